@@ -1,0 +1,63 @@
+"""The ``relunorm`` command: parse, call one library function, render.
+
+Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input. One file per
+command; heavy packages are imported inside the commands, so that ``relunorm --help`` stays light.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import relunorm
+from relunorm.cli.convert import convert
+from relunorm.cli.info import info
+from relunorm.errors import RelunormError
+
+app = typer.Typer(
+    name="relunorm",
+    help="Exact answers about ReLU networks: what they compute, what in them does nothing.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"relunorm {relunorm.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Exact answers about ReLU networks: what they compute, what in them does nothing."""
+
+
+for _command in (info, convert):
+    app.command()(_command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit; the package's own errors become one paragraph on stderr."""
+    try:
+        app(arguments, prog_name="relunorm")
+    except (RelunormError, OSError) as error:
+        typer.echo(f"relunorm: {_describe(error)}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("relunorm: interrupted", err=True)
+        sys.exit(130)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

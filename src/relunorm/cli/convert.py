@@ -1,0 +1,34 @@
+"""``relunorm convert``: the same network in another format."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="The model file to read.")],
+    target: Annotated[
+        str, typer.Argument(metavar="OUT", help="The file to write; its ending says the format.")
+    ],
+    dtype: Annotated[
+        str, typer.Option(help="Number type of the written weights: float32 or float64.")
+    ] = "float64",
+    json: Json = False,
+) -> None:
+    """Read a model and write it in the format that OUT's ending names."""
+    from relunorm.io import load, save
+
+    network = load(source)
+    save(network, target, dtype=dtype)
+    document = {
+        "schema": "relunorm.convert/1",
+        "source": source,
+        "target": target,
+        "dtype": dtype,
+        "parameters": network.parameters,
+    }
+    emit(document, json, lambda console: console.print(f"{source} -> {target}", markup=False))

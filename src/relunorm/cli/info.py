@@ -1,0 +1,49 @@
+"""``relunorm info``: what a model file holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def info(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    json: Json = False,
+) -> None:
+    """Show layers, units, parameters and activations of MODEL, and where each came from."""
+    from relunorm.io import load
+
+    document = load(model).to_dict()
+    emit(document, json, lambda console: _render(console, document))
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    def size(shape: list[int]) -> str:
+        return "x".join(map(str, shape))
+
+    console.print(f"[bold]{escape(document['origin'])}[/bold]")
+    table = Table("layer", "shape", "activation", "reads", "weights", "from")
+    for index, row in enumerate([*document["layers"], document["output"]]):
+        last = index == len(document["layers"])
+        table.add_row(
+            "output" if last else str(index + 1),
+            size(row["shape"]),
+            row["activation"],
+            ", ".join("input" if s == 0 else f"layer {s}" for s in row["reads"]) or "nothing",
+            f"{row['parameters']:,}" + (" sparse" if row["sparse"] else ""),
+            escape(row["name"]),
+        )
+    console.print(table)
+    console.print(
+        f"input {size(document['input_shape'])}, {document['units']:,} units, "
+        f"{document['parameters']:,} parameters"
+    )

@@ -1,0 +1,53 @@
+"""Every exception the package raises on purpose.
+
+A message says what was found, where, what was expected and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RelunormError(Exception):
+    """Base of all errors raised by relunorm."""
+
+
+class InvalidNetworkError(RelunormError, ValueError):
+    """A network whose parts do not fit together, or whose numbers are not finite."""
+
+
+class InvalidInputError(RelunormError, ValueError):
+    """An argument of the wrong shape, type or range."""
+
+
+class InvalidDomainError(RelunormError, ValueError):
+    """A domain that is empty, unbounded where a bound is needed, or of the wrong dimension."""
+
+
+class ModelFileError(RelunormError, ValueError):
+    """A model file that cannot be read: damaged, unsafe, or not what its name says."""
+
+
+class UnsupportedFormatError(RelunormError, ValueError):
+    """A file or object of a kind relunorm does not read or write."""
+
+
+class MissingDependencyError(RelunormError, ImportError):
+    """An optional package that this call needs is not installed."""
+
+
+class UnsupportedOperationError(RelunormError, ValueError):
+    """A model holds operations that are not piecewise affine or not known here.
+
+    Attributes:
+        operations: every offender as ``(place, operation)``, in graph order.
+    """
+
+    def __init__(self, source: str, operations: Sequence[tuple[str, str]], supported: str):
+        self.operations = tuple(operations)
+        listing = "\n".join(f"  - {place}: {operation}" for place, operation in operations)
+        count = len(self.operations)
+        super().__init__(
+            f"{source}: {count} operation{'s are' if count != 1 else ' is'} not supported:\n"
+            f"{listing}\nSupported: {supported}."
+        )

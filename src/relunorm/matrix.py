@@ -1,0 +1,136 @@
+"""The few matrix operations that must work alike on dense and sparse weights.
+
+A weight matrix is either a C-contiguous ``float64`` array or a canonical ``float64`` CSR array
+(convolutions are sparse). Everything here is exact up to the rounding of the products themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = "NDArray[np.float64] | sp.csr_array"
+
+#: Above this share of non-zero entries a sparse matrix is stored dense.
+DENSE_ABOVE = 0.25
+
+
+def as_matrix(matrix: Any) -> Matrix:
+    """A dense C-contiguous or a canonical CSR ``float64`` matrix, copied only where needed."""
+    if sp.issparse(matrix):
+        return _canonical(sp.csr_array(matrix, dtype=np.float64))
+    return np.ascontiguousarray(matrix, dtype=np.float64)
+
+
+def frozen(matrix: Any) -> Any:
+    """Mark the arrays behind a matrix or vector as read-only and return it."""
+    if sp.issparse(matrix):
+        for part in (matrix.data, matrix.indices, matrix.indptr):
+            part.setflags(write=False)
+    else:
+        matrix.setflags(write=False)
+    return matrix
+
+
+def is_frozen(matrix: Any) -> bool:
+    """Whether nobody can write into the matrix through this handle."""
+    parts = (matrix.data, matrix.indices, matrix.indptr) if sp.issparse(matrix) else (matrix,)
+    return not any(part.flags.writeable for part in parts)
+
+
+def entries(matrix: Matrix) -> Vector:
+    """The stored entries: all of a dense matrix, the non-zero pattern of a sparse one."""
+    return matrix.data if sp.issparse(matrix) else matrix  # type: ignore[return-value]
+
+
+def nnz(matrix: Matrix) -> int:
+    """How many entries are stored."""
+    return int(entries(matrix).size)
+
+
+def dense(matrix: Matrix) -> NDArray[np.float64]:
+    """The matrix as a dense array (the same object when it already is one)."""
+    return matrix.toarray() if sp.issparse(matrix) else matrix  # type: ignore[return-value]
+
+
+def compact(matrix: Matrix) -> Matrix:
+    """Store a sparse matrix dense where that is smaller; dense matrices stay as they are."""
+    if sp.issparse(matrix) and matrix.nnz > DENSE_ABOVE * matrix.shape[0] * matrix.shape[1]:
+        return matrix.toarray()
+    return matrix
+
+
+def matmul(left: Matrix, right: Matrix) -> Matrix:
+    """The product; sparse when both factors are."""
+    product = left @ right
+    return _canonical(product) if sp.issparse(product) else np.ascontiguousarray(product)
+
+
+def add(left: Matrix, right: Matrix) -> Matrix:
+    """The sum; dense as soon as one of the two is."""
+    if sp.issparse(left) != sp.issparse(right):
+        return dense(left) + dense(right)
+    total = left + right
+    return _canonical(total) if sp.issparse(total) else total
+
+
+def scale_rows(matrix: Matrix, factors: Vector) -> Matrix:
+    """``diag(factors) @ matrix``."""
+    if sp.issparse(matrix):
+        data = matrix.data * np.repeat(factors, np.diff(matrix.indptr))
+        return _canonical(sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape))
+    return matrix * factors[:, None]
+
+
+def scale_columns(matrix: Matrix, factors: Vector) -> Matrix:
+    """``matrix @ diag(factors)``."""
+    if sp.issparse(matrix):
+        data = matrix.data * factors[matrix.indices]
+        return _canonical(sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape))
+    return matrix * factors
+
+
+def identity(size: int) -> sp.csr_array:
+    """The sparse identity."""
+    return selection(np.arange(size), size)
+
+
+def selection(columns: NDArray[np.intp], size: int) -> sp.csr_array:
+    """The 0/1 matrix whose row i picks entry ``columns[i]`` of a vector of length ``size``."""
+    rows = len(columns)
+    return sp.csr_array(
+        (np.ones(rows), np.asarray(columns, dtype=np.int64), np.arange(rows + 1)),
+        shape=(rows, size),
+    )
+
+
+def product_size(left: Matrix, right: Matrix) -> int:
+    """An upper bound on ``nnz(left @ right)`` that costs no product."""
+    rows, columns = left.shape[0], right.shape[1]
+    if not (sp.issparse(left) and sp.issparse(right)):
+        return rows * columns
+    per_column = np.bincount(left.indices, minlength=left.shape[1])
+    return int(min(per_column @ np.diff(right.indptr), rows * columns))
+
+
+def same(left: Matrix, right: Matrix) -> bool:
+    """Equal entry for entry, whatever the storage."""
+    if left.shape != right.shape:
+        return False
+    if sp.issparse(left) or sp.issparse(right):
+        difference = sp.csr_array(left) - sp.csr_array(right)
+        return not np.any(difference.data)
+    return bool(np.array_equal(left, right))
+
+
+def _canonical(matrix: sp.csr_array) -> sp.csr_array:
+    """Sorted indices, summed duplicates, no explicit zeros; the argument is left as it was."""
+    if not matrix.has_canonical_format or (matrix.nnz and not matrix.data.all()):
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    return matrix

@@ -1,0 +1,616 @@
+"""The one data type: a piecewise affine network, immutable, in float64.
+
+Values are numbered: value 0 is the input, value k the output of ``layers[k - 1]``. A layer is an
+affine map of any earlier values followed by an activation, so residual and dense skips need no
+special case. The output is an affine map of any values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.matrix import Matrix, Vector
+
+Kind = Literal["relu", "leaky", "step", "identity"]
+
+#: Evaluate in slices of the batch once the hidden values would take more than this many doubles.
+CHUNK_DOUBLES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What follows a layer's affine map, entry by entry.
+
+    - ``relu``: max(z, 0)
+    - ``leaky``: z where z > 0, slope * z elsewhere
+    - ``step``: 1 where z > 0, 0 where z < 0, and ``at_zero`` at 0 (seed 001, eq. 2.3)
+    - ``identity``: z. Such a layer has no units: it is a linear stage kept apart because folding it
+      into the next map would fill a sparse matrix. `Network.folded` removes it.
+    """
+
+    kind: Kind = "relu"
+    slope: float = 0.0
+    at_zero: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("relu", "leaky", "step", "identity"):
+            raise InvalidNetworkError(
+                f"activation {self.kind!r} is not known; use relu, leaky, step or identity"
+            )
+        if not (math.isfinite(self.slope) and math.isfinite(self.at_zero)):
+            raise InvalidNetworkError(f"activation {self.kind!r} has a parameter that is not finite")
+
+    @property
+    def slopes(self) -> tuple[float, float]:
+        """The derivative for z < 0 and for z > 0."""
+        return {
+            "relu": (0.0, 1.0),
+            "leaky": (self.slope, 1.0),
+            "step": (0.0, 0.0),
+            "identity": (1.0, 1.0),
+        }[self.kind]
+
+    def apply_(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Overwrite pre-activations by activations and return them."""
+        if self.kind == "relu":
+            return np.maximum(z, 0.0, out=z)
+        if self.kind == "leaky":
+            return np.multiply(z, self.slope, out=z, where=z < 0)
+        if self.kind == "step":
+            z[...] = np.heaviside(z, self.at_zero)
+        return z
+
+    def derivative(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The derivative at z; at 0 the one from below, as torch does (0 for relu)."""
+        below, above = self.slopes
+        return np.where(z > 0, above, below)
+
+    def __str__(self) -> str:
+        detail = {"leaky": f"({self.slope:g})", "step": f"({self.at_zero:g} at 0)"}
+        return self.kind + detail.get(self.kind, "")
+
+
+RELU = Activation("relu")
+IDENTITY = Activation("identity")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Affine:
+    """The map ``values -> sum_k terms[k] @ values[k] + bias``.
+
+    Args:
+        terms: earlier value -> matrix with one row per entry of the result. Sources that do not
+            appear have weight zero.
+        bias: the constant part.
+    """
+
+    terms: Mapping[int, Matrix]
+    bias: Vector
+
+    def __post_init__(self) -> None:
+        bias = np.atleast_1d(np.asarray(self.bias, dtype=np.float64))
+        terms = {int(source): _own(matrix) for source, matrix in sorted(self.terms.items())}
+        object.__setattr__(self, "terms", _ReadOnlyDict(terms))
+        object.__setattr__(self, "bias", bias if mx.is_frozen(bias) else mx.frozen(bias.copy()))
+
+    @property
+    def size(self) -> int:
+        """Length of the result."""
+        return len(self.bias)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The values this map reads, in order."""
+        return tuple(self.terms)
+
+    def __call__(self, values: Sequence[Any]) -> NDArray[np.float64]:
+        """Apply to batches: ``values[k]`` has shape (n, size of value k)."""
+        total: NDArray[np.float64] | None = None
+        for source, matrix in self.terms.items():
+            part = values[source] @ matrix.T
+            total = part if total is None else np.add(total, part, out=total)
+        if total is None:
+            return np.tile(self.bias, (len(values[0]), 1))
+        return np.add(total, self.bias, out=total)
+
+    def check(self, place: str, sizes: Sequence[int]) -> None:
+        """Raise `InvalidNetworkError` unless the map fits values of these sizes."""
+        if self.bias.ndim != 1 or self.size == 0:
+            raise InvalidNetworkError(f"{place}: width 0; every layer needs at least one row")
+        if not np.isfinite(self.bias).all():
+            raise InvalidNetworkError(f"{place}: the bias holds NaN or infinite entries")
+        for source, matrix in self.terms.items():
+            if not 0 <= source < len(sizes):
+                raise InvalidNetworkError(
+                    f"{place}: reads value {source}, but only values 0 to {len(sizes) - 1} exist "
+                    "before it"
+                )
+            expected = (self.size, sizes[source])
+            if matrix.shape != expected:
+                raise InvalidNetworkError(
+                    f"{place}: the matrix on value {source} has shape {tuple(matrix.shape)}, "
+                    f"expected {expected}"
+                )
+            if not np.isfinite(mx.entries(matrix)).all():
+                raise InvalidNetworkError(f"{place}: the weights hold NaN or infinite entries")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Layer:
+    """An affine map followed by an activation.
+
+    Args:
+        affine: the map.
+        activation: what follows it.
+        name: where the layer came from (a module path, a node name), for messages and tables.
+        shape: the shape of its output before flattening, for example (channels, height, width).
+    """
+
+    affine: Affine
+    activation: Activation = RELU
+    name: str = ""
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        shape = tuple(int(n) for n in self.shape) or (self.affine.size,)
+        if math.prod(shape) != self.affine.size:
+            raise InvalidNetworkError(
+                f"layer {self.name!r}: shape {shape} does not have {self.affine.size} entries"
+            )
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def width(self) -> int:
+        """How many units the layer has."""
+        return self.affine.size
+
+    @property
+    def has_units(self) -> bool:
+        """False for a linear stage (`identity`), which has no kink."""
+        return self.activation.kind != "identity"
+
+
+class Network:
+    """An immutable piecewise affine network.
+
+    Args:
+        layers: the hidden layers, each reading the input or earlier layers.
+        output: the output map.
+        input_shape: shape of one input (an int for a vector). Images are flattened in C order.
+        output_shape: shape of one output; a vector by default.
+        origin: where the network came from (a file, a class), for messages.
+
+    Exactness: all numbers are float64; evaluation rounds as any float64 matrix product does.
+
+    >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])  # |x|
+    >>> net([[-3.0], [2.0]]).ravel().tolist()
+    [3.0, 2.0]
+    >>> net
+    Network(1 -> 2 relu -> 1, 7 parameters)
+    """
+
+    __slots__ = ("__dict__", "input_shape", "layers", "origin", "output", "output_shape")
+
+    layers: tuple[Layer, ...]
+    output: Affine
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    origin: str
+
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        output: Affine,
+        *,
+        input_shape: int | Sequence[int],
+        output_shape: Sequence[int] = (),
+        origin: str = "",
+    ):
+        shape = (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)
+        put = object.__setattr__
+        put(self, "layers", tuple(layers))
+        put(self, "output", output)
+        put(self, "input_shape", tuple(int(n) for n in shape))
+        put(self, "output_shape", tuple(int(n) for n in output_shape) or (output.size,))
+        put(self, "origin", origin)
+        self._check()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Network is immutable: {name!r} cannot be set")
+
+    def _check(self) -> None:
+        where = f"{self.origin}: " if self.origin else ""
+        if math.prod(self.input_shape) < 1:
+            raise InvalidNetworkError(f"{where}the input has shape {self.input_shape}: no entries")
+        sizes = [self.input_size]
+        for index, layer in enumerate(self.layers):
+            label = f" ({layer.name})" if layer.name else ""
+            layer.affine.check(f"{where}layer {index}{label}", sizes)
+            sizes.append(layer.width)
+        self.output.check(f"{where}output", sizes)
+        if math.prod(self.output_shape) != self.output.size:
+            raise InvalidNetworkError(
+                f"{where}output shape {self.output_shape} does not have {self.output.size} entries"
+            )
+
+    # ------------------------------------------------------------------ construction
+
+    @classmethod
+    def from_weights(
+        cls,
+        weights: Sequence[ArrayLike | Matrix],
+        biases: Sequence[ArrayLike] | None = None,
+        activation: Activation | Kind = RELU,
+        *,
+        origin: str = "",
+    ) -> Network:
+        """A plain multi-layer perceptron: y = W x + b, activation between layers, none at the end.
+
+        Args:
+            weights: one matrix per layer, shape (out, in), dense or sparse.
+            biases: one vector per layer; zeros if omitted.
+        """
+        if not weights:
+            raise InvalidNetworkError("a network needs at least one weight matrix")
+        if isinstance(activation, str):
+            activation = Activation(activation)
+        matrices = [mx.as_matrix(w if sp.issparse(w) else np.asarray(w)) for w in weights]
+        for index, matrix in enumerate(matrices):
+            if matrix.ndim != 2:
+                raise InvalidNetworkError(f"weight {index} has {matrix.ndim} axes, expected 2")
+        if biases is None:
+            biases = [np.zeros(matrix.shape[0]) for matrix in matrices]
+        if len(biases) != len(matrices):
+            raise InvalidNetworkError(f"{len(matrices)} weights but {len(biases)} biases")
+        maps = [
+            Affine({source: matrix}, np.asarray(bias, dtype=np.float64))
+            for source, (matrix, bias) in enumerate(zip(matrices, biases, strict=True))
+        ]
+        layers = [Layer(affine, activation) for affine in maps[:-1]]
+        return cls(layers, maps[-1], input_shape=matrices[0].shape[1], origin=origin)
+
+    def replace(self, **changes: Any) -> Network:
+        """A copy with some of layers, output, input_shape, output_shape, origin exchanged."""
+        fields = {
+            name: getattr(self, name) for name in self.__slots__ if not name.startswith("__")
+        }
+        if "output" in changes and "output_shape" not in changes:
+            same_size = changes["output"].size == self.output.size
+            fields["output_shape"] = self.output_shape if same_size else ()
+        return Network(**{**fields, **changes})
+
+    # ------------------------------------------------------------------ facts
+
+    @property
+    def input_size(self) -> int:
+        """Entries of one input."""
+        return math.prod(self.input_shape)
+
+    @property
+    def output_size(self) -> int:
+        """Entries of one output."""
+        return self.output.size
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Sizes of all values and of the output: (input, layer 1, ..., output)."""
+        return (self.input_size, *(layer.width for layer in self.layers), self.output.size)
+
+    @cached_property
+    def hidden(self) -> tuple[int, ...]:
+        """Indices into ``layers`` of those with units (all but linear stages)."""
+        return tuple(i for i, layer in enumerate(self.layers) if layer.has_units)
+
+    @property
+    def units(self) -> int:
+        """How many units the network has."""
+        return sum(self.layers[i].width for i in self.hidden)
+
+    @property
+    def maps(self) -> Iterator[Affine]:
+        """Every affine map, the output's last."""
+        yield from (layer.affine for layer in self.layers)
+        yield self.output
+
+    @property
+    def parameters(self) -> int:
+        """Stored weights and biases (a sparse matrix counts its non-zero entries)."""
+        return sum(a.size + sum(map(mx.nnz, a.terms.values())) for a in self.maps)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every map reads exactly the value before it: a plain perceptron."""
+        return all(affine.sources == (k,) for k, affine in enumerate(self.maps))
+
+    def weights(self) -> tuple[list[Matrix], list[Vector]]:
+        """The matrices and biases of a plain perceptron (`is_chain`), the output's last."""
+        if not self.is_chain:
+            raise InvalidNetworkError(
+                f"{self!r} has skip connections, so it is not one list of matrices"
+            )
+        maps = list(self.maps)
+        return [a.terms[k] for k, a in enumerate(maps)], [a.bias for a in maps]
+
+    # ------------------------------------------------------------------ evaluation
+
+    def __call__(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """Evaluate one input or a batch.
+
+        Args:
+            inputs: shape (d,), (n, d), or (n, *input_shape) / input_shape for images.
+
+        Returns:
+            shape (n, outputs), or (outputs,) for a single input.
+        """
+        batch, single = self._batch(inputs)
+        step = max(1, CHUNK_DOUBLES // max(self.widths))
+        result = np.empty((len(batch), self.output.size))
+        for start in range(0, len(batch), step):
+            part = batch[start : start + step]
+            values = self._forward(part, keep=False)
+            result[start : start + step] = self.output(values)
+        return result[0] if single else result
+
+    def values(self, inputs: ArrayLike) -> list[NDArray[np.float64]]:
+        """The input and every layer's output on a batch, each of shape (n, width)."""
+        return self._forward(self._batch(inputs)[0], keep=True)
+
+    def preactivations(self, inputs: ArrayLike) -> list[NDArray[np.float64]]:
+        """Pre-activations on a batch, one array (n, width) per layer with units."""
+        batch, _ = self._batch(inputs)
+        kept: list[NDArray[np.float64]] = []
+        self._forward(batch, keep=False, preactivations=kept)
+        return kept
+
+    def pattern(self, inputs: ArrayLike) -> NDArray[np.bool_]:
+        """Which units are active (pre-activation > 0): shape (n, units), or (units,) for one."""
+        batch, single = self._batch(inputs)
+        kept = [z > 0 for z in self.preactivations(batch)]
+        bits = np.concatenate(kept, axis=1) if kept else np.zeros((len(batch), 0), dtype=bool)
+        return bits[0] if single else bits
+
+    def jacobian(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """The exact Jacobian: shape (n, outputs, d), or (outputs, d) for a single input.
+
+        Where a unit sits exactly at its kink the derivative from below is used (0 for relu), as in
+        torch. Computed in reverse, one matrix product per layer for the whole batch.
+        """
+        batch, single = self._batch(inputs)
+        n, outputs = len(batch), self.output.size
+        preactivations: list[NDArray[np.float64]] = []
+        self._forward(batch, keep=False, preactivations=preactivations, all_layers=True)
+        grads: dict[int, NDArray[np.float64]] = {}
+
+        def pull(affine: Affine, upstream: NDArray[np.float64] | None) -> None:
+            for source, matrix in affine.terms.items():
+                if upstream is None:
+                    part = np.broadcast_to(mx.dense(matrix), (n, *matrix.shape))
+                else:
+                    flat = upstream.reshape(n * outputs, -1)
+                    part = (flat @ matrix).reshape(n, outputs, -1)
+                grads[source] = grads[source] + part if source in grads else part
+
+        pull(self.output, None)
+        for index in range(len(self.layers) - 1, -1, -1):
+            upstream = grads.pop(index + 1, None)
+            if upstream is not None:
+                layer = self.layers[index]
+                slope = layer.activation.derivative(preactivations[index])
+                pull(layer.affine, upstream * slope[:, None, :])
+        result = grads.get(0, np.zeros((n, outputs, self.input_size)))
+        return np.array(result[0] if single else result)
+
+    def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
+        array = np.asarray(inputs, dtype=np.float64)
+        size = self.input_size
+        # A matrix with d columns is always a batch, also where one input has shape (1, d).
+        if array.ndim > 1 and array.shape[1:] in ((size,), self.input_shape):
+            return array.reshape(len(array), size), False
+        if array.shape in ((size,), self.input_shape):
+            return array.reshape(1, size), True
+        shapes = f"({size},) or (n, {size})"
+        if len(self.input_shape) > 1:
+            shapes += f", or with the shape {self.input_shape} in place of {size}"
+        raise InvalidInputError(f"inputs have shape {array.shape}, expected {shapes}")
+
+    def _forward(
+        self,
+        batch: NDArray[np.float64],
+        *,
+        keep: bool,
+        preactivations: list[NDArray[np.float64]] | None = None,
+        all_layers: bool = False,
+    ) -> list[Any]:
+        values: list[Any] = [batch]
+        for index, layer in enumerate(self.layers):
+            z = layer.affine(values)
+            if preactivations is not None and (all_layers or layer.has_units):
+                preactivations.append(z.copy())
+            values.append(layer.activation.apply_(z))
+            if not keep:
+                for source in self._last_read[index]:
+                    values[source] = None
+        return values
+
+    @cached_property
+    def _last_read(self) -> list[list[int]]:
+        """For each layer, the hidden values that nothing after it reads."""
+        last: dict[int, int] = {}
+        for index, affine in enumerate(self.maps):
+            last.update(dict.fromkeys(affine.sources, index))
+        freed: list[list[int]] = [[] for _ in range(len(self.layers) + 1)]
+        for source, index in last.items():
+            if source:
+                freed[index].append(source)
+        return freed
+
+    # ------------------------------------------------------------------ structure
+
+    def folded(self) -> Network:
+        """The same function without linear stages: every `identity` layer is multiplied out.
+
+        Exact up to the rounding of the matrix products. Costs memory where a product fills in.
+        """
+        if all(layer.has_units for layer in self.layers):
+            return self
+        expressed: list[Affine] = [_whole(0, self.input_size)]
+        layers: list[Layer] = []
+        for layer in self.layers:
+            affine = substitute(layer.affine, expressed)
+            if layer.has_units:
+                layers.append(Layer(affine, layer.activation, layer.name, layer.shape))
+                expressed.append(_whole(len(layers), layer.width))
+            else:
+                expressed.append(affine)
+        return self.replace(layers=layers, output=substitute(self.output, expressed))
+
+    # ------------------------------------------------------------------ identity
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of structure and numbers (not of names or storage), as hex."""
+        h = hashlib.sha256(repr((self.input_shape, self.output_shape, self.widths)).encode())
+        for layer in self.layers:
+            h.update(repr(layer.activation).encode())
+        for affine in self.maps:
+            h.update(np.ascontiguousarray(affine.bias + 0.0))
+            for source, matrix in affine.terms.items():
+                sparse = mx.as_matrix(sp.csr_array(matrix))
+                if mx.nnz(sparse):
+                    h.update(repr(source).encode())
+                    for part in (sparse.indptr, sparse.indices):
+                        h.update(np.ascontiguousarray(part, dtype=np.int64))
+                    h.update(np.ascontiguousarray(sparse.data))
+        return h.hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Structure without the numbers, JSON-safe."""
+
+        def describe(affine: Affine) -> dict[str, Any]:
+            return {
+                "reads": list(affine.sources),
+                "parameters": affine.size + sum(map(mx.nnz, affine.terms.values())),
+                "sparse": any(map(sp.issparse, affine.terms.values())),
+            }
+
+        layers = [
+            {
+                "name": layer.name,
+                "shape": list(layer.shape),
+                "activation": str(layer.activation),
+                **describe(layer.affine),
+            }
+            for layer in self.layers
+        ]
+        output = {"name": "output", "shape": list(self.output_shape), "activation": "none"}
+        return {
+            "schema": "relunorm.network/1",
+            "origin": self.origin,
+            "input_shape": list(self.input_shape),
+            "units": self.units,
+            "parameters": self.parameters,
+            "digest": self.digest,
+            "layers": layers,
+            "output": {**output, **describe(self.output)},
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Network) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (
+            [
+                (dict(x.affine.terms), x.affine.bias, x.activation, x.name, x.shape)
+                for x in self.layers
+            ],
+            (dict(self.output.terms), self.output.bias),
+            (self.input_shape, self.output_shape, self.origin),
+        )
+
+    def __repr__(self) -> str:
+        def size(shape: tuple[int, ...]) -> str:
+            return "x".join(map(str, shape))
+
+        stages = [size(self.input_shape)]
+        stages += [f"{size(layer.shape)} {layer.activation}" for layer in self.layers]
+        if len(stages) > 9:
+            stages = [*stages[:4], f"... {len(stages) - 7} more ...", *stages[-3:]]
+        chain = " -> ".join([*stages, size(self.output_shape)])
+        skips = "" if self.is_chain else ", with skips"
+        plural = "s" if self.parameters != 1 else ""
+        return f"Network({chain}, {self.parameters:,} parameter{plural}{skips})"
+
+
+def substitute(affine: Affine, expressed: Sequence[Affine]) -> Affine:
+    """``affine`` with every value k replaced by the affine map ``expressed[k]``."""
+    terms: dict[int, Matrix] = {}
+    bias = affine.bias.copy()
+    for source, matrix in affine.terms.items():
+        inner = expressed[source]
+        bias += matrix @ inner.bias
+        for k, inner_matrix in inner.terms.items():
+            part = matrix if _is_identity(inner_matrix) else mx.matmul(matrix, inner_matrix)
+            terms[k] = mx.add(terms[k], part) if k in terms else part
+    return Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
+
+
+def _whole(source: int, size: int) -> Affine:
+    return Affine({source: mx.identity(size)}, np.zeros(size))
+
+
+def _is_identity(matrix: Matrix) -> bool:
+    rows, columns = matrix.shape
+    return (
+        sp.issparse(matrix)
+        and rows == columns == matrix.nnz
+        and bool((matrix.data == 1).all())
+        and bool((matrix.indices == np.arange(rows)).all())
+    )
+
+
+def _own(matrix: Any) -> Matrix:
+    """A frozen matrix nobody else can write to: as it is when already frozen, else a copy."""
+    matrix = matrix if sp.issparse(matrix) else np.asarray(matrix)
+    own = mx.as_matrix(matrix)
+    if mx.is_frozen(own):
+        return own
+    if own is matrix or np.may_share_memory(mx.entries(own), mx.entries(matrix)):
+        own = own.copy()
+    return mx.frozen(own)
+
+
+def _rebuild(layers: Any, output: Any, rest: Any) -> Network:
+    input_shape, output_shape, origin = rest
+    return Network(
+        [Layer(Affine(t, b), a, name, shape) for t, b, a, name, shape in layers],
+        Affine(*output),
+        input_shape=input_shape,
+        output_shape=output_shape,
+        origin=origin,
+    )
+
+
+class _ReadOnlyDict(dict):  # type: ignore[type-arg]
+    """A dict that refuses changes; unlike MappingProxyType it pickles."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("the terms of an Affine cannot be changed")
+
+    __setitem__ = __delitem__ = pop = popitem = clear = update = setdefault = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
