@@ -565,7 +565,7 @@ def substitute(affine: Affine, expressed: Sequence[Affine]) -> Affine:
         for k, inner_matrix in inner.terms.items():
             part = matrix if _is_identity(inner_matrix) else mx.matmul(matrix, inner_matrix)
             terms[k] = mx.add(terms[k], part) if k in terms else part
-    return Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
+    return Affine({k: mx.frozen(mx.compact(m)) for k, m in terms.items()}, mx.frozen(bias))
 
 
 def _whole(source: int, size: int) -> Affine:
