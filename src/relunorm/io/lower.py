@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.io.windows import Windows, averaging, convolution
+from relunorm.io.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
 from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
 
@@ -26,8 +26,8 @@ from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network,
 FILL_FREE = 1 << 16
 #: ... or at most this many times the entries of its factors. Otherwise a linear stage is kept.
 FILL_FACTOR = 2
-#: No value may have more entries than this (512 MB); refused before allocating.
-MAX_SIZE = 1 << 26
+#: No value may have more entries than this (128 MB each); refused before allocating.
+MAX_SIZE = 1 << 24
 
 
 class CannotLower(Exception):  # noqa: N818 - control flow between lowering and a reader
@@ -130,6 +130,7 @@ class Lowering:
             raise InvalidNetworkError(f"a weight of shape {weight.shape} cannot act on {x.shape}")
         repeats, matrix = math.prod(prefix), _float64(weight)
         if repeats > 1:
+            check_entries(repeats * weight.size)
             matrix = mx.as_matrix(sp.kron(sp.eye_array(repeats), matrix, format="csr"))
         if bias is not None:
             bias = np.tile(np.broadcast_to(_float64(bias), len(weight)), repeats)
@@ -299,6 +300,8 @@ class Lowering:
         factors = mx.nnz(matrix) + sum(map(mx.nnz, inner))
         if product > max(FILL_FREE, FILL_FACTOR * factors):
             self._stage(x)
+            product = mx.nnz(matrix)
+        check_entries(product)
         outer = Affine({0: mx.frozen(matrix)}, np.zeros(matrix.shape[0]) if bias is None else bias)
         return substitute(outer, [x.affine])
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
 
-#: A lowered matrix may hold this many entries (about 3 GB); more is refused before allocating.
-MAX_ENTRIES = 1 << 28
+#: A lowered matrix may hold this many entries (about 2 GB); more is refused before allocating.
+MAX_ENTRIES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def sliding_windows(
         positions.append(at)
         inside.append((at >= 0) & (at < n))
         within.append((at < n + after).sum(axis=1))
-    _check_entries(math.prod(shape) * math.prod(kernel))
+    check_entries(math.prod(shape) * math.prod(kernel))
     position, valid, padded = positions[0], inside[0], within[0]
     for axis in range(1, len(spatial)):
         outer = (len(position) * len(positions[axis]), -1)
@@ -95,7 +95,7 @@ def convolution(
     windows = sliding_windows(spatial, weight.shape[2:], stride, pads, dilation)
     outputs, taps = windows.valid.shape
     per_channel = per_group * int(windows.valid.sum())
-    _check_entries(out_channels * per_channel)
+    check_entries(out_channels * per_channel)
     plane = math.prod(spatial)
     # Row by row in the order (position, channel, tap): column indices come out sorted.
     mask = np.broadcast_to(windows.valid[:, None, :], (outputs, per_group, taps))
@@ -128,7 +128,7 @@ def averaging(
         (data, windows.position[windows.valid], indptr),
         shape=(len(inside), math.prod(spatial)),
     )
-    _check_entries(channels * one.nnz)
+    check_entries(channels * one.nnz)
     return sp.csr_array(sp.kron(sp.eye_array(channels), one, format="csr"))
 
 
@@ -153,7 +153,8 @@ def _check_geometry(
         )
 
 
-def _check_entries(count: int) -> None:
+def check_entries(count: int) -> None:
+    """Raise `InvalidNetworkError` when a matrix of so many entries is more than we build."""
     if count > MAX_ENTRIES:
         raise InvalidNetworkError(
             f"an operation lowers to a matrix with {count:,} entries; the limit is {MAX_ENTRIES:,}"
