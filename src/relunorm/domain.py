@@ -127,7 +127,9 @@ class Box(Domain):
         """
         rows = np.asarray(points, dtype=np.float64)
         if rows.ndim < 2 or not rows.size:
-            raise InvalidDomainError(f"data of shape {rows.shape}: expected (n, d), both at least 1")
+            raise InvalidDomainError(
+                f"data of shape {rows.shape}: expected (n, d), both at least 1"
+            )
         rows = rows.reshape(len(rows), -1)
         if not np.isfinite(rows).all():
             raise InvalidDomainError("the data holds NaN or infinite entries")
@@ -154,7 +156,8 @@ class Box(Domain):
 
     def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
         rows = self._points(points)
-        return ((rows >= self.lo - tolerance) & (rows <= self.hi + tolerance)).all(axis=1)
+        inside = (rows >= self.lo - tolerance) & (rows <= self.hi + tolerance)
+        return np.all(inside, axis=1)
 
     def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
         rng = np.random.default_rng(random_state)
@@ -291,8 +294,7 @@ class Polytope(Domain):
                 chains = self._hit_and_run(chains, rng)
             burn = self.dimension
             kept.append(chains)
-        points = np.concatenate(kept)[:count] if kept else np.empty((0, self.dimension))
-        return points
+        return np.concatenate(kept)[:count] if kept else np.empty((0, self.dimension))
 
     def _hit_and_run(
         self, points: NDArray[np.float64], rng: np.random.Generator
@@ -404,7 +406,8 @@ def _parse(kind: str, rest: str, dimension: int) -> Domain:
     if kind == "ball" and len(numbers) == 1:
         return Ball(np.zeros(dimension), numbers[0])
     raise InvalidDomainError(
-        f"domain '{kind}:{rest}' is not understood; write box:LO,HI, ball:RADIUS or {kind}:@file.npz"
+        f"domain '{kind}:{rest}' is not understood; write box:LO,HI or ball:RADIUS, or "
+        f"{kind}:@file.npz"
     )
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -49,7 +50,9 @@ class Activation:
                 f"activation {self.kind!r} is not known; use relu, leaky, step or identity"
             )
         if not (math.isfinite(self.slope) and math.isfinite(self.at_zero)):
-            raise InvalidNetworkError(f"activation {self.kind!r} has a parameter that is not finite")
+            raise InvalidNetworkError(
+                f"activation {self.kind!r} has a parameter that is not finite"
+            )
 
     @property
     def slopes(self) -> tuple[float, float]:
@@ -101,8 +104,11 @@ class Affine:
     def __post_init__(self) -> None:
         bias = np.atleast_1d(np.asarray(self.bias, dtype=np.float64))
         terms = {int(source): _own(matrix) for source, matrix in sorted(self.terms.items())}
-        object.__setattr__(self, "terms", _ReadOnlyDict(terms))
+        object.__setattr__(self, "terms", MappingProxyType(terms))
         object.__setattr__(self, "bias", bias if mx.is_frozen(bias) else mx.frozen(bias.copy()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Affine, (dict(self.terms), self.bias)  # a mapping proxy does not pickle
 
     @property
     def size(self) -> int:
@@ -244,8 +250,6 @@ class Network:
                 f"{where}output shape {self.output_shape} does not have {self.output.size} entries"
             )
 
-    # ------------------------------------------------------------------ construction
-
     @classmethod
     def from_weights(
         cls,
@@ -282,15 +286,14 @@ class Network:
 
     def replace(self, **changes: Any) -> Network:
         """A copy with some of layers, output, input_shape, output_shape, origin exchanged."""
-        fields = {
-            name: getattr(self, name) for name in self.__slots__ if not name.startswith("__")
-        }
+        fields = self._fields()
         if "output" in changes and "output_shape" not in changes:
             same_size = changes["output"].size == self.output.size
             fields["output_shape"] = self.output_shape if same_size else ()
         return Network(**{**fields, **changes})
 
-    # ------------------------------------------------------------------ facts
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "__dict__"}
 
     @property
     def input_size(self) -> int:
@@ -341,8 +344,6 @@ class Network:
             )
         maps = list(self.maps)
         return [a.terms[k] for k, a in enumerate(maps)], [a.bias for a in maps]
-
-    # ------------------------------------------------------------------ evaluation
 
     def __call__(self, inputs: ArrayLike) -> NDArray[np.float64]:
         """Evaluate one input or a batch.
@@ -455,8 +456,6 @@ class Network:
                 freed[index].append(source)
         return freed
 
-    # ------------------------------------------------------------------ structure
-
     def folded(self) -> Network:
         """The same function without linear stages: every `identity` layer is multiplied out.
 
@@ -475,8 +474,6 @@ class Network:
                 expressed.append(affine)
         return self.replace(layers=layers, output=substitute(self.output, expressed))
 
-    # ------------------------------------------------------------------ identity
-
     @cached_property
     def digest(self) -> str:
         """sha256 of structure and numbers (not of names or storage), as hex."""
@@ -484,14 +481,14 @@ class Network:
         for layer in self.layers:
             h.update(repr(layer.activation).encode())
         for affine in self.maps:
-            h.update(np.ascontiguousarray(affine.bias + 0.0))
+            h.update(np.ascontiguousarray(affine.bias + 0.0).data)
             for source, matrix in affine.terms.items():
                 sparse = mx.as_matrix(sp.csr_array(matrix))
                 if mx.nnz(sparse):
                     h.update(repr(source).encode())
                     for part in (sparse.indptr, sparse.indices):
-                        h.update(np.ascontiguousarray(part, dtype=np.int64))
-                    h.update(np.ascontiguousarray(sparse.data))
+                        h.update(np.ascontiguousarray(part, dtype=np.int64).data)
+                    h.update(np.ascontiguousarray(sparse.data).data)
         return h.hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -532,14 +529,7 @@ class Network:
         return hash(self.digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (
-            [
-                (dict(x.affine.terms), x.affine.bias, x.activation, x.name, x.shape)
-                for x in self.layers
-            ],
-            (dict(self.output.terms), self.output.bias),
-            (self.input_shape, self.output_shape, self.origin),
-        )
+        return _rebuild, (self._fields(),)
 
     def __repr__(self) -> str:
         def size(shape: tuple[int, ...]) -> str:
@@ -583,24 +573,5 @@ def _own(matrix: Any) -> Matrix:
     return mx.frozen(own)
 
 
-def _rebuild(layers: Any, output: Any, rest: Any) -> Network:
-    input_shape, output_shape, origin = rest
-    return Network(
-        [Layer(Affine(t, b), a, name, shape) for t, b, a, name, shape in layers],
-        Affine(*output),
-        input_shape=input_shape,
-        output_shape=output_shape,
-        origin=origin,
-    )
-
-
-class _ReadOnlyDict(dict):  # type: ignore[type-arg]
-    """A dict that refuses changes; unlike MappingProxyType it pickles."""
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("the terms of an Affine cannot be changed")
-
-    __setitem__ = __delitem__ = pop = popitem = clear = update = setdefault = _refuse
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
+def _rebuild(fields: dict[str, Any]) -> Network:
+    return Network(**fields)

@@ -1,4 +1,4 @@
-"""ONNX bytes from an untrusted file: parsed, weights as arrays, external data kept in its folder."""
+"""ONNX bytes from an untrusted file: parsed, weights as arrays, external data in its folder."""
 
 from __future__ import annotations
 

@@ -83,13 +83,11 @@ OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
 
 def operation(*names: str) -> Callable[[Any], Any]:
     def register(function: Any) -> Any:
-        OPERATIONS.update(dict.fromkeys(names, function))
+        for name in names:
+            OPERATIONS[name] = function
         return function
 
     return register
-
-
-# ---------------------------------------------------------------------- moving entries
 
 
 def move(node: Node, function: Callable[[Array], Array]) -> Value:
@@ -256,9 +254,6 @@ def _constant_tensor(lowering: Lowering, value: Array) -> Tensor:
     return lowering.shift(nothing, value)
 
 
-# ---------------------------------------------------------------------- constants
-
-
 @operation("Constant")
 def _constant(node: Node) -> Value:
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
@@ -281,9 +276,6 @@ def _shape(node: Node) -> Value:
     value = node.inputs[0]
     start, end = node.attribute("start", 0), node.attribute("end", None)
     return np.array(value.shape, dtype=np.int64)[start:end]
-
-
-# ---------------------------------------------------------------------- arithmetic
 
 
 @operation("Add", "Sum")
@@ -358,9 +350,6 @@ def _reduce(node: Node) -> Value:
     if node.kind == "ReduceSum":
         return total
     return node.lowering.scale(total, np.array(total.size / x.size))
-
-
-# ---------------------------------------------------------------------- affine layers
 
 
 @operation("MatMul")
@@ -449,9 +438,6 @@ def _batch_norm(node: Node) -> Value:
     return low.shift(scaled, (shift - factor * mean).reshape(channel))
 
 
-# ---------------------------------------------------------------------- pooling
-
-
 def _per_axis(node: Node, name: str, spatial: Sequence[int]) -> list[int]:
     return [int(n) for n in node.attribute(name, [1] * len(spatial))]
 
@@ -525,9 +511,6 @@ def _global_max_pool(node: Node) -> Value:
     return node.lowering.max_pool(x, _all_positions(x), node.label)
 
 
-# ---------------------------------------------------------------------- activations
-
-
 @operation("Relu")
 def _relu(node: Node) -> Value:
     return node.lowering.activate(node.tensor(), RELU, node.label)
@@ -573,12 +556,18 @@ def _extreme(node: Node) -> Value:
         if isinstance(best, Tensor) and isinstance(value, Tensor):
             best = low.maximum(best, value, node.label)
         elif isinstance(best, Tensor) or isinstance(value, Tensor):
-            x, c = (best, value) if isinstance(best, Tensor) else (value, best)
-            c = np.asarray(c, dtype=np.float64)
-            best = low.shift(low.activate(low.shift(x, -c), RELU, node.label), c)
+            pair = (best, value) if isinstance(best, Tensor) else (value, best)
+            best = _at_least(node, *pair)
         else:
             best = np.maximum(best, value)
     return signed(best)
+
+
+def _at_least(node: Node, x: Any, constant: Any) -> Tensor:
+    """max(x, c) = c + relu(x - c)."""
+    c = np.asarray(constant, dtype=np.float64)
+    above = node.lowering.activate(node.lowering.shift(x, -c), RELU, node.label)
+    return node.lowering.shift(above, c)
 
 
 @operation("Abs")

@@ -46,9 +46,7 @@ def from_onnx(model: onnx.ModelProto, example: Any = None) -> Network:
     return _convert(model, model.graph.name or "ONNX model", None, example)
 
 
-def _convert(
-    model: onnx.ModelProto, origin: str, folder: Path | None, example: Any
-) -> Network:
+def _convert(model: onnx.ModelProto, origin: str, folder: Path | None, example: Any) -> Network:
     graph = model.graph
     values: dict[str, Any] = {}
     for tensor in graph.initializer:
@@ -61,9 +59,7 @@ def _convert(
     _define(values, info.name, lowering.input, origin)
     _walk(model, lowering, values, origin, folder)
     output = _only_output(graph, values, origin)
-    return lowering.finish(
-        output, input_shape=shape[1:] if batched else shape, origin=origin
-    )
+    return lowering.finish(output, input_shape=shape[1:] if batched else shape, origin=origin)
 
 
 def _walk(
@@ -123,9 +119,7 @@ def _define(values: dict[str, Any], name: str, value: _Value, origin: str) -> No
     values[name] = value
 
 
-def _only_input(
-    graph: onnx.GraphProto, values: dict[str, Any], origin: str
-) -> onnx.ValueInfoProto:
+def _only_input(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> onnx.ValueInfoProto:
     inputs = [info for info in graph.input if info.name not in values]
     if len(inputs) != 1:
         names = ", ".join(repr(info.name) for info in inputs) or "none"
@@ -191,9 +185,7 @@ def _reads_batch(name: str, consumer: onnx.NodeProto | None) -> bool:
     return left or consumer.op_type in _BATCHED
 
 
-def _features(
-    name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]
-) -> int | None:
+def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]) -> int | None:
     """How many inputs the first operation fixes, if it is a matrix product with a constant."""
     if consumer is None or consumer.op_type not in ("Gemm", "MatMul") or len(consumer.input) < 2:
         return None

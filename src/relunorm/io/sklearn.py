@@ -32,9 +32,7 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
     return Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
 
 
-def to_sklearn(
-    network: Network, *, classes: ArrayLike | None = None, like: Any = None
-) -> Any:
+def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any = None) -> Any:
     """A fitted scikit-learn estimator that computes the network.
 
     Args:
@@ -54,10 +52,9 @@ def to_sklearn(
         raise InvalidNetworkError(
             f"{network!r} is not a plain relu perceptron, which is all scikit-learn can hold"
         )
+    estimator: Any = MLPRegressor() if classes is None else MLPClassifier()
     if like is not None:
         estimator = clone(like)
-    else:
-        estimator = MLPRegressor() if classes is None else MLPClassifier()
     hidden = tuple(layer.width for layer in network.layers)
     activation = "relu" if hidden else "identity"
     estimator.set_params(hidden_layer_sizes=hidden, activation=activation)
@@ -68,7 +65,7 @@ def to_sklearn(
         _copy_classes(estimator, like, network.output_size)
     else:
         estimator.out_activation_ = "identity"
-    if hasattr(like, "feature_names_in_"):
+    if like is not None and hasattr(like, "feature_names_in_"):
         estimator.feature_names_in_ = like.feature_names_in_
     return estimator
 
