@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import operator
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +124,7 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
     dtype = torch.get_default_dtype() if like is None else like.dtype
     batch = torch.zeros((1, *shape), dtype=dtype, device=None if like is None else like.device)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             return torch.export.export(module, (batch,), strict=False)
     except Exception as error:
         # The exporter runs the caller's own forward, so anything can come out of it.
@@ -132,6 +133,25 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
             f"{type(error).__name__}: {' '.join(reason[:3])}"
         ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's warnings and log messages: what matters comes as an exception."""
+    loggers = [
+        logger
+        for name, logger in logging.root.manager.loggerDict.items()
+        if name.startswith("torch") and isinstance(logger, logging.Logger) and not logger.disabled
+    ]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger in loggers:
+            logger.disabled = False
 
 
 def _export_guessing(module: nn.Module, origin: str) -> Program:
