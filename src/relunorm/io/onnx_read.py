@@ -19,7 +19,8 @@ from relunorm.errors import (
 from relunorm.io import input_shape
 from relunorm.io.lower import CannotLower, Lowering, Tensor
 from relunorm.io.onnx_file import parse, tensor_array
-from relunorm.io.onnx_ops import OPERATIONS, Node
+from relunorm.io.onnx_layers import OPERATIONS
+from relunorm.io.onnx_ops import Node
 from relunorm.network import Network
 
 #: Operations that treat the first axis of their data input as the batch.

@@ -1,7 +1,7 @@
 """scikit-learn multi-layer perceptrons, in and out.
 
-A classifier's network computes what comes before its last softmax or logistic: one column for two
-classes, one per class otherwise.
+The network computes what comes before the estimator's last function: before the softmax or the
+logistic of a classifier (one column for two classes), before the exponential of a Poisson loss.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any 
     elif hasattr(like, "classes_"):
         _copy_classes(estimator, like, network.output_size)
     else:
-        estimator.out_activation_ = "identity"
+        estimator.out_activation_ = getattr(like, "out_activation_", "identity")
     if like is not None and hasattr(like, "feature_names_in_"):
         estimator.feature_names_in_ = like.feature_names_in_
     return estimator
