@@ -233,7 +233,7 @@ def _whole(size: Any) -> int:
 
 def _sizes(meta: Any) -> tuple[int | None, ...]:
     """The recorded shape; symbolic sizes stay open and are never evaluated."""
-    return tuple(n.get("as_int") for n in meta["sizes"])
+    return tuple(_whole(n) if "as_int" in n else None for n in meta["sizes"])
 
 
 # ---------------------------------------------------------------------- the graph

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from relunorm import matrix as mx
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.atomic import atomic_path
 from relunorm.matrix import Matrix
@@ -67,7 +68,8 @@ class NetworkModule(nn.Module):
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float64):
         super().__init__()
-        self.maps = nn.ModuleList(AffineMap(affine, dtype) for affine in network.maps)
+        inputs = network.input_size
+        self.maps = nn.ModuleList(AffineMap(affine, inputs, dtype) for affine in network.maps)
         self.activations = nn.ModuleList(_activation(layer.activation) for layer in network.layers)
         self.output_shape = network.output_shape
 
@@ -82,17 +84,20 @@ class NetworkModule(nn.Module):
 class AffineMap(nn.Module):
     """The sum of linear maps of some of the values, and a bias."""
 
-    def __init__(self, affine: Affine, dtype: torch.dtype):
+    def __init__(self, affine: Affine, inputs: int, dtype: torch.dtype):
         super().__init__()
-        self.sources = affine.sources
+        terms = {source: matrix for source, matrix in affine.terms.items() if mx.nnz(matrix)}
+        # A constant map reads the input with weight zero, so that every output depends on it.
+        terms = terms or {0: np.zeros((affine.size, inputs))}
+        self.sources = tuple(terms)
         self.terms = nn.ModuleList(
             SparseLinear(matrix, dtype) if sp.issparse(matrix) else _linear(matrix, None, dtype)
-            for matrix in affine.terms.values()
+            for matrix in terms.values()
         )
         self.bias = nn.Parameter(torch.tensor(affine.bias, dtype=dtype))
 
     def forward(self, values: list[Tensor]) -> Tensor:
-        total = self.bias.expand(values[0].shape[0], -1)
+        total = self.bias
         for source, term in zip(self.sources, self.terms, strict=True):
             total = total + term(values[source])
         return total

@@ -36,6 +36,7 @@ _PURE = frozenset(
         "stack",
         "contiguous",
         "detach",
+        "detach_",
         "alias",
         "lift_fresh_copy",
         "lift_fresh",

@@ -28,7 +28,7 @@ Index = NDArray[np.intp]
 # ---------------------------------------------------------------------- same entries
 
 
-@operation("contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy")
+@operation("contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy")
 def _same(site: Site, self: Tensor, memory_format: Any = None) -> Tensor:
     return self
 

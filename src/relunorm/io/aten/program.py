@@ -71,7 +71,7 @@ def place_of(stack: list[tuple[str, str, Any]], name: str) -> tuple[str, str]:
 
 def is_in_place(name: str) -> bool:
     """Whether an operation overwrites its first argument: aten marks it by an underscore."""
-    return name.endswith("_") and not name.endswith("__")
+    return name.endswith("_") and not name.endswith("__") and name != "detach_"
 
 
 def split(target: str) -> tuple[str, str, str]:

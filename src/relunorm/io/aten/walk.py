@@ -67,7 +67,11 @@ SUPPORTED = (
 def lower(program: Program, example: Any = None) -> Network:
     """The network a program computes on a batch of one."""
     shape, batched = _lowered_shape(program, example)
-    walk = _Walk(program, Lowering(shape), batched)
+    try:
+        lowering = Lowering(shape)
+    except RelunormError as error:
+        raise InvalidNetworkError(f"{program.origin}: input of shape {shape}: {error}") from None
+    walk = _Walk(program, lowering, batched)
     output = walk.run()
     return walk.lowering.finish(
         output, input_shape=shape[1:] if batched else shape, origin=program.origin
@@ -200,8 +204,8 @@ class _Walk:
             self._check_shape(operation.outputs, result)
             self.values[operation.outputs] = result
             return
-        if result is _UNKNOWN:
-            result = [_UNKNOWN] * len(operation.outputs)
+        if result is None or result is _UNKNOWN:
+            result = [result] * len(operation.outputs)
         if len(result) < len(operation.outputs):
             raise ModelFileError(f"has {len(operation.outputs)} outputs, expected {len(result)}")
         for name, value in zip(operation.outputs, result, strict=False):
