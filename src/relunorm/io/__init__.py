@@ -31,10 +31,11 @@ _FILES = {
 
 #: First part of a class's module, and class names (of it or a base) -> reader of objects.
 _OBJECTS = (
+    # Before torch: on its torch backend a Keras model is a torch module too.
+    ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
     ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch_read", "from_torch"),
     ("onnx", {"ModelProto"}, "relunorm.io.onnx_read", "from_onnx"),
     ("sklearn", {"MLPRegressor", "MLPClassifier"}, "relunorm.io.sklearn", "from_sklearn"),
-    ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
 )
 
 _REFUSED = {
