@@ -475,6 +475,31 @@ def test_lazy_module():
         rn.load(nn.Sequential(nn.LazyLinear(3), nn.ReLU()), example=3)
 
 
+def test_meta_device():
+    with pytest.raises(UnsupportedFormatError, match="meta device"):
+        rn.load(nn.Linear(2, 2, device="meta"))
+
+
+def test_program_exported_in_training_mode():
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    program = torch.export.export(module, (inputs((3,), 4, torch.float32),))
+    with pytest.raises(UnsupportedOperationError, match="statistics from the batch"):
+        rn.load(program)
+
+
+def test_program_without_batch_axis():
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU()).double()
+    network = rn.load(torch.export.export(module, (torch.zeros(3, dtype=torch.float64),)))
+    assert_same(network, module, (3,))
+
+
+def test_nothing_is_printed(capfd):
+    with pytest.raises(UnsupportedFormatError):
+        rn.load(LeNet())
+    rn.load(model("pieces"))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_data_dependent_control_flow():
     module = Lambda(lambda x: x if x.sum() > 0 else -x)
     with pytest.raises(UnsupportedFormatError, match=r"torch.export could not trace"):

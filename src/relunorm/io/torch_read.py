@@ -102,6 +102,10 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
             f"{origin}: {', '.join(lazy)} of lazy modules have no shape yet; run the module once "
             "on a batch of inputs, then load it"
         )
+    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        raise UnsupportedFormatError(
+            f"{origin}: its weights are on the meta device, without numbers; load them first"
+        )
     required = [
         parameter.name
         for parameter in inspect.signature(module.forward).parameters.values()
@@ -222,6 +226,12 @@ def _program(exported: ExportedProgram, origin: str) -> Program:
             constants[spec.arg.name] = _constant(values[spec.target])
         elif isinstance(spec.arg, ConstantArgument):
             constants[spec.arg.name] = spec.arg.value
+    if signature.buffers_to_mutate:
+        changed = ", ".join(sorted(signature.buffers_to_mutate.values()))
+        raise UnsupportedFormatError(
+            f"{origin}: changes its own buffers ({changed}), so its output is not a function of "
+            "its input alone; export it in eval mode"
+        )
     inputs = [str(name) for name in signature.user_inputs if name not in constants]
     outputs = [str(name) for name in signature.user_outputs]
     if len(inputs) != 1 or len(outputs) != 1:

@@ -25,6 +25,9 @@ from relunorm.network import Affine
 
 Index = NDArray[np.intp]
 
+#: A tensor is cut into at most this many parts: a file could ask for millions.
+MAX_PARTS = 1 << 12
+
 # ---------------------------------------------------------------------- same entries
 
 
@@ -210,6 +213,7 @@ def _split(site: Site, self: Tensor, split_size: Any, dim: int = 0) -> list[Tens
     if isinstance(split_size, list | tuple):
         return _split_with_sizes(site, self, split_size, dim)
     starts = range(0, self.shape[dim], split_size)
+    _check_parts(len(starts))
     return [_slice(site, self, dim, start, start + split_size) for start in starts]
 
 
@@ -226,6 +230,7 @@ def _split_with_sizes(site: Site, self: Tensor, split_sizes: Any, dim: int = 0) 
 
 @operation("unbind")
 def _unbind(site: Site, self: Tensor, dim: int = 0) -> list[Tensor]:
+    _check_parts(self.shape[dim])
     return [_select(site, self, dim, index) for index in range(self.shape[dim])]
 
 
@@ -298,6 +303,11 @@ def _lifted(value: Any) -> Tensor:
         return value
     array = as_array(value)
     return Tensor(array.shape, Affine({}, array.ravel()))
+
+
+def _check_parts(count: int) -> None:
+    if count > MAX_PARTS:
+        raise InvalidNetworkError(f"{count:,} parts of one tensor; at most {MAX_PARTS:,} work")
 
 
 def _check_size(size: int) -> None:
