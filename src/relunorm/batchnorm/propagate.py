@@ -109,7 +109,7 @@ def propagate(
         nl: "relu", "linear", or the slope of a leaky ReLU.
         recenter, rescale: the parts of batch normalization before the non-linearity.
         statistic: what rescaling divides by: "rms", "std", or "auto" (rms without recentering).
-        method: "weights" (Gaussian weights of variance 2/fan-in), "gram" (same law, no weight
+        method: "weights" (Gaussian weights of variance 2/width), "gram" (same law, no weight
             matrix) or "infinite" (the infinite-width map).
         progress: called with (layers done, layers).
         time_limit: seconds after which to stop and return what was done.
@@ -153,16 +153,18 @@ def propagate(
                 )
             else:
                 if method == "weights":
-                    weights = rng.standard_normal((state.shape[1], width))
-                    z = state @ (weights * np.sqrt(2 / state.shape[1]))
+                    z = (state * np.sqrt(2 / width)) @ rng.standard_normal((state.shape[1], width))
                 else:
                     # (n, width): each column is one neuron, N(0, G)
-                    z = matrix_root(gram) @ rng.standard_normal((len(gram), width))
-                    z *= np.sqrt(2 / width)
+                    root = matrix_root(gram * (2 / width))
+                    z = root @ rng.standard_normal((len(gram), width))
                 state = _normalize(z, recenter, rescale, kind)
-                np.multiply(state, slope, out=state, where=state < 0)
+                if slope == 0:
+                    np.maximum(state, 0.0, out=state)
+                else:
+                    np.multiply(state, slope, out=state, where=state < 0)
                 gram, shift = _unit(state @ state.T)
-                state = state * np.exp(-shift / 2)
+                state *= np.exp(-shift / 2)
             # rescaling forgets the scale that came before
             log = shift if rescale else log + shift
             grams.append(gram)
