@@ -60,11 +60,10 @@ def resolve_statistic(statistic: str, recenter: bool) -> Literal["rms", "std"]:
     (2)'s deviation about the mean, used without subtracting the mean, collapses the batch instead of
     giving the paper's 60 degrees (docs/errata.md).
     """
-    if statistic == "auto":
-        return "std" if recenter else "rms"
-    if statistic not in ("rms", "std"):
+    if statistic not in ("auto", "rms", "std"):
         raise InvalidInputError(f"statistic {statistic!r} is not known; use 'auto', 'rms' or 'std'")
-    return statistic  # type: ignore[return-value]
+    # of recentered values the root mean square is the standard deviation
+    return "std" if recenter or statistic == "std" else "rms"
 
 
 def center_gram(gram: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ class DecomposedBatchNorm(nn.Module):
         recenter: subtract the mean.
         rescale: divide by the statistic.
         statistic: "std" (deviation about the mean), "rms" (root of the second moment), or "auto": rms without
-            recentering, std with it. Dividing by std without recentering (seed 004's eq. 2 with the mean left in)
+            recentering, std with it (where both are the same). Dividing by std without recentering (seed 004's eq. 2 with the mean left in)
             collapses deep batches; see docs/errata.md.
         momentum, eps, affine, track_running_stats: as in torch.nn.BatchNorm1d.
 
@@ -149,10 +149,8 @@ class DecomposedBatchNorm(nn.Module):
             )
         shape = (1, -1) + (1,) * (x.dim() - 2)
         mean = x.mean(axes)
-        about = mean if self.resolved_statistic == "std" else torch.zeros_like(mean)
-        if self.recenter and self.resolved_statistic == "rms":
-            about = torch.zeros_like(mean)
-        square = ((x - about.view(shape)) ** 2).mean(axes)
+        deviation = x - mean.view(shape) if self.resolved_statistic == "std" else x
+        square = (deviation**2).mean(axes)
         self._track(mean, square, count, factor)
         y = x - mean.view(shape) if self.recenter else x
         if self.rescale:

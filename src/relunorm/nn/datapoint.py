@@ -66,7 +66,7 @@ def datapoint_init_(
     >>> datapoint_init_(layer, [[0.0, 1.0], [1.0, 0.0], [-1.0, -1.0]]).exclusive
     3
     """
-    X = _data(layer, data)
+    X, index = _data(layer, data)
     if not 0 <= threshold < 1:
         raise InvalidInputError(f"threshold is {threshold}, expected 0 <= threshold < 1")
     if layer.bias is None:
@@ -93,11 +93,12 @@ def datapoint_init_(
         layer.weight[:count] = weight.to(layer.weight)
         layer.bias[:count] = torch.from_numpy(-kink * scale).to(layer.bias)
     return DatapointInit(
-        tuple(chosen.tolist()), int(separate.sum()), layer.out_features - count, random_state
+        tuple(index[chosen].tolist()), int(separate.sum()), layer.out_features - count, random_state
     )
 
 
-def _data(layer: nn.Linear, data: ArrayLike) -> np.ndarray:
+def _data(layer: nn.Linear, data: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The different points in order, and where each first stands in ``data``."""
     if isinstance(data, torch.Tensor):
         data = data.detach().cpu().numpy()
     X = np.asarray(data, dtype=np.float64)
@@ -110,7 +111,7 @@ def _data(layer: nn.Linear, data: ArrayLike) -> np.ndarray:
     if not np.isfinite(X).all():
         raise InvalidInputError("data holds NaN or infinite entries")
     _, first = np.unique(X, axis=0, return_index=True)
-    X = X[np.sort(first)]
-    if len(X) < 2:
+    first = np.sort(first)
+    if len(first) < 2:
         raise InvalidInputError("all data points are equal: none stands out")
-    return X
+    return X[first], first
