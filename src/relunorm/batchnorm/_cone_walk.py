@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc
 
 if TYPE_CHECKING:
-    from relunorm.batchnorm.gamma import CellVolumes
+    from relunorm.batchnorm.cells import CellVolumes
 
 #: Rays per cell while collecting cells.
 SCOUTS = 48
@@ -25,7 +25,7 @@ def walk(
     lines: NDArray[np.float64], samples: int, max_cells: int, rng: np.random.Generator
 ) -> CellVolumes:
     """Collect cells breadth first from random starts, measure them, and measure the smallest again."""
-    from relunorm.batchnorm.gamma import CellVolumes, cell_count
+    from relunorm.batchnorm.cells import CellVolumes, cell_count
 
     count, k = lines.shape
     total = cell_count(count, k) if _general_position(lines) else None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm.gamma import SAME_LINE
+from relunorm.batchnorm.cells import SAME_LINE
 from relunorm.errors import InvalidInputError
 
 

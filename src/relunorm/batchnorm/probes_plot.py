@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from relunorm.batchnorm.geometry import Geometry
+    from relunorm.batchnorm.probes import Geometry
 
 
 def draw(probe: Geometry) -> Any:
@@ -72,7 +72,7 @@ def _activity(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
 def _histogram(ax: Any, probe: Geometry) -> None:
     last = probe.layers[-1]
     ax.bar(np.arange(36) * 5 + 2.5, last.angle_histogram, width=5)
-    ax.set(title=f"angles after {last.name}", xlabel="degrees", ylabel="pairs")
+    ax.set(title=f"angles after layer {last.name}", xlabel="degrees", ylabel="pairs")
 
 
 def _pairs(ax: Any, probe: Geometry) -> None:

@@ -163,7 +163,7 @@ class Geometry:
 
     def figure(self) -> Any:
         """One page of plots (a matplotlib figure): angles, ranks, norms and activity through depth."""
-        from relunorm.batchnorm.geometry_plot import draw
+        from relunorm.batchnorm.probes_plot import draw
 
         return draw(self)
 
