@@ -147,6 +147,10 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
     ax.loglog(found, [math.degrees(states[n].angle) for n in found], "o-", label="infinite width")  # type: ignore[union-attr]
     ax.loglog(found, [540 / n for n in found], ":", color="grey", label=r"$3\pi/n$")
     ax.loglog(list(measured), list(measured.values()), "x", ms=8, label="width 1000, measured")
+    ax.set(xticks=found, yticks=(5, 10, 20, 40, 60))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
     ax.set(title="Angle within the cluster at the attractor", xlabel="batch size n", ylabel="degrees")
     ax.legend()
     return Exhibit(
@@ -162,8 +166,8 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
 
 def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """The layer where an odd point appears against the width (errata)."""
-    n, widths, seeds = 10, [50, 100, 200, 400] + ([800] if full else []), 15 if full else 5
-    limit = 100_000 if full else 20_000
+    n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 15 if full else 6
+    limit = 20_000 if full else 5_000
     rows = []
     for width in widths:
         found = []
