@@ -163,7 +163,9 @@ def _rescaled(
 def matrix_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """The symmetric square root; eigenvalues below rounding count as 0."""
     values, vectors = np.linalg.eigh(gram)
-    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    # the root of an eigenvalue that is rounding (1e-16) would be 1e-8 of noise
+    values = np.where(values > len(gram) * np.finfo(np.float64).eps * values[-1], values, 0.0)
+    return (vectors * np.sqrt(values)) @ vectors.T
 
 
 def angles_of(gram: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -37,6 +37,11 @@ def _column(probe: Geometry, name: str) -> np.ndarray:
     return np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
+def _log_if_positive(ax: Any, values: np.ndarray) -> None:
+    if np.isfinite(values).all() and (values > 0).all():
+        ax.set_yscale("log")
+
+
 def _angles(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
     empty = (np.nan,) * 7
     quantiles = np.degrees([layer.angle_quantiles or empty for layer in probe.layers])
@@ -51,14 +56,16 @@ def _angles(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
 def _ranks(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
     ax.plot(depth, _column(probe, "rank"), "s-", ms=3, label="rank")
     ax.plot(depth, _column(probe, "soft_rank"), "o-", ms=3, label="soft rank")
-    ax.set(title="rank of the batch", yscale="log")
+    ax.set(title="rank of the batch")
+    _log_if_positive(ax, _column(probe, "soft_rank"))
     ax.legend(fontsize=7)
 
 
 def _norms(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
     ax.plot(depth, _column(probe, "norm_ratio_scaled"), "o-", ms=3)
     ax.axhline(1, color="grey", lw=0.8, ls=":")
-    ax.set(title="(mean other norm / largest) x (n - 1)", yscale="log")
+    ax.set(title="(mean other norm / largest) x (n - 1)")
+    _log_if_positive(ax, _column(probe, "norm_ratio_scaled"))
 
 
 def _activity(ax: Any, probe: Geometry, depth: np.ndarray) -> None:

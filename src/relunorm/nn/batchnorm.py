@@ -252,8 +252,9 @@ def decompose(
     if whole is not None:
         return whole
     for path, parent in list(root.named_modules()):
-        for name, child in list(parent.named_children()):
-            new = replacement(child, f"{path}.{name}" if path else name)
+        # not named_children, which names a module that occurs twice only once
+        for name, child in list(parent._modules.items()):
+            new = None if child is None else replacement(child, f"{path}.{name}" if path else name)
             if new is not None:
                 setattr(parent, name, new)
     return root
