@@ -82,7 +82,9 @@ def test_degenerate_batches():
     cube = np.vstack([np.eye(3), [[1, 1, 0], [1, 0, 1], [0, 1, 1]]])  # three planes meet in lines
     found = gamma(cube)
     assert found.volumes.sum() == pytest.approx(1, abs=1e-12)
-    np.testing.assert_allclose(found.volumes, sampled(distinct_lines(cube), found.signs), atol=0.004)
+    np.testing.assert_allclose(
+        found.volumes, sampled(distinct_lines(cube), found.signs), atol=0.004
+    )
 
 
 @pytest.mark.parametrize(

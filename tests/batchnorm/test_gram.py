@@ -107,7 +107,9 @@ def test_symmetric_state_of_rms():
 
 
 def full_rate(gram):
-    """Spectral radius of the derivative on all symmetric matrices, scale taken out: no symmetry used."""
+    """Spectral radius of the derivative on all symmetric matrices, scale taken out: no symmetry
+    used.
+    """
     n = len(gram)
     index = np.triu_indices(n)
     columns = []

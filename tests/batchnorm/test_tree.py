@@ -124,7 +124,9 @@ def test_theorem_11_over_500_batches():
         assert limit.norm_ratio <= limit.printed_norm_bound  # item 3
         assert limit.angle >= limit.printed_angle_bound  # item 4
         r = limit.ratio
-        assert math.isclose(limit.norm_ratio, math.sqrt((1 + r) / ((n - 1) ** 2 + r)), rel_tol=1e-12)
+        assert math.isclose(
+            limit.norm_ratio, math.sqrt((1 + r) / ((n - 1) ** 2 + r)), rel_tol=1e-12
+        )
         cosine = r / math.sqrt((1 + r) * ((n - 1) ** 2 + r))
         assert math.isclose(limit.cosine, cosine, rel_tol=1e-9, abs_tol=1e-15)
         assert set(limit.odd) <= {0, n - 1}

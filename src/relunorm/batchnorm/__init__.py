@@ -1,5 +1,6 @@
 """Batch normalization taken apart: probes, random deep networks, exact models (seed 004)."""
 
+from relunorm.batchnorm.cells import CellVolumes, cell_count, gamma
 from relunorm.batchnorm.fixed_points import (
     FixedPoint,
     fixed_points,
@@ -7,8 +8,6 @@ from relunorm.batchnorm.fixed_points import (
     odd_state,
     symmetric_state,
 )
-from relunorm.batchnorm.cells import CellVolumes, cell_count, gamma
-from relunorm.batchnorm.probes import Geometry, LayerGeometry, geometry
 from relunorm.batchnorm.gram import arccos_kernel, center_gram, gram_step, kernel_gram
 from relunorm.batchnorm.invariants import (
     check_invariant,
@@ -18,6 +17,7 @@ from relunorm.batchnorm.invariants import (
     theorem14,
 )
 from relunorm.batchnorm.measure import OddTest, cluster_sizes, odd_points, pair_angles, soft_rank
+from relunorm.batchnorm.probes import Geometry, LayerGeometry, geometry
 from relunorm.batchnorm.random_nets import Propagation, propagate
 from relunorm.batchnorm.rank import (
     NeuronCounts,

@@ -1,9 +1,10 @@
 """Cells of a hyperplane arrangement beyond three dimensions: found by walking, measured by rays.
 
-From an inner direction v of a cone, the great circle in direction u (a unit vector across v) leaves it at the angle
-theta(u) = min_i atan2(v.a_i, -u.a_i) over the inner normals a_i. Cones are star-shaped about v, so their measure is
-the mean over u of the integral of sin^(k-2) up to theta(u), over the whole from 0 to pi: unbiased at any size of cell,
-where counting random weights sees small cells never. The hyperplane through which a ray leaves names a neighbour.
+From an inner direction v of a cone, the great circle in direction u (a unit vector across v) leaves
+it at the angle theta(u) = min_i atan2(v.a_i, -u.a_i) over the inner normals a_i. Cones are
+star-shaped about v, so their measure is the mean over u of the integral of sin^(k-2) up to
+theta(u), over the whole from 0 to pi: unbiased at any size of cell, where counting random weights
+sees small cells never. The hyperplane through which a ray leaves names a neighbour.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SCOUTS = 48
 def walk(
     lines: NDArray[np.float64], samples: int, max_cells: int, rng: np.random.Generator
 ) -> CellVolumes:
-    """Collect cells breadth first from random starts, measure them, and measure the smallest again."""
+    """Collect cells from random starts, measure them, and measure the smallest again."""
     from relunorm.batchnorm.cells import CellVolumes, cell_count
 
     count, k = lines.shape
@@ -94,7 +95,9 @@ def _exits(
 def _shares(
     lines: NDArray[np.float64], v: NDArray[np.float64], samples: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Per ray: its share of the sphere, direction, the angle where it leaves, and the next crossing."""
+    """Per ray: its share of the sphere, direction, the angle where it leaves, and the next
+    crossing.
+    """
     k = lines.shape[1]
     inner = lines * np.sign(lines @ v)[:, None]
     u = rng.standard_normal((samples, k))

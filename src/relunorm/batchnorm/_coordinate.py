@@ -27,7 +27,7 @@ def _rate(m: int, n: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class FloatState:
-    """Rows and sums in float64; the true squares are ``2**(2 * exponent)`` times the stored ones."""
+    """Rows and sums in float64; true squares are ``4**exponent`` times the stored ones."""
 
     n: int
     depth: int
@@ -88,7 +88,9 @@ class FloatState:
         weight = np.zeros(n + 1)
         for m in np.flatnonzero(both).tolist():
             weight[m] = both[m] * (_rate(m, n) / q) ** horizon
-        scale = max(both.max(), max((max(v) - min(v)) ** 2 for v, _ in self.rows) if self.rows else 0)
+        scale = max(
+            both.max(), max((max(v) - min(v)) ** 2 for v, _ in self.rows) if self.rows else 0
+        )
         rows, ties, faded = [], self.ties, self.faded
         for values, ends in self.rows:
             p, r = abs(values[1] - values[0]), abs(values[2] - values[1])
@@ -107,7 +109,7 @@ class FloatState:
         return weight, q, left
 
     def settled(self, depth: int) -> FloatState:
-        """The first state with three-cluster rows only, or the one at ``depth`` if that is sooner."""
+        """The first state with three-cluster rows only, at the latest the one at ``depth``."""
         state = self.advance(depth - self.depth, until_stable=True)
         # the batch itself is a row too, and may have two clusters
         pairs = any(len(values) == 2 for values, _ in state.rows)

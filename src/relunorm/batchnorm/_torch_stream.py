@@ -1,7 +1,7 @@
 """Probing a torch module by hooks: each output is reduced to its Gram matrix and counts at once.
 
-The module is left as it was: hooks removed, buffers (running statistics) restored, mode, device and the
-global random state untouched.
+The module is left as it was: hooks removed, buffers (running statistics) restored, mode, device and
+the global random state untouched.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def stream(
         return _whole(model, modules, inputs, picks, layers)
     if any(m.training and isinstance(m, _BY_BATCH) for m in model.modules()):
         raise InvalidInputError(
-            "the model normalizes by the batch (training mode), so the batch cannot be cut into chunks; "
+            "the model normalizes by the batch (training mode), so the batch cannot be "
+            "cut into chunks; "
             "call model.eval() or leave chunk out"
         )
     return _chunked(model, modules, inputs, picks, chunk, layers)
@@ -179,7 +180,8 @@ def _forward(
                     return
                 what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
                 raise InvalidInputError(
-                    f"{name}: its output ({what}) is not one tensor with the batch of {len(inputs)} first"
+                    f"{name}: its output ({what}) is not one tensor with the batch of "
+                    f"{len(inputs)} first"
                 )
             calls[name] = calls.get(name, 0) + 1
             receive(name if calls[name] == 1 else f"{name}#{calls[name]}", output)
@@ -216,7 +218,7 @@ def _modules(model: nn.Module, layers: Sequence[str] | None) -> dict[str, nn.Mod
         if missing:
             raise InvalidInputError(f"no module {missing[0]!r}; there are {', '.join(named)}")
         return {name: named[name] for name in layers}
-    chosen = {name: m for name, m in named.items() if isinstance(m, ACTIVATIONS)}
+    chosen: dict[str, nn.Module] = {k: m for k, m in named.items() if isinstance(m, ACTIVATIONS)}
     return chosen or {name: m for name, m in named.items() if not any(m.children())}
 
 

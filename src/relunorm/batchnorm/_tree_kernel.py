@@ -19,7 +19,9 @@ FADED = 2.0**-200
 
 
 @numba.njit(cache=True)
-def step_rows(n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie):  # pragma: no cover
+def step_rows(
+    n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie
+):  # pragma: no cover
     """Both children of every stored row; returns (rows kept, mean ties met)."""
     kept = 0
     used = 0
@@ -139,9 +141,7 @@ def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # prag
             if stable:
                 break
         step_pairs(n, A, B)
-        rows, met = step_rows(
-            n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie
-        )
+        rows, met = step_rows(n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie)
         ties += met
         used = out_pointer[rows]
         values[:used] = out[:used]
@@ -159,7 +159,11 @@ def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # prag
 def run_length(alpha, u, v):  # pragma: no cover
     """How often u <- alpha (u - v) can be taken while u > v, and the last u (v fixed)."""
     shift = alpha * v / (1 - alpha)
-    k = max(1, math.ceil(math.log((v + shift) / (u + shift)) / math.log(alpha))) if v > 0 else 1 << 40
+    k = (
+        max(1, math.ceil(math.log((v + shift) / (u + shift)) / math.log(alpha)))
+        if v > 0
+        else 1 << 40
+    )
     # rounding may put the boundary one step off: the last step must start above v
     while k > 1 and alpha ** (k - 1) * (u + shift) - shift <= v:
         k -= 1
@@ -172,9 +176,9 @@ def jump_row(n, first, middle, p, r, horizon, q, floor, tie, weight):  # pragma:
 
     The clusters hold ``first``, ``middle`` and the remaining points; p and r are the gaps between
     them. With u = k0 p and v = k2 r a layer is u <- (k0/n)(u - v) if u > v (the row sheds a
-    two-cluster row split after the first cluster), v <- (k2/n)(v - u) if v > u. A run of equal cases is
-    a geometric sum. What is shed is added to ``weight[m]`` as it will stand ``horizon`` layers on,
-    measured in units of ``q`` per layer (q_m^(layers left) / q^horizon).
+    two-cluster row split after the first cluster), v <- (k2/n)(v - u) if v > u. A run of equal
+    cases is a geometric sum. What is shed is added to ``weight[m]`` as it will stand ``horizon``
+    layers on, measured in units of ``q`` per layer (q_m^(layers left) / q^horizon).
 
     Returns (p, r, layers done, ties): fewer layers than the horizon when the row died of a tie or
     fell below ``floor``.

@@ -1,9 +1,10 @@
 """gamma(X): the smallest cell of the hyperplane arrangement a batch cuts into weight space.
 
-The hyperplanes {w : w.x_i = 0} cut the space of weights into cones; gamma(X) is the smallest Gaussian measure of a
-cone with interior (seed 004, Def. 1). It depends on the span of the points only, so the problem is reduced to its
-dimension k first. k = 2: arcs of a circle. k = 3: spherical polygons, areas by Van Oosterom and Strackee (1983).
-k > 3: an estimate, with an error bar and a statement of how many cells were seen.
+The hyperplanes {w : w.x_i = 0} cut the space of weights into cones; gamma(X) is the smallest
+Gaussian measure of a cone with interior (seed 004, Def. 1). It depends on the span of the points
+only, so the problem is reduced to its dimension k first. k = 2: arcs of a circle. k = 3: spherical
+polygons, areas by Van Oosterom and Strackee (1983). k > 3: an estimate, with an error bar and a
+statement of how many cells were seen.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class CellVolumes:
     """The cells of an arrangement and their Gaussian measures.
 
     Attributes:
-        gamma: the smallest measure. Exact for k <= 3; beyond, an unbiased estimate of the measure of the cell
-            ``smallest``, which is gamma itself if that cell is the smallest, and above gamma otherwise.
+        gamma: the smallest measure. Exact for k <= 3; beyond, an unbiased estimate of the measure
+            of the cell ``smallest``, which is gamma itself if that cell is the smallest, and above
+            gamma otherwise.
         error: standard error of ``gamma``; 0 when exact.
         kind: "exact" or "estimate".
         dimension: k, the dimension of the span.
@@ -87,9 +89,10 @@ def gamma(
 ) -> CellVolumes:
     """gamma(X) of Def. 1 for a batch X of shape (n, d), one row per point.
 
-    Exact when the points span at most 3 dimensions. Otherwise cells are collected by walking through facets from
-    random starts, each is measured by shooting rays from an inner point, and the smallest is measured again with
-    fresh rays, so that its value is unbiased for that cell (picking the smallest of noisy values is not).
+    Exact when the points span at most 3 dimensions. Otherwise cells are collected by walking
+    through facets from random starts, each is measured by shooting rays from an inner point, and
+    the smallest is measured again with fresh rays, so that its value is unbiased for that cell
+    (picking the smallest of noisy values is not).
 
     Args:
         samples: rays for the final measurement (beyond 3 dimensions).
@@ -198,7 +201,8 @@ def _polygons(lines: NDArray[np.float64]) -> tuple[NDArray[np.int8], NDArray[np.
 def _independent_triple(lines: NDArray[np.float64]) -> list[int]:
     from scipy.linalg import qr
 
-    return qr(lines.T, pivoting=True, mode="r")[1][:3].tolist()
+    _, _, pivots = qr(lines.T, pivoting=True, mode="economic")  # type: ignore[misc]
+    return pivots[:3].tolist()
 
 
 def _split(cell: NDArray[np.float64], normal: NDArray[np.float64]) -> list[NDArray[np.float64]]:

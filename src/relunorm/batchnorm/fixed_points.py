@@ -1,10 +1,11 @@
 """Where deep infinitely wide networks settle: fixed points of the Gram map and their stability.
 
-A state that looks the same after a layer, up to scale. Two kinds occur: the symmetric one (all points alike),
-and, with recentering and without rescaling, one odd point beside an equiangular cluster. Both are described by
-a few numbers, so each is solved to rounding in a space of at most four dimensions, and its linear stability is
-read from small blocks: permutations of like points commute with the map, hence (Schur) its derivative acts
-on each kind of perturbation by a matrix of size at most 4.
+A state that looks the same after a layer, up to scale. Two kinds occur: the symmetric one (all
+points alike), and, with recentering and without rescaling, one odd point beside an equiangular
+cluster. Both are described by a few numbers, so each is solved to rounding in a space of at most
+four dimensions, and its linear stability is read from small blocks: permutations of like points
+commute with the map, hence (Schur) its derivative acts on each kind of perturbation by a matrix of
+size at most 4.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class FixedPoint:
         kind: "symmetric" (all points alike) or "odd" (one point apart, the others equiangular).
         gram: scaled to largest diagonal entry 1; in the odd state point 0 is the odd one.
         growth: the factor a layer puts on it.
-        rate: largest modulus among the other eigenvalues of the derivative, over ``growth``. Below 1 the
-            state attracts; small perturbations shrink by this factor a layer.
+        rate: largest modulus among the other eigenvalues of the derivative, over ``growth``. Below
+            1 the state attracts; small perturbations shrink by this factor a layer.
         residual: how far the state is from being reproduced (largest entry).
     """
 
@@ -61,7 +62,9 @@ class FixedPoint:
     def odd_angle(self) -> float | None:
         """Between the odd point and a cluster point, radians."""
         g = self.gram
-        return None if self.kind == "symmetric" else math.acos(g[0, 1] / math.sqrt(g[0, 0] * g[1, 1]))
+        return (
+            None if self.kind == "symmetric" else math.acos(g[0, 1] / math.sqrt(g[0, 0] * g[1, 1]))
+        )
 
     @property
     def norm_ratio(self) -> float:
@@ -96,8 +99,8 @@ def symmetric_state(
     """The state with all norms and all angles equal that a ReLU layer reproduces.
 
     With recentering the centred batch is the regular simplex whatever came before, so the angle is
-    arccos J(-1/(n-1)) after one layer, rescaled or not. Without recentering but with rescaling by the second
-    moment it is the root of a one-dimensional equation, solved by bisection.
+    arccos J(-1/(n-1)) after one layer, rescaled or not. Without recentering but with rescaling by
+    the second moment it is the root of a one-dimensional equation, solved by bisection.
 
     >>> [round(math.degrees(symmetric_state(n).angle), 2) for n in (10, 100)]
     [74.65, 71.74]
@@ -114,16 +117,16 @@ def symmetric_state(
         )
     gram = np.full((n, n), rho)
     np.fill_diagonal(gram, 1.0)
-    options: dict[str, Any] = dict(recenter=recenter, rescale=rescale, statistic=statistic)
+    options: dict[str, Any] = {"recenter": recenter, "rescale": rescale, "statistic": statistic}
     return _finish("symmetric", gram, options, _symmetric_directions(n))
 
 
 def odd_state(n: int) -> FixedPoint | None:
     """One odd point and an equiangular cluster under recentering and ReLU (no rescaling), or None.
 
-    The four numbers of such a Gram matrix are iterated under (111) and polished by Newton's method. The
-    cluster's angle is about 3 pi / n; no such state exists for n <= 6 (docs/errata.md: the paper's Def. 12,
-    a cluster of angle 0, is a fixed point too, but unstable).
+    The four numbers of such a Gram matrix are iterated under (111) and polished by Newton's method.
+    The cluster's angle is about 3 pi / n; no such state exists for n <= 6 (docs/errata.md: the
+    paper's Def. 12, a cluster of angle 0, is a fixed point too, but unstable).
 
     >>> round(math.degrees(odd_state(10).angle), 2), odd_state(6)
     (45.2, None)
@@ -158,10 +161,11 @@ def fixed_points(
 
 
 def gram_derivative(gram: NDArray[np.float64], change: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The derivative of recentering + ReLU's Gram map at ``gram`` in direction ``change``, closed form.
+    """The derivative of recentering + ReLU's Gram map at ``gram`` in direction ``change``, closed
+    form.
 
-    With g = HGH, r its correlations: dK_ij = J'(r) dg_ij + (J(r) - r J'(r)) sqrt(g_ii g_jj) (dg_ii/g_ii +
-    dg_jj/g_jj)/2.
+    With g = HGH, r its correlations: dK_ij = J'(r) dg_ij + (J(r) - r J'(r)) sqrt(g_ii g_jj)
+    (dg_ii/g_ii + dg_jj/g_jj)/2.
     """
     g, d = center_gram(gram), center_gram(change)
     diagonal = np.diag(g)
@@ -176,7 +180,8 @@ def gram_derivative(gram: NDArray[np.float64], change: NDArray[np.float64]) -> N
     return result
 
 
-# ---------------------------------------------------------------------- the odd state's four numbers
+# ---------------------------------------------------------------------- the odd state's four
+# numbers
 
 
 def _odd_step(state: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -209,7 +214,7 @@ def _newton(state: NDArray[np.float64], n: int) -> NDArray[np.float64] | None:
             [(residual(s + h * e) - residual(s - h * e)) / (2 * h @ e) for e in np.eye(3)]
         )
         s = s - np.linalg.solve(jacobian, r)
-        if not (np.isfinite(s).all() and 0 < s[0] and abs(s[2]) <= s[0]):
+        if not (np.isfinite(s).all() and s[0] > 0 and abs(s[2]) <= s[0]):
             return None
     return np.array([1.0, *s])
 
@@ -294,7 +299,10 @@ def _finish(
         if exact:
             return gram_derivative(gram, direction)
         h = 1e-5
-        up, down = gram_step(gram + h * direction, **options), gram_step(gram - h * direction, **options)
+        up, down = (
+            gram_step(gram + h * direction, **options),
+            gram_step(gram - h * direction, **options),
+        )
         return (up - down) / (2 * h)
 
     moduli: list[float] = []
@@ -313,4 +321,6 @@ def _finish(
 
 def _check_size(n: int, least: int) -> None:
     if not isinstance(n, (int, np.integer)) or n < least:
-        raise InvalidInputError(f"the batch size is {n!r}, expected a whole number of at least {least}")
+        raise InvalidInputError(
+            f"the batch size is {n!r}, expected a whole number of at least {least}"
+        )

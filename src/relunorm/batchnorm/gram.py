@@ -1,13 +1,13 @@
 """One layer of an infinitely wide random network as a map of Gram matrices.
 
-A neuron's pre-activations on a batch are N(0, G). With weights of variance 2/width the next Gram matrix is
-2 E[f(y_i) f(y_j)], where y = z, Hz (recentering, H = I - 11'/n), z/s or Hz/s (rescaling by a statistic s
-of the neuron over the batch) and f is the non-linearity.
+A neuron's pre-activations on a batch are N(0, G). With weights of variance 2/width the next Gram
+matrix is 2 E[f(y_i) f(y_j)], where y = z, Hz (recentering, H = I - 11'/n), z/s or Hz/s (rescaling
+by a statistic s of the neuron over the batch) and f is the non-linearity.
 
-Without rescaling this is the arc-cosine kernel (seed 004, eq. 111; Cho & Saul 2009), in closed form. With
-rescaling, 1/s^2 = n / (z'Mz) = n * integral of exp(-t z'Mz) over t > 0 (M = I for the root mean square, H for
-the standard deviation) tilts the Gaussian to covariance (G^-1 + 2tM)^-1, and what is left is a smooth integral
-in one variable of the same kernel.
+Without rescaling this is the arc-cosine kernel (seed 004, eq. 111; Cho & Saul 2009), in closed
+form. With rescaling, 1/s^2 = n / (z'Mz) = n * integral of exp(-t z'Mz) over t > 0 (M = I for the
+root mean square, H for the standard deviation) tilts the Gaussian to covariance (G^-1 + 2tM)^-1,
+and what is left is a smooth integral in one variable of the same kernel.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def nonlinearity_slope(nl: str | float) -> float:
     if isinstance(nl, str):
         if nl not in named:
             raise InvalidInputError(
-                f"non-linearity {nl!r} is not known; use 'relu', 'linear' or the slope of a leaky ReLU"
+                f"non-linearity {nl!r} is not known; use 'relu', 'linear' or the slope of "
+                "a leaky ReLU"
             )
         return named[nl]
     if not np.isfinite(nl):
@@ -57,8 +58,8 @@ def nonlinearity_slope(nl: str | float) -> float:
 def resolve_statistic(statistic: str, recenter: bool) -> Literal["rms", "std"]:
     """auto: the second moment without recentering, the standard deviation with it.
 
-    (2)'s deviation about the mean, used without subtracting the mean, collapses the batch instead of
-    giving the paper's 60 degrees (docs/errata.md).
+    (2)'s deviation about the mean, used without subtracting the mean, collapses the batch instead
+    of giving the paper's 60 degrees (docs/errata.md).
     """
     if statistic not in ("auto", "rms", "std"):
         raise InvalidInputError(f"statistic {statistic!r} is not known; use 'auto', 'rms' or 'std'")
@@ -111,8 +112,8 @@ def gram_step(
         recenter, rescale: which parts of batch normalization stand before the non-linearity.
         statistic: what rescaling divides by; see `resolve_statistic`.
 
-    Exact without rescaling; with it, a quadrature with relative error below 1e-10. O(n^2), or O(n^3 nodes)
-    with rescaling.
+    Exact without rescaling; with it, a quadrature with relative error below 1e-10. O(n^2), or O(n^3
+    nodes) with rescaling.
 
     >>> G = gram_step(np.eye(3), recenter=False)
     >>> bool(np.isclose(G[0, 1], 1 / np.pi))
@@ -123,7 +124,8 @@ def gram_step(
     used = center_gram(gram) if recenter else gram
     if not np.trace(used) > 1e-12 * max(np.trace(gram), 1e-300):
         raise InvalidInputError(
-            "all points of the batch are equal, so recentering leaves nothing; give different points"
+            "all points of the batch are equal, so recentering leaves nothing; give "
+            "different points"
         )
     if not rescale:
         return kernel_gram(used, slope)
@@ -144,7 +146,8 @@ def _rescaled(
     flat = statistic == "std" and np.trace(gram) > (1 + 1e-9) * values.sum()
     if flat and positive <= 2:
         raise InvalidInputError(
-            "dividing by the standard deviation without recentering has no finite second moment for a "
+            "dividing by the standard deviation without recentering has no finite second "
+            "moment for a "
             f"batch that spans {positive} dimension(s) about its mean; use statistic='rms'"
         )
     carry = root @ vectors

@@ -1,7 +1,8 @@
 """Definition 12 and Theorems 13 and 14 of seed 004 as statements that can be computed.
 
-All are about Gram matrices: under recentering and ReLU with weights of variance 2 alpha / d the expected Gram
-matrix of the next layer is alpha times the map (111) of the centred one, exactly and for every width.
+All are about Gram matrices: under recentering and ReLU with weights of variance 2 alpha / d the
+expected Gram matrix of the next layer is alpha times the map (111) of the centred one, exactly and
+for every width.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from relunorm.errors import InvalidInputError
 
 
 def invariant_gram(n: int) -> NDArray[np.float64]:
-    """The Gram matrix of Def. 12: point 0 of norm 1, the others equal, orthogonal to it, of norm 1/(n-1).
+    """The Gram matrix of Def. 12: point 0 of norm 1, the others equal, orthogonal to it, of norm
+    1/(n-1).
 
     >>> invariant_gram(3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.25, 0.25], [0.0, 0.25, 0.25]]
@@ -32,8 +34,10 @@ def invariant_gram(n: int) -> NDArray[np.float64]:
 
 
 def invariant_alpha(n: int) -> float:
-    """alpha = n^2 / (n^2 - 2n + 2): the variance factor of Thm 13, and the factor by which squared distances
-    within the cluster grow per layer there, which makes Def. 12 an unstable fixed point (docs/errata.md)."""
+    """alpha = n^2 / (n^2 - 2n + 2): the variance factor of Thm 13, and the factor by which squared
+    distances within the cluster grow per layer there, which makes Def. 12 an unstable fixed point
+    (docs/errata.md).
+    """
     return n * n / (n * n - 2 * n + 2)
 
 
@@ -123,10 +127,11 @@ class Theorem14:
         spread: the largest |x_i - nu_c|; must be below 1/n^2.
         hypothesis: both hold. (With Def. 12, "invariant", R^2 = 1 + 1/(n-1)^2 is never enough, so
             that word is dropped: docs/errata.md.)
-        odd_norm, cluster_norm: E |x_1'|^2 and E |nu'|^2 (items 1, 2: squared norms), 1 and 1/(n-1)^2.
+        odd_norm, cluster_norm: E |x_1'|^2 and E |nu'|^2 (items 1, 2: squared norms), 1 and
+            1/(n-1)^2.
         product: E <x_1', nu'> (item 3), 0.
-        contraction: largest E |x_i' - x_j'|^2 / |x_i - x_j|^2 over pairs in the cluster and its centre (item 4);
-            below 1. 0 if the cluster is one point.
+        contraction: largest E |x_i' - x_j'|^2 / |x_i - x_j|^2 over pairs in the cluster and its
+            centre (item 4); below 1. 0 if the cluster is one point.
     """
 
     n: int
@@ -154,7 +159,7 @@ def theorem14(gram: ArrayLike) -> Theorem14:
 
     alpha = n^2 / ((n-1)^2 R^2). Exact (the expected Gram matrix in closed form).
 
-    >>> g = np.diag([1.5, 0.01, 0.01, 0.01]) + 0.1 * np.pad(np.ones((3, 3)), ((1, 0), (1, 0)))
+    >>> g = np.diag([2.0, 0.01, 0.01, 0.01]) + 0.1 * np.pad(np.ones((3, 3)), ((1, 0), (1, 0)))
     >>> t = theorem14(g)
     >>> t.hypothesis, t.holds  # the cluster is wider than 1/n^2, yet items 1-4 hold
     (False, True)

@@ -1,4 +1,4 @@
-"""What a Gram matrix says about a batch: ranks, angles, clusters, and whether a point stands apart."""
+"""What a Gram matrix says about a batch: ranks, angles, clusters, odd points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ ODD_ANGLE_GAP = math.radians(10)
 
 
 def soft_rank(gram: NDArray[np.float64]) -> float:
-    """(tr G)^2 / |G|_F^2: between 1 (all points on one line) and n (an orthogonal batch of equal norms).
+    """(tr G)^2 / |G|_F^2: between 1 (all points on one line) and n (an orthogonal batch of equal
+    norms).
 
     >>> soft_rank(np.eye(4)), soft_rank(np.ones((4, 4)))
     (4.0, 1.0)
@@ -44,10 +45,10 @@ class OddTest:
 
     Attributes:
         points: the odd points, largest first; empty if there is none.
-        norm_gap: ratio of the norms on the two sides of the cut it rests on (after the first point or
-            after the second, whichever is larger).
-        angle_gap: mean angle between odd points and the rest, less the mean angle within the rest, radians.
-            None where the rest has fewer than two points.
+        norm_gap: ratio of the norms on the two sides of the cut it rests on (after the first point
+            or after the second, whichever is larger).
+        angle_gap: mean angle between odd points and the rest, less the mean angle within the rest,
+            radians. None where the rest has fewer than two points.
         required_norm_gap, required_angle_gap: what the verdict asked for.
     """
 
@@ -80,9 +81,10 @@ def odd_points(
 ) -> OddTest:
     """Test a Gram matrix for one or two odd points.
 
-    The norms are sorted; the candidate is the one point or the two points before the larger of the first two
-    gaps. It is odd if that gap is at least ``norm_gap`` and the candidate's angles to the rest exceed those
-    within the rest by ``angle_gap`` on average. Fewer than four points have no cluster to stand apart from.
+    The norms are sorted; the candidate is the one point or the two points before the larger of the
+    first two gaps. It is odd if that gap is at least ``norm_gap`` and the candidate's angles to the
+    rest exceed those within the rest by ``angle_gap`` on average. Fewer than four points have no
+    cluster to stand apart from.
 
     >>> odd_points(np.diag([9.0, 1, 1, 1]) + np.pad(np.full((3, 3), 0.9), ((1, 0), (1, 0)))).points
     (0,)

@@ -32,8 +32,8 @@ class Settings:
     """Thresholds of the probes.
 
     Attributes:
-        rank_tolerance: singular values below this share of the largest count as 0; None: max(n, width) times the
-            rounding unit of the activations' type.
+        rank_tolerance: singular values below this share of the largest count as 0; None: max(n,
+            width) times the rounding unit of the activations' type.
         cluster_angle: points closer than this (radians) are linked into one cluster.
         broad: a neuron responds broadly if it is active (> 0) on at least this share of the batch.
         max_points: pairwise measures use at most this many points, drawn without replacement.
@@ -52,8 +52,9 @@ class Raw:
 
     Attributes:
         gram: (m, m) over the points used for pairwise measures.
-        singular_values: of the activations of those points; from the Gram matrix (then accurate to 1e-8 of the
-            largest only, which ``rounding`` says) where the activations were never held at once.
+        singular_values: of the activations of those points; from the Gram matrix (then accurate to
+            1e-8 of the largest only, which ``rounding`` says) where the activations were never held
+            at once.
         active: how many of the batch's points each neuron is positive on.
     """
 
@@ -77,7 +78,8 @@ class LayerGeometry:
         angle_histogram: counts in 36 bins of 5 degrees.
         pairs: (k, 2) angles of sampled pairs before and after the layer; empty for the first.
         norms: of the points used.
-        norm_ratio_scaled: (mean norm of the others / largest norm) * (n - 1): near 1 beside an odd point.
+        norm_ratio_scaled: (mean norm of the others / largest norm) * (n - 1): near 1 beside an odd
+            point.
         cluster_sizes: sizes of the groups linked by angles below the threshold.
         cluster_angle: mean angle among the points that are not odd.
         odd: one, two or no odd points, with the gap the verdict rests on.
@@ -109,7 +111,7 @@ class LayerGeometry:
     zero_points: int
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {
+        return {
             "name": self.name,
             "shape": list(self.shape),
             "points": self.points,
@@ -130,7 +132,6 @@ class LayerGeometry:
             "dead": self.dead,
             "zero_points": self.zero_points,
         }
-        return plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,7 @@ class Geometry:
         }
 
     def figure(self) -> Any:
-        """One page of plots (a matplotlib figure): angles, ranks, norms and activity through depth."""
+        """One page of plots (a matplotlib figure): angles, ranks, norms, activity."""
         from relunorm.batchnorm.probes_plot import draw
 
         return draw(self)
@@ -186,14 +187,15 @@ def geometry(
     """Measure what each layer of a model does to the geometry of a batch.
 
     Args:
-        model: a torch module (probed by hooks, on its own device and in its own mode, and left as it was), a
-            `Network`, one array of activations (n, ...), or several, as a list or by name.
+        model: a torch module (probed by hooks, on its own device and in its own mode, and left as
+            it was), a `Network`, one array of activations (n, ...), or several, as a list or by
+            name.
         batch: the inputs (n, ...); None when ``model`` is activations.
-        layers: names to probe. Default: every activation module of a torch model (every leaf module if it has
-            none), every layer of a Network.
-        chunk: send at most this many points through a torch model at once. Memory is then bounded by one chunk of
-            activations, at the price of (points/chunk)^2 / 2 passes for the pairwise measures. Needs eval mode where
-            the model normalizes by the batch.
+        layers: names to probe. Default: every activation module of a torch model (every leaf module
+            if it has none), every layer of a Network.
+        chunk: send at most this many points through a torch model at once. Memory is then bounded
+            by one chunk of activations, at the price of (points/chunk)^2 / 2 passes for the
+            pairwise measures. Needs eval mode where the model normalizes by the batch.
         rank_tolerance, cluster_angle, broad, max_points, random_state: see `Settings`.
 
     Exact for the points used, up to rounding (float64 sums).
@@ -294,7 +296,8 @@ def _from_arrays(named: dict[str, NDArray[np.float64]], settings: Settings) -> l
     total = {len(a) for a in named.values()}
     if len(total) > 1:
         raise InvalidInputError(
-            f"the layers hold different numbers of points ({sorted(total)}); the first axis is the batch"
+            f"the layers hold different numbers of points ({sorted(total)}); the first "
+            "axis is the batch"
         )
     picks = pick_points(total.pop(), settings)
     return [raw_of(name, array, picks) for name, array in named.items()]
@@ -317,7 +320,7 @@ def raw_of(name: str, array: NDArray[Any], picks: NDArray[np.int64]) -> Raw:
         raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
     used = flat[picks]
     gram = used @ used.T
-    singular = np.linalg.svd(used, compute_uv=False)
+    singular: NDArray[Any] = np.linalg.svd(used, compute_uv=False)
     return Raw(name, shape, gram, singular, rounding, (flat > 0).sum(axis=0), len(flat))
 
 

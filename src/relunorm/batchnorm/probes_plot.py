@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def draw(probe: Geometry) -> Any:
-    """Angles, ranks, norms and activity through depth, and the last layer's angles (a matplotlib figure)."""
+    """Angles, ranks, norms and activity through depth, and the last layer's angles (a matplotlib
+    figure).
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 7), layout="constrained")
@@ -86,6 +88,6 @@ def _pairs(ax: Any, probe: Geometry) -> None:
     last = probe.layers[-1]
     pairs = np.degrees(last.pairs)
     ax.plot(pairs[:, 0], pairs[:, 1], ".", ms=2)
-    top = float(np.nanmax(pairs)) if pairs.size else 90.0
+    top = float(np.max(pairs, initial=1.0, where=np.isfinite(pairs)))
     ax.plot([0, top], [0, top], color="grey", lw=0.8, ls=":")
     ax.set(title="angle of a pair", xlabel="before the last layer", ylabel="after it")

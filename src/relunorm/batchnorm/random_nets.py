@@ -1,8 +1,9 @@
 """A batch through a deep random network whose batch normalization is taken apart.
 
-Three ways to the same layer: weights drawn one by one; the pre-activations drawn directly, for given the layer
-before, the rows of WX are independent N(0, G), so Z = randn(width, n) G^1/2 has exactly the same law without a
-width^2 matrix; and infinite width, where the Gram matrix moves by a deterministic map (`gram_step`).
+Three ways to the same layer: weights drawn one by one; the pre-activations drawn directly, for
+given the layer before, the rows of WX are independent N(0, G), so Z = randn(width, n) G^1/2 has
+exactly the same law without a width^2 matrix; and infinite width, where the Gram matrix moves by a
+deterministic map (`gram_step`).
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ class Propagation:
     """The geometry of a batch through depth.
 
     Attributes:
-        grams: (layers + 1, n, n); entry 0 is the input. Each is scaled to trace n (the non-linearity is
-            homogeneous, so angles and ratios of norms are unaffected).
+        grams: (layers + 1, n, n); entry 0 is the input. Each is scaled to trace n (the
+            non-linearity is homogeneous, so angles and ratios of norms are unaffected).
         log_scale: log of the factor taken out of each Gram matrix.
-        activations: (n, width) of the last layer, scaled like its Gram matrix; None at infinite width.
-        complete: False if the run was stopped early (interrupt or time limit); what was done is kept.
+        activations: (n, width) of the last layer, scaled like its Gram matrix; None at infinite
+            width.
+        complete: False if the run was stopped early (interrupt or time limit); what was done is
+            kept.
         options: the parts switched on, width, method and random state.
     """
 
@@ -114,8 +117,8 @@ def propagate(
         progress: called with (layers done, layers).
         time_limit: seconds after which to stop and return what was done.
 
-    Exact in law for "weights" and "gram"; "infinite" is the limit, deterministic. A neuron whose statistic
-    is 0 (constant over the batch, recentered) responds with 0.
+    Exact in law for "weights" and "gram"; "infinite" is the limit, deterministic. A neuron whose
+    statistic is 0 (constant over the batch, recentered) responds with 0.
 
     >>> propagate(np.eye(5), 3, 50, random_state=0).layers
     3
@@ -135,7 +138,9 @@ def propagate(
         "rescale": rescale,
         "statistic": kind if rescale else None,
         "method": method,
-        "random_state": random_state if isinstance(random_state, (int, type(None))) else "generator",
+        "random_state": random_state
+        if isinstance(random_state, (int, type(None)))
+        else "generator",
     }
     gram, log = _unit(X @ X.T)
     grams, logs = [gram], [log]
@@ -181,21 +186,13 @@ def _normalize(
     z: NDArray[np.float64], recenter: bool, rescale: bool, statistic: str
 ) -> NDArray[np.float64]:
     """Recentering and rescaling of every neuron over the batch (axis 0), in place."""
-    mean = z.mean(axis=0) if recenter or (rescale and statistic == "std") else None
+    if recenter:
+        z -= z.mean(axis=0)
     if rescale:
-        if recenter:
-            z -= mean
-            square = np.einsum("ij,ij->j", z, z) / len(z)
-        elif statistic == "std":
-            moved = z - mean
-            square = np.einsum("ij,ij->j", moved, moved) / len(z)
-        else:
-            square = np.einsum("ij,ij->j", z, z) / len(z)
+        deviation = z - z.mean(axis=0) if statistic == "std" and not recenter else z
+        square = np.einsum("ij,ij->j", deviation, deviation) / len(z)
         with np.errstate(divide="ignore"):
             z *= np.where(square > 0, 1 / np.sqrt(square), 0.0)
-        return z
-    if recenter:
-        z -= mean
     return z
 
 
@@ -203,7 +200,8 @@ def _unit(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     trace = float(np.trace(gram))
     if not (np.isfinite(trace) and trace > 0):
         raise InvalidInputError(
-            "the whole batch was mapped to 0: every neuron is silent on every point; use a larger width"
+            "the whole batch was mapped to 0: every neuron is silent on every point; use "
+            "a larger width"
         )
     return gram * (len(gram) / trace), float(np.log(trace / len(gram)))
 

@@ -1,7 +1,7 @@
 """How many random ReLU neurons give a batch full rank (seed 004, Section I).
 
-y is the number of Gaussian rows w after which rank ReLU(WX) = n. Theorem 3 bounds it by gamma(X); here y is
-also sampled, and which rank can be reached at all is decided exactly.
+y is the number of Gaussian rows w after which rank ReLU(WX) = n. Theorem 3 bounds it by gamma(X);
+here y is also sampled, and which rank can be reached at all is decided exactly.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class RankCondition:
 
     Attributes:
         recentered: whether the batch was recentered first (Corollary 4).
-        attainable: the rank reached almost surely with enough neurons; exact up to the tolerance on collinearity.
-        collinear: pairs of points on one line through 0 (after recentering, if so), and single points at 0
-            as (i, i). The theorem asks for none.
+        attainable: the rank reached almost surely with enough neurons; exact up to the tolerance on
+            collinearity.
+        collinear: pairs of points on one line through 0 (after recentering, if so), and single
+            points at 0 as (i, i). The theorem asks for none.
         printed_applies: whether no two columns of X itself are collinear: what Corollary 4 prints.
     """
 
@@ -56,9 +57,10 @@ def rank_condition(X: ArrayLike, *, recenter: bool = False) -> RankCondition:
     """Check the hypothesis of Theorem 3 (or, recentered, of Corollary 4) on a batch (n, d).
 
     Corollary 4 needs the *centred* columns to be pairwise non-collinear; as printed it does not
-    (docs/errata.md). The functions w -> ReLU(w.x_i) have kinks on the hyperplanes of their lines, so those on
-    different lines are independent; two on one ray are not; two on opposite rays differ by a linear function. Hence
-    the attainable rank is (rays) - (lines with both rays) + (rank of those lines).
+    (docs/errata.md). The functions w -> ReLU(w.x_i) have kinks on the hyperplanes of their lines,
+    so those on different lines are independent; two on one ray are not; two on opposite rays differ
+    by a linear function. Hence the attainable rank is (rays) - (lines with both rays) + (rank of
+    those lines).
 
     >>> rank_condition([[0.0, 1], [1, 1], [3, 1]], recenter=True).attainable
     2
@@ -105,7 +107,8 @@ class NeuronCounts:
     """Samples of y, the number of neurons until full rank.
 
     Attributes:
-        counts: one per trial; trials that reached ``limit`` without full rank are counted as ``limit``.
+        counts: one per trial; trials that reached ``limit`` without full rank are counted as
+            ``limit``.
         mean, error: sample mean and its standard error.
         unfinished: trials stopped at ``limit``.
     """
@@ -141,8 +144,8 @@ def sample_neuron_counts(
 ) -> NeuronCounts:
     """Sample y = min{d : rank ReLU(W^(d) X) = n} by adding one neuron at a time.
 
-    Each new row is orthogonalized twice against the ones kept; it raises the rank if what is left exceeds
-    ``tolerance`` of its norm. An estimate of E[y] with a standard error; O(n^2) per neuron.
+    Each new row is orthogonalized twice against the ones kept; it raises the rank if what is left
+    exceeds ``tolerance`` of its norm. An estimate of E[y] with a standard error; O(n^2) per neuron.
 
     >>> sample_neuron_counts(np.eye(3), 20).mean >= 3
     True
@@ -151,13 +154,13 @@ def sample_neuron_counts(
     condition = rank_condition(X, recenter=recenter)
     if condition.attainable < len(X):
         raise InvalidInputError(
-            f"rank {len(X)} is out of reach: this batch{' after recentering' if recenter else ''} allows "
+            f"rank {len(X)} is out of reach: this "
+            f"batch{' after recentering' if recenter else ''} allows "
             f"rank {condition.attainable} at any width (collinear points {condition.collinear[:4]})"
         )
-    if recenter:
-        X = X - X.mean(axis=0)
+    used = X - X.mean(axis=0) if recenter else X
     rng = np.random.default_rng(random_state)
-    counts = np.array([_count(X, rng, limit, tolerance) for _ in range(trials)])
+    counts = np.array([_count(used, rng, limit, tolerance) for _ in range(trials)])
     error = float(counts.std(ddof=1) / math.sqrt(trials)) if trials > 1 else float("inf")
     return NeuronCounts(counts, float(counts.mean()), error, int((counts >= limit).sum()), limit)
 

@@ -1,16 +1,17 @@
 """The tree model of recentering and ReLU (seed 004, Section III), in polynomial time.
 
-Layer t+1 applies to every row x of layer t both ReLU(x - mean) and ReLU(mean - x), so after t layers a
-one-dimensional batch of n points is a 2^t x n matrix (eq. 9, 10). Its Gram matrix needs no doubling:
+Layer t+1 applies to every row x of layer t both ReLU(x - mean) and ReLU(mean - x), so after t
+layers a one-dimensional batch of n points is a 2^t x n matrix (eq. 9, 10). Its Gram matrix needs no
+doubling:
 
-- A row with c clusters has children with c+ and c- clusters, c+ + c- = c + 2 (less one for a cluster that
-  lies exactly on the mean). So the sum over rows of (clusters - 2) never grows from n - 2, and at most
-  n - 2 of the 2^t rows have three clusters or more. They are kept one by one.
-- All other rows have two clusters, one of them at 0. Those split after m points enter the Gram matrix
-  through two sums, A_m and B_m, and a layer is A' = (m/n)^2 (A+B), B' = ((n-m)/n)^2 (A+B).
+- A row with c clusters has children with c+ and c- clusters, c+ + c- = c + 2 (less one for a
+  cluster that lies exactly on the mean). So the sum over rows of (clusters - 2) never grows from n
+  - 2, and at most n - 2 of the 2^t rows have three clusters or more. They are kept one by one.
+- All other rows have two clusters, one of them at 0. Those split after m points enter the Gram
+  matrix through two sums, A_m and B_m, and a layer is A' = (m/n)^2 (A+B), B' = ((n-m)/n)^2 (A+B).
 
-A layer costs O(n). (The paper's own count of rows is exponential; this reduction is derived here, see
-docs/errata.md.)
+A layer costs O(n). (The paper's own count of rows is exponential; this reduction is derived here,
+see docs/errata.md.)
 """
 
 from __future__ import annotations
@@ -98,12 +99,15 @@ class TreeLimit:
 
     Attributes:
         gram: the limit of the Gram matrix over its trace, in the order of the input.
-        odd: the points that escape, one or two: norms nearer to the largest than to the cluster's (by ratio).
+        odd: the points that escape, one or two: norms nearer to the largest than to the cluster's
+            (by ratio).
         norm_ratio: |cluster point| / |odd point|; the paper's bound is 3/(n-2).
         cosine: between a cluster point and the (larger) odd point.
-        ratio: r = S_min / S_max of the two extreme splits; 1 for a symmetric batch, 0 if only one counts.
+        ratio: r = S_min / S_max of the two extreme splits; 1 for a symmetric batch, 0 if only one
+            counts.
         decay: the factor by which squared norms shrink per layer in the limit.
-        printed_norm_bound, printed_angle_bound: Theorem 11's items 3 and 4, radians; None for n < 3.
+        printed_norm_bound, printed_angle_bound: Theorem 11's items 3 and 4, radians; None for n <
+            3.
     """
 
     gram: NDArray[np.float64]
@@ -142,15 +146,17 @@ class TreeLimit:
 
 
 class Tree:
-    """The tree model of a batch, immutable: `run`, `step` and `jump` return the tree at another depth.
+    """The tree model of a batch, immutable: `run`, `step` and `jump` return the tree at another
+    depth.
 
     Args:
         x: n numbers (one coordinate) or an (n, d) array, one tree per coordinate. In exact mode
             integers, fractions or floats (taken at their exact binary value).
         exact: integers instead of floats: no rounding, ties decided exactly, slower with depth.
 
-    Exactness: in float mode equal to brute force to about 1e-14; a cluster within 16 ulp of its row's mean
-    counts as on it. Cost: O(n d) a layer, `jump` and `limit` O(n d) layers-independent steps.
+    Exactness: in float mode equal to brute force to about 1e-14; a cluster within 16 ulp of its
+    row's mean counts as on it. Cost: O(n d) a layer, `jump` and `limit` O(n d) layers-independent
+    steps.
 
     >>> tree = Tree([0.0, 1.0, 3.0, 9.0])
     >>> tree.run(3)
@@ -176,13 +182,16 @@ class Tree:
                 self._states.append(FloatState.start(tuple(map(float, values)), ends))
         if all(state is None for state in self._states):
             raise InvalidInputError(
-                f"all {len(columns[0])} points of the batch are equal: recentering sends them to 0, so "
+                f"all {len(columns[0])} points of the batch are equal: recentering sends "
+                "them to 0, so "
                 "there is no geometry to follow; give at least two different points"
             )
         self.exact = exact
         self.n = len(columns[0])
         self.depth = 0
-        self._constants = [c[0] if s is None else None for c, s in zip(columns, self._states, strict=True)]
+        self._constants = [
+            c[0] if s is None else None for c, s in zip(columns, self._states, strict=True)
+        ]
 
     # ------------------------------------------------------------------ moving
 
@@ -198,8 +207,9 @@ class Tree:
         """The tree at ``depth`` in closed form from the stability layer on (floats), any depth.
 
         A three-cluster row with gaps p, r and outer clusters of k0 and k2 points moves by
-        u <- (k0/n)(u - v) while u = k0 p > v = k2 r and v <- (k2/n)(v - u) while v > u; runs of equal cases
-        are geometric sums, and rows that fell below 1e-20 of the whole are dropped (`clusters().faded`).
+        u <- (k0/n)(u - v) while u = k0 p > v = k2 r and v <- (k2/n)(v - u) while v > u; runs of
+        equal cases are geometric sums, and rows that fell below 1e-20 of the whole are dropped
+        (`clusters().faded`).
         """
         return self._moved(depth, "jump")
 
@@ -257,7 +267,9 @@ class Tree:
                 back = np.argsort(order)
                 total = total + state.gram()[np.ix_(back, back)] * state.unit
         if not self.depth:
-            total = total + sum((Fraction(c) ** 2 for c in self._constants if c is not None), Fraction(0))
+            total = total + sum(
+                (Fraction(c) ** 2 for c in self._constants if c is not None), Fraction(0)
+            )
         return total
 
     def norms(self) -> NDArray[np.float64]:
@@ -284,16 +296,24 @@ class Tree:
             ties.append(0 if state is None else state.ties)
             # a constant coordinate has c - 2 = -1, which no row carries
             faded.append(min(0, start - 2) if state is None else state.faded)
-            present = () if state is None else (m for m in range(1, self.n) if state.A[m] or state.B[m])
+            present = (
+                () if state is None else (m for m in range(1, self.n) if state.A[m] or state.B[m])
+            )
             splits.append(tuple(present))
         sums = zip(excess, ties, faded, self._clusters, strict=True)
         conserved = all(e + t + f == c - 2 for e, t, f, c in sums)
         return ClusterCounts(
-            self.depth, tuple(counts), tuple(splits), tuple(excess), tuple(ties), tuple(faded), conserved
+            self.depth,
+            tuple(counts),
+            tuple(splits),
+            tuple(excess),
+            tuple(ties),
+            tuple(faded),
+            conserved,
         )
 
     def stability_layer(self, limit: int = 1_000_000) -> int:
-        """t0: the first layer from this one on where every row has at most three clusters (Thm 10)."""
+        """t0: the first layer, from here, where every row has at most three clusters (Thm 10)."""
         found = self.depth
         for state in self._states:
             if state is not None:
@@ -307,9 +327,9 @@ class Tree:
         """The geometry at infinite depth, in closed form.
 
         With S_m the limit of (A_m + B_m)/q^t at the two extreme splits and r = S_min/S_max:
-        norm ratio sqrt((1+r)/((n-1)^2+r)), cosine r/sqrt((1+r)((n-1)^2+r)) for distinct points (sharp,
-        derived; Theorem 11 prints bounds). With f equal smallest and l equal largest points the splits
-        are f and n-l, and the more unbalanced one alone decides.
+        norm ratio sqrt((1+r)/((n-1)^2+r)), cosine r/sqrt((1+r)((n-1)^2+r)) for distinct points
+        (sharp, derived; Theorem 11 prints bounds). With f equal smallest and l equal largest points
+        the splits are f and n-l, and the more unbalanced one alone decides.
         """
         horizon = 1 << 62
         n, found = self.n, []
@@ -361,7 +381,9 @@ def _limit(gram: NDArray[np.float64], ratio: float, q: float) -> TreeLimit:
     odd = np.flatnonzero(squares >= math.sqrt(interior * squares.max()) * (1 - 1e-9))
     norm_ratio = math.sqrt(interior / squares.max())
     cosine = gram[largest, inside] / math.sqrt(squares.max() * interior)
-    printed = (3 / (n - 2), math.pi / 2 - math.sqrt(2) * math.pi / (n - 2)) if n > 2 else (None, None)
+    printed = (
+        (3 / (n - 2), math.pi / 2 - math.sqrt(2) * math.pi / (n - 2)) if n > 2 else (None, None)
+    )
     return TreeLimit(gram, tuple(odd.tolist()), norm_ratio, float(cosine), ratio, q, *printed)
 
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def geometry(
     model: Annotated[str, typer.Argument(help="A model file.")],
-    data: Annotated[
-        str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")
-    ],
+    data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],
     target: Annotated[
         str | None, typer.Option(help="A column of the table that is not an input.")
     ] = None,

@@ -19,14 +19,17 @@ def papers(
     paper: Annotated[str, typer.Argument(help="Which paper: batchnorm.")],
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXHIBIT]...", help="Which exhibits; all of them if none is named."),
+        typer.Argument(
+            metavar="[EXHIBIT]...", help="Which exhibits; all of them if none is named."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Folder for the figures (png) and tables (csv, json)."),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full/--quick", help="The sizes of the paper, or small ones (default).")
+        bool,
+        typer.Option("--full/--quick", help="The sizes of the paper, or small ones (default)."),
     ] = False,
     data: Annotated[
         str | None, typer.Option(help="A table to use instead of scikit-learn's digits.")

@@ -1,7 +1,7 @@
 """Batch normalization with recentering and rescaling as separate switches.
 
-With both on it is torch.nn.BatchNorm (the same kernel, so the same bits), with the same state dict, for inputs
-(N, C), (N, C, L), (N, C, H, W) and (N, C, D, H, W).
+With both on it is torch.nn.BatchNorm (the same kernel, so the same bits), with the same state dict,
+for inputs (N, C), (N, C, L), (N, C, H, W) and (N, C, D, H, W).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from relunorm.batchnorm.gram import resolve_statistic
 from relunorm.errors import InvalidInputError
@@ -20,20 +21,23 @@ Statistic = Literal["auto", "rms", "std"]
 
 
 class DecomposedBatchNorm(nn.Module):
-    """Normalize each channel over the batch: y = ((x - mean) / s) * weight + bias, each part on its own.
+    """Normalize each channel over the batch: y = ((x - mean) / s) * weight + bias, each part on its
+    own.
 
     Args:
         features: channels C, the size of axis 1.
         recenter: subtract the mean.
         rescale: divide by the statistic.
-        statistic: "std" (deviation about the mean), "rms" (root of the second moment), or "auto": rms without
-            recentering, std with it (where both are the same). Dividing by std without recentering (seed 004's eq. 2 with the mean left in)
-            collapses deep batches; see docs/errata.md.
+        statistic: "std" (deviation about the mean), "rms" (root of the second moment), or "auto":
+            rms without recentering, std with it (where both are the same). Dividing by std without
+            recentering (seed 004's eq. 2 with the mean left in) collapses deep batches; see
+            docs/errata.md.
         momentum, eps, affine, track_running_stats: as in torch.nn.BatchNorm1d.
 
-    The buffers are torch's: ``running_mean``, ``running_var`` (the running second moment where the statistic is
-    rms; else the unbiased variance) and ``num_batches_tracked``. In eval mode every variant is one
-    ``batch_norm`` operation with fixed statistics: an affine map, which `relunorm.load` folds.
+    The buffers are torch's: ``running_mean``, ``running_var`` (the running second moment where the
+    statistic is rms; else the unbiased variance) and ``num_batches_tracked``. In eval mode every
+    variant is one ``batch_norm`` operation with fixed statistics: an affine map, which
+    `relunorm.load` folds.
 
     >>> x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     >>> torch.equal(DecomposedBatchNorm(3)(x), nn.BatchNorm1d(3)(x))
@@ -179,16 +183,19 @@ class DecomposedBatchNorm(nn.Module):
     def _check(self, x: Tensor) -> None:
         if not 2 <= x.dim() <= 5:
             raise InvalidInputError(
-                f"DecomposedBatchNorm: input has {x.dim()} axes, expected (N, C) up to (N, C, D, H, W)"
+                f"DecomposedBatchNorm: input has {x.dim()} axes, expected (N, C) up to "
+                "(N, C, D, H, W)"
             )
         if x.shape[1] != self.features:
             raise InvalidInputError(
-                f"DecomposedBatchNorm: input has {x.shape[1]} channels on axis 1, expected {self.features}"
+                f"DecomposedBatchNorm: input has {x.shape[1]} channels on axis 1, "
+                f"expected {self.features}"
             )
 
     def extra_repr(self) -> str:
         parts = f"recenter={self.recenter}, rescale={self.rescale}, statistic={self.statistic!r}"
-        return f"{self.features}, {parts}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        rest = f"eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        return f"{self.features}, {parts}, {rest}"
 
     # BatchNorm version 2 stores num_batches_tracked; older state dicts lack it, as in torch
     _version = 2
@@ -223,9 +230,9 @@ def decompose(
 ) -> nn.Module:
     """A copy of a model with every BatchNorm replaced by a `DecomposedBatchNorm` with these parts.
 
-    Weights, running statistics, momentum, eps, mode, device, dtype and requires_grad are kept; a BatchNorm that
-    occurs twice is replaced by one module that occurs twice. A module that is itself a BatchNorm is replaced
-    as a whole.
+    Weights, running statistics, momentum, eps, mode, device, dtype and requires_grad are kept; a
+    BatchNorm that occurs twice is replaced by one module that occurs twice. A module that is itself
+    a BatchNorm is replaced as a whole.
 
     Args:
         inplace: change ``module`` instead of a copy (parameters are then shared with nobody else).
@@ -234,27 +241,29 @@ def decompose(
     >>> model[1].resolved_statistic
     'rms'
     """
+    for path, part in module.named_modules():
+        lazy = isinstance(part, LazyModuleMixin) and part.has_uninitialized_params()
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and lazy:
+            raise InvalidInputError(
+                f"{path or 'the module'} is a lazy BatchNorm without data; run a batch first"
+            )
     root = module if inplace else copy.deepcopy(module)
     made: dict[int, DecomposedBatchNorm] = {}
 
-    def replacement(old: nn.Module, path: str) -> DecomposedBatchNorm | None:
+    def replacement(old: nn.Module) -> DecomposedBatchNorm | None:
         if not isinstance(old, nn.modules.batchnorm._BatchNorm):
             return None
-        if isinstance(old, nn.modules.lazy.LazyModuleMixin) and old.has_uninitialized_params():
-            raise InvalidInputError(
-                f"{path or 'the module'} is a lazy BatchNorm that has seen no data; run a batch first"
-            )
         if id(old) not in made:
             made[id(old)] = _convert(old, recenter, rescale, statistic)
         return made[id(old)]
 
-    whole = replacement(root, "")
+    whole = replacement(root)
     if whole is not None:
         return whole
-    for path, parent in list(root.named_modules()):
+    for parent in list(root.modules()):
         # not named_children, which names a module that occurs twice only once
         for name, child in list(parent._modules.items()):
-            new = None if child is None else replacement(child, f"{path}.{name}" if path else name)
+            new = None if child is None else replacement(child)
             if new is not None:
                 setattr(parent, name, new)
     return root

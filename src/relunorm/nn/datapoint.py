@@ -1,4 +1,6 @@
-"""Initialization by data points: one neuron per point, firing for that point alone (seed 004, Discussion)."""
+"""Initialization by data points: one neuron per point, firing for that point alone (seed 004,
+Discussion).
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,13 @@ def datapoint_init_(
 ) -> DatapointInit:
     """Overwrite a linear layer so that neuron i responds to data point i alone.
 
-    w_i = C^-1 (x_i - mean) with C the covariance plus ``ridge`` times its mean eigenvalue: the direction in which
-    x_i stands out most from the rest. The bias puts the kink between the point's own response and the strongest other
-    one: at other + threshold (own - other), and the scale makes the own response 1. Threshold 0 lets the nearest
-    other point just touch; towards 1 the neuron sees its own point only just. A point that no linear
-    function separates (it lies inside the hull of the others) gets its kink below its own response by
-    (1 - threshold) standard deviations instead, and is not counted as exclusive.
+    w_i = C^-1 (x_i - mean) with C the covariance plus ``ridge`` times its mean eigenvalue: the
+    direction in which x_i stands out most from the rest. The bias puts the kink between the point's
+    own response and the strongest other one: at other + threshold (own - other), and the scale
+    makes the own response 1. Threshold 0 lets the nearest other point just touch; towards 1 the
+    neuron sees its own point only just. A point that no linear function separates (it lies inside
+    the hull of the others) gets its kink below its own response by (1 - threshold) standard
+    deviations instead, and is not counted as exclusive.
 
     Args:
         layer: its first min(n, out_features) neurons are set; the rest keep their weights.
@@ -78,7 +81,9 @@ def datapoint_init_(
     centred = X - X.mean(axis=0)
     cov = centred.T @ centred / len(X)
     level = np.trace(cov) / len(cov)
-    directions = np.linalg.solve(cov + max(ridge, 1e-10) * level * np.eye(len(cov)), centred[chosen].T).T
+    directions = np.linalg.solve(
+        cov + max(ridge, 1e-10) * level * np.eye(len(cov)), centred[chosen].T
+    ).T
     response = directions @ X.T
     own = response[np.arange(count), chosen]
     others = response.copy()
@@ -104,7 +109,8 @@ def _data(layer: nn.Linear, data: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     X = np.asarray(data, dtype=np.float64)
     if X.ndim != 2 or X.shape[1] != layer.in_features:
         raise InvalidInputError(
-            f"data has shape {X.shape}, expected (n, {layer.in_features}) to match the layer's inputs"
+            f"data has shape {X.shape}, expected (n, {layer.in_features}) to match the "
+            "layer's inputs"
         )
     if len(X) < 2:
         raise InvalidInputError(f"{len(X)} data points: a point stands out only among at least two")

@@ -1,7 +1,7 @@
 """The seed papers re-run: one module per paper, one function per figure, table or theorem.
 
-A paper joins by adding its module to `PAPERS`. The module holds ``EXHIBITS``, a dict from exhibit name to a function
-``(data, full, random_state) -> Exhibit``.
+A paper joins by adding its module to `PAPERS`. The module holds ``EXHIBITS``, a dict from exhibit
+name to a function ``(data, full, random_state) -> Exhibit``.
 """
 
 from __future__ import annotations

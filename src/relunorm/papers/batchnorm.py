@@ -1,7 +1,7 @@
 """Seed 004, "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar, Khina), re-run.
 
-Figures 3, 5 and 6 and the two figures for what docs/errata.md found; figure 2 and the initialization of the
-Discussion train networks and live in `relunorm.papers.batchnorm_training`.
+Figures 3, 5 and 6 and the two figures for what docs/errata.md found; figure 2 and the
+initialization of the Discussion train networks and live in `relunorm.papers.batchnorm_training`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def figure3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         ("angle odd point - cluster (degrees)", float(between.mean()), "90"),
         ("norm ratio x (n-1)", float(rest.mean() / norms.max() * (n - 1)), "1"),
     )
-    note = "The cluster does not collapse: it settles at the equiangular attractor (docs/errata.md)."
+    note = (
+        "The cluster does not collapse: it settles at the equiangular attractor (docs/errata.md)."
+    )
     return Exhibit(
         "figure3",
         "Figure 3: the batch after many layers with recentering and ReLU",
@@ -84,7 +86,8 @@ def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         _scatter(ax, _after_before(run), None)
         ax.set_title(name)
     note = (
-        "The paper's 60 degrees need the second moment; eq. (2)'s deviation about the mean collapses the batch. "
+        "The paper's 60 degrees need the second moment; eq. (2)'s deviation about the "
+        "mean collapses the batch. "
         "Its 75 degrees are arccos J(-1/(n-1)) for n of 9 or 10; at n = 100 it is 71.74."
     )
     return Exhibit(
@@ -102,7 +105,9 @@ def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """Activity of a neuron over the batch, with and without recentering."""
     n, width, layers, seeds = 100, 1000, 30, 20 if full else 3
     names = ("rms, no recentering", "full")
-    figure, axes = _figure(1, 2, "Response of one neuron over 100 inputs, after 30 layers", (9, 3.6))
+    figure, axes = _figure(
+        1, 2, "Response of one neuron over 100 inputs, after 30 layers", (9, 3.6)
+    )
     rows = []
     for ax, name in zip(axes, names, strict=True):
         shares = []
@@ -124,7 +129,8 @@ def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         "Figure 6: activity of neurons with and without recentering",
         ("normalization", "broadly responding %", "sd over runs", "broadest neuron active on %"),
         tuple(rows),
-        "Broad: active on at least 90 % of the inputs. The paper: some without recentering, none with.",
+        "Broad: active on at least 90 % of the inputs. The paper: some without "
+        "recentering, none with.",
         figure,
         {"n": n, "width": width, "layers": layers, "seeds": seeds, "data": data.source},
     )
@@ -142,7 +148,9 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
         angle = math.degrees(state.angle) if state is not None else float("nan")
         ratio = state.norm_ratio * (n - 1) if state is not None else float("nan")
         finite = measured.get(n, float("nan"))
-        rows.append((n, angle, 540 / n, ratio, math.degrees(symmetric.angle), symmetric.rate, finite))
+        rows.append(
+            (n, angle, 540 / n, ratio, math.degrees(symmetric.angle), symmetric.rate, finite)
+        )
     figure, (ax,) = _figure(1, 1, "", (5.5, 4))
     ax.loglog(found, [math.degrees(states[n].angle) for n in found], "o-", label="infinite width")  # type: ignore[union-attr]
     ax.loglog(found, [540 / n for n in found], ":", color="grey", label=r"$3\pi/n$")
@@ -151,14 +159,25 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
     ax.xaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
-    ax.set(title="Angle within the cluster at the attractor", xlabel="batch size n", ylabel="degrees")
+    ax.set(
+        title="Angle within the cluster at the attractor", xlabel="batch size n", ylabel="degrees"
+    )
     ax.legend()
     return Exhibit(
         "attractor_angle",
         "Errata: the cluster is equiangular at about 3 pi / n, not a point",
-        ("n", "cluster angle", "3 pi/n", "norm ratio x (n-1)", "symmetric angle", "symmetric rate", "width 1000"),
+        (
+            "n",
+            "cluster angle",
+            "3 pi/n",
+            "norm ratio x (n-1)",
+            "symmetric angle",
+            "symmetric rate",
+            "width 1000",
+        ),
         tuple(rows),
-        "Degrees. No odd state for n <= 6. The symmetric state is stable (rate < 1), so finite width decides the onset.",
+        "Degrees. No odd state for n <= 6. The symmetric state is stable (rate < 1), so "
+        "finite width decides the onset.",
         figure,
         {"random_state": random_state, "data": data.source},
     )
@@ -192,7 +211,8 @@ def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhi
         "Errata: the odd point appears later in wider networks",
         ("width", "median onset", "lower quartile", "upper quartile", "not within the limit"),
         tuple(rows),
-        "The symmetric state attracts at infinite width, so fluctuations of a finite width must carry the batch out of it.",
+        "The symmetric state attracts at infinite width, so fluctuations of a finite "
+        "width must carry the batch out of it.",
         figure,
         {"n": n, "seeds": seeds, "limit": limit, "data": data.source},
     )
@@ -207,7 +227,9 @@ def theorem3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit
         volumes = gamma(X)
         counts = sample_neuron_counts(X, 2000 if full else 300, random_state=random_state)
         bounds = rank_bounds(n, volumes.gamma)
-        rows.append((n, volumes.gamma, 1 / n, counts.mean, counts.error, bounds.sharper, bounds.printed))
+        rows.append(
+            (n, volumes.gamma, 1 / n, counts.mean, counts.error, bounds.sharper, bounds.printed)
+        )
     return Exhibit(
         "theorem3",
         "Theorem 3: neurons until full rank, n equally spaced points (odd n)",
@@ -270,7 +292,7 @@ EXHIBITS = {
 
 
 def _until_odd(X: Any, width: int, limit: int, random_state: int) -> tuple[Propagation, int]:
-    """Layers of recentering and ReLU until a point is odd (then a fifth more); (last run, onset)."""
+    """Recentering and ReLU until a point is odd, then a fifth more; (last run, onset)."""
     rng = np.random.default_rng(random_state)
     done, step = 0, 100
     run = propagate(X, step, width, rescale=False, random_state=rng)

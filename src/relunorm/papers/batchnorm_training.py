@@ -1,8 +1,9 @@
 """The exhibits of seed 004 that train networks: figure 2, and the initialization of the Discussion.
 
-The paper refers figure 2 to the supplementary code of Daneshmand et al. (2020), which it does not print. Here it is
-run twice: with one optimizer for all arms, so that an arm differs in the named thing alone, and with a learning
-rate of its own for each arm, which mixes the effect of the arm with that of its step.
+The paper refers figure 2 to the supplementary code of Daneshmand et al. (2020), which it does not
+print. Here it is run twice: with one optimizer for all arms, so that an arm differs in the named
+thing alone, and with a learning rate of its own for each arm, which mixes the effect of the arm
+with that of its step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ ARMS = {
     "no batch norm, default init": (False, False),
     "no batch norm, He init": (False, True),
 }
-#: Learning rates of SGD: one for all, or each arm its own (of 0.003, 0.01, 0.03, 0.1 a best one at depth 24).
+#: Learning rates of SGD: one for all, or each arm its own (of 0.003, 0.01, 0.03, 0.1 a best one at
+#: depth 24).
 SAME_RATE = 0.03
 OWN_RATE = {
     "batch norm, default init": 0.1,
@@ -47,14 +49,23 @@ def figure2(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
                 ]
                 ranks, softs, accuracies = np.array(runs).T
                 rows.append(
-                    (setup, name, depth, ranks.mean(), softs.mean(), accuracies.mean(), accuracies.min())
+                    (
+                        setup,
+                        name,
+                        depth,
+                        ranks.mean(),
+                        softs.mean(),
+                        accuracies.mean(),
+                        accuracies.min(),
+                    )
                 )
     return Exhibit(
         "figure2",
         "Figure 2: a low-rank start trains to full accuracy with He initialization",
         ("set-up", "arm", "depth", "rank at start", "soft rank", "train accuracy", "worst seed"),
         tuple(rows),
-        f"Rank counts singular values above {RANK_TOLERANCE:g} of the largest; SGD, batches of 50, width 128.",
+        f"Rank counts singular values above {RANK_TOLERANCE:g} of the largest; SGD, "
+        "batches of 50, width 128.",
         _draw_figure2(rows),
         {"seeds": seeds, "epochs": epochs, "points": len(x), "data": data.source},
     )
@@ -68,7 +79,8 @@ def initialization(data: Sample, full: bool = False, random_state: int = 0) -> E
     for count in sizes:
         for kind in ("datapoint 0.0", "datapoint 0.5", "datapoint 0.9", "He", "torch default"):
             runs = [
-                _train_shallow(data, count, kind, epochs, random_state + seed) for seed in range(seeds)
+                _train_shallow(data, count, kind, epochs, random_state + seed)
+                for seed in range(seeds)
             ]
             start, train, test = np.array(runs).T
             error = test.std(ddof=1) / np.sqrt(seeds)
@@ -78,7 +90,8 @@ def initialization(data: Sample, full: bool = False, random_state: int = 0) -> E
         "Discussion: one neuron per data point, beside He and torch's default",
         ("training points", "initialization", "accuracy after 5 epochs", "train", "test", "error"),
         tuple(rows),
-        "One hidden layer with as many units as training points, Adam 1e-3; test on points never seen.",
+        "One hidden layer with as many units as training points, Adam 1e-3; test on "
+        "points never seen.",
         None,
         {"seeds": seeds, "epochs": epochs, "data": data.source},
     )

@@ -1,4 +1,4 @@
-"""What re-running a figure, table or theorem yields: a table, and a figure where the paper has one."""
+"""What re-running a figure, table or theorem yields: a table, and perhaps a figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The data an exhibit runs on: points (n, d), class labels where there are any, and where it came from."""
+    """The data an exhibit runs on: points (n, d), class labels where there are any, and where it
+    came from.
+    """
 
     x: NDArray[np.float64]
     y: NDArray[np.int64] | None
