@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 
 from relunorm.batchnorm.gram import resolve_statistic
 from relunorm.errors import InvalidInputError
@@ -242,8 +242,8 @@ def decompose(
     'rms'
     """
     for path, part in module.named_modules():
-        lazy = isinstance(part, LazyModuleMixin) and part.has_uninitialized_params()
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and lazy:
+        tensors = (*part.parameters(recurse=False), *part.buffers(recurse=False))
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and any(map(is_lazy, tensors)):
             raise InvalidInputError(
                 f"{path or 'the module'} is a lazy BatchNorm without data; run a batch first"
             )
