@@ -154,13 +154,13 @@ def test_the_attractor_is_equiangular(n, degrees):
 
 
 def test_small_batches_have_no_odd_point_and_the_symmetric_state_is_stable():
-    """Printed: consistent for all batches, after enough layers. Not for n <= 6, and at infinite
-    width not at all from nearby: the symmetric state attracts."""
+    """Printed: consistent for all batches, after enough layers. Not for n <= 6; and at infinite
+    width not for batches near the symmetric state, which attracts (its basin shrinks with n)."""
     for n in range(3, 7):
         assert [p.kind for p in fixed_points(n)] == ["symmetric"]
     for n in (8, 20, 100):
         assert symmetric_state(n).stable
-    X = np.random.default_rng(0).standard_normal((20, 200))
+    X = np.random.default_rng(0).standard_normal((8, 200))
     assert propagate(X, 600, method="infinite", rescale=False).onset() is None
 
 
@@ -209,8 +209,8 @@ def test_full_batch_norm_is_at_75_degrees_only_for_9_or_10_points():
 
 
 def test_theorem_10_equation_31():
-    """Printed: c_3 - c_2 stays the same while the number of clusters does. The smallest interior gap
-    does not shrink; c_3 - c_2 changes with a negative transformation."""
+    """Printed: c_3 - c_2 stays the same while the number of clusters does. The smallest
+    interior gap does not shrink; c_3 - c_2 changes with a negative transformation."""
     x = np.array([0.0, 1, 3, 4, 20])
     y = negative_transformation(x)
     assert cluster_count(y) == cluster_count(x)
@@ -220,7 +220,7 @@ def test_theorem_10_equation_31():
 
 
 def test_theorem_11_is_loose():
-    """Printed: norm ratio up to 3/(n-2). Sharp: at most sqrt(2/((n-1)^2+1)), less than half of it."""
+    """Printed: norm ratio up to 3/(n-2). Sharp: at most sqrt(2/((n-1)^2+1)), under half of it."""
     rng = np.random.default_rng(0)
     for n in (10, 50):
         limits = [Tree(rng.standard_normal(n)).limit() for _ in range(50)]
