@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, markup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +51,6 @@ def geometry(
 
 
 def _render(console: Console, document: dict[str, Any], output: Path | None) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     columns = ("layer", "width", "rank", "soft rank", "angle", "clusters", "odd", "broad", "dead")
@@ -61,7 +60,7 @@ def _render(console: Console, document: dict[str, Any], output: Path | None) -> 
         odd = row["odd"]
         gap = f" (gap {odd['norm_gap']:.1f})" if odd["points"] and odd["norm_gap"] else ""
         table.add_row(
-            escape(row["name"]),
+            markup(row["name"]),
             str(row["width"]),
             str(row["rank"]),
             f"{row['soft_rank']:.2f}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, markup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,13 +76,12 @@ def _sample(data: str | None, target: str | None) -> Sample:
 
 
 def _render(console: Console, row: dict[str, Any]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
-    console.print(f"[bold]{escape(row['title'])}[/bold]")
-    table = Table(*map(escape, row["columns"]))
+    console.print(f"[bold]{markup(row['title'])}[/bold]")
+    table = Table(*map(markup, row["columns"]))
     for values in row["rows"]:
-        table.add_row(*(escape(_cell(value)) for value in values))
+        table.add_row(*(markup(_cell(value)) for value in values))
     console.print(table)
     if row["note"]:
         console.print(row["note"], markup=False)
