@@ -182,6 +182,19 @@ def test_order_of_the_points_does_not_matter():
     np.testing.assert_allclose(Tree(x[order]).run(6).gram(), gram[np.ix_(order, order)], rtol=1e-14)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e150, 1e300])
+def test_scale_does_not_matter(scale):
+    x = np.array([0.3, -1.0, 2.0, 0.7, 5.0])
+    expected = Tree(x).run(40).gram(normalize=True)
+    np.testing.assert_allclose(Tree(scale * x).run(40).gram(normalize=True), expected, rtol=1e-12)
+    assert Tree(scale * x).limit().odd == Tree(x).limit().odd
+
+
+def test_a_gram_matrix_beyond_floats_is_refused():
+    with pytest.raises(InvalidInputError, match="normalize=True"):
+        Tree([0.0, 1e300, 3e300]).run(1).gram()
+
+
 def test_two_points():
     limit = Tree([1.0, 3.0]).limit()
     assert limit.odd == (0, 1)

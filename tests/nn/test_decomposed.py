@@ -209,7 +209,21 @@ def test_eval_mode_folds_into_a_network(parts):
     for _ in range(3):
         model(torch.randn(20, 4, dtype=torch.float64) + 1)
     model.eval()
-    network = rn.load(model, input_shape=(4,)).folded()
+    network = rn.load(model, example=(4,)).folded()
     x = torch.randn(11, 4, dtype=torch.float64)
     np.testing.assert_allclose(network(x.numpy()), model(x).detach().numpy(), atol=1e-12)
     assert len(network.layers) == 1
+
+
+def test_images_fold_too():
+    pytest.importorskip("relunorm.io.torch_read", reason="the torch reader is not in this tree")
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)
+    ).double()
+    model = decompose(model, recenter=False)
+    model(torch.randn(8, 1, 6, 6, dtype=torch.float64))
+    model.eval()
+    x = torch.randn(5, 1, 6, 6, dtype=torch.float64)
+    network = rn.load(model, example=(1, 6, 6))
+    np.testing.assert_allclose(network(x.numpy()), model(x).detach().numpy(), atol=1e-12)

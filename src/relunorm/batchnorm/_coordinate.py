@@ -41,7 +41,10 @@ class FloatState:
     @classmethod
     def start(cls, values: tuple[float, ...], ends: tuple[int, ...]) -> FloatState:
         zero = np.zeros(ends[-1] + 1)
-        return cls(ends[-1], 0, ((values, ends),), zero, zero)
+        # squares of very large or small inputs would leave the range of floats
+        shift = math.frexp(max(map(abs, values)))[1]
+        scaled = tuple(math.ldexp(v, -shift) for v in values)
+        return cls(ends[-1], 0, ((scaled, ends),), zero, zero, shift)
 
     def advance(self, steps: int, *, until_stable: bool = False) -> FloatState:
         """Take layers one by one, compiled."""

@@ -34,6 +34,9 @@ ACTIVATIONS = (
     nn.Softplus,
 )
 
+#: In training mode these see the batch as a whole.
+BY_BATCH = (nn.modules.batchnorm._BatchNorm, DecomposedBatchNorm)
+
 Receive = Callable[[str, Tensor], None]
 
 
@@ -51,16 +54,13 @@ def stream(
     modules = _modules(model, layers)
     if chunk is None or chunk >= n:
         return _whole(model, modules, inputs, picks, layers)
-    if any(m.training and isinstance(m, _BY_BATCH) for m in model.modules()):
+    if any(m.training and isinstance(m, BY_BATCH) for m in model.modules()):
         raise InvalidInputError(
             "the model normalizes by the batch (training mode), so the batch cannot be "
             "cut into chunks; "
             "call model.eval() or leave chunk out"
         )
     return _chunked(model, modules, inputs, picks, chunk, layers)
-
-
-_BY_BATCH = (nn.modules.batchnorm._BatchNorm, DecomposedBatchNorm)
 
 
 def _whole(

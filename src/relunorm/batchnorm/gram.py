@@ -138,8 +138,7 @@ def _rescaled(
     """n * integral over t of det(I + 2tBMB)^-1/2 kernel(B (I + 2tBMB)^-1 B), B = G^1/2."""
     n = len(gram)
     root = matrix_root(gram)
-    tilt = center_gram(root @ root) if statistic == "std" else None
-    inner = gram if tilt is None else root @ (root - root.mean(axis=0))
+    inner = root @ (root - root.mean(axis=0)) if statistic == "std" else gram  # B M B
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
     values = np.where(values > 1e-14 * values.max(), values, 0.0)
     positive = int(np.count_nonzero(values))

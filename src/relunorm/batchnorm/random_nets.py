@@ -161,7 +161,7 @@ def propagate(
                     z = (state * np.sqrt(2 / width)) @ rng.standard_normal((state.shape[1], width))
                 else:
                     # (n, width): each column is one neuron, N(0, G)
-                    root = matrix_root(gram * (2 / width))
+                    root = _any_root(gram * (2 / width))
                     z = root @ rng.standard_normal((len(gram), width))
                 state = _normalize(z, recenter, rescale, kind)
                 if slope == 0:
@@ -180,6 +180,20 @@ def propagate(
         complete = False
     kept = None if method == "infinite" else state
     return Propagation(np.array(grams), np.array(logs), kept, complete, options)
+
+
+def _any_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """R with R R' = gram: every one gives the same law.
+
+    Cholesky, ten times cheaper than eigenvalues, unless a small pivot says that the points are
+    (nearly) dependent, where it would add noise.
+    """
+    try:
+        root = np.linalg.cholesky(gram)
+    except np.linalg.LinAlgError:
+        return matrix_root(gram)
+    pivots = root.diagonal()
+    return root if pivots.min() > 1e-5 * pivots.max() else matrix_root(gram)
 
 
 def _normalize(

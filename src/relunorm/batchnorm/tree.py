@@ -249,7 +249,11 @@ class Tree:
                 total += part * 2.0 ** (2 * (state.exponent - top))
         if normalize:
             return total / np.trace(total)
-        return (total + self._constant_gram()) * 2.0 ** (2 * top)
+        if 2 * top > 1000:
+            raise InvalidInputError(
+                "the Gram matrix of a batch this large is beyond floats; ask for normalize=True"
+            )
+        return total * 2.0 ** (2 * top) + self._constant_gram()
 
     def _constant_gram(self) -> float:
         """What constant coordinates add at depth 0; recentering removes them afterwards."""
@@ -338,6 +342,8 @@ class Tree:
                 continue
             floats = state.to_float() if isinstance(state, ExactState) else state
             stable = floats.settled(floats.depth + 1_000_000)
+            if any(len(values) > 3 for values, _ in stable.rows):
+                raise InvalidInputError("no stable layer within 1,000,000 layers")
             weight, q, _ = stable.weights(horizon)
             log_scale = 2 * stable.exponent - stable.depth * math.log2(q)
             found.append((q, log_scale, weight, order))
