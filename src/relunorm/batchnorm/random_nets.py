@@ -189,7 +189,7 @@ def _any_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     (nearly) dependent, where it would add noise.
     """
     try:
-        root = np.linalg.cholesky(gram)
+        root = np.asarray(np.linalg.cholesky(gram), dtype=np.float64)
     except np.linalg.LinAlgError:
         return matrix_root(gram)
     pivots = root.diagonal()
