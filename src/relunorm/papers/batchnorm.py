@@ -155,7 +155,8 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
     ax.loglog(found, [math.degrees(states[n].angle) for n in found], "o-", label="infinite width")  # type: ignore[union-attr]
     ax.loglog(found, [540 / n for n in found], ":", color="grey", label=r"$3\pi/n$")
     ax.loglog(list(measured), list(measured.values()), "x", ms=8, label="width 1000, measured")
-    ax.set(xticks=found, yticks=(5, 10, 20, 40, 60))
+    least = math.degrees(states[found[-1]].angle)  # type: ignore[union-attr]
+    ax.set(xticks=found, yticks=[y for y in (0.5, 1, 2, 5, 10, 20, 40, 60) if y > 0.9 * least])
     ax.xaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
