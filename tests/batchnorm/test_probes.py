@@ -136,6 +136,18 @@ def test_convolutions():
     assert layer.width == 48
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_on_a_gpu():
+    model = deep().double().eval()
+    expected = rn.geometry(model, batch())
+    for chunk in (None, 6):
+        found = rn.geometry(model.cuda(), batch(), chunk=chunk)
+        assert next(model.parameters()).is_cuda
+        for a, b in zip(expected.layers, found.layers, strict=True):
+            np.testing.assert_allclose(a.norms, b.norms, rtol=1e-10)
+            assert a.activity_histogram == b.activity_histogram
+
+
 def test_json_repr_and_figure():
     probe = rn.geometry(deep().eval(), batch())
     document = json.loads(json.dumps(probe.to_dict(), allow_nan=False))

@@ -30,11 +30,11 @@ from relunorm.batchnorm.rank import (
 from relunorm.batchnorm.tree import (
     ClusterCounts,
     Tree,
-    TreeLimit,
     cluster_count,
     negative_transformation,
     positive_transformation,
 )
+from relunorm.batchnorm.tree_limit import TreeLimit
 
 __all__ = [
     "CellVolumes",

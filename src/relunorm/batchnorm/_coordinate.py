@@ -20,7 +20,7 @@ TIE = 16 * float(np.finfo(np.float64).eps)
 Row = tuple[tuple[float, ...], tuple[int, ...]]
 
 
-def _rate(m: int, n: int) -> float:
+def rate(m: int, n: int) -> float:
     """q_m = (m^2 + (n-m)^2) / n^2: what a layer leaves of the squares of two-cluster rows."""
     return (m * m + (n - m) * (n - m)) / (n * n)
 
@@ -86,11 +86,11 @@ class FloatState:
         n = self.n
         splits = [m for m in range(1, n) if self.A[m] + self.B[m] > 0]
         splits += [m for _, ends in self.rows for m in ends[:-1]]
-        q = max(_rate(m, n) for m in splits)
+        q = max(rate(m, n) for m in splits)
         both = self.A + self.B
         weight = np.zeros(n + 1)
         for m in np.flatnonzero(both).tolist():
-            weight[m] = both[m] * (_rate(m, n) / q) ** horizon
+            weight[m] = both[m] * (rate(m, n) / q) ** horizon
         scale = max(
             both.max(), max((max(v) - min(v)) ** 2 for v, _ in self.rows) if self.rows else 0
         )

@@ -56,9 +56,8 @@ def stream(
         return _whole(model, modules, inputs, picks, layers)
     if any(m.training and isinstance(m, BY_BATCH) for m in model.modules()):
         raise InvalidInputError(
-            "the model normalizes by the batch (training mode), so the batch cannot be "
-            "cut into chunks; "
-            "call model.eval() or leave chunk out"
+            "the model normalizes by the batch (training mode), so the batch cannot be cut into "
+            "chunks; call model.eval() or leave chunk out"
         )
     return _chunked(model, modules, inputs, picks, chunk, layers)
 

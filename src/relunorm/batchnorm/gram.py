@@ -145,9 +145,8 @@ def _rescaled(
     flat = statistic == "std" and np.trace(gram) > (1 + 1e-9) * values.sum()
     if flat and positive <= 2:
         raise InvalidInputError(
-            "dividing by the standard deviation without recentering has no finite second "
-            "moment for a "
-            f"batch that spans {positive} dimension(s) about its mean; use statistic='rms'"
+            "dividing by the standard deviation without recentering has no finite second moment "
+            f"for a batch that spans {positive} dimension(s) about its mean; use statistic='rms'"
         )
     carry = root @ vectors
     scale = values.sum() / n

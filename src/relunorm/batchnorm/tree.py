@@ -5,8 +5,8 @@ layers a one-dimensional batch of n points is a 2^t x n matrix (eq. 9, 10). Its 
 doubling:
 
 - A row with c clusters has children with c+ and c- clusters, c+ + c- = c + 2 (less one for a
-  cluster that lies exactly on the mean). So the sum over rows of (clusters - 2) never grows from n
-  - 2, and at most n - 2 of the 2^t rows have three clusters or more. They are kept one by one.
+  cluster that lies exactly on the mean). So the sum over rows of (clusters - 2) never exceeds
+  n - 2, and at most n - 2 of the 2^t rows have three clusters or more. They are kept one by one.
 - All other rows have two clusters, one of them at 0. Those split after m points enter the Gram
   matrix through two sums, A_m and B_m, and a layer is A' = (m/n)^2 (A+B), B' = ((n-m)/n)^2 (A+B).
 
@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._coordinate import ExactState, FloatState, _rate
+from relunorm.batchnorm._coordinate import ExactState, FloatState
+from relunorm.batchnorm.tree_limit import TreeLimit, limit_gram, limit_of
 from relunorm.errors import InvalidInputError
 
 
@@ -93,61 +94,8 @@ class ClusterCounts:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class TreeLimit:
-    """Where the geometry goes as the depth grows (Theorem 11, sharp).
-
-    Attributes:
-        gram: the limit of the Gram matrix over its trace, in the order of the input.
-        odd: the points that escape, one or two: norms nearer to the largest than to the cluster's
-            (by ratio).
-        norm_ratio: |cluster point| / |odd point|; the paper's bound is 3/(n-2).
-        cosine: between a cluster point and the (larger) odd point.
-        ratio: r = S_min / S_max of the two extreme splits; 1 for a symmetric batch, 0 if only one
-            counts.
-        decay: the factor by which squared norms shrink per layer in the limit.
-        printed_norm_bound, printed_angle_bound: Theorem 11's items 3 and 4, radians; None for n <
-            3.
-    """
-
-    gram: NDArray[np.float64]
-    odd: tuple[int, ...]
-    norm_ratio: float
-    cosine: float
-    ratio: float
-    decay: float
-    printed_norm_bound: float | None
-    printed_angle_bound: float | None
-
-    @property
-    def angle(self) -> float:
-        """Between a cluster point and the odd point, radians."""
-        return math.acos(min(1.0, self.cosine))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": "relunorm.tree_limit/1",
-            "odd": list(self.odd),
-            "norm_ratio": self.norm_ratio,
-            "cosine": self.cosine,
-            "angle": self.angle,
-            "ratio": self.ratio,
-            "decay": self.decay,
-            "printed_norm_bound": self.printed_norm_bound,
-            "printed_angle_bound": self.printed_angle_bound,
-            "gram": self.gram.tolist(),
-        }
-
-    def __repr__(self) -> str:
-        return (
-            f"TreeLimit(odd={self.odd}, norm_ratio={self.norm_ratio:.6g}, "
-            f"angle={math.degrees(self.angle):.4f} degrees)"
-        )
-
-
 class Tree:
-    """The tree model of a batch, immutable: `run`, `step` and `jump` return the tree at another
-    depth.
+    """The tree model of a batch; `run`, `step` and `jump` return the tree at another depth.
 
     Args:
         x: n numbers (one coordinate) or an (n, d) array, one tree per coordinate. In exact mode
@@ -182,9 +130,8 @@ class Tree:
                 self._states.append(FloatState.start(tuple(map(float, values)), ends))
         if all(state is None for state in self._states):
             raise InvalidInputError(
-                f"all {len(columns[0])} points of the batch are equal: recentering sends "
-                "them to 0, so "
-                "there is no geometry to follow; give at least two different points"
+                f"all {len(columns[0])} points of the batch are equal: recentering sends them to "
+                "0, so there is no geometry to follow; give at least two different points"
             )
         self.exact = exact
         self.n = len(columns[0])
@@ -352,45 +299,15 @@ class Tree:
         gram, ratio = np.zeros((n, n)), 0.0
         for rate, log, weight, order in found:
             if rate == q:
-                part, ratio = _limit_gram(n, weight)
+                part, ratio = limit_gram(n, weight)
                 back = np.argsort(order)
                 gram += part[np.ix_(back, back)] * 2.0 ** (log - top)
-        return _limit(gram, ratio if len(found) == 1 else float("nan"), q)
+        return limit_of(gram, ratio if len(found) == 1 else None, q)
 
     def __repr__(self) -> str:
         coordinates = f", coordinates={len(self._states)}" if len(self._states) > 1 else ""
         mode = ", exact" if self.exact else ""
         return f"Tree(n={self.n}, depth={self.depth}{coordinates}{mode})"
-
-
-def _limit_gram(n: int, weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Gram matrix of the splits that decay slowest, and r = smaller / larger of their weights."""
-    rates = {m: _rate(m, n) for m in range(1, n) if weight[m] > 0}
-    q = max(rates.values())
-    splits = [m for m, rate in rates.items() if rate == q]
-    gram = np.zeros((n, n))
-    for m in splits:
-        gram[m:, m:] += (m / n) ** 2 * weight[m]
-        gram[:m, :m] += ((n - m) / n) ** 2 * weight[m]
-    present = [weight[m] for m in splits]
-    return gram, min(present) / max(present) if len(present) > 1 else 0.0
-
-
-def _limit(gram: NDArray[np.float64], ratio: float, q: float) -> TreeLimit:
-    n = len(gram)
-    gram = gram / np.trace(gram)
-    squares = np.diag(gram)
-    largest = int(np.argmax(squares))
-    inside = int(np.argmin(np.where(np.arange(n) == largest, np.inf, squares)))
-    interior = squares[inside]
-    # odd: nearer to the largest norm than to the cluster's, on a logarithmic scale
-    odd = np.flatnonzero(squares >= math.sqrt(interior * squares.max()) * (1 - 1e-9))
-    norm_ratio = math.sqrt(interior / squares.max())
-    cosine = gram[largest, inside] / math.sqrt(squares.max() * interior)
-    printed = (
-        (3 / (n - 2), math.pi / 2 - math.sqrt(2) * math.pi / (n - 2)) if n > 2 else (None, None)
-    )
-    return TreeLimit(gram, tuple(odd.tolist()), norm_ratio, float(cosine), ratio, q, *printed)
 
 
 # ---------------------------------------------------------------------- input
