@@ -142,6 +142,17 @@ def test_bad_options():
         propagate(np.zeros((2, 2)), 1, recenter=False)
 
 
+@pytest.mark.parametrize("method", ["weights", "gram", "infinite"])
+def test_one_and_two_points(method):
+    one = propagate(np.ones((1, 3)), 2, 30, recenter=False, method=method)
+    assert np.isnan(one.mean_angles()).all()
+    json.dumps(one.to_dict(), allow_nan=False)
+    for rescale in (False, True):
+        two = propagate(np.eye(2), 3, 30, rescale=rescale, method=method)
+        # recentered, two points are opposite, and ReLU makes opposite points orthogonal
+        assert two.angles()[0] == pytest.approx(np.pi / 2)
+
+
 def test_small_and_degenerate_batches():
     assert propagate(np.eye(2), 3, 50).layers == 3
     twice = np.vstack([np.eye(3), np.eye(3)])

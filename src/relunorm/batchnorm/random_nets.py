@@ -60,8 +60,8 @@ class Propagation:
         return pair_angles(self.grams[layer])
 
     def mean_angles(self) -> NDArray[np.float64]:
-        """Mean pairwise angle after every layer, radians."""
-        return np.array([np.nanmean(pair_angles(g)) for g in self.grams])
+        """Mean pairwise angle after every layer, radians; NaN where no pair has one."""
+        return np.array([_mean(pair_angles(g)) for g in self.grams])
 
     def onset(self, **thresholds: float) -> int | None:
         """The first layer with an odd point (`odd_points`), or None."""
@@ -77,13 +77,13 @@ class Propagation:
             "options": self.options,
             "layers": self.layers,
             "complete": self.complete,
-            "mean_angles": self.mean_angles().tolist(),
+            "mean_angles": [None if np.isnan(a) else float(a) for a in self.mean_angles()],
             "log_scale": self.log_scale.tolist(),
             "odd": odd.to_dict(),
         }
 
     def __repr__(self) -> str:
-        angle = np.degrees(np.nanmean(self.angles()))
+        angle = np.degrees(_mean(self.angles()))
         return (
             f"Propagation({self.layers} layers, n={self.grams.shape[1]}, "
             f"mean angle {angle:.2f} degrees after the last)"
@@ -180,6 +180,11 @@ def propagate(
         complete = False
     kept = None if method == "infinite" else state
     return Propagation(np.array(grams), np.array(logs), kept, complete, options)
+
+
+def _mean(angles: NDArray[np.float64]) -> float:
+    known = angles[~np.isnan(angles)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _any_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -87,8 +87,8 @@ def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         ax.set_title(name)
     note = (
         "The paper's 60 degrees need the second moment; eq. (2)'s deviation about the mean "
-        "collapses the batch. Its 75 degrees are arccos J(-1/(n-1)) for n of 9 or 10; at n = 100 it "
-        "is 71.74."
+        "collapses the batch. Its 75 degrees are arccos J(-1/(n-1)) for n of 9 or 10; at n = 100 "
+        "it is 71.74."
     )
     return Exhibit(
         "figure5",
