@@ -49,6 +49,8 @@ def papers(
     sample = _sample(data, target)
     results: list[dict[str, Any]] = []
     for name in names or list(available):
+        if not json:
+            typer.echo(f"running {paper} {name} ...", err=True)
         found = available[name](sample, full=full, random_state=seed)
         files = [str(path) for path in found.save(output)] if output is not None else []
         results.append({**found.to_dict(), "files": files})
