@@ -47,7 +47,7 @@ def figure3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     norms = np.sqrt(np.diag(run.grams[-1]))
     rest = np.delete(norms, odd.points) if odd.points else norms
     rows = (
-        ("layers", layers, "after enough layers"),
+        ("layers until a point is odd", layers, "enough"),
         ("odd points", odd.count, "1"),
         ("angle within the cluster (degrees)", float(within.mean()), f"0; attractor {limit:.2f}"),
         ("angle odd point - cluster (degrees)", float(between.mean()), "90"),
