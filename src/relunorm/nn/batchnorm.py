@@ -232,7 +232,7 @@ def decompose(
 
     Weights, running statistics, momentum, eps, mode, device, dtype and requires_grad are kept; a
     BatchNorm that occurs twice is replaced by one module that occurs twice. A module that is itself
-    a BatchNorm is replaced as a whole.
+    a BatchNorm is replaced as a whole. A SyncBatchNorm becomes local to its process.
 
     Args:
         inplace: change ``module`` instead of a copy (parameters are then shared with nobody else).
