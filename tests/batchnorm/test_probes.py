@@ -111,6 +111,16 @@ def test_points_are_subsampled_but_activity_is_not():
     assert probe[0].activity_histogram == everything[0].activity_histogram
 
 
+def test_a_network_is_sliced_the_same_way():
+    rng = np.random.default_rng(0)
+    network = Network.from_weights([rng.standard_normal((6, 5)), rng.standard_normal((2, 6))])
+    few, every = (rn.geometry(network, batch(50), max_points=m) for m in (8, 50))
+    assert (few[1].points, few.points) == (8, 50)
+    for a, b in zip(few.layers, every.layers, strict=True):
+        assert a.activity_histogram == b.activity_histogram
+    assert [x.name for x in rn.geometry(network, batch(), ["1"]).layers] == ["1"]
+
+
 def test_choice_of_layers_reused_modules_and_functional_relu():
     class Functional(nn.Module):
         def __init__(self):

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relunorm.batchnorm.probes import Raw, Settings, pick_points
+from relunorm.batchnorm._raw import Raw, Settings, pick_points
 from relunorm.errors import InvalidInputError
 from relunorm.nn.batchnorm import DecomposedBatchNorm
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.batchnorm._raw import (
+    Raw,
+    Settings,
+    chosen,
+    from_arrays,
+    from_network,
+    named_arrays,
+)
 from relunorm.batchnorm.measure import (
     OddTest,
     cluster_sizes,
@@ -19,52 +27,13 @@ from relunorm.batchnorm.measure import (
     soft_rank,
 )
 from relunorm.errors import InvalidInputError
+from relunorm.network import Network
 
 #: Pairs whose angles are kept, before and after each layer.
 MAX_PAIRS = 2000
 ANGLE_BINS = np.linspace(0, np.pi, 37)
 ACTIVITY_BINS = np.linspace(0, 1, 11)
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Thresholds of the probes.
-
-    Attributes:
-        rank_tolerance: singular values below this share of the largest count as 0; None: max(n,
-            width) times the rounding unit of the activations' type.
-        cluster_angle: points closer than this (radians) are linked into one cluster.
-        broad: a neuron responds broadly if it is active (> 0) on at least this share of the batch.
-        max_points: pairwise measures use at most this many points, drawn without replacement.
-    """
-
-    rank_tolerance: float | None = None
-    cluster_angle: float = math.radians(15)
-    broad: float = 0.9
-    max_points: int = 512
-    random_state: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Raw:
-    """What a stream has to deliver for one layer; everything else follows from it.
-
-    Attributes:
-        gram: (m, m) over the points used for pairwise measures.
-        singular_values: of the activations of those points; from the Gram matrix (then accurate to
-            1e-8 of the largest only, which ``rounding`` says) where the activations were never held
-            at once.
-        active: how many of the batch's points each neuron is positive on.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    gram: NDArray[np.float64]
-    singular_values: NDArray[np.float64]
-    rounding: float
-    active: NDArray[np.int64]
-    total: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,13 +189,10 @@ def geometry(
 def _raws(
     model: Any, batch: Any, layers: Sequence[str] | None, chunk: int | None, settings: Settings
 ) -> list[Raw]:
-    from relunorm.network import Network
-
     if isinstance(model, Network):
         if batch is None:
             raise InvalidInputError("a network needs a batch of inputs: geometry(network, batch)")
-        named = _network_values(model, batch)
-        return _from_arrays(_chosen(named, layers), settings)
+        return from_network(model, batch, layers, settings)
     if _is_module(model):
         if batch is None:
             raise InvalidInputError("a module needs a batch of inputs: geometry(module, batch)")
@@ -238,7 +204,7 @@ def _raws(
             f"{type(model).__name__} is neither a torch module nor a Network; activations alone "
             "are given without a batch"
         )
-    return _from_arrays(_chosen(_named_arrays(model), layers), settings)
+    return from_arrays(chosen(named_arrays(model), layers), settings)
 
 
 def _measure(
@@ -287,89 +253,6 @@ def _measure(
         int((raw.active == 0).sum()),
         int((norms == 0).sum()),
     )
-
-
-# ---------------------------------------------------------------------- activations in memory
-
-
-def _from_arrays(named: dict[str, NDArray[np.float64]], settings: Settings) -> list[Raw]:
-    total = {len(a) for a in named.values()}
-    if len(total) > 1:
-        raise InvalidInputError(
-            f"the layers hold different numbers of points ({sorted(total)}); the first "
-            "axis is the batch"
-        )
-    picks = pick_points(total.pop(), settings)
-    return [raw_of(name, array, picks) for name, array in named.items()]
-
-
-def pick_points(n: int, settings: Settings) -> NDArray[np.int64]:
-    """The points used for pairwise measures: all of them, or a random subset in order."""
-    if n <= settings.max_points:
-        return np.arange(n)
-    rng = np.random.default_rng(settings.random_state)
-    return np.sort(rng.choice(n, settings.max_points, replace=False))
-
-
-def raw_of(name: str, array: NDArray[Any], picks: NDArray[np.int64]) -> Raw:
-    """The raw measures of one layer's activations (n, ...)."""
-    rounding = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 2.0**-52
-    shape = array.shape[1:]
-    flat = np.asarray(array, dtype=np.float64).reshape(len(array), -1)
-    if not np.isfinite(flat).all():
-        raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
-    used = flat[picks]
-    gram = used @ used.T
-    singular: NDArray[Any] = np.linalg.svd(used, compute_uv=False)
-    return Raw(name, shape, gram, singular, rounding, (flat > 0).sum(axis=0), len(flat))
-
-
-def _named_arrays(given: Any) -> dict[str, NDArray[Any]]:
-    if isinstance(given, Mapping):
-        items = {str(name): value for name, value in given.items()}
-    elif isinstance(given, (list, tuple)):
-        items = {f"layer {k}": value for k, value in enumerate(given)}
-    else:
-        items = {"activations": given}
-    arrays = {}
-    for name, value in items.items():
-        if hasattr(value, "detach"):
-            value = value.detach().cpu().numpy()
-        try:
-            array = np.asarray(value)
-            array = array if array.dtype.kind == "f" else array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"{name} is not an array of numbers: {error}") from None
-        if array.ndim < 2 or not array.size:
-            raise InvalidInputError(
-                f"{name} has shape {array.shape}, expected (points, ...) with at least one of each"
-            )
-        arrays[name] = array
-    if not arrays:
-        raise InvalidInputError("no activations were given")
-    return arrays
-
-
-def _network_values(network: Any, batch: Any) -> dict[str, NDArray[np.float64]]:
-    if hasattr(batch, "detach"):
-        batch = batch.detach().cpu().numpy()
-    batch = np.asarray(batch, dtype=np.float64)
-    if not batch.size:
-        raise InvalidInputError(f"the batch is empty: shape {batch.shape}")
-    if not np.isfinite(batch).all():
-        raise InvalidInputError("the batch holds NaN or infinite entries")
-    values = network.values(batch)
-    names = ["input", *(f"{i + 1} {x.name}".strip() for i, x in enumerate(network.layers))]
-    return dict(zip(names, values, strict=True))
-
-
-def _chosen(named: dict[str, Any], layers: Sequence[str] | None) -> dict[str, Any]:
-    if layers is None:
-        return named
-    missing = [name for name in layers if name not in named]
-    if missing:
-        raise InvalidInputError(f"no layer {missing[0]!r}; there are {', '.join(named)}")
-    return {name: named[name] for name in layers}
 
 
 def _is_module(model: Any) -> bool:
