@@ -38,8 +38,9 @@ class Leaf:
     """A part of the domain where a side is excluded, and the slopes that show it."""
 
     path: tuple[Decision, ...]
-    tilt: dict[int, NDArray[np.float32]]
-    offset: dict[int, NDArray[np.float32]]
+    tilt: dict[int, NDArray[Any]]
+    offset: dict[int, NDArray[Any]]
+    multipliers: NDArray[np.float64] | None = None
 
 
 @dataclass(eq=False)
@@ -65,8 +66,9 @@ class _Node:
     side: Side
     value: float
     path: tuple[Decision, ...]
-    tilt: dict[int, NDArray[np.float32]]
-    offset: dict[int, NDArray[np.float32]]
+    tilt: dict[int, NDArray[Any]]
+    offset: dict[int, NDArray[Any]]
+    multipliers: NDArray[np.float64] | None
 
 
 def branch(
@@ -77,6 +79,7 @@ def branch(
     units: NDArray[np.intp],
     signs: Vector,
     *,
+    start: Slopes,
     deadline: float,
     nodes: int,
     batch: int = 256,
@@ -85,6 +88,7 @@ def branch(
     """Try to exclude ``signs * z > 0`` for each open side, or to find a witness of it.
 
     Args:
+        start: slopes to begin with, one row a side.
         deadline: stop at this `time.monotonic` value.
         nodes: stop after this many nodes.
 
@@ -92,9 +96,7 @@ def branch(
         one entry a side; those neither proved nor witnessed stay open.
     """
     sides = [Side(int(u), float(s)) for u, s in zip(units, signs, strict=True)]
-    heap = [_Node(side, np.inf, (), {}, {}) for side in sides]
-    for side in sides:
-        side.waiting = 1
+    heap = [_root(problem, index, side, start.take([row])) for row, side in enumerate(sides)]
     visited = 0
     while heap and visited < nodes and time.monotonic() < deadline:
         heap.sort(key=lambda node: node.value)
@@ -104,6 +106,19 @@ def branch(
         _note_witnesses(witnesses, index, sides)
         heap = [node for node in heap if not node.side.done]
     return sides
+
+
+def _root(problem: Problem, index: int, side: Side, start: Slopes) -> _Node:
+    side.waiting = 1
+    tilt: dict[int, NDArray[Any]] = {}
+    offset: dict[int, NDArray[Any]] = {}
+    for layer, rows in start.tilt.items():
+        tilt[layer] = rows[0]
+        offset[layer] = start.offset[layer][0] if layer in start.offset else np.zeros(rows.shape[1])
+    many = np.zeros(problem.reach.rows) if problem.reach.rows else None
+    if start.multipliers is not None:
+        many = start.multipliers[0]
+    return _Node(side, np.inf, (), tilt, offset, many)
 
 
 def _note_witnesses(witnesses: Witnesses, index: int, sides: list[Side]) -> None:
@@ -131,8 +146,11 @@ def _expand(
     units = np.array([node.side.unit for node in nodes])
     signs = np.array([node.side.sign for node in nodes])
     part = part_of(problem, bounds, index, [node.path for node in nodes])
-    first = not nodes[0].tilt
-    start = None if first else Slopes(_stack([n.tilt for n in nodes]), _stack([n.offset for n in nodes]))
+    start = Slopes(
+        _stack([n.tilt for n in nodes]),
+        _stack([n.offset for n in nodes]),
+        np.stack([n.multipliers for n in nodes]) if nodes[0].multipliers is not None else None,
+    )
     found = optimize(
         problem, bounds, index, units, signs,
         part=part, start=start, iterations=iterations, goal=0.0,
@@ -151,12 +169,13 @@ def _expand(
     for row, node in enumerate(nodes):
         tilt = {k: v[row].astype(np.float32) for k, v in slopes.tilt.items()}
         offset = {k: v[row].astype(np.float32) for k, v in slopes.offset.items()}
+        many = None if slopes.multipliers is None else slopes.multipliers[row].copy()
         node.side.waiting -= 1
         if closed[row]:
             if row in precise:
                 tilt = {k: v[row].copy() for k, v in slopes.tilt.items()}
                 offset = {k: v[row].copy() for k, v in slopes.offset.items()}
-            node.side.leaves.append(Leaf(node.path, tilt, offset))
+            node.side.leaves.append(Leaf(node.path, tilt, offset, many))
             node.side.bound = max(node.side.bound, float(safe[row]))
             continue
         layer, unit, cost = choice[row]
@@ -169,7 +188,7 @@ def _expand(
             path = (*node.path, (layer, unit, sign))
             mine = {**offset, layer: offset[layer].copy()}
             mine[layer][unit] = inherited(kink, lam, tilt[layer][unit], sign)
-            children.append(_Node(node.side, float(safe[row]), path, tilt, mine))
+            children.append(_Node(node.side, float(safe[row]), path, tilt, mine, many))
         node.side.waiting += 2
     return children
 
@@ -191,9 +210,14 @@ def _solve_small(
     """
     precise: set[int] = set()
     for row in rows.tolist():
-        lower = [part.lower.get(i, bounds.lower)[row] if i in part.lower else bounds.lower[i] for i in range(index)]
-        upper = [part.upper.get(i, bounds.upper)[row] if i in part.upper else bounds.upper[i] for i in range(index)]
-        free = sum(int(np.count_nonzero((lo < 0) & (up > 0))) for lo, up in zip(lower, upper, strict=True))
+        layers = range(index)
+        lower = [part.lower[i][row] if i in part.lower else bounds.lower[i] for i in layers]
+        upper = [part.upper[i][row] if i in part.upper else bounds.upper[i] for i in layers]
+        free = sum(
+            int(np.count_nonzero((lower[i] < 0) & (upper[i] > 0)))
+            for i in layers
+            if not problem.kinks[i].linear
+        )
         if problem.reach.size + free > SMALL:
             continue
         decided: dict[int, Vector] = {}
@@ -213,6 +237,8 @@ def _solve_small(
                 slopes.tilt[layer][row] = best.slopes.tilt[layer][0]
                 if layer in slopes.offset:
                     slopes.offset[layer][row] = best.slopes.offset[layer][0]
+            if slopes.multipliers is not None and best.slopes.multipliers is not None:
+                slopes.multipliers[row] = best.slopes.multipliers[0]
             if value <= 0:
                 precise.add(row)
         found.point[row] = best.point
@@ -313,7 +339,7 @@ def _largest(score: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     return np.argpartition(-score, count - 1, axis=1)[:, :count]
 
 
-def _stack(rows: list[dict[int, NDArray[np.float32]]]) -> dict[int, NDArray[np.float64]]:
+def _stack(rows: list[dict[int, NDArray[Any]]]) -> dict[int, NDArray[np.float64]]:
     return {k: np.stack([row[k] for row in rows]).astype(np.float64) for k in rows[0]}
 
 

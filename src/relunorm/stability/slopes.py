@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.stability.linear import (
     Part,
@@ -114,10 +115,11 @@ class _Pass:
         rows = pending.get(0)
         if rows is None:
             rows = np.zeros((len(self.units), self.problem.reach.size))
+        reach = self.problem.reach
         self.input = rows
-        top, _ = self.problem.reach.support_upper(
-            rows, slopes.multipliers, self.part.lo, self.part.hi
-        )
+        if slopes.multipliers is not None and isinstance(reach.domain, Polytope):
+            self.input = rows - slopes.multipliers @ reach.domain.A
+        top, _ = reach.support_upper(rows, slopes.multipliers, self.part.lo, self.part.hi)
         return value + top
 
     def up(self) -> tuple[Array, dict[int, Array], dict[int, Array]]:
@@ -196,13 +198,14 @@ def optimize(
     work = _Pass(problem, bounds, index, units, signs, part)
     count = len(units)
     tilt, offset, signs_of = _start(work, start, part, count)
+    many = None if start is None else start.multipliers
     best = np.full(count, np.inf)
     kept_tilt = {k: v.copy() for k, v in tilt.items()}
     kept_offset = {k: v.copy() for k, v in offset.items()}
     moments: dict[tuple[str, int], tuple[Array, Array]] = {}
     scale: dict[int, Array] = {}
     for step in range(iterations + 1):
-        value = work.down(Slopes(tilt, offset))
+        value = work.down(Slopes(tilt, offset, many))
         better = value < best
         best = np.where(better, value, best)
         for kept, now in ((kept_tilt, tilt), (kept_offset, offset)):
@@ -227,7 +230,7 @@ def optimize(
                 offset[layer] = np.where(
                     sign > 0, np.maximum(moved, 0.0), np.where(sign < 0, np.minimum(moved, 0.0), 0.0)
                 )
-    slopes = Slopes(kept_tilt, kept_offset)
+    slopes = Slopes(kept_tilt, kept_offset, many)
     work.down(slopes)
     point, relaxed, _ = work.up()
     score = {k: _cost(work, k, relaxed[k]) for k in work.used}
