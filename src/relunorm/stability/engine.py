@@ -13,7 +13,7 @@ from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.branch import branch
+from relunorm.stability.branch import Branching
 from relunorm.stability.linear import linear_upper
 from relunorm.stability.lp import relaxation
 from relunorm.stability.milp import decide
@@ -284,10 +284,8 @@ class _Search:
 
     def _branch(self, index: int, sides: Sides) -> None:
         start = self._optimize(index, *sides, goal=None).slopes
-        found = branch(
-            self.problem, self.bounds, self.witnesses, index, *sides,
-            start=start, deadline=self.deadline, nodes=MOST_NODES,
-        )  # fmt: skip
+        search = Branching(self.problem, self.bounds, self.witnesses, index)
+        found = search.run(*sides, start=start, deadline=self.deadline, nodes=MOST_NODES)
         for side in found:
             if side.done == "proved":
                 self._use(BranchProof(index, side.unit, int(side.sign), tuple(side.leaves)))
@@ -299,7 +297,7 @@ class _Search:
             self.problem, self.bounds, index, *sides, deadline=self.deadline, workers=self.workers
         )
         for unit, sign, answer in zip(*sides, answers, strict=True):
-            if answer.verdict == "excluded":
+            if answer.excluded:
                 self._use(TrustedProof(index, int(unit), int(sign), answer.margin))
             elif answer.point is not None:
                 self.witnesses.add(inward(self.problem.reach.domain, answer.point[None]))

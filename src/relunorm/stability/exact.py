@@ -25,7 +25,7 @@ Row = dict[int, Fraction]
 
 
 def exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: int) -> float:
-    """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf where not tried."""
+    """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf if not tried."""
     if not isinstance(problem.reach.domain, Box | Polytope):
         return np.inf
     if sum(mx.nnz(m) for a in problem.maps[:index] for m in a.terms.values()) > MOST_ENTRIES:

@@ -47,9 +47,9 @@ def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vecto
     sure = _no_rounding(problem, bounds, index, magnitude)
     bottom = np.where(sure, lower, rounded_down(lower, error))
     top = np.where(sure, upper, rounded_up(upper, error))
-    for row in np.flatnonzero((bottom < 0) & (lower >= -error)):
+    for row in np.flatnonzero((bottom < 0) & (lower >= -error)).tolist():
         bottom[row] = max(bottom[row], -_exact_upper(problem, bounds, index, row, -1))
-    for row in np.flatnonzero((top > 0) & (upper <= error)):
+    for row in np.flatnonzero((top > 0) & (upper <= error)).tolist():
         top[row] = min(top[row], _exact_upper(problem, bounds, index, row, 1))
     return bottom, top
 

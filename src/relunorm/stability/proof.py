@@ -81,7 +81,8 @@ class BranchProof:
     def slopes(self) -> Slopes:
         """One row per leaf."""
         first = self.leaves[0]
-        many = None if first.multipliers is None else np.stack([x.multipliers for x in self.leaves])
+        given = [leaf.multipliers for leaf in self.leaves if leaf.multipliers is not None]
+        many = np.stack(given) if given else None
         return Slopes(
             {k: np.stack([leaf.tilt[k] for leaf in self.leaves]) for k in first.tilt},
             {k: np.stack([leaf.offset[k] for leaf in self.leaves]) for k in first.offset},

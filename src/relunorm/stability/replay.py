@@ -1,8 +1,8 @@
 """Recompute every bound from its proof, with no solver and no search.
 
-Layer by layer: intervals, the fixed linear rule where the sign is still open, then the stored proofs
-of that layer. Only products, sums and maxima with their rounding added; what comes out holds in real
-arithmetic for the network as stored.
+Layer by layer: intervals, the fixed linear rule where the sign is still open, then the stored
+proofs of that layer. Only products, sums and maxima with their rounding added; what comes out holds
+in real arithmetic for the network as stored.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Re
 def rule_bounds(
     problem: Problem, bounds: Bounds, index: int, *, linear: bool = True, every: bool = False
 ) -> tuple[Vector, Vector]:
-    """Intervals, then the fixed linear rule for rows whose sign is open (for all, with ``every``)."""
+    """Intervals, then the fixed linear rule for rows whose sign is open, or for ``every`` row."""
     lower, upper = interval_bounds(problem, bounds, index)
     rows = np.arange(len(lower)) if every else np.flatnonzero((lower < 0) & (upper > 0))
     if linear and index and len(rows):

@@ -1,9 +1,9 @@
 """What float64 arithmetic can be wrong by, so that every bound here holds in real arithmetic.
 
-A sum of n products computed in any order, with or without fused multiply-add, differs from the true
-value by at most ``gamma(n) * sum |x_i| |y_i|`` with gamma(n) = n u / (1 - n u), u = 2^-53, plus what
-underflow can lose (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1).
-Each routine of this package adds up such magnitudes and widens its result once, at the end.
+A sum of n products computed in any order, with or without fused multiply-add, differs from the
+true value by at most ``gamma(n) * sum |x_i| |y_i|`` with gamma(n) = n u / (1 - n u), u = 2^-53,
+plus what underflow can lose (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+section 3.1). Each routine here adds up such magnitudes and widens its result once, at the end.
 """
 
 from __future__ import annotations

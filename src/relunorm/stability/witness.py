@@ -63,6 +63,12 @@ class Witnesses:
             self.at_largest[layer][up] = place[best[up]]
             self.at_smallest[layer][down] = place[worst[down]]
 
+    def shows(self, layer: int, unit: int, sign: float) -> bool:
+        """Whether a point with sign * z[unit] > 0 is known."""
+        if sign > 0:
+            return bool(self.largest[layer][unit] > 0)
+        return bool(self.smallest[layer][unit] < 0)
+
     def start(self, count: int, rng: np.random.Generator) -> None:
         """Seed the pool: the centre, random points and random extreme points."""
         self.add(start_points(self.domain, count, rng))
@@ -75,7 +81,7 @@ class Witnesses:
         starts: int,
         rng: np.random.Generator,
     ) -> None:
-        """Search for points with signs * z[units] > 0, ``starts`` climbs a side, all in one batch."""
+        """Search for points with signs * z[units] > 0, ``starts`` climbs a side in one batch."""
         if not len(units):
             return
         own = np.where(signs > 0, self.at_largest[layer][units], self.at_smallest[layer][units])
