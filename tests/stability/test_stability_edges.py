@@ -142,6 +142,13 @@ def test_wide_numbers() -> None:
     assert found == [["unstable"] * 3]
 
 
+def test_overflow_leaves_units_open() -> None:
+    weights = [[[1e200], [-1e200]], [[1e200, -1e200]], [[1.0]]]
+    found = verdicts(weights, [[0.0, 1.0], [0.0], [0.0]], Box([-1e200], [1e200]), time_limit=1.0)
+    assert found[0][0] in ("unstable", "undecided")
+    assert found[1][0] in ("unstable", "undecided")
+
+
 def test_no_units() -> None:
     network = Network.from_weights([[[1.0]]])
     found = stability(network, UNIT)

@@ -28,8 +28,9 @@ from relunorm.stability.witness import Witnesses
 #: A node with at most this many inputs and open units is solved as a linear programme.
 SMALL = 100
 
-#: Nodes bounded in one batch, and descent steps for each.
+#: Nodes bounded in one batch (fewer in large networks), and descent steps for each.
 BATCH = 256
+BATCH_DOUBLES = 1 << 21
 STEPS = 20
 
 #: One decision of a path: layer, unit, and +1 for z >= 0 or -1 for z <= 0.
@@ -125,9 +126,10 @@ class Branching:
         sides = [Side(int(u), float(s)) for u, s in zip(units, signs, strict=True)]
         heap = [_Node(side, np.inf, self._root(start, row)) for row, side in enumerate(sides)]
         visited = 0
+        batch = max(1, min(BATCH, BATCH_DOUBLES // sum(self.problem.network.widths)))
         while heap and visited < nodes and time.monotonic() < deadline:
             heap.sort(key=lambda node: node.value)
-            now, heap = heap[-BATCH:], heap[:-BATCH]
+            now, heap = heap[-batch:], heap[:-batch]
             visited += len(now)
             heap += self._step(now)
             self._note(sides)

@@ -56,5 +56,6 @@ def maximization(
     }
     for name, setting in {**defaults, **options}.items():
         solver.setOptionValue(name, setting)
+    solver.HandleUserInterrupt = True
     solver.passModel(model)
     return solver

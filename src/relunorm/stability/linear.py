@@ -147,7 +147,8 @@ def _descend(
     if 0 in pending:
         top, weight = problem.reach.support_upper(pending[0], slopes.multipliers, part.lo, part.hi)
         value, magnitude = value + top, magnitude + weight
-    return rounded_up(value, slack(magnitude, problem.operations))
+    result = rounded_up(value, slack(magnitude, problem.operations))
+    return np.where(np.isnan(result), np.inf, result)
 
 
 def slope(

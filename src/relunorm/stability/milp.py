@@ -61,15 +61,29 @@ def decide(
     if any(problem.kinks[layer].step for layer in range(index)):
         return [Answer() for _ in sides]
 
-    def one(side: tuple[int, float]) -> Answer:
-        return _decide(problem, bounds, index, side[0], side[1], deadline)
-
+    running: set[Any] = set()
     with ThreadPoolExecutor(max(1, min(workers, len(sides)))) as pool:
-        return list(pool.map(one, sides))
+        tasks = [
+            pool.submit(_decide, problem, bounds, index, unit, sign, deadline, running)
+            for unit, sign in sides
+        ]
+        try:
+            return [task.result() for task in tasks]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for solver in list(running):
+                solver.cancelSolve()
+            raise
 
 
 def _decide(
-    problem: Problem, bounds: Bounds, index: int, unit: int, sign: float, deadline: float
+    problem: Problem,
+    bounds: Bounds,
+    index: int,
+    unit: int,
+    sign: float,
+    deadline: float,
+    running: set[Any],
 ) -> Answer:
     import highspy
 
@@ -81,7 +95,9 @@ def _decide(
     solver = _Model(problem, bounds, index).solver(unit, sign, margin)
     if np.isfinite(left):
         solver.setOptionValue("time_limit", left)
+    running.add(solver)
     solver.run()
+    running.discard(solver)
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
         return Answer(excluded=True, margin=margin)
