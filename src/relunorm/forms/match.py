@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Domain
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import LINEAR, OPPOSITE, SCALED, Relation, Side, Walk
 from relunorm.forms.rewrite import rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
+from relunorm.stability.reach import Reach
 
 #: Within one network units count as copies when they agree to this share of their magnitude.
 SAME = 1e-11
@@ -41,7 +41,7 @@ class Forced:
 def relate(
     first: Network,
     second: Network,
-    domain: Domain,
+    reach: Reach,
     first_bounds: Sequence[Range],
     second_bounds: Sequence[Range],
     forced: Sequence[Forced] = (Forced(), Forced()),
@@ -52,7 +52,7 @@ def relate(
         first_bounds, second_bounds: proved bounds on the pre-activations, per layer.
         forced: per network the units to be replaced by a linear function of their pre-activation.
     """
-    walk = Walk(domain)
+    walk = Walk(reach)
     for network, bounds, fixed in zip(
         (first, second), (first_bounds, second_bounds), forced, strict=True
     ):

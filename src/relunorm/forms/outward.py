@@ -1,8 +1,7 @@
 """Bounds that hold in real arithmetic although they are computed in float64.
 
-With u = 2^-53 and gamma(n) = n u / (1 - n u), a sum of n products is off by at most gamma(n) times
-the sum of the magnitudes, whatever the order of summation (Higham, Accuracy and Stability of
-Numerical Algorithms, sec. 3.1). Every bound here is widened by that much.
+A sum of n products is off by at most gamma(n) times the sum of the magnitudes, whatever the order
+of summation (`relunorm.stability.rounding`). Every bound here is widened by that much.
 """
 
 from __future__ import annotations
@@ -13,20 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.domain import Ball, Box, Domain
+from relunorm.domain import Ball
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine
-
-UNIT = 2.0**-53
-#: Added to every non-zero bound: covers products that underflow.
-TINY = 2.0**-1000
-#: The linear programmes behind a polytope's bounding box are right to about 1e-9 relative.
-POLYTOPE_SLACK = 1e-7
-
-
-def gamma(n: int) -> float:
-    """n u / (1 - n u), rounded up."""
-    return n * UNIT / (1 - n * UNIT) * (1 + 4 * UNIT)
+from relunorm.stability.reach import Reach
+from relunorm.stability.rounding import TINY, UNIT, gamma
 
 
 def up(values: Vector, n: int) -> Vector:
@@ -68,18 +58,6 @@ class Range:
         return Range(low - pad * np.abs(low), high + pad * np.abs(high))
 
 
-def input_range(domain: Domain) -> Range:
-    """The box around the domain."""
-    if isinstance(domain, Box):
-        return Range(domain.lo, domain.hi)
-    if isinstance(domain, Ball):
-        pad = domain.reach + 4 * UNIT * (np.abs(domain.middle) + domain.reach)
-        return Range(domain.middle - pad, domain.middle + pad)
-    box = domain.bounding_box
-    pad = POLYTOPE_SLACK * (1 + np.maximum(np.abs(box.lo), np.abs(box.hi)))
-    return Range(box.lo - pad, box.hi + pad)
-
-
 def magnitude(affine: Affine, ranges: Sequence[Range]) -> Vector:
     """An upper bound on sum |w| |value| + |bias| for every row."""
     total = np.abs(affine.bias)
@@ -93,7 +71,7 @@ def inner_size(affine: Affine) -> int:
     return 1 + sum(m.shape[1] for m in affine.terms.values())
 
 
-def span(affine: Affine, ranges: Sequence[Range], domain: Domain) -> Range:
+def span(affine: Affine, ranges: Sequence[Range], reach: Reach) -> Range:
     """The interval of an affine map of values in ``ranges``, value 0 being the input itself.
 
     Over a ball the input's part is bounded by its exact support function.
@@ -101,10 +79,10 @@ def span(affine: Affine, ranges: Sequence[Range], domain: Domain) -> Range:
     middle, swing = affine.bias.copy(), np.zeros(affine.size)
     for source, matrix in affine.terms.items():
         box = ranges[source]
-        if source == 0 and isinstance(domain, Ball):
-            middle += matrix @ domain.middle
+        if source == 0 and isinstance(reach.domain, Ball):
+            middle += matrix @ reach.domain.middle
             norms = np.sqrt(np.asarray((matrix * matrix).sum(axis=1)).ravel())
-            swing += domain.reach * norms
+            swing += reach.domain.reach * norms
             continue
         center = box.lo / 2 + box.hi / 2
         radius = np.maximum(box.hi - center, center - box.lo) * (1 + 4 * UNIT)

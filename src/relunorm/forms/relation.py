@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
 from relunorm.forms.rewrite import one_hot, rows, scaled
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
+from relunorm.stability.reach import Reach
 
 NEW, SCALED, OPPOSITE, LINEAR = 0, 1, 2, 3
 KINDS = ("new", "scaled", "opposite", "linear")
@@ -80,6 +80,8 @@ class Side:
     Attributes:
         bounds: proved bounds on the pre-activations, per layer (may be infinite).
         values, errors, sizes: per value its form, the error bound and the magnitude of the form.
+        rounding: per value what multiplying its form by a weight can lose to rounding. Most
+            columns of a form hold one entry, so this is far below the textbook bound.
         forms, form_errors, ranges: per layer the same for the pre-activation.
     """
 
@@ -89,6 +91,7 @@ class Side:
     values: list[Affine] = field(default_factory=list)
     errors: list[Vector] = field(default_factory=list)
     sizes: list[Vector] = field(default_factory=list)
+    rounding: list[Vector] = field(default_factory=list)
     forms: list[Affine] = field(default_factory=list)
     form_errors: list[Vector] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
@@ -101,15 +104,15 @@ Decide = Callable[["Walk", Side, Affine, Vector, Range], Relation]
 class Walk:
     """The basis shared by two networks over a domain, built one layer at a time."""
 
-    def __init__(self, domain: Domain):
-        self.domain = domain
-        self.ranges: list[Range] = [outward.input_range(domain)]
+    def __init__(self, reach: Reach):
+        self.reach = reach
+        self.ranges: list[Range] = [Range(reach.lo, reach.hi)]
         self.blocks: list[Block | None] = [None]
         self.sides: list[Side] = []
 
     def add(self, network: Network, bounds: Sequence[Range]) -> Side:
         """Start walking a network whose layers have the given proved pre-activation bounds."""
-        self.domain.check_dimension(network.input_size)
+        self.reach.domain.check_dimension(network.input_size)
         side = Side(network, bounds, len(self.sides))
         size = network.input_size
         self._value(side, Affine({0: mx.identity(size)}, np.zeros(size)), np.zeros(size))
@@ -146,23 +149,23 @@ class Walk:
     def substitute(self, side: Side, affine: Affine) -> tuple[Affine, Vector]:
         """A map of the network's values as a form in the basis, and its error bound."""
         terms: dict[int, Matrix] = {}
-        bias, error, size = affine.bias.copy(), np.zeros(affine.size), np.abs(affine.bias)
-        depth = 2
+        bias, error = affine.bias.copy(), 2 * outward.UNIT * np.abs(affine.bias)
+        depth = 2 + len(affine.terms)
         for source, matrix in affine.terms.items():
             inner, weight = side.values[source], abs(matrix)
             bias += matrix @ inner.bias
-            error += weight @ side.errors[source]
-            size = size + weight @ side.sizes[source]
+            error += weight @ (side.errors[source] + side.rounding[source])
+            error += outward.gamma(len(affine.terms)) * (weight @ side.sizes[source])
             depth += matrix.shape[1] + 1
             for k, part in inner.terms.items():
                 product = matrix if source == 0 else mx.matmul(matrix, part)
                 terms[k] = mx.add(terms[k], product) if k in terms else product
         form = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
-        return form, outward.up(error + outward.gamma(depth) * size, depth)
+        return form, outward.up(error, depth)
 
     def span(self, form: Affine, error: Vector) -> Range:
         """The range of what the form stands for."""
-        box = outward.span(form, self.ranges, self.domain)
+        box = outward.span(form, self.ranges, self.reach)
         return Range(box.lo - error, box.hi + error)
 
     def minus(self, left: Affine, right: Affine, factors: Vector) -> tuple[Affine, Vector]:
@@ -269,6 +272,11 @@ class Walk:
         side.values.append(form)
         side.errors.append(error)
         side.sizes.append(outward.magnitude(form, self.ranges))
+        rounding = outward.gamma(1 + np.count_nonzero(form.bias)) * np.abs(form.bias)
+        for k, matrix in form.terms.items():
+            summed = int((matrix != 0).sum(axis=0).max()) if matrix.shape[1] else 0
+            rounding = rounding + outward.gamma(1 + summed) * (abs(matrix) @ self.ranges[k].largest)
+        side.rounding.append(outward.up(rounding, outward.inner_size(form)))
 
     def _width(self, block: int) -> int:
         return len(self.ranges[block].lo)
