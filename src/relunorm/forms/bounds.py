@@ -25,12 +25,8 @@ def quick_bounds(network: Network, reach: Reach) -> list[Range]:
         rows = np.flatnonzero((lower < 0) & (upper > 0)) if index else np.empty(0, dtype=np.intp)
         if len(rows):
             up = np.ones(len(rows))
-            upper[rows] = np.minimum(
-                upper[rows], linear_upper(problem, bounds, index, rows, up)
-            )
-            lower[rows] = np.maximum(
-                lower[rows], -linear_upper(problem, bounds, index, rows, -up)
-            )
+            upper[rows] = np.minimum(upper[rows], linear_upper(problem, bounds, index, rows, up))
+            lower[rows] = np.maximum(lower[rows], -linear_upper(problem, bounds, index, rows, -up))
         bounds.append(lower, upper)
         result.append(Range(lower, upper))
     return result

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.forms.outward import Range
-from relunorm.forms.relation import LINEAR, OPPOSITE, SCALED, Relation, Side, Walk
+from relunorm.forms.relation import LINEAR, OPPOSITE, SCALED, Relation, Side, Walk, proportion
 from relunorm.forms.rewrite import rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
@@ -104,24 +104,23 @@ class Matcher:
             share = SAME if block.network == side.number else ALIKE
             self._attach(walk, form, open_units, block.forms, number, share, relation)
 
-    def _copies(
-        self, walk: Walk, form: Affine, activation: Activation, relation: Relation
-    ) -> None:
+    def _copies(self, walk: Walk, form: Affine, activation: Activation, relation: Relation) -> None:
         """Units of this layer that are multiples of an earlier unit of this layer."""
         fresh = np.flatnonzero(relation.kind == 0)
         if len(fresh) < 2 or activation.kind == "step":
             return
-        keys, norms = self._keys(walk, rows(form, fresh))
+        keys = self._keys(walk, rows(form, fresh))
         leader = _leaders(keys)
         doubles = np.flatnonzero(leader != np.arange(len(fresh)))
         if not len(doubles):
             return
         heads = leader[doubles]
-        factor = norms[doubles] / norms[heads]
         sign = np.where(np.abs(keys[doubles] - keys[heads]).sum(axis=1) < 1e-6, 1.0, -1.0)
         ours, theirs = rows(form, fresh[doubles]), rows(form, fresh[heads])
+        factor = sign * proportion(ours, theirs, walk.ranges)
         gap = walk.gap(ours, theirs, sign * factor)
-        good = gap <= SAME * walk.gap(ours, theirs, np.zeros(len(doubles)))
+        size = walk.gap(ours, theirs, np.zeros(len(doubles)))
+        good = (gap <= SAME * size) & (factor > 0)
         doubles, heads, factor, sign = (v[good] for v in (doubles, heads, factor, sign))
         units = fresh[doubles]
         relation.kind[units] = np.where(sign > 0, SCALED, OPPOSITE)
@@ -148,7 +147,7 @@ class Matcher:
             if not len(units) or not len(linear):
                 continue
             pair, _, distance = self._nearest(
-                walk, _unbiased(rows(form, units)), _unbiased(rows(theirs, linear))
+                walk, _centered(walk, rows(form, units)), _centered(walk, rows(theirs, linear))
             )
             near = np.flatnonzero(distance < 1e-6)
             trial = Relation.fresh(form.size)
@@ -177,8 +176,7 @@ class Matcher:
         if not len(near):
             return
         ours, theirs = rows(ours, near), rows(known, pair[near])
-        own, other = self._keys(walk, ours)[1], self._keys(walk, theirs)[1]
-        factor = own / np.where(other > 0, other, 1.0)
+        factor = sign[near] * proportion(ours, theirs, walk.ranges)
         gap = walk.gap(ours, theirs, sign[near] * factor)
         size = walk.gap(ours, theirs, np.zeros(len(near)))
         good = (gap <= share * size) & (factor > 0)
@@ -195,8 +193,8 @@ class Matcher:
         """For every row the nearest known row, the sign that makes it so, and the distance."""
         from scipy.spatial import cKDTree
 
-        tree = cKDTree(self._keys(walk, known)[0])
-        keys, _ = self._keys(walk, ours)
+        tree = cKDTree(self._keys(walk, known))
+        keys = self._keys(walk, ours)
         same, there = tree.query(keys)
         flipped, opposite = tree.query(-keys)
         turn = flipped < 0.5 * same
@@ -206,25 +204,29 @@ class Matcher:
             np.where(turn, flipped, same),
         )
 
-    def _keys(self, walk: Walk, form: Affine) -> tuple[NDArray[np.float64], Vector]:
-        """Projections of the rows weighted by how far each basis function reaches, and l1 norms."""
+    def _keys(self, walk: Walk, form: Affine) -> NDArray[np.float64]:
+        """Projections of the rows, as functions of how far each basis function is from its middle.
+
+        Divided by the row's l1 norm in the same measure. Coordinates that cannot move drop out.
+        """
         while len(self.directions) <= len(walk.ranges):
-            rng = np.random.default_rng(len(self.directions))
             block = len(self.directions) - 1
             width = 1 if block < 0 else len(walk.ranges[block].lo)
+            rng = np.random.default_rng(len(self.directions))
             self.directions.append(rng.uniform(-1, 1, (width, PROJECTIONS)))
-        keys = form.bias[:, None] * self.directions[0]
-        norms = np.abs(form.bias)
+        middle, keys, norms = form.bias, np.zeros((form.size, PROJECTIONS)), np.zeros(form.size)
         for block, matrix in form.terms.items():
-            reach = walk.ranges[block].largest
-            keys = keys + matrix @ (reach[:, None] * self.directions[block + 1])
-            norms = norms + abs(matrix) @ reach
-        return keys / np.where(norms > 0, norms, 1.0)[:, None], norms
+            box = walk.ranges[block]
+            swing = box.hi / 2 - box.lo / 2
+            middle = middle + matrix @ (box.lo + swing)
+            keys = keys + matrix @ (swing[:, None] * self.directions[block + 1])
+            norms = norms + abs(matrix) @ swing
+        keys = keys + middle[:, None] * self.directions[0]
+        norms = norms + np.abs(middle)
+        return keys / np.where(norms > 0, norms, 1.0)[:, None]
 
 
-def straighten(
-    activation: Activation, span: Range
-) -> tuple[Vector, Vector, NDArray[np.bool_]]:
+def straighten(activation: Activation, span: Range) -> tuple[Vector, Vector, NDArray[np.bool_]]:
     """Slope and constant of the linear stand-in of every unit, and where it is as good as exact."""
     below, above = activation.slopes
     with np.errstate(invalid="ignore"):
@@ -240,8 +242,13 @@ def straighten(
     return slope, np.zeros(len(slope)), dead | active
 
 
-def _unbiased(form: Affine) -> Affine:
-    return Affine(form.terms, np.zeros(form.size))
+def _centered(walk: Walk, form: Affine) -> Affine:
+    """The form shifted so that it is 0 in the middle of what the basis can reach."""
+    middle = np.zeros(form.size)
+    for block, matrix in form.terms.items():
+        box = walk.ranges[block]
+        middle -= matrix @ (box.lo + (box.hi / 2 - box.lo / 2))
+    return Affine(form.terms, middle)
 
 
 def _leaders(keys: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relunorm import matrix as mx
 from relunorm.domain import Ball
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine

@@ -26,7 +26,7 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
-from relunorm.forms.rewrite import one_hot, rows, scaled
+from relunorm.forms.rewrite import one_hot, rows, scaled, total
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
 from relunorm.stability.reach import Reach
@@ -58,9 +58,7 @@ class Relation:
     def fresh(cls, size: int) -> Relation:
         """Every unit a basis function."""
         none = np.full(size, -1, dtype=np.intp)
-        return cls(
-            np.zeros(size, dtype=np.int8), none, none.copy(), np.zeros(size), np.zeros(size)
-        )
+        return cls(np.zeros(size, dtype=np.int8), none, none.copy(), np.zeros(size), np.zeros(size))
 
 
 @dataclass
@@ -181,10 +179,10 @@ class Walk:
     def gap(self, left: Affine, right: Affine, factors: Vector) -> Vector:
         """A bound on |left - diag(factors) right| over the domain, row by row."""
         form, error = self.minus(left, right, factors)
-        return outward.up(outward.magnitude(form, self.ranges) + error, 2)
+        return outward.up(self.span(form, error).largest, 2)
 
     def transferred(self, side: Side, k_form: Affine, error: Vector, relation: Relation) -> Range:
-        """Bounds that carry over from units of the first network, for LINEAR units that name one."""
+        """Bounds that carry over to LINEAR units from the unit of the first network they name."""
         low, high = np.full(k_form.size, -np.inf), np.full(k_form.size, np.inf)
         named = (relation.kind == LINEAR) & (relation.block >= 0)
         first = self.sides[0]
@@ -192,7 +190,7 @@ class Walk:
             here = np.flatnonzero(named & (relation.block == layer))
             units = relation.index[here]
             theirs, ours = rows(first.forms[layer], units), rows(k_form, here)
-            factor = proportion(ours, theirs)
+            factor = proportion(ours, theirs, self.ranges)
             shift = ours.bias - factor * theirs.bias
             moved = Affine(ours.terms, ours.bias - shift)
             gap = self.gap(moved, theirs, factor) + error[here]
@@ -239,8 +237,7 @@ class Walk:
         ]
         straight = scaled(form, on_form)
         straight = Affine(straight.terms, straight.bias + np.where(linear, relation.constant, 0.0))
-        total = _sum([straight, *picked])
-        self._value(side, total, outward.up(value_error, 4))
+        self._value(side, total([straight, *picked]), outward.up(value_error, 4))
 
     def _new_block(self, side: Side, activation: Activation, units: NDArray[np.intp]) -> None:
         form, error, span = side.forms[-1], side.form_errors[-1], side.ranges[-1]
@@ -282,17 +279,25 @@ class Walk:
         return len(self.ranges[block].lo)
 
 
-def proportion(ours: Affine, theirs: Affine) -> Vector:
-    """The factor that best maps the rows of one form to those of the other, biases aside."""
+def proportion(ours: Affine, theirs: Affine, ranges: Sequence[Range]) -> Vector:
+    """The factor that best maps the rows of one form to those of the other, biases aside.
+
+    Least squares, each coefficient weighted by how far its basis function swings.
+    """
     dot, square = np.zeros(ours.size), np.zeros(ours.size)
     for k, matrix in theirs.terms.items():
-        square += np.asarray((matrix * matrix).sum(axis=1)).ravel()
+        swing = ranges[k].hi - ranges[k].lo
+        weighted = mx.scale_columns(matrix, swing * swing)
+        square += _row_dots(weighted, matrix)
         if k in ours.terms:
-            other = ours.terms[k]
-            if type(other) is not type(matrix):
-                other, matrix = mx.dense(other), mx.dense(matrix)
-            dot += np.asarray((matrix * other).sum(axis=1)).ravel()
+            dot += _row_dots(weighted, ours.terms[k])
     return np.divide(dot, square, out=np.ones_like(dot), where=square > 0)
+
+
+def _row_dots(left: Matrix, right: Matrix) -> Vector:
+    if type(left) is not type(right):
+        left, right = mx.dense(left), mx.dense(right)
+    return np.asarray((left * right).sum(axis=1)).ravel()
 
 
 def _bend(activation: Activation, span: Range, relation: Relation) -> Vector:
@@ -319,14 +324,3 @@ def _bend(activation: Activation, span: Range, relation: Relation) -> Vector:
             worst = np.maximum(worst, off(np.where(z > 0, above * z, below * z), z))
     worst = np.maximum(worst, np.where(inside, np.abs(constant), 0.0))
     return np.where(np.isnan(worst), np.inf, worst)
-
-
-def _sum(parts: Sequence[Affine]) -> Affine:
-    terms: dict[int, Matrix] = {}
-    bias = np.zeros(parts[0].size)
-    for part in parts:
-        bias = bias + part.bias
-        for k, matrix in part.terms.items():
-            if mx.entries(matrix).any():
-                terms[k] = mx.add(terms[k], matrix) if k in terms else matrix
-    return Affine(terms, bias)

@@ -67,16 +67,14 @@ class Rewriter:
         self.expressed.append(recovered)
 
     def finish(self) -> Network:
-        """The new network; a map that reads nothing gets a zero matrix, so that formats can hold it."""
+        """The new network; a map that reads nothing gets a zero matrix, as file formats need."""
         output = self.incoming(self.network.output)
         layers = [
             Layer(grounded(x.affine, i, self._size(i)), x.activation, x.name)
             for i, x in enumerate(self.layers)
         ]
         last = len(layers)
-        return self.network.replace(
-            layers=layers, output=grounded(output, last, self._size(last))
-        )
+        return self.network.replace(layers=layers, output=grounded(output, last, self._size(last)))
 
     def _size(self, value: int) -> int:
         return self.network.input_size if value == 0 else self.layers[value - 1].width
@@ -104,6 +102,19 @@ def scaled(affine: Affine, factors: Vector) -> Affine:
     """``diag(factors)`` after the map."""
     terms = {k: mx.scale_rows(m, factors) for k, m in affine.terms.items()}
     return Affine(terms, affine.bias * factors)
+
+
+def divided(affine: Affine, factors: Vector) -> Affine:
+    """Every row divided by its factor; not the same bits as `scaled` by the reciprocal."""
+
+    def quotient(matrix: Matrix) -> Matrix:
+        if not sp.issparse(matrix):
+            return matrix / factors[:, None]
+        data = matrix.data / np.repeat(factors, np.diff(matrix.indptr))
+        parts = (data, matrix.indices, matrix.indptr)
+        return mx.as_matrix(sp.csr_array(parts, shape=matrix.shape))
+
+    return Affine({k: quotient(m) for k, m in affine.terms.items()}, affine.bias / factors)
 
 
 def stacked(parts: Sequence[Affine]) -> Affine:
@@ -147,3 +158,15 @@ def one_hot(targets: NDArray[np.intp], factors: Vector, size: int) -> sp.csr_arr
     rows_used = np.flatnonzero((targets >= 0) & (factors != 0))
     entries = (factors[rows_used], (rows_used, targets[rows_used]))
     return mx.as_matrix(sp.csr_array(entries, shape=(len(targets), size)))  # type: ignore[return-value]
+
+
+def total(parts: Sequence[Affine]) -> Affine:
+    """The sum of several maps of the same size; terms that are zero are left out."""
+    bias = np.zeros(parts[0].size)
+    terms: dict[int, Matrix] = {}
+    for part in parts:
+        bias = bias + part.bias
+        for k, matrix in part.terms.items():
+            if mx.entries(matrix).any():
+                terms[k] = mx.add(terms[k], matrix) if k in terms else matrix
+    return Affine(terms, bias)
