@@ -1,4 +1,4 @@
-"""Form ``atoms``: first rows and last columns of norm 1, the normalisation of seed 003, Theorem 6."""
+"""Form ``atoms``: first rows and last columns of norm 1, as seed 003, Theorem 6 asks."""
 
 from __future__ import annotations
 

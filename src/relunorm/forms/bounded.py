@@ -1,4 +1,4 @@
-"""Form ``bounded``: unit rows and thresholds that can matter, seed 001 (2.10) and (4.5) corrected."""
+"""Form ``bounded``: unit rows, thresholds that can matter; seed 001 (2.10), (4.5) corrected."""
 
 from __future__ import annotations
 

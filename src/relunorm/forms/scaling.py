@@ -22,8 +22,8 @@ def rescaled(
 ) -> Network:
     """Divide every unit's row and bias by ``measure(layer, rows)``, and let its readers make up.
 
-    A step unit keeps its value, seed 001 (2.4), which fails for the step at alpha = 0: only positive
-    factors are used. See docs/errata.md.
+    A step unit keeps its value. Seed 001 (2.4) fails for the step at alpha = 0, see docs/errata.md:
+    only positive factors are used.
 
     Args:
         measure: positive factors from the layer's index and its rows as they are by then.
@@ -53,7 +53,7 @@ def rescaled(
 
 
 def norms(affine: Affine, order: int) -> Vector:
-    """Row norms to divide by: 1 for a zero row, snapped to a power of two when within 1e-14 of it."""
+    """Row norms to divide by: 1 for a zero row, snapped to powers of two (`snapped`)."""
     size = row_norms(affine, order)
     return snapped(np.where(size > 0, size, 1.0))
 

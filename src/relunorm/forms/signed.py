@@ -18,8 +18,8 @@ def signed(network: Network, *, split: bool = False) -> Network:
 
         W'_i = |v_i| W_i,   b'_i = |v_i| b_i,   v'_i = sign(v_i).
 
-    For several outputs the outgoing column of every unit gets max-norm 1. Units with v_i = 0 stay as
-    they are. Exact up to rounding; not unique (units can be permuted, split, and more).
+    For several outputs the outgoing column of every unit gets max-norm 1. Units with v_i = 0 stay
+    as they are. Exact up to rounding; not unique (units can be permuted, split, and more).
 
     Args:
         split: weights in {-1, 0, +1} for several outputs too: one copy of the unit per distinct

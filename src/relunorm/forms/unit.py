@@ -13,8 +13,8 @@ from relunorm.network import Activation, Affine, Layer, Network
 def unit(network: Network, *, pure: bool = False) -> Network:
     """Give every hidden row Euclidean norm 1.
 
-    ``w -> w / |w|, b -> b / |w|``, outgoing weights times ``|w|`` (Prop. 2.1, eq. 4.3). Units with a
-    zero row are constants and go into the next bias (Cor. 2.2). Exact up to rounding, at any depth.
+    ``w -> w / |w|, b -> b / |w|``, outgoing weights times ``|w|`` (Prop. 2.1, eq. 4.3). Units with
+    a zero row are constants and go into the next bias (Cor. 2.2). Exact up to rounding, any depth.
 
     Args:
         pure: no output bias (2.7): the constant c becomes c L / alpha through (2.6), four more
