@@ -21,7 +21,11 @@ _HOME = {
     "Box": "relunorm.domain",
     "Domain": "relunorm.domain",
     "Polytope": "relunorm.domain",
+    "Certificate": "relunorm.forms.certificate",
+    "compare": "relunorm.forms.compare",
+    "fingerprint": "relunorm.forms.fingerprint",
     "load": "relunorm.io",
+    "normalize": "relunorm.forms.normalize",
     "save": "relunorm.io",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
@@ -36,6 +40,11 @@ if TYPE_CHECKING:
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
     from relunorm.domain import Polytope as Polytope
+    from relunorm.forms.certificate import Certificate as Certificate
+    from relunorm.forms.certificate import verify as verify
+    from relunorm.forms.compare import compare as compare
+    from relunorm.forms.fingerprint import fingerprint as fingerprint
+    from relunorm.forms.normalize import normalize as normalize
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras

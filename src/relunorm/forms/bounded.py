@@ -32,7 +32,7 @@ def bounded(
             s t + c is the affine part, t has unit weights and |t| <= R. The proof in the seed
             spends six. Step networks use (2.5).
     """
-    result = clipped(network, ranges, 2)
+    result = clipped(network, ranges, 2, reach)
     if not pure:
         return result
     if any(layer.activation.kind == "step" for layer in result.layers[-1:]):

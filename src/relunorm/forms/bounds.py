@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from relunorm.forms.outward import Range
@@ -35,3 +37,18 @@ def quick_bounds(network: Network, reach: Reach) -> list[Range]:
 def stable_bounds(found: Stability) -> list[Range]:
     """The bounds a stability analysis proved, per layer."""
     return [Range(layer.lower, layer.upper) for layer in found.layers]
+
+
+def proved_bounds(network: Network, reach: Reach, proofs: Any) -> tuple[list[Range], int]:
+    """Pre-activation bounds from their proofs, without a solver.
+
+    Args:
+        proofs: what `Stability.proofs.to_dict()` wrote; None asks for the quick bounds.
+
+    Returns:
+        the bounds, and how many units rest on a solver's word.
+    """
+    quick = quick_bounds(network, reach)
+    if proofs is None:
+        return quick, 0
+    raise NotImplementedError

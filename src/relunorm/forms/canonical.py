@@ -8,6 +8,7 @@ result does not depend on how units were ordered, split or padded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from relunorm.forms.outward import Range
 from relunorm.forms.removal import Architecture, Reduced, Rules, Straight
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot
 from relunorm.forms.scaling import snapped
+from relunorm.forms.straight import nothing_known
 from relunorm.forms.sweep import remove
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
@@ -50,9 +52,30 @@ def canonical(
         fold_all=True,
         product=accurate.product,
         arrange=lambda affine: arrangement(affine, digits),
-        orient=len(network.layers) == 1 and architecture == "any",
     )
-    return remove(network, straight, ranges, reach, rules)
+    reduced = remove(network, straight, ranges, reach, rules)
+    if architecture == "keep" or len(reduced.network.layers) != 1:
+        return reduced
+    return _oriented(reduced, replace(rules, orient=True))
+
+
+def _oriented(reduced: Reduced, rules: Rules) -> Reduced:
+    """A shallow canonical network with every unit on the standard side."""
+    network = reduced.network
+    endless = [np.full(layer.width, np.inf) for layer in network.layers]
+    ranges = [Range(-e, e) for e in endless]
+    turned = remove(network, nothing_known(network), ranges, None, rules)
+    origins = [
+        [reduced.origins[label[0]][label[1]] if label else None for label in labels]
+        for labels in turned.origins
+    ]
+    gone = [reduced.origins[r.layer][r.unit] for r in turned.removed]
+    removed = [
+        replace(r, layer=origin[0], unit=origin[1])
+        for r, origin in zip(turned.removed, gone, strict=True)
+        if origin is not None
+    ]
+    return Reduced(turned.network, origins, [*reduced.removed, *removed])
 
 
 def arrangement(affine: Affine, digits: int | None = None) -> tuple[Vector, NDArray[np.intp]]:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from relunorm.forms.outward import Range
+from relunorm.forms.outward import span as span_of
 from relunorm.forms.rewrite import Rewriter, divided, one_hot, row_norms, rows
 from relunorm.forms.scaling import norms
 from relunorm.network import Affine, Layer, Network
+from relunorm.stability.reach import Reach
 
 
-def clipped(network: Network, ranges: Sequence[Range], order: int) -> Network:
+def clipped(network: Network, ranges: Sequence[Range], order: int, reach: Reach) -> Network:
     """Divide every row by its l1 or l2 norm and clip every bias, adding no unit.
 
     With l <= z <= u over the domain, a unit that never bends is moved to the edge of its interval:
@@ -23,8 +25,10 @@ def clipped(network: Network, ranges: Sequence[Range], order: int) -> Network:
     Args:
         ranges: sound pre-activation bounds, per layer.
         order: 1 or 2, the norm.
+        reach: the domain.
     """
     rewriter = Rewriter(network)
+    boxes = [Range(reach.lo, reach.hi)]
     for k, layer in enumerate(network.layers):
         affine, span = rewriter.incoming(layer.affine), ranges[k]
         constant, fixed = _constants(layer, affine, span)
@@ -38,14 +42,35 @@ def clipped(network: Network, ranges: Sequence[Range], order: int) -> Network:
         constant += np.where(active, above * shift, np.where(dead, below * shift, 0.0))
         part = rows(Affine(affine.terms, affine.bias - shift), kept)
         factor = norms(part, order)
-        name = layer.name
-        value = rewriter.emit(divided(part, factor), layer.activation, name, [None] * len(kept))
+        new = _clamped(divided(part, factor), active[kept], dead[kept], boxes, reach)
+        # what clamping moved the bias by, in the unit's old scale
+        constant[kept] += np.where(active, above, np.where(dead, below, 0.0))[kept] * (
+            part.bias - new.bias * factor
+        )
+        value = rewriter.emit(new, layer.activation, layer.name, [None] * len(kept))
+        boxes.append(span_of(new, boxes, reach).after(layer.activation))
         targets, worth = np.full(affine.size, -1, dtype=np.intp), np.ones(affine.size)
         targets[kept] = np.arange(len(kept))
         if layer.activation.kind != "step":
             worth[kept] = factor
         rewriter.express(Affine({value: one_hot(targets, worth, len(kept))}, constant))
     return rewriter.finish()
+
+
+def _clamped(
+    affine: Affine,
+    active: np.ndarray,
+    dead: np.ndarray,
+    boxes: Sequence[Range],
+    reach: Reach,
+) -> Affine:
+    """Biases of units that never bend, moved into the interval of w.v if rounding left it.
+
+    A bias that was large before clipping leaves its rounding error behind.
+    """
+    swing = span_of(Affine(affine.terms, np.zeros(affine.size)), boxes, reach)
+    bias = np.where(active, np.minimum(affine.bias, -swing.lo), affine.bias)
+    return Affine(affine.terms, np.where(dead, np.maximum(bias, -swing.hi), bias))
 
 
 def _constants(layer: Layer, affine: Affine, span: Range) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,7 @@ def l1(network: Network, ranges: Sequence[Range], reach: Reach) -> Network:
     first layer are at most X, the others and all values at most 2 X. Proof in docs/forms.md.
     No unit is added; exact up to rounding.
     """
-    return clipped(network, ranges, 1)
+    return clipped(network, ranges, 1, reach)
 
 
 def check_l1(network: Network, reach: Reach) -> L1Facts:

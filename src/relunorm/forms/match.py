@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.forms.outward import Range
-from relunorm.forms.relation import LINEAR, OPPOSITE, SCALED, Relation, Side, Walk, proportion
+from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side, Walk, proportion
 from relunorm.forms.rewrite import rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
@@ -73,8 +73,10 @@ class Matcher:
         k = len(side.forms)
         activation = side.network.layers[k].activation
         relation = Relation.fresh(form.size)
+        if side.number:  # a known function first: its own bounds may prove more than the other's
+            self._basis(walk, side, form, activation, relation, SAME)
         self._linear(k, activation, span, relation)
-        self._basis(walk, side, form, activation, relation)
+        self._basis(walk, side, form, activation, relation, ALIKE if side.number else SAME)
         if side.number:
             self._carried(walk, side, form, error, activation, relation)
         self._copies(walk, form, activation, relation)
@@ -83,6 +85,7 @@ class Matcher:
     def _linear(self, k: int, activation: Activation, span: Range, relation: Relation) -> None:
         """Dead, active and constant units, and those that were asked for."""
         slope, constant, flat = straighten(activation, span)
+        flat &= relation.kind == NEW
         relation.kind[flat] = LINEAR
         relation.factor[flat], relation.constant[flat] = slope[flat], constant[flat]
         for (layer, unit), value in self.forced.slope.items():
@@ -92,21 +95,27 @@ class Matcher:
                 relation.constant[unit] = self.forced.constant[layer, unit]
 
     def _basis(
-        self, walk: Walk, side: Side, form: Affine, activation: Activation, relation: Relation
+        self,
+        walk: Walk,
+        side: Side,
+        form: Affine,
+        activation: Activation,
+        relation: Relation,
+        alike: float,
     ) -> None:
-        """Units whose row is a multiple of a basis function's row."""
+        """Units whose row is a multiple of a basis function's row, to a share of its size."""
         for number, block in enumerate(walk.blocks):
-            open_units = np.flatnonzero(relation.kind == 0)
+            open_units = np.flatnonzero(relation.kind == NEW)
             if block is None or block.activation != activation or not block.forms.size:
                 continue
             if not len(open_units):
                 return
-            share = SAME if block.network == side.number else ALIKE
+            share = SAME if block.network == side.number else alike
             self._attach(walk, form, open_units, block.forms, number, share, relation)
 
     def _copies(self, walk: Walk, form: Affine, activation: Activation, relation: Relation) -> None:
         """Units of this layer that are multiples of an earlier unit of this layer."""
-        fresh = np.flatnonzero(relation.kind == 0)
+        fresh = np.flatnonzero(relation.kind == NEW)
         if len(fresh) < 2 or activation.kind == "step":
             return
         keys = self._keys(walk, rows(form, fresh))
@@ -142,7 +151,7 @@ class Matcher:
         for layer, (theirs, known) in enumerate(
             zip(walk.sides[0].forms, walk.sides[0].relations, strict=True)
         ):
-            units = np.flatnonzero(relation.kind == 0)
+            units = np.flatnonzero(relation.kind == NEW)
             linear = np.flatnonzero(known.kind == LINEAR)
             if not len(units) or not len(linear):
                 continue
