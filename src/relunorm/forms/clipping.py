@@ -30,7 +30,8 @@ def clipped(network: Network, ranges: Sequence[Range], order: int, reach: Reach)
     rewriter = Rewriter(network)
     boxes = [Range(reach.lo, reach.hi)]
     for k, layer in enumerate(network.layers):
-        affine, span = rewriter.incoming(layer.affine), ranges[k]
+        affine = rewriter.incoming(layer.affine)
+        span = span_of(affine, boxes, reach).meet(ranges[k])
         constant, fixed = _constants(layer, affine, span)
         kept = np.flatnonzero(~fixed)
         if not len(kept):

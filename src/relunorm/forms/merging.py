@@ -55,6 +55,8 @@ def proportional(affine: Affine, *, opposite: bool, tolerance: float = TOLERANCE
     scaled = table[live] / norms[live, None]
     sign = orientation(scaled) if opposite else np.ones(len(live))
     oriented = scaled * sign[:, None]
+    # rows that tie after division may still differ in their last bits: scale by powers of two
+    raw = np.ldexp(table[live] * sign[:, None], -np.frexp(norms[live])[1][:, None])
     rng = np.random.default_rng(0)
     key = oriented @ rng.uniform(-1, 1, table.shape[1])
     order = np.argsort(key, kind="stable")
@@ -62,7 +64,7 @@ def proportional(affine: Affine, *, opposite: bool, tolerance: float = TOLERANCE
     for start, stop in _runs(key[order], reach):
         members = order[start:stop]
         for group in _split(oriented, members, tolerance):
-            head = _first(oriented, sign, group)
+            head = _first(np.hstack([oriented, raw]), sign, group)
             leader[live[group]] = live[head]
             ratio = sign[group] * sign[head] * norms[live[group]] / norms[live[head]]
             factor[live[group]] = np.where(group == head, 1.0, ratio)

@@ -262,14 +262,17 @@ def _shape(
 
 
 def inherit(reduced: Reduced, ranges: list[Range], reach: Reach) -> list[Range]:
-    """Bounds of a reduced network's units: those of the units they were, where that is known."""
+    """Bounds of a reduced network's units: those of the units they were, where that is known.
+
+    Tighter ones may hold in the reduced network, but the certificate speaks about the original.
+    """
     found = quick_bounds(reduced.network, reach)
     for k, labels in enumerate(reduced.origins):
         for i, origin in enumerate(labels):
             if origin is not None:
                 layer, unit_index = origin
-                found[k].lo[i] = max(found[k].lo[i], ranges[layer].lo[unit_index])
-                found[k].hi[i] = min(found[k].hi[i], ranges[layer].hi[unit_index])
+                found[k].lo[i] = ranges[layer].lo[unit_index]
+                found[k].hi[i] = ranges[layer].hi[unit_index]
     return found
 
 

@@ -55,8 +55,9 @@ class Range:
         inside = (self.lo < 0) & (self.hi > 0)
         low = np.where(inside, np.minimum(0.0, np.minimum(*ends)), np.minimum(*ends))
         high = np.where(inside, np.maximum(0.0, np.maximum(*ends)), np.maximum(*ends))
-        pad = 0.0 if activation.kind == "relu" else 2 * UNIT
-        return Range(low - pad * np.abs(low), high + pad * np.abs(high))
+        if activation.kind == "relu":
+            return Range(low, high)
+        return Range(low - 2 * UNIT * np.abs(low), high + 2 * UNIT * np.abs(high))
 
 
 def magnitude(affine: Affine, ranges: Sequence[Range]) -> Vector:
