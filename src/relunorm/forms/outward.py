@@ -49,9 +49,7 @@ class Range:
                 low = np.minimum(low, activation.at_zero)
                 high = np.maximum(high, activation.at_zero)
             return Range(low, high)
-        ends = [
-            np.where(z > 0, above * z, below * z if below else 0.0) for z in (self.lo, self.hi)
-        ]
+        ends = [np.where(z > 0, above * z, below * z if below else 0.0) for z in (self.lo, self.hi)]
         inside = (self.lo < 0) & (self.hi > 0)
         low = np.where(inside, np.minimum(0.0, np.minimum(*ends)), np.minimum(*ends))
         high = np.where(inside, np.maximum(0.0, np.maximum(*ends)), np.maximum(*ends))
