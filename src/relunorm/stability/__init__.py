@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from relunorm.stability.engine import stability
+from relunorm.stability.proof import Proofs
+from relunorm.stability.replay import Replay, replay
 from relunorm.stability.result import LayerStability, Stability
 
-__all__ = ["LayerStability", "Stability", "stability"]
+__all__ = ["LayerStability", "Proofs", "Replay", "Stability", "replay", "stability"]

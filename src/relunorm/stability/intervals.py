@@ -8,6 +8,7 @@ close to 0 that rounding alone would leave the sign open.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -49,6 +50,31 @@ def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vecto
     for row in np.flatnonzero((top > 0) & (upper <= error)):
         top[row] = min(top[row], _exact_upper(problem, bounds, index, row, 1))
     return bottom, top
+
+
+def interval_batch(
+    problem: Problem,
+    bounds: Bounds,
+    index: int,
+    low: Mapping[int, NDArray[np.float64]],
+    high: Mapping[int, NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sound bounds of map ``index`` for many boxes of values at once.
+
+    Args:
+        low, high: value -> (boxes, size), inside what ``bounds`` says of that value.
+    """
+    affine = problem.maps[index]
+    shape = (len(low[0]), affine.size)
+    lower, upper = np.tile(affine.bias, (shape[0], 1)), np.tile(affine.bias, (shape[0], 1))
+    magnitude = np.abs(affine.bias)
+    for source, matrix in affine.terms.items():
+        up, down = _parts(matrix)
+        lower += low[source] @ up.T + high[source] @ down.T
+        upper += high[source] @ up.T + low[source] @ down.T
+        magnitude = magnitude + problem.absolute[index][source] @ bounds.span(source)
+    error = slack(magnitude, problem.operations)
+    return rounded_down(lower, error), rounded_up(upper, error)
 
 
 def _parts(matrix: Matrix) -> tuple[Matrix, Matrix]:

@@ -46,7 +46,7 @@ class Slopes:
     offset: dict[int, Array] = field(default_factory=dict)
     multipliers: Array | None = None
 
-    def take(self, rows: NDArray[np.intp] | slice) -> Slopes:
+    def take(self, rows: NDArray[np.intp] | list[int] | slice) -> Slopes:
         """The choices of some of the targets."""
         return Slopes(
             {k: v[rows] for k, v in self.tilt.items()},
@@ -69,7 +69,7 @@ class Part:
     lo: Array | None = None
     hi: Array | None = None
 
-    def take(self, rows: NDArray[np.intp] | slice) -> Part:
+    def take(self, rows: NDArray[np.intp] | list[int] | slice) -> Part:
         """The parts of some of the targets."""
         return Part(
             {k: v[rows] for k, v in self.lower.items()},

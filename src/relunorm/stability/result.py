@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.matrix import Vector
+from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.proof import Proofs
+from relunorm.stability.witness import Witnesses
 
 #: In the order of the counts table.
 VERDICTS = ("dead", "active", "unstable", "undecided")
@@ -82,7 +85,7 @@ class Stability:
         layers: one entry per layer with units, in order.
         domain: the domain, as text.
         seconds: wall time spent.
-        complete: False when a time limit or an interruption left units undecided.
+        complete: whether every unit has a verdict.
         random_state: the seed of the witness search.
         proofs: what proves the bounds, for `replay` (see `relunorm.stability.proof`).
     """
@@ -92,7 +95,7 @@ class Stability:
     seconds: float
     complete: bool
     random_state: int
-    proofs: Any = None
+    proofs: Proofs
 
     @property
     def counts(self) -> dict[str, int]:
@@ -132,3 +135,45 @@ class Stability:
     def __repr__(self) -> str:
         parts = ", ".join(f"{n} {name}" for name, n in self.counts.items() if n)
         return f"Stability({parts or 'no units'}; over {self.domain}, {self.seconds:.2f} s)"
+
+
+def layer_verdicts(
+    problem: Problem,
+    bounds: Bounds,
+    witnesses: Witnesses,
+    index: int,
+    method: NDArray[np.str_],
+) -> LayerStability:
+    """The verdicts that bounds and witnesses give for one layer."""
+    layer, kink = problem.network.layers[index], problem.kinks[index]
+    lower, upper = bounds.lower[index], bounds.upper[index]
+    dead, active = upper <= 0, lower >= 0
+    if kink.step:
+        dead = dead if kink.at_zero == 0.0 else upper < 0
+        active = active if kink.at_zero == 1.0 else lower > 0
+    largest, smallest = witnesses.largest[index], witnesses.smallest[index]
+    unstable = (largest > 0) & (smallest < 0)
+    verdict = np.select(
+        [dead, active, unstable], ["dead", "active", "unstable"], default="undecided"
+    )
+    margin = np.select(
+        [dead, active, unstable], [-upper, lower, np.minimum(largest, -smallest)], default=0.0
+    )
+    return LayerStability(
+        index,
+        layer.name,
+        str(layer.activation),
+        lower,
+        upper,
+        verdict,
+        np.where(dead | active, method, np.where(unstable, "witness", "none")),
+        margin,
+        _points(witnesses, witnesses.at_largest[index], largest > 0),
+        _points(witnesses, witnesses.at_smallest[index], smallest < 0),
+    )
+
+
+def _points(
+    witnesses: Witnesses, at: NDArray[np.intp], found: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    return np.where(found[:, None], witnesses.points[at], np.nan)

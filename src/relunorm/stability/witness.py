@@ -19,8 +19,11 @@ from relunorm.stability.rounding import gamma, slack
 
 Array = NDArray[np.float64]
 
-#: Jumps of one climb, at most; nearly all stop after three or four.
-JUMPS = 12
+#: Jumps of one climb, at most; most stop after three or four.
+JUMPS = 24
+
+#: A climb whose steps have shrunk to this share of the way to the extreme point stops.
+SHORTEST = 1e-3
 
 
 class Witnesses:
@@ -70,30 +73,35 @@ class Witnesses:
         """Search for points with signs * z[units] > 0, ``starts`` climbs a side, all in one batch."""
         if not len(units):
             return
-        network = self.problem.network
         own = np.where(signs > 0, self.at_largest[layer][units], self.at_smallest[layer][units])
-        begin = start_points(self.domain, max(1, len(units) * (starts - 1)), rng)[1:]
-        points = np.concatenate([self.points[own], begin])[: len(units) * starts]
-        targets = np.resize(units, len(points))
-        senses = np.resize(signs, len(points))
-        best = np.full(len(points), -np.inf)
+        fresh = start_points(self.domain, len(units) * (starts - 1), rng)[1:]
+        points = np.concatenate([self.points[own], fresh])
+        self.climb_from(layer, points, np.resize(units, len(points)), np.resize(signs, len(points)))
+
+    def climb_from(
+        self, layer: int, points: Array, units: NDArray[np.intp], signs: Vector
+    ) -> None:
+        """Climb signs[i] * z[units[i]] from points[i]; a side stops at its first positive point."""
+        best, step = np.full(len(points), -np.inf), np.ones(len(points))
+        home, pull = points, np.zeros_like(points)
         for _ in range(JUMPS):
-            z, gradient = unit_gradient(network, points, layer, targets)
-            value = senses * z
+            if not len(points):
+                return
+            z, gradient = unit_gradient(self.problem.network, points, layer, units)
+            value = signs * z
+            hit = value > 0
+            self.add(points[hit])
             gained = value > best
-            best = np.maximum(best, value)
-            hit = np.unique(targets[(value > 0)] * 2 + (senses[value > 0] > 0))
-            done = np.isin(targets * 2 + (senses > 0), hit)
-            self.add(points[value > 0])
-            keep = gained & ~done
-            if not keep.any():
-                break
-            points, targets, senses, best = (
-                x[keep] for x in (points, targets, senses, best)
-            )
-            direction = senses[:, None] * gradient[keep]
-            points = extreme_points(self.domain, points, direction)
-        self.add(points)
+            best = np.where(gained, value, best)
+            home = np.where(gained[:, None], points, home)
+            pull = np.where(gained[:, None], signs[:, None] * gradient, pull)
+            step = np.where(gained, np.minimum(2 * step, 1.0), step / 4)
+            sides = units * 2 + (signs > 0)
+            keep = (step > SHORTEST) & ~np.isin(sides, sides[hit])
+            units, signs, best, step = units[keep], signs[keep], best[keep], step[keep]
+            home, pull = home[keep], pull[keep]
+            far = extreme_points(self.domain, home, pull)
+            points = np.where(step[:, None] == 1.0, far, home + step[:, None] * (far - home))
 
 
 def start_points(domain: Domain, count: int, rng: np.random.Generator) -> Array:
