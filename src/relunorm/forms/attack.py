@@ -1,4 +1,4 @@
-"""Searching for an input where two networks differ as much as possible: gradient ascent in batches."""
+"""Searching for an input where two networks differ most: gradient ascent in batches."""
 
 from __future__ import annotations
 

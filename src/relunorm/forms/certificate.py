@@ -120,7 +120,7 @@ def certify(
         proofs: what proves the pre-activation bounds of each, as JSON, or None for the quick ones.
         trusted: how many verdicts are solver-trusted.
     """
-    bounds = [slackened(v) for v in walk.difference().largest]
+    bounds = [slackened(v) for v in walk.difference.largest]
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "domain": domain_to_dict(walk.reach),
@@ -177,7 +177,7 @@ def _replay(document: dict[str, Any], networks: Sequence[Network], problems: lis
         ranges, solver = proved_bounds(folded, reach, proof)
         trusted += solver
         walk.run(walk.add(folded, ranges), _Recorded(packed))
-    _compare("bound", walk.difference().largest, document["bounds"], problems)
+    _compare("bound", walk.difference.largest, document["bounds"], problems)
     stated = document["evaluation"]
     for dtype, found in _evaluation(walk, np.array(document["bounds"])).items():
         for key, value in found.items():

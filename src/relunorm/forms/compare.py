@@ -16,8 +16,9 @@ from relunorm.forms.bounds import quick_bounds, stable_bounds
 from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.evaluation import evaluation_error
 from relunorm.forms.exact import shallow_form
-from relunorm.forms.identical import arranged
+from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import relate
+from relunorm.forms.outward import Range
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.matrix import Vector
@@ -172,16 +173,23 @@ class _Search:
         )
 
     def run(self) -> Comparison:
-        if arranged(self.first) == arranged(self.second):
-            self._relate("exact arrangement")
+        if same_arrangement(self.first, self.second):
+            self._fast()
             self.upper, self.method = 0.0, "exact arrangement"
             return self._answer("equal")
         if self._rationally_equal():
-            self._relate("rational form")
+            self._fast()
             self.upper, self.method = 0.0, "rational form"
             return self._answer("equal")
         try:
-            for step in (self._fast, self._probe, self._climb, self._proved, self._solve):
+            for step in (
+                self._fast,
+                self._probe,
+                self._closer,
+                self._climb,
+                self._proved,
+                self._solve,
+            ):
                 step()
                 if self.progress is not None:
                     self.progress(self.method, self.lower, self.upper)
@@ -196,7 +204,17 @@ class _Search:
     # ------------------------------------------------------------------ steps
 
     def _fast(self) -> None:
-        self._relate("related units")
+        """Relate the units, bounded by nothing but intervals of the forms: milliseconds."""
+        endless = [
+            [Range(np.full(x.width, -np.inf), np.full(x.width, np.inf)) for x in network.layers]
+            for network in (self.first, self.second)
+        ]
+        known = any(found is not None for found in self.analysis)
+        self._relate("related units", self._bounds() if known else endless)
+
+    def _closer(self) -> None:
+        """The same with backward linear bounds."""
+        self._relate("related units, linear bounds", self._bounds())
 
     def _probe(self) -> None:
         """A few hundred points; most networks that differ show it here."""
@@ -226,7 +244,7 @@ class _Search:
                     workers=self.workers,
                     random_state=self.random_state,
                 )
-        self._relate("related units, stability proved")
+        self._relate("related units, stability proved", self._bounds())
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
@@ -242,15 +260,19 @@ class _Search:
 
     walk: Walk | None = None
 
-    def _relate(self, method: str) -> None:
-        bounds = []
+    def _bounds(self) -> list[list[Range]]:
+        """The best proved pre-activation bounds of both networks."""
+        result = []
         for network, found in zip((self.first, self.second), self.analysis, strict=True):
             quick = quick_bounds(network, self.reach)
             if found is not None:
                 quick = [a.meet(b) for a, b in zip(quick, stable_bounds(found), strict=True)]
-            bounds.append(quick)
+            result.append(quick)
+        return result
+
+    def _relate(self, method: str, bounds: list[list[Range]]) -> None:
         walk = relate(self.first, self.second, self.reach, *bounds)
-        bound = float(walk.difference().largest.max())
+        bound = float(walk.difference.largest.max())
         self.errors = [
             evaluation_error(side.network, side.ranges, self.reach, "float64")
             for side in walk.sides

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
-from relunorm.forms.rewrite import one_hot, rows, scaled, total
+from relunorm.forms.rewrite import multiply, one_hot, rows, scaled, total
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
 from relunorm.stability.reach import Reach
@@ -129,6 +130,7 @@ class Walk:
             side.relations.append(relation)
             self._apply(side, layer.activation, relation)
 
+    @cached_property
     def difference(self) -> Range:
         """Bounds on f - g, output by output, once both networks have been walked."""
         first, second = self.sides
@@ -156,7 +158,7 @@ class Walk:
             error += outward.gamma(len(affine.terms)) * (weight @ side.sizes[source])
             depth += matrix.shape[1] + 1
             for k, part in inner.terms.items():
-                product = matrix if source == 0 else mx.matmul(matrix, part)
+                product = matrix if source == 0 else multiply(matrix, part)
                 terms[k] = mx.add(terms[k], product) if k in terms else product
         form = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
         return form, outward.up(error, depth)

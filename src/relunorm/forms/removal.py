@@ -23,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.forms.merging import TOLERANCE
 from relunorm.forms.rewrite import Origin, Product
 from relunorm.matrix import Vector
@@ -82,7 +81,7 @@ class Rules:
         prefer: what "cheapest" counts: stored parameters or units.
         fold_all: send every active unit past its layer, whatever it costs (canonical form).
         tolerance: on rows of l1 norm 1, when two count as multiples of one another.
-        product: the matrix product for substitutions.
+        product: the matrix product for substitutions; None for the fast one.
         arrange: for a finished layer the factor every row is divided by and the order of the
             units; None leaves them as they are.
         orient: turn every unit to the standard side of its hyperplane (shallow canonical form).
@@ -92,7 +91,7 @@ class Rules:
     prefer: Prefer = "parameters"
     fold_all: bool = False
     tolerance: float = TOLERANCE
-    product: Product = mx.matmul
+    product: Product | None = None
     arrange: Callable[[Affine], tuple[Vector, NDArray[np.intp]]] | None = None
     orient: bool = False
 

@@ -29,13 +29,13 @@ class Rewriter:
 
     Args:
         network: the old network, without linear stages (`Network.folded`).
-        product: the matrix product used in substitutions. `mx.matmul` is the fast default;
+        product: the matrix product used in substitutions. `multiply` is the fast default;
             `accurate.product` makes the result independent of the order of the units.
     """
 
-    def __init__(self, network: Network, product: Product = mx.matmul):
+    def __init__(self, network: Network, product: Product | None = None):
         self.network = network
-        self.product = product
+        self.product = product or multiply
         self.layers: list[Layer] = []
         self.origins: list[list[Origin]] = []
         self.expressed: list[Affine] = [whole(0, network.input_size)]
@@ -151,6 +151,22 @@ def row_norms(affine: Affine, order: int) -> Vector:
 def columns_read(network: Network, value: int) -> list[Matrix]:
     """The matrices through which later maps read a value."""
     return [a.terms[value] for a in network.maps if value in a.terms]
+
+
+def multiply(left: Matrix, right: Matrix) -> Matrix:
+    """``left @ right``, by picking columns where ``right`` only moves and scales them.
+
+    That is what substitution mostly meets, and ten times faster than a sparse product.
+    """
+    if sp.issparse(left) or not sp.issparse(right):
+        return mx.matmul(left, right)
+    columns = right.indices
+    if right.nnz > right.shape[0] or len(np.unique(columns)) < right.nnz:
+        return mx.matmul(left, right)
+    inner = np.repeat(np.arange(right.shape[0]), np.diff(right.indptr))
+    result = np.zeros((left.shape[0], right.shape[1]))
+    result[:, columns] = left[:, inner] * right.data
+    return result
 
 
 def one_hot(targets: NDArray[np.intp], factors: Vector, size: int) -> sp.csr_array:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from relunorm import matrix as mx
-from relunorm.forms.rewrite import Product, Rewriter, divided, one_hot, row_norms, rows
+from relunorm.forms.rewrite import Rewriter, divided, one_hot, row_norms, rows
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
@@ -17,9 +16,7 @@ SNAP = 1e-14
 Measure = Callable[[int, Affine], Vector]
 
 
-def rescaled(
-    network: Network, measure: Measure, *, fold_zero: bool, product: Product = mx.matmul
-) -> Network:
+def rescaled(network: Network, measure: Measure, *, fold_zero: bool) -> Network:
     """Divide every unit's row and bias by ``measure(layer, rows)``, and let its readers make up.
 
     A step unit keeps its value. Seed 001 (2.4) fails for the step at alpha = 0, see docs/errata.md:
@@ -29,7 +26,7 @@ def rescaled(
         measure: positive factors from the layer's index and its rows as they are by then.
         fold_zero: whether units with a zero row become constants in the next bias.
     """
-    rewriter = Rewriter(network, product)
+    rewriter = Rewriter(network)
     for k, layer in enumerate(network.layers):
         affine = rewriter.incoming(layer.affine)
         size = affine.size
