@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from relunorm.forms.outward import Range
 from relunorm.network import Network
-from relunorm.stability.intervals import interval_bounds
-from relunorm.stability.linear import linear_upper
 from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import Reach
+from relunorm.stability.replay import replay, rule_bounds
 from relunorm.stability.result import Stability
 
 
@@ -21,17 +19,10 @@ def quick_bounds(network: Network, reach: Reach) -> list[Range]:
     Costs a few forward passes; no solver. Sound in real arithmetic.
     """
     problem = Problem(network, reach)
-    bounds, result = Bounds(problem), []
+    bounds = Bounds(problem)
     for index in range(len(network.layers)):
-        lower, upper = interval_bounds(problem, bounds, index)
-        rows = np.flatnonzero((lower < 0) & (upper > 0)) if index else np.empty(0, dtype=np.intp)
-        if len(rows):
-            up = np.ones(len(rows))
-            upper[rows] = np.minimum(upper[rows], linear_upper(problem, bounds, index, rows, up))
-            lower[rows] = np.maximum(lower[rows], -linear_upper(problem, bounds, index, rows, -up))
-        bounds.append(lower, upper)
-        result.append(Range(lower, upper))
-    return result
+        bounds.append(*rule_bounds(problem, bounds, index))
+    return [Range(lo, hi) for lo, hi in zip(bounds.lower, bounds.upper, strict=True)]
 
 
 def stable_bounds(found: Stability) -> list[Range]:
@@ -48,7 +39,8 @@ def proved_bounds(network: Network, reach: Reach, proofs: Any) -> tuple[list[Ran
     Returns:
         the bounds, and how many units rest on a solver's word.
     """
-    quick = quick_bounds(network, reach)
     if proofs is None:
-        return quick, 0
-    raise NotImplementedError
+        return quick_bounds(network, reach), 0
+    again = replay(network, reach.domain, Proofs.from_dict(proofs))
+    bounds = [Range(lo, hi) for lo, hi in zip(again.lower, again.upper, strict=True)]
+    return bounds, len(again.trusted)

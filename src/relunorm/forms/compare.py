@@ -281,7 +281,10 @@ class _Search:
         if bound < self.upper:
             self.upper, self.method = bound, method
             if not self.jumps:
-                self.certificate = certify(walk, self.given, (None, None), 0)
+                proofs = [None if f is None else f.proofs for f in self.analysis]
+                packed = [None if p is None else p.to_dict() for p in proofs]
+                trusted = sum(len(p.trusted) for p in proofs if p is not None)
+                self.certificate = certify(walk, self.given, packed, trusted)
 
     def _witness(self, point: Vector) -> float:
         """Take a point as witness if it shows a larger difference for certain."""

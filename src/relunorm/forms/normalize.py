@@ -14,7 +14,7 @@ from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.forms.atoms import atoms
 from relunorm.forms.bounded import bounded
-from relunorm.forms.bounds import quick_bounds, stable_bounds
+from relunorm.forms.bounds import proved_bounds, quick_bounds, stable_bounds
 from relunorm.forms.canonical import canonical, pin_inputs
 from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.exact import ShallowForm, shallow_form
@@ -285,13 +285,11 @@ def _certificate(
     straight: Straight,
     spent: bool,
 ) -> Certificate:
-    ranges = quick_bounds(base, reach)
-    proofs = None
-    if found is not None:
-        ranges = [a.meet(b) for a, b in zip(ranges, stable_bounds(found), strict=True)]
+    proofs = None if found is None or found.proofs is None else found.proofs.to_dict()
+    ranges, trusted = proved_bounds(base, reach, proofs)
     forced = _small(straight) if spent else Forced()
     walk = relate(base, result, reach, ranges, quick_bounds(result, reach), (forced, Forced()))
-    return certify(walk, (network, result), (proofs, None), 0)
+    return certify(walk, (network, result), (proofs, None), trusted)
 
 
 def _small(straight: Straight) -> Forced:

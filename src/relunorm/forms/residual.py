@@ -16,9 +16,8 @@ from relunorm.forms.rewrite import grounded
 from relunorm.forms.unobserved import drop_unobserved
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.stability.intervals import interval_bounds
-from relunorm.stability.linear import linear_upper
-from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.proof import Proofs
+from relunorm.stability.replay import replay
 
 
 def residual(walk: Walk) -> tuple[Network, Vector]:
@@ -63,24 +62,5 @@ def _renumbered(form: Affine, number: dict[int, int], walk: Walk) -> Affine:
 
 def linear_bounds(network: Network, walk: Walk) -> tuple[Vector, Vector]:
     """Sound bounds on the outputs of a network by intervals and backward linear bounds."""
-    problem = Problem(network, walk.reach)
-    bounds = Bounds(problem)
-    for index in range(len(network.layers)):
-        lower, upper = interval_bounds(problem, bounds, index)
-        rows = np.flatnonzero((lower < 0) & (upper > 0))
-        if index and len(rows):
-            lower[rows], upper[rows] = _meet(problem, bounds, index, rows, lower, upper)
-        bounds.append(lower, upper)
-    last = len(network.layers)
-    lower, upper = interval_bounds(problem, bounds, last)
-    rows = np.arange(network.output_size)
-    return _meet(problem, bounds, last, rows, lower, upper) if last else (lower, upper)
-
-
-def _meet(
-    problem: Problem, bounds: Bounds, index: int, rows, lower: Vector, upper: Vector
-) -> tuple[Vector, Vector]:
-    up = np.ones(len(rows))
-    high = linear_upper(problem, bounds, index, rows, up)
-    low = -linear_upper(problem, bounds, index, rows, -up)
-    return np.maximum(lower[rows], low), np.minimum(upper[rows], high)
+    found = replay(network, walk.reach.domain, Proofs(box_duals=walk.reach.box_duals))
+    return found.output_lower, found.output_upper
