@@ -100,7 +100,7 @@ def test_other_contents_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="expected numbers"):
         rn.load(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", W0=np.ones((2, 3)), b0=np.zeros(2), W1=np.ones((1, 5)), b1=[0.0])
-    with pytest.raises(RelunormError, match="c.npz"):
+    with pytest.raises(RelunormError, match=r"c\.npz"):
         rn.load(tmp_path / "c.npz")
     (tmp_path / "empty.npz").touch()
     with pytest.raises(ModelFileError, match="empty"):

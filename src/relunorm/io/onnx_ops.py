@@ -95,7 +95,7 @@ def move(node: Node, function: Callable[[Array], Array]) -> Value:
     value = node.input(0)
     if isinstance(value, Tensor):
         return node.lowering.rearrange(value, function(value.index))
-    return function(node.constant(0))
+    return np.asarray(function(node.constant(0)))
 
 
 @operation("Identity")

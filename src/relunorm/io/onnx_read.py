@@ -26,6 +26,9 @@ from relunorm.network import Network
 #: Operations that treat the first axis of their data input as the batch.
 _BATCHED = {"Gemm", "Conv", "Flatten", "BatchNormalization", "MaxPool", "AveragePool"}
 
+#: No operation has so many inputs unless it takes any number of them.
+MANY_INPUTS = 1000
+
 SUPPORTED = ", ".join(sorted(OPERATIONS)) + " (a final Softmax or Sigmoid: export without it)"
 
 
@@ -103,6 +106,7 @@ def _apply(node: Node) -> Sequence[_Value]:
     operation = OPERATIONS.get(node.kind)
     if operation is None or node.proto.domain not in ("", "ai.onnx"):
         raise CannotLower
+    _check_signature(node)
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused by the network's own check
             result = operation(node)
@@ -112,6 +116,28 @@ def _apply(node: Node) -> Sequence[_Value]:
         # Shapes and attributes come from the file: numpy's complaint about them is about the file.
         raise ModelFileError(f"{node.place}: {error}") from error
     return result if isinstance(result, list) else [result]
+
+
+def _check_signature(node: Node) -> None:
+    """Refuse missing inputs and attributes of the wrong type, by the operation's own schema."""
+    newest = onnx.defs.onnx_opset_version()
+    try:
+        schema = onnx.defs.get_schema(node.kind, max(1, min(node.opset, newest)))
+    except onnx.defs.SchemaError:
+        raise ModelFileError(f"{node.place}: opset {node.opset} has no {node.kind}") from None
+    variadic = schema.max_input > MANY_INPUTS
+    required = node.inputs if variadic else node.inputs[: schema.min_input]
+    if any(value is None for value in required) or not (
+        schema.min_input <= len(node.inputs) <= schema.max_input
+    ):
+        raise ModelFileError(
+            f"{node.place}: {len(node.inputs)} inputs, some perhaps left out; "
+            f"{schema.min_input} to {schema.max_input} are expected"
+        )
+    for attribute in node.proto.attribute:
+        known = schema.attributes.get(attribute.name)
+        if known is not None and int(known.type) != attribute.type:  # type: ignore[call-overload]
+            raise ModelFileError(f"{node.place}: attribute {attribute.name!r} has the wrong type")
 
 
 def _define(values: dict[str, Any], name: str, value: _Value, origin: str) -> None:

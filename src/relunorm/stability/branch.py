@@ -83,7 +83,7 @@ def branch(
     deadline: float,
     nodes: int,
     batch: int = 256,
-    iterations: int = 12,
+    iterations: int = 20,
 ) -> list[Side]:
     """Try to exclude ``signs * z > 0`` for each open side, or to find a witness of it.
 
@@ -155,7 +155,7 @@ def _expand(
         problem, bounds, index, units, signs,
         part=part, start=start, iterations=iterations, goal=0.0,
     )  # fmt: skip
-    slopes = _single(found.slopes)
+    slopes = found.slopes
     safe = linear_upper(problem, bounds, index, units, signs, slopes, part)
     stuck = np.flatnonzero(safe > 0)
     precise = _solve_small(problem, bounds, index, nodes, part, found, slopes, safe, stuck)
@@ -342,11 +342,3 @@ def _largest(score: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 def _stack(rows: list[dict[int, NDArray[Any]]]) -> dict[int, NDArray[np.float64]]:
     return {k: np.stack([row[k] for row in rows]).astype(np.float64) for k in rows[0]}
 
-
-def _single(slopes: Slopes) -> Slopes:
-    """Slopes rounded to what a leaf stores."""
-
-    def cut(arrays: dict[int, NDArray[np.float64]]) -> dict[int, NDArray[np.float64]]:
-        return {k: v.astype(np.float32).astype(np.float64) for k, v in arrays.items()}
-
-    return Slopes(cut(slopes.tilt), cut(slopes.offset), slopes.multipliers)

@@ -14,7 +14,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.branch import branch
-from relunorm.stability.linear import Slopes, linear_upper
+from relunorm.stability.linear import linear_upper
 from relunorm.stability.lp import relaxation
 from relunorm.stability.milp import decide
 from relunorm.stability.problem import Bounds, Problem
@@ -227,12 +227,9 @@ class _Search:
     def _optimize(
         self, index: int, units: NDArray[np.intp], signs: Vector, goal: float | None
     ) -> Proposal:
-        found = optimize(
+        return optimize(
             self.problem, self.bounds, index, units, signs, iterations=20, rate=0.25, goal=goal
         )
-        tilt = {k: v.astype(np.float32).astype(np.float64) for k, v in found.slopes.tilt.items()}
-        slopes = Slopes(tilt, {}, found.slopes.multipliers)
-        return Proposal(found.value, slopes, found.point, found.score, found.intercept, found.lam)
 
     def _linear_programmes(self, index: int, sides: Sides) -> None:
         """The triangle relaxation of each side, one model with changing objectives."""

@@ -202,8 +202,8 @@ class Relaxation:
         cost = sign * matrix[0]
         self._solver.changeColsCost(self.columns, np.arange(self.columns), cost)
         if time_limit is not None:
-            self._solver.zeroAllClocks()
-            self._solver.setOptionValue("time_limit", max(time_limit, 1e-3))
+            spent = self._solver.getRunTime()
+            self._solver.setOptionValue("time_limit", spent + max(time_limit, 1e-3))
         self._solver.run()
         status = self._solver.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,11 @@ class Problem:
     def absolute(self) -> list[dict[int, Matrix]]:
         """Entrywise absolute values of every map's matrices."""
         return [{s: abs(m) for s, m in affine.terms.items()} for affine in self.maps]
+
+    @cached_property
+    def single(self) -> list[dict[int, Any]]:
+        """Every map's matrices in single precision, for searches whose result is checked."""
+        return [{s: m.astype(np.float32) for s, m in a.terms.items()} for a in self.maps]
 
     @cached_property
     def operations(self) -> int:
