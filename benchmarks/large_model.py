@@ -41,7 +41,8 @@ def child(side: str, path: str) -> None:
     if side == "write":
         import relunorm as rn
 
-        return rn.save(rn.Network.from_weights(weights()), path)
+        rn.save(rn.Network.from_weights(weights()), path)
+        return
     X = np.random.default_rng(1).random((ROWS, WIDTHS[0]))
     start = time.perf_counter()
     if side == "relunorm":
