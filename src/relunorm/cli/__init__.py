@@ -1,7 +1,7 @@
 """The ``relunorm`` command: parse, call one library function, render.
 
-Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input. One file per
-command; heavy packages are imported inside the commands, so that ``relunorm --help`` stays light.
+Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input, 3 undecided. One
+file per command; heavy packages are imported inside the commands, so that ``--help`` stays light.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from typing import Annotated
 import typer
 
 import relunorm
+from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
+from relunorm.cli.fingerprint import fingerprint
 from relunorm.cli.info import info
+from relunorm.cli.normalize import normalize
 from relunorm.cli.output import printable
+from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
 
 app = typer.Typer(
@@ -42,7 +46,7 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert):
+for _command in (info, convert, normalize, compare, fingerprint, verify):
     app.command()(_command)
 
 
