@@ -31,6 +31,7 @@ _HOME = {
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
+    "verify": "relunorm.forms.certificate",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]

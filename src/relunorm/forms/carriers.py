@@ -49,6 +49,7 @@ def carriers(
     readers: Sequence[NDArray[np.float64]],
     boxes: Sequence[Range],
     reach: Reach | None,
+    mixed: NDArray[np.bool_],
 ) -> Carriers:
     """The fewest units that carry linear units y = slope z (slope not 0).
 
@@ -56,15 +57,36 @@ def carriers(
         linear: the rows of the units.
         readers: the columns through which later maps read them.
         boxes: ranges of the values the rows read.
+        mixed: which units are mixtures made before. What they read may have been rewritten since,
+            so their biases are set anew.
     """
+    made = _fewest(linear, slope, readers, boxes, reach)
+    again = np.flatnonzero((made.survivors >= 0) & mixed[made.survivors])
+    if not len(again) or reach is None:
+        return made
+    bare = Affine(made.affine.terms, np.zeros(made.affine.size))
+    bias = made.affine.bias.copy()
+    bias[again] = -span(bare, boxes, reach).lo[again]
+    constant = made.constant + made.spread @ (made.affine.bias - bias)
+    return Carriers(Affine(bare.terms, bias), made.spread, constant, made.survivors)
+
+
+def _fewest(
+    linear: Affine,
+    slope: Vector,
+    readers: Sequence[NDArray[np.float64]],
+    boxes: Sequence[Range],
+    reach: Reach | None,
+) -> Carriers:
     count = linear.size
     by_rows = _independent(dense_rows(linear).T)
     mixing = np.vstack(readers) * slope if readers else np.zeros((1, count))
     by_readers = _independent(mixing) if reach is not None else None
-    if by_readers is not None and len(by_readers[0]) < min(
-        count, len(by_rows[0]) if by_rows is not None else count
+    if (
+        reach is not None
+        and by_readers is not None
+        and len(by_readers[0]) < min(count, len(by_rows[0]) if by_rows is not None else count)
     ):
-        assert reach is not None
         return _mixtures(linear, slope, *by_readers, boxes, reach)
     if by_rows is not None and len(by_rows[0]) < count:
         return _pivots(linear, slope, *by_rows)

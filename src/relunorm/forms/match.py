@@ -151,7 +151,8 @@ class Matcher:
         for layer, (theirs, known) in enumerate(
             zip(walk.sides[0].forms, walk.sides[0].relations, strict=True)
         ):
-            units = np.flatnonzero(relation.kind == NEW)
+            open_units = (relation.kind == NEW) | ((relation.kind == LINEAR) & (relation.block < 0))
+            units = np.flatnonzero(open_units)
             linear = np.flatnonzero(known.kind == LINEAR)
             if not len(units) or not len(linear):
                 continue
@@ -165,6 +166,9 @@ class Matcher:
             span = walk.transferred(side, form, error, trial)
             slope, constant, flat = straighten(activation, span)
             flat &= trial.kind == LINEAR
+            already = relation.kind == LINEAR  # its bounds carry over all the same
+            slope = np.where(already, relation.factor, slope)
+            constant = np.where(already, relation.constant, constant)
             relation.kind[flat] = LINEAR
             relation.block[flat], relation.index[flat] = trial.block[flat], trial.index[flat]
             relation.factor[flat], relation.constant[flat] = slope[flat], constant[flat]

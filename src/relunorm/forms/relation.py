@@ -68,6 +68,7 @@ class Block:
 
     forms: Affine
     error: Vector
+    range: Range
     activation: Activation
     network: int
 
@@ -81,7 +82,8 @@ class Side:
         values, errors, sizes: per value its form, the error bound and the magnitude of the form.
         rounding: per value what multiplying its form by a weight can lose to rounding. Most
             columns of a form hold one entry, so this is far below the textbook bound.
-        forms, form_errors, ranges: per layer the same for the pre-activation.
+        boxes: per value its range.
+        forms, form_errors, ranges: per layer form, error and range of the pre-activation.
     """
 
     network: Network
@@ -91,6 +93,7 @@ class Side:
     errors: list[Vector] = field(default_factory=list)
     sizes: list[Vector] = field(default_factory=list)
     rounding: list[Vector] = field(default_factory=list)
+    boxes: list[Range] = field(default_factory=list)
     forms: list[Affine] = field(default_factory=list)
     form_errors: list[Vector] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
@@ -115,6 +118,7 @@ class Walk:
         side = Side(network, bounds, len(self.sides))
         size = network.input_size
         self._value(side, Affine({0: mx.identity(size)}, np.zeros(size)), np.zeros(size))
+        side.boxes.append(self.ranges[0])
         self.sides.append(side)
         return side
 
@@ -122,7 +126,9 @@ class Walk:
         """Walk all layers of a network, relating each by ``decide``."""
         for k, layer in enumerate(side.network.layers):
             form, error = self.substitute(side, layer.affine)
-            span = self.span(form, error).meet(side.bounds[k])
+            # forms know what cancels, the values' own intervals know what was proved about them
+            direct = outward.span(layer.affine, side.boxes, self.reach)
+            span = self.span(form, error).meet(direct).meet(side.bounds[k])
             relation = decide(self, side, form, error, span)
             side.forms.append(form)
             side.form_errors.append(error)
@@ -221,10 +227,13 @@ class Walk:
         for b in np.unique(target_block[(kind == SCALED) | (kind == OPPOSITE)]):
             here = np.flatnonzero(((kind == SCALED) | (kind == OPPOSITE)) & (target_block == b))
             sign = np.where(kind[here] == SCALED, 1.0, -1.0)
-            value_error[here] = steep * self._mismatch(side, here, b, target[here], sign, relation)
+            off = self._mismatch(side, here, b, target[here], sign, relation)
+            value_error[here] = steep * off
+            span = self._inherited(span, here, b, target[here], sign * relation.factor[here], off)
         linear = kind == LINEAR
         span = span.meet(self.transferred(side, form, error, relation))
         side.ranges[-1] = span
+        side.boxes.append(span.after(activation))
         value_error[linear] = _bend(activation, span, relation)[linear]
         value_error += np.abs(on_form) * (
             error + 2 * outward.UNIT * outward.magnitude(form, self.ranges)
@@ -243,8 +252,28 @@ class Walk:
 
     def _new_block(self, side: Side, activation: Activation, units: NDArray[np.intp]) -> None:
         form, error, span = side.forms[-1], side.form_errors[-1], side.ranges[-1]
-        self.blocks.append(Block(rows(form, units), error[units], activation, side.number))
-        self.ranges.append(Range(span.lo[units], span.hi[units]).after(activation))
+        here = Range(span.lo[units], span.hi[units])
+        self.blocks.append(Block(rows(form, units), error[units], here, activation, side.number))
+        self.ranges.append(here.after(activation))
+
+    def _inherited(
+        self,
+        span: Range,
+        units: NDArray[np.intp],
+        block: int,
+        targets: NDArray[np.intp],
+        factor: Vector,
+        off: Vector,
+    ) -> Range:
+        """The range with what is known about the basis functions the units are multiples of."""
+        basis = self.blocks[block]
+        lo, hi = span.lo.copy(), span.hi.copy()
+        if basis is not None:
+            ends = [factor * end[targets] for end in (basis.range.lo, basis.range.hi)]
+            slack = outward.up(off + 4 * outward.UNIT * np.abs(ends).max(axis=0), 4)
+            lo[units] = np.maximum(lo[units], np.minimum(*ends) - slack)
+            hi[units] = np.minimum(hi[units], np.maximum(*ends) + slack)
+        return Range(lo, hi)
 
     def _mismatch(
         self,

@@ -102,7 +102,8 @@ class _Sweep:
         past[linear] = slope[linear]
         sloped = np.flatnonzero(linear & (slope != 0))
         skips = bool(past[~linear].any()) or bool((constant[sloped] != 0).any())
-        made = self._carriers(k, affine, sloped, slope, skips)
+        mixed = np.array([origins[i] is None for i in sloped], dtype=bool)
+        made = self._carriers(k, affine, sloped, slope, skips, mixed)
         self._record(origins, why, groups, sloped, made)
         parts, labels = [scaled(rows(affine, bent), side[bent])], [origins[i] for i in bent]
         recovered = [Affine({}, np.where(linear, constant, 0.0))]
@@ -145,7 +146,8 @@ class _Sweep:
         why: list[Removal | None] = [None] * affine.size
         empty = row_norms(affine, 1) == 0
         for i, origin in enumerate(origins):
-            if origin is None:  # a carrier of an earlier sweep
+            if origin is None:  # a mixture made by an earlier sweep, never negative
+                slope[i], why[i] = 1.0, Removal(-1, -1, "active")
                 continue
             layer, unit = origin
             if empty[i]:
@@ -179,7 +181,13 @@ class _Sweep:
         return self._skip_cost(k, part) <= turned * self._unit_cost(k, part)
 
     def _carriers(
-        self, k: int, affine: Affine, units: NDArray[np.intp], slope: Vector, skips_anyway: bool
+        self,
+        k: int,
+        affine: Affine,
+        units: NDArray[np.intp],
+        slope: Vector,
+        skips_anyway: bool,
+        mixed: NDArray[np.bool_],
     ) -> Carriers | None:
         """The units that stand for the sloped ones, or None to send those past the layer."""
         free = self.rules.architecture == "any"
@@ -192,7 +200,7 @@ class _Sweep:
             count = len(units)
             return Carriers(part, np.eye(count), np.zeros(count), np.arange(count))
         readers = [mx.dense(m)[:, units] for m in columns_read(self.state.network, k + 1)]
-        made = carriers(part, slope[units], readers, self.boxes, self.reach)
+        made = carriers(part, slope[units], readers, self.boxes, self.reach, mixed)
         cheap = made.affine.size * self._unit_cost(k, part) < self._skip_cost(k, part)
         return made if cheap or not free else None
 
