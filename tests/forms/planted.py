@@ -20,7 +20,7 @@ def planted(
     skips: bool = False,
     activation: Activation | None = None,
 ) -> Network:
-    """A network over [-1, 1]^inputs with up to ``width`` ordinary units a layer and planted ones."""
+    """A network for [-1, 1]^inputs with ``width`` ordinary units a layer and planted ones."""
     activation = activation or Activation("relu")
     sizes, layers, muted = [inputs], [], []
     for k in range(depth):

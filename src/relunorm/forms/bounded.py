@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.errors import InvalidDomainError, InvalidNetworkError
+from relunorm.errors import InvalidDomainError
 from relunorm.forms.clipping import clipped
 from relunorm.forms.outward import Range
 from relunorm.forms.rewrite import dense_rows, stacked
@@ -45,8 +45,6 @@ def _pure(network: Network, reach: Reach) -> Network:
     last = len(network.layers)
     straight = {k: m for k, m in network.output.terms.items() if k != last or not last}
     affine = Affine(straight, network.output.bias)
-    if last and any(k > last - 1 for k in straight):
-        raise InvalidNetworkError("the output reads values after the last hidden layer")
     radius = _radius(network, affine, reach)
     table = dense_rows(affine)
     slope = np.linalg.norm(table, axis=1)
@@ -58,6 +56,9 @@ def _pure(network: Network, reach: Reach) -> Network:
             "the domain is the single point 0, where units without bias are all 0, so a constant "
             "cannot be written without an output bias (Prop. 2.3 fails for D = {0}); use pure=False"
         )
+    if not affine.terms:  # a constant needs some direction to be written along
+        nothing = np.zeros((affine.size, network.input_size))
+        affine = Affine({0: nothing}, affine.bias)
     rows, weights = _pairs(affine, needed, slope, radius)
     activation = network.layers[-1].activation if last else Activation("relu")
     old = [network.layers[-1].affine] if last else []
@@ -74,10 +75,7 @@ def _pairs(
 ) -> tuple[Affine, np.ndarray]:
     """Two units per output that add up to its affine part, and the output's weights on them."""
     terms: dict[int, mx.Matrix] = {}
-    sources = affine.terms or {0: None}
-    for k, matrix in sources.items():
-        if matrix is None:
-            raise InvalidNetworkError("the output reads nothing")
+    for k, matrix in affine.terms.items():
         direction = (
             mx.dense(matrix)[needed] / np.where(slope[needed] > 0, slope[needed], 1.0)[:, None]
         )

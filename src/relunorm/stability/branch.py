@@ -229,13 +229,7 @@ def _solve_small(
             continue
         at = np.array([row])
         value = linear_upper(
-            problem,
-            bounds,
-            index,
-            at * 0 + side.unit,
-            np.array([side.sign]),
-            best.slopes,
-            part.take(at),
+            problem, bounds, index, at * 0 + side.unit, np.array([side.sign]), best.slopes, part.take(at)
         )[0]
         if value < safe[row]:
             safe[row] = found.value[row] = value
@@ -330,9 +324,7 @@ def _pick(
     take = np.arange(len(rows))
     return [
         (layers[a], int(b), float(c))
-        for a, b, c in zip(
-            layer_of[take, best], unit_of[take, best], merit[take, best], strict=True
-        )
+        for a, b, c in zip(layer_of[take, best], unit_of[take, best], merit[take, best], strict=True)
     ]
 
 
@@ -349,3 +341,4 @@ def _largest(score: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 
 def _stack(rows: list[dict[int, NDArray[Any]]]) -> dict[int, NDArray[np.float64]]:
     return {k: np.stack([row[k] for row in rows]).astype(np.float64) for k in rows[0]}
+

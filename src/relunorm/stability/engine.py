@@ -136,9 +136,7 @@ class _Search:
                     self._search_layer(index)
                 except KeyboardInterrupt:
                     self.stopped = True
-            layers.append(
-                layer_verdicts(self.problem, self.bounds, self.witnesses, index, self.method)
-            )
+            layers.append(layer_verdicts(self.problem, self.bounds, self.witnesses, index, self.method))
         proofs = Proofs(tuple(self.items), self.problem.reach.box_duals, True, network.digest)
         return Stability(
             layers=tuple(layers),
@@ -211,11 +209,7 @@ class _Search:
         everything = self._free(index)
         network = self.problem.network
         deeper = any(layer.has_units for layer in network.layers[index + 1 :])
-        work = (
-            60.0
-            * len(everything[0])
-            * sum(a.size * b for a, b in zip(network.maps, network.widths, strict=False))
-        )
+        work = 60.0 * len(everything[0]) * sum(a.size * b for a, b in zip(network.maps, network.widths, strict=False))
         tighten = deeper and work < TUNING_WORK
         if tighten:
             units, signs = everything
@@ -255,9 +249,7 @@ class _Search:
                 continue
             points.append(best.point)
             item = SlopeProof(index, np.array([unit]), np.array([sign]), best.slopes, "lp")
-            value = linear_upper(
-                self.problem, self.bounds, index, item.units, item.signs, item.slopes
-            )
+            value = linear_upper(self.problem, self.bounds, index, item.units, item.signs, item.slopes)
             now = self.bounds.upper[index][unit] if sign > 0 else -self.bounds.lower[index][unit]
             if value[0] <= 0 or (self.problem.reach.rows and value[0] < now):
                 self._use(item)

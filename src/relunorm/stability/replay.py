@@ -20,14 +20,7 @@ from relunorm.stability.branch import Decision, part_of
 from relunorm.stability.intervals import interval_bounds
 from relunorm.stability.linear import Slopes, linear_upper
 from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.proof import (
-    BranchProof,
-    Proof,
-    Proofs,
-    SlopeProof,
-    SplitProof,
-    TrustedProof,
-)
+from relunorm.stability.proof import BranchProof, Proof, Proofs, SlopeProof, SplitProof, TrustedProof
 from relunorm.stability.reach import reach_of
 from relunorm.stability.split import BATCH, side_bounds
 
@@ -76,9 +69,7 @@ def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = Tr
             apply(problem, bounds, item)
             if isinstance(item, TrustedProof):
                 trusted.append((item.layer, item.unit))
-    lower, upper = rule_bounds(
-        problem, bounds, len(network.layers), linear=proofs.linear, every=True
-    )
+    lower, upper = rule_bounds(problem, bounds, len(network.layers), linear=proofs.linear, every=True)
     return Replay(
         tuple(bounds.lower),
         tuple(bounds.upper),
@@ -157,7 +148,9 @@ def _proved_by_branch(problem: Problem, bounds: Bounds, item: BranchProof) -> fl
         part = part_of(problem, bounds, item.layer, paths[take])
         count = len(paths[take])
         rows, signs = np.full(count, item.unit), np.full(count, float(item.sign))
-        value = linear_upper(problem, bounds, item.layer, rows, signs, slopes.take(take), part)
+        value = linear_upper(
+            problem, bounds, item.layer, rows, signs, slopes.take(take), part
+        )
         top = max(top, float(value.max()))
     return top
 
