@@ -119,3 +119,25 @@ def disguised(network: Network, rng: np.random.Generator, *, exact: bool = True)
 
 def _reread(affine: Affine, back) -> dict[int, np.ndarray]:
     return {k: np.asarray(m)[:, back[k][0]] * back[k][1] for k, m in affine.terms.items()}
+
+
+def planted_16_40_40_5(rng: np.random.Generator) -> Network:
+    """Layer 1: 8 constant, 5 dead, 5 active, 4 collinear, 3 unobserved; layer 2: 4 constant."""
+    first = rng.normal(0, 0.25, (40, 16))
+    bias = rng.normal(0, 0.3, 40)
+    first[:8] = 0.0
+    bias[8:13] = -np.abs(first[8:13]).sum(axis=1) - 0.5
+    bias[13:18] = np.abs(first[13:18]).sum(axis=1) + 0.5
+    scale = np.exp(rng.normal(size=4))
+    first[18:22] = scale[:, None] * first[25:29]
+    bias[18:22] = scale * bias[25:29]
+    second = rng.normal(0, 0.2, (40, 40))
+    second[:, 22:25] = 0.0
+    second_bias = rng.normal(0, 0.3, 40)
+    second[:4] = 0.0
+    order = rng.permutation(40)
+    turn = rng.permutation(40)
+    return Network.from_weights(
+        [first[order], second[np.ix_(turn, order)], rng.normal(0, 0.3, (5, 40))[:, turn]],
+        [bias[order], second_bias[turn], rng.normal(size=5)],
+    )

@@ -120,7 +120,9 @@ def test_rational_form_is_the_same_function(seed: int) -> None:
         exact = [Fraction(float(t)) for t in x]
         value = []
         for k in range(2):
-            total = form.constant[k] + sum(a * t for a, t in zip(form.linear[k], exact, strict=True))
+            total = form.constant[k] + sum(
+                a * t for a, t in zip(form.linear[k], exact, strict=True)
+            )
             for normal, offset, gamma in form.units:
                 z = offset + sum(a * t for a, t in zip(normal, exact, strict=True))
                 total += gamma[k] * max(z, Fraction(0))

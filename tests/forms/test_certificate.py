@@ -58,8 +58,9 @@ def test_float32_evaluation_stays_within_its_bound(network: Network) -> None:
     x = domain.sample(100, 0)
     single = [_float32(n, x) for n in (network, result.network)]
     assert np.abs(single[0] - single[1]).max() <= result.certificate.evaluated("float32")
-    assert np.abs(single[0] - network(x)).max() <= (
-        result.certificate.to_dict()["evaluation"]["float32"]["first"]
+    assert (
+        np.abs(single[0] - network(x)).max()
+        <= (result.certificate.to_dict()["evaluation"]["float32"]["first"])
     )
 
 

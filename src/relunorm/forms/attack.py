@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Ball, Box, Domain
+from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -35,6 +34,8 @@ def attack(
     points = spread(domain, samples, rng)
     gaps = difference(first, second, points)
     size = np.abs(gaps).max(axis=1)
+    if isinstance(domain, Polytope):  # every step costs a linear programme
+        starts = min(starts, 4)
     best = np.argsort(-size)[:starts]
     points, gaps, size = points[best], gaps[best], size[best]
     for _ in range(rounds):
@@ -45,7 +46,7 @@ def attack(
         chosen = np.zeros_like(gaps)
         chosen[np.arange(len(points)), output] = np.where(sign == 0, 1.0, sign)
         slope = pullback(first, points, chosen) - pullback(second, points, chosen)
-        trials = np.concatenate([move(domain, points, slope, step) for step in STEPS])
+        trials = uphill(domain, points, slope)
         found = difference(first, second, trials).reshape(len(STEPS), len(points), -1)
         sizes = np.abs(found).max(axis=2)
         step = sizes.argmax(axis=0)
@@ -96,23 +97,24 @@ def pullback(network: Network, points: Points, weights: Points) -> Points:
     return np.asarray(grads.get(0, np.zeros_like(points)))
 
 
-def move(domain: Domain, points: Points, slope: Points, step: float) -> Points:
-    """A step uphill that stays in the domain; step 1 goes all the way."""
+def uphill(domain: Domain, points: Points, slope: Points) -> Points:
+    """Steps of every length uphill, all inside the domain: those of the first length first."""
     if isinstance(domain, Box):
-        target = points + np.sign(slope) * step * 2 * domain.halfwidth
-        return np.clip(target, domain.lo, domain.hi)
+        stride = np.sign(slope) * 2 * domain.halfwidth
+        return np.concatenate(
+            [np.clip(points + step * stride, domain.lo, domain.hi) for step in STEPS]
+        )
     if isinstance(domain, Ball):
         length = np.linalg.norm(slope, axis=1, keepdims=True)
         far = domain.middle + domain.reach * slope / np.where(length > 0, length, 1.0)
     else:
         far = _vertices(domain, slope)
-    return points + step * (far - points) * (1 - 1e-12)
+    # a hair inside: the end of the segment may lie outside by a rounding error
+    return np.concatenate([points + step * (1 - 1e-9) * (far - points) for step in STEPS])
 
 
-def _vertices(domain: Domain, slope: Sequence[Vector] | Points) -> Points:
-    """Per direction a point of the polytope where it is largest."""
-    from relunorm.domain import Polytope
-
+def _vertices(domain: Domain, slope: Points) -> Points:
+    """Per direction a point of the polytope where it is largest: one linear programme each."""
     if not isinstance(domain, Polytope):
         return np.repeat(np.atleast_2d(domain.center), len(slope), axis=0)
     return np.array([domain._minimize(-row)[1] if row.any() else domain.center for row in slope])

@@ -19,6 +19,7 @@ from relunorm.forms.exact import shallow_form
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import relate
 from relunorm.forms.outward import Range
+from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.matrix import Vector
@@ -288,8 +289,7 @@ class _Search:
 
     def _witness(self, point: Vector) -> float:
         """Take a point as witness if it shows a larger difference for certain."""
-        gap = np.abs(self.first(point) - self.second(point))
-        sure = float((gap - self.errors[0] - self.errors[1]).max())
+        sure = self._certain(point)
         inside = bool(self.domain.contains(point)[0])
         if inside and (sure > self.lower or self.witness is None):
             self.witness = point
@@ -298,6 +298,14 @@ class _Search:
                 if sure > self.tolerance:
                     self.method = "counterexample"
         return self.lower
+
+    def _certain(self, point: Vector) -> float:
+        """A lower bound on the difference at a point, rounding of the evaluation accounted for."""
+        if self.jumps:  # no error bound survives a jump
+            values = (exact_output(n, point) for n in (self.first, self.second))
+            return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
+        gap = np.abs(self.first(point) - self.second(point))
+        return float((gap - self.errors[0] - self.errors[1]).max())
 
     def _rationally_equal(self) -> bool:
         if max(len(self.first.layers), len(self.second.layers)) > 1:

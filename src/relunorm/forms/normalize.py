@@ -154,7 +154,6 @@ def normalize(
         reach = reach_of(domain)
     base = network.folded()
     wanted = eps > 0 or (form in MINIMAL_FIRST if remove is None else remove)
-    work = pin_inputs(base, domain) if form == "canonical" else base
     found = analysis
     if wanted and domain is not None and found is None:
         found = stability(
@@ -165,26 +164,15 @@ def normalize(
             progress=progress,
             random_state=random_state,
         )
-    ranges = _ranges(base, reach, found)
-    straight = nothing_known(base) if found is None else proved(base, found)
-    if eps:
-        straight = spend(base, straight, ranges, eps, skips=architecture == "any")
-    rules = Rules(architecture=architecture, prefer=prefer)
-    if pure and form == "bounded" and architecture == "any":
-        rules = Rules(architecture=architecture, fold_all=True)
+    job = _Job(network, base, form, domain, reach, found, architecture, prefer, split, pure)
     rational = shallow_form(base, domain) if exact else None
-    if rational is not None:
-        reduced = Reduced(_like(rational.network(), base), [])
-    elif form == "canonical":
-        reduced = canonical(work, straight, ranges, reach, architecture=architecture)
-    elif wanted:
-        reduced = remove_units(work, straight, ranges, reach, rules)
-    else:
-        reduced = Reduced.whole(work)
-    result, facts = _shape(form, reduced, ranges, reach, split=split, pure=pure)
-    certificate = None
-    if reach is not None and not any(x.activation.kind == "step" for x in base.layers):
-        certificate = _certificate(network, base, result, reach, found, straight, eps > 0)
+    budget = eps
+    for attempt in range(8):
+        reduced, result, facts, certificate = job.run(wanted, budget, rational)
+        # costs of merged units can add up to more than their path weights; the proof decides
+        if not eps or certificate is None or certificate.bound <= eps or budget == 0:
+            break
+        budget = 0.9 * budget * eps / certificate.bound if attempt < 6 else 0.0
     return Normalized(
         result,
         network,
@@ -224,6 +212,50 @@ def _check_options(
     ):
         if given and form not in forms:
             raise InvalidInputError(f"{name}=True belongs to the form {' or '.join(forms)}")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What stays the same while the eps budget is tried out."""
+
+    network: Network
+    base: Network
+    form: str
+    domain: Domain | None
+    reach: Reach | None
+    found: Stability | None
+    architecture: Architecture
+    prefer: Prefer
+    split: bool
+    pure: bool
+
+    def run(
+        self, wanted: bool, budget: float, rational: ShallowForm | None
+    ) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+        """Remove, shape and certify."""
+        base, found, reach = self.base, self.found, self.reach
+        free = self.architecture == "any"
+        ranges = _ranges(base, reach, found)
+        straight = nothing_known(base) if found is None else proved(base, found)
+        if budget:
+            straight = spend(base, straight, ranges, budget, skips=free)
+        if rational is not None:
+            reduced = Reduced(_like(rational.network(), base), [])
+        elif self.form == "canonical":
+            work = pin_inputs(base, self.domain)
+            reduced = canonical(work, straight, ranges, reach, architecture=self.architecture)
+        elif wanted:
+            fold = free and self.pure and self.form == "bounded"
+            rules = Rules(architecture=self.architecture, prefer=self.prefer, fold_all=fold)
+            reduced = remove_units(base, straight, ranges, reach, rules)
+        else:
+            reduced = Reduced.whole(base)
+        result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
+        certificate = None
+        if reach is not None and not any(x.activation.kind == "step" for x in base.layers):
+            spent = budget > 0
+            certificate = _certificate(self.network, base, result, reach, found, straight, spent)
+        return reduced, result, facts, certificate
 
 
 def _ranges(network: Network, reach: Reach | None, found: Stability | None) -> list[Range]:
