@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.matrix import Vector
-from relunorm.stability.lp import Relaxation
 from relunorm.stability.linear import Part, Slopes, linear_upper
+from relunorm.stability.lp import Relaxation
 from relunorm.stability.problem import Bounds, Kink, Problem
 from relunorm.stability.slopes import Proposal, optimize
 from relunorm.stability.witness import Witnesses
@@ -229,7 +229,13 @@ def _solve_small(
             continue
         at = np.array([row])
         value = linear_upper(
-            problem, bounds, index, at * 0 + side.unit, np.array([side.sign]), best.slopes, part.take(at)
+            problem,
+            bounds,
+            index,
+            at * 0 + side.unit,
+            np.array([side.sign]),
+            best.slopes,
+            part.take(at),
         )[0]
         if value < safe[row]:
             safe[row] = found.value[row] = value
@@ -285,9 +291,9 @@ def _pick(
     both halves of each are bounded with the parent's slopes (De Palma et al., 2021, filter the same
     way).
     """
-    if not len(rows):
-        return []
     layers = sorted(found.score)
+    if not len(rows) or not layers:
+        return [(0, 0, 0.0)] * len(rows)
     edges = np.cumsum([0] + [found.score[k].shape[1] for k in layers])
     cost = np.concatenate([found.score[k][rows] for k in layers], axis=1)
     intercept = np.concatenate([found.intercept[k][rows] for k in layers], axis=1)
@@ -324,7 +330,9 @@ def _pick(
     take = np.arange(len(rows))
     return [
         (layers[a], int(b), float(c))
-        for a, b, c in zip(layer_of[take, best], unit_of[take, best], merit[take, best], strict=True)
+        for a, b, c in zip(
+            layer_of[take, best], unit_of[take, best], merit[take, best], strict=True
+        )
     ]
 
 
@@ -341,4 +349,3 @@ def _largest(score: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 
 def _stack(rows: list[dict[int, NDArray[Any]]]) -> dict[int, NDArray[np.float64]]:
     return {k: np.stack([row[k] for row in rows]).astype(np.float64) for k in rows[0]}
-

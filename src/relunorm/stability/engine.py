@@ -31,6 +31,7 @@ from relunorm.stability.replay import apply, rule_bounds
 from relunorm.stability.result import LayerStability, Stability, layer_verdicts
 from relunorm.stability.slopes import Proposal, optimize
 from relunorm.stability.split import split
+from relunorm.stability.threads import few_threads
 from relunorm.stability.witness import Witnesses
 
 #: Called with (layer, layers, open sides, what is tried next). May raise to stop.
@@ -91,7 +92,8 @@ def stability(
     if time_limit is not None and not time_limit >= 0:
         raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
     search = _Search(network, domain, time_limit, workers, progress, random_state, milp)
-    return search.run()
+    with few_threads(network):
+        return search.run()
 
 
 class _Search:
@@ -136,7 +138,9 @@ class _Search:
                     self._search_layer(index)
                 except KeyboardInterrupt:
                     self.stopped = True
-            layers.append(layer_verdicts(self.problem, self.bounds, self.witnesses, index, self.method))
+            layers.append(
+                layer_verdicts(self.problem, self.bounds, self.witnesses, index, self.method)
+            )
         proofs = Proofs(tuple(self.items), self.problem.reach.box_duals, True, network.digest)
         return Stability(
             layers=tuple(layers),
@@ -152,8 +156,9 @@ class _Search:
         self._climb(index, 8)
         if self.problem.reach.rows:
             self._linear_programmes(index, self._free(index))
-        if index:
-            self._tune(index)
+        if not index:
+            return  # The support function is exact: what is open now is open by rounding alone.
+        self._tune(index)
         stages = (
             ("lp", self._solve),
             ("split", self._split),
@@ -209,7 +214,11 @@ class _Search:
         everything = self._free(index)
         network = self.problem.network
         deeper = any(layer.has_units for layer in network.layers[index + 1 :])
-        work = 60.0 * len(everything[0]) * sum(a.size * b for a, b in zip(network.maps, network.widths, strict=False))
+        work = (
+            60.0
+            * len(everything[0])
+            * sum(a.size * b for a, b in zip(network.maps, network.widths, strict=False))
+        )
         tighten = deeper and work < TUNING_WORK
         if tighten:
             units, signs = everything
@@ -236,9 +245,10 @@ class _Search:
         units, signs = sides
         if not len(units):
             return
-        model = relaxation(self.problem, self.bounds, index)
-        if model.columns > LP_COLUMNS:
+        open_units = sum(len(self._free(layer)[0]) // 2 for layer in range(index))
+        if self.problem.reach.size + open_units > LP_COLUMNS:
             return
+        model = relaxation(self.problem, self.bounds, index)
         points = []
         for unit, sign in zip(units.tolist(), signs.tolist(), strict=True):
             left = self.deadline - time.monotonic()
@@ -249,7 +259,9 @@ class _Search:
                 continue
             points.append(best.point)
             item = SlopeProof(index, np.array([unit]), np.array([sign]), best.slopes, "lp")
-            value = linear_upper(self.problem, self.bounds, index, item.units, item.signs, item.slopes)
+            value = linear_upper(
+                self.problem, self.bounds, index, item.units, item.signs, item.slopes
+            )
             now = self.bounds.upper[index][unit] if sign > 0 else -self.bounds.lower[index][unit]
             if value[0] <= 0 or (self.problem.reach.rows and value[0] < now):
                 self._use(item)

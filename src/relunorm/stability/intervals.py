@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball
 from relunorm.matrix import Matrix, Vector
 from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.rounding import rounded_down, rounded_up, slack
+from relunorm.stability.rounding import TINY, grain, rounded_down, rounded_up, slack
 
 
 def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vector, Vector]:
@@ -44,12 +44,28 @@ def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vecto
         lower += up @ low + down @ high
         upper += up @ high + down @ low
     error = slack(magnitude, problem.operations)
-    bottom, top = rounded_down(lower, error), rounded_up(upper, error)
+    sure = _no_rounding(problem, bounds, index, magnitude)
+    bottom = np.where(sure, lower, rounded_down(lower, error))
+    top = np.where(sure, upper, rounded_up(upper, error))
     for row in np.flatnonzero((bottom < 0) & (lower >= -error)):
         bottom[row] = max(bottom[row], -_exact_upper(problem, bounds, index, row, -1))
     for row in np.flatnonzero((top > 0) & (upper <= error)):
         top[row] = min(top[row], _exact_upper(problem, bounds, index, row, 1))
     return bottom, top
+
+
+def _no_rounding(
+    problem: Problem, bounds: Bounds, index: int, magnitude: Vector
+) -> NDArray[np.bool_]:
+    """Rows in which every product and partial sum is a float: their bounds need no widening."""
+    if isinstance(problem.reach.domain, Ball):
+        return np.zeros(len(magnitude), dtype=bool)
+    step = problem.grains[index]["bias"]
+    for source in problem.maps[index].terms:
+        ends = grain(np.concatenate([bounds.low[source], bounds.high[source]]))
+        step = np.minimum(step, problem.grains[index][source] * ends)
+    step = np.where(np.isinf(step), 1.0, step)
+    return (magnitude < 2.0**52 * step) & (step > TINY)
 
 
 def interval_batch(

@@ -145,9 +145,7 @@ def _descend(
             pending[source] = pending[source] + below if source in pending else below
             magnitude += size @ (problem.absolute[layer][source] @ bounds.span(source))
     if 0 in pending:
-        top, weight = problem.reach.support_upper(
-            pending[0], slopes.multipliers, part.lo, part.hi
-        )
+        top, weight = problem.reach.support_upper(pending[0], slopes.multipliers, part.lo, part.hi)
         value, magnitude = value + top, magnitude + weight
     return rounded_up(value, slack(magnitude, problem.operations))
 

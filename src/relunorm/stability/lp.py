@@ -87,7 +87,7 @@ class Relaxation:
             constant += weights @ offset
         return matrix, constant
 
-    def _build(self):  # noqa: ANN202
+    def _build(self):
         import highspy
 
         size = self.problem.reach.size
@@ -195,9 +195,7 @@ class Relaxation:
         import highspy
 
         affine = self.problem.maps[self.index]
-        row = Affine(
-            {s: mx.dense(m[[unit]]) for s, m in affine.terms.items()}, affine.bias[[unit]]
-        )
+        row = Affine({s: mx.dense(m[[unit]]) for s, m in affine.terms.items()}, affine.bias[[unit]])
         matrix, constant = self._express(row, self.values)
         cost = sign * matrix[0]
         self._solver.changeColsCost(self.columns, np.arange(self.columns), cost)
@@ -211,7 +209,9 @@ class Relaxation:
             duals = np.asarray(ray[2]) if len(ray) > 2 and ray[1] else None
             if duals is None:
                 return None
-            return Optimum(-np.inf, (self.lo + self.hi) / 2, self._slopes(unit, sign, duals * 1e3), {})
+            return Optimum(
+                -np.inf, (self.lo + self.hi) / 2, self._slopes(unit, sign, duals * 1e3), {}
+            )
         if status != highspy.HighsModelStatus.kOptimal:
             return None
         solution = self._solver.getSolution()
@@ -272,7 +272,9 @@ class Relaxation:
     ) -> Slopes:
         tilt: dict[int, Array] = {}
         offset: dict[int, Array] = {}
-        pending = {s: sign * m[0] for s, m in self.problem.rows(self.index, np.array([unit])).items()}
+        pending = {
+            s: sign * m[0] for s, m in self.problem.rows(self.index, np.array([unit])).items()
+        }
         for layer in range(self.index - 1, -1, -1):
             lam = pending.pop(layer + 1, None)
             if lam is None:

@@ -121,7 +121,9 @@ def _model(
         free = np.array([], dtype=np.intp)
         if not kink.linear:
             free = np.flatnonzero((l < 0) & (u > 0))
-        side = np.where(l >= 0, kink.above, kink.below) if not kink.linear else np.full(n, kink.above)
+        side = (
+            np.where(l >= 0, kink.above, kink.below) if not kink.linear else np.full(n, kink.above)
+        )
         value = sp.diags_array(np.where(np.isin(np.arange(n), free), kink.below, side)) @ z
         if len(free):
             m = len(free)
@@ -177,9 +179,7 @@ def _model(
 
 def _columns(n: int, start: int) -> sp.csr_array:
     """Rows that pick n columns from ``start`` on."""
-    return sp.csr_array(
-        (np.ones(n), (np.arange(n), start + np.arange(n))), shape=(n, start + n)
-    )
+    return sp.csr_array((np.ones(n), (np.arange(n), start + np.arange(n))), shape=(n, start + n))
 
 
 def _widen(matrix: sp.csr_array, columns: int) -> sp.csr_array:
@@ -204,4 +204,3 @@ def _apply(affine: Affine, values: Sequence[sp.csr_array]) -> sp.csr_array:
     """The linear part of an affine map of values written in columns."""
     parts = [(sp.csr_array(sp.csr_array(m) @ values[s]), 1.0) for s, m in affine.terms.items()]
     return _sum(*parts) if parts else sp.csr_array((affine.size, 1))
-

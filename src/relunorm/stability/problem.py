@@ -7,12 +7,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.reach import Reach
+from relunorm.stability.rounding import grain
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,14 @@ class Problem:
         return [{s: abs(m) for s, m in affine.terms.items()} for affine in self.maps]
 
     @cached_property
+    def grains(self) -> list[dict[int | str, Vector]]:
+        """Per map and row the largest power of two that divides the weights on each source."""
+        return [
+            {"bias": grain(a.bias[:, None], axis=1), **{s: _grains(m) for s, m in a.terms.items()}}
+            for a in self.maps
+        ]
+
+    @cached_property
     def single(self) -> list[dict[int, Any]]:
         """Every map's matrices in single precision, for searches whose result is checked."""
         return [{s: m.astype(np.float32) for s, m in a.terms.items()} for a in self.maps]
@@ -101,6 +111,15 @@ class Problem:
     def rows(self, index: int, rows: NDArray[np.intp]) -> dict[int, NDArray[np.float64]]:
         """The given rows of a map's matrices, dense."""
         return {s: mx.dense(m[rows]) for s, m in self.maps[index].terms.items()}
+
+
+def _grains(matrix: Matrix) -> Vector:
+    if not sp.issparse(matrix):
+        return grain(matrix, axis=1)
+    result = np.full(matrix.shape[0], np.inf)
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    np.minimum.at(result, rows, grain(matrix.data[:, None], axis=1))
+    return result
 
 
 class Bounds:

@@ -209,7 +209,10 @@ def _read(item: dict[str, Any]) -> Proof:
             [int(a) for a in item["axis"]],
             [float.fromhex(c) for c in item["cut"]],
             [(int(a), int(b)) for a, b in item["children"]],
-            {(int(x["unit"]), _sign(x["sign"])): list(map(int, x["boxes"])) for x in item["closed"]},
+            {
+                (int(x["unit"]), _sign(x["sign"])): list(map(int, x["boxes"]))
+                for x in item["closed"]
+            },
         )
         return SplitProof(layer, tree, tuple(tree.closed))
     unit, sign = int(item["unit"]), _sign(item["sign"])

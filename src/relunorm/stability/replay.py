@@ -17,12 +17,24 @@ from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.branch import Decision, part_of
+from relunorm.stability.exact import exact_upper
 from relunorm.stability.intervals import interval_bounds
 from relunorm.stability.linear import Slopes, linear_upper
 from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.proof import BranchProof, Proof, Proofs, SlopeProof, SplitProof, TrustedProof
+from relunorm.stability.proof import (
+    BranchProof,
+    Proof,
+    Proofs,
+    SlopeProof,
+    SplitProof,
+    TrustedProof,
+)
 from relunorm.stability.reach import reach_of
 from relunorm.stability.split import BATCH, side_bounds
+from relunorm.stability.threads import few_threads
+
+#: Bounds this close to 0, relative to the interval, are redone in rational arithmetic.
+NEAR = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +69,11 @@ def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = Tr
     domain.check_dimension(network.input_size)
     if proofs.digest and proofs.digest != network.digest:
         raise InvalidInputError("the bound proofs were made for another network (digest differs)")
+    with few_threads(network):
+        return _replay(network, domain, proofs, trust)
+
+
+def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Replay:
     problem = Problem(network, reach_of(domain, proofs.box_duals))
     bounds = Bounds(problem)
     trusted: list[tuple[int, int]] = []
@@ -69,7 +86,9 @@ def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = Tr
             apply(problem, bounds, item)
             if isinstance(item, TrustedProof):
                 trusted.append((item.layer, item.unit))
-    lower, upper = rule_bounds(problem, bounds, len(network.layers), linear=proofs.linear, every=True)
+    lower, upper = rule_bounds(
+        problem, bounds, len(network.layers), linear=proofs.linear, every=True
+    )
     return Replay(
         tuple(bounds.lower),
         tuple(bounds.upper),
@@ -89,8 +108,14 @@ def rule_bounds(
     rows = np.arange(len(lower)) if every else np.flatnonzero((lower < 0) & (upper > 0))
     if linear and index and len(rows):
         ones = np.ones(len(rows))
-        upper[rows] = np.minimum(upper[rows], linear_upper(problem, bounds, index, rows, ones))
-        lower[rows] = np.maximum(lower[rows], -linear_upper(problem, bounds, index, rows, -ones))
+        near = NEAR * (upper[rows] - lower[rows])
+        high = linear_upper(problem, bounds, index, rows, ones)
+        low = -linear_upper(problem, bounds, index, rows, -ones)
+        for k in np.flatnonzero((high > 0) & (high <= near)):
+            high[k] = min(high[k], exact_upper(problem, bounds, index, int(rows[k]), 1))
+        for k in np.flatnonzero((low < 0) & (low >= -near)):
+            low[k] = max(low[k], -exact_upper(problem, bounds, index, int(rows[k]), -1))
+        upper[rows], lower[rows] = np.minimum(upper[rows], high), np.maximum(lower[rows], low)
     return lower, upper
 
 
@@ -148,9 +173,7 @@ def _proved_by_branch(problem: Problem, bounds: Bounds, item: BranchProof) -> fl
         part = part_of(problem, bounds, item.layer, paths[take])
         count = len(paths[take])
         rows, signs = np.full(count, item.unit), np.full(count, float(item.sign))
-        value = linear_upper(
-            problem, bounds, item.layer, rows, signs, slopes.take(take), part
-        )
+        value = linear_upper(problem, bounds, item.layer, rows, signs, slopes.take(take), part)
         top = max(top, float(value.max()))
     return top
 

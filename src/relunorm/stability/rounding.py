@@ -42,3 +42,20 @@ def rounded_up(value: NDArray[np.float64], error: NDArray[np.float64]) -> NDArra
 def rounded_down(value: NDArray[np.float64], error: NDArray[np.float64]) -> NDArray[np.float64]:
     """A float at most ``value - error``, the difference taken in real arithmetic."""
     return np.nextafter(value - error, -np.inf)
+
+
+def grain(values: NDArray[np.float64], axis: int | None = None) -> NDArray[np.float64]:
+    """The largest power of two that divides every number (inf where all are 0).
+
+    Products and sums of numbers with grains g and h are multiples of g h; while they stay below
+    2^53 g h every one of them is a float, so that no rounding happens at all.
+
+    >>> float(grain(np.array([0.75, 2.0, 0.0])))
+    0.25
+    """
+    mantissa, exponent = np.frexp(values)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    with np.errstate(under="ignore"):
+        low = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
+    low = np.where(values == 0, np.inf, low)
+    return low.min(axis=axis, initial=np.inf)

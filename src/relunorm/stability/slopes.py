@@ -231,7 +231,9 @@ def optimize(
         size = np.float32(rate * 0.95**step)
         for layer in tilt:
             stage, lam, z = work.stage[layer], work.lam[layer], relaxed[layer]
-            gradient = np.where(stage.free & ~work.convex[layer], lam * stage.gap * z, np.float32(0))
+            gradient = np.where(
+                stage.free & ~work.convex[layer], lam * stage.gap * z, np.float32(0)
+            )
             if layer in offset:
                 if layer not in scale:
                     scale[layer] = np.abs(lam).max(axis=1, keepdims=True) + np.float32(1e-30)

@@ -126,7 +126,10 @@ def side_bounds(
     """Safe upper bounds of signs * z[units] of map ``index``, each on its box."""
     lower, upper = box_bounds(problem, bounds, index, lo, hi)
     part = Part(
-        {k: v[box] for k, v in lower.items()}, {k: v[box] for k, v in upper.items()}, lo[box], hi[box]
+        {k: v[box] for k, v in lower.items()},
+        {k: v[box] for k, v in upper.items()},
+        lo[box],
+        hi[box],
     )
     return linear_upper(problem, bounds, index, units, signs, part=part)
 
@@ -177,7 +180,9 @@ def _bisect(
     worst: dict[tuple[int, int], float],
 ) -> list[_Box]:
     """Bound a batch of boxes, close what is excluded on them, halve the rest."""
-    now = [(n, a, b, {s for s in sides if not _seen(witnesses, index, s)}) for n, a, b, sides in now]
+    now = [
+        (n, a, b, {s for s in sides if not _seen(witnesses, index, s)}) for n, a, b, sides in now
+    ]
     pairs = [(row, side) for row, (_, _, _, sides) in enumerate(now) for side in sorted(sides)]
     if not pairs:
         return []

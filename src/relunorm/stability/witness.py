@@ -68,7 +68,12 @@ class Witnesses:
         self.add(start_points(self.domain, count, rng))
 
     def climb(
-        self, layer: int, units: NDArray[np.intp], signs: Vector, starts: int, rng: np.random.Generator
+        self,
+        layer: int,
+        units: NDArray[np.intp],
+        signs: Vector,
+        starts: int,
+        rng: np.random.Generator,
     ) -> None:
         """Search for points with signs * z[units] > 0, ``starts`` climbs a side, all in one batch."""
         if not len(units):
@@ -78,9 +83,7 @@ class Witnesses:
         points = np.concatenate([self.points[own], fresh])
         self.climb_from(layer, points, np.resize(units, len(points)), np.resize(signs, len(points)))
 
-    def climb_from(
-        self, layer: int, points: Array, units: NDArray[np.intp], signs: Vector
-    ) -> None:
+    def climb_from(self, layer: int, points: Array, units: NDArray[np.intp], signs: Vector) -> None:
         """Climb signs[i] * z[units[i]] from points[i]; a side stops at its first positive point."""
         best, step = np.full(len(points), -np.inf), np.ones(len(points))
         home, pull = points, np.zeros_like(points)
