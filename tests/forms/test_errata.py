@@ -1,4 +1,4 @@
-"""Where seeds 000 and 001 are wrong: each test fails on the printed statement. See docs/errata.md."""
+"""Where seeds 000 and 001 are wrong: each test fails on the printed statement (docs/errata.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_001_2_4_fails_for_the_step_at_alpha_0() -> None:
 def test_001_prop_2_3_fails_for_the_domain_0() -> None:
     """With X_B = 0 every threshold is 0 and every unit is 0 at 0: the constant 1 has no form."""
     network = Network.from_weights([[[0.0]], [[1.0]]], [[1.0], [0.0]])
-    with pytest.raises(InvalidDomainError, match="Prop. 2.3"):
+    with pytest.raises(InvalidDomainError, match=r"Prop\. 2\.3"):
         rn.normalize(network, "bounded", rn.Box([0.0], [0.0]), pure=True)
     assert rn.normalize(network, "bounded", rn.Box([0.0], [0.0])).network([0.0])[0] == 1.0
 

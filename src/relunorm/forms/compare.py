@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -44,8 +45,6 @@ class Comparison:
         tolerance: what was asked.
         witness: the input where the largest difference was found, None if not searched.
         first, second: both outputs at the witness.
-        certificate: proof of ``upper`` where it came from relating units; it replays without a
-            solver.
         method: what decided.
         seconds: wall time.
     """
@@ -57,9 +56,14 @@ class Comparison:
     witness: Vector | None
     first: Vector | None
     second: Vector | None
-    certificate: Certificate | None
     method: str
     seconds: float
+    proof: Callable[[], Certificate] | None = field(default=None, compare=False)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Proof of the bound that relating units gave; it replays without a solver."""
+        return None if self.proof is None else self.proof()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; an infinite bound is null."""
@@ -167,7 +171,7 @@ class _Search:
         self.deadline = np.inf if time_limit is None else self.began + time_limit
         self.lower, self.upper = 0.0, np.inf
         self.witness: Vector | None = None
-        self.certificate: Certificate | None = None
+        self.proof: Callable[[], Certificate] | None = None
         self.method = "none"
         self.jumps = any(
             x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
@@ -234,18 +238,21 @@ class _Search:
         """Relate again with exact stability of both networks."""
         if self.jumps:
             return
-        for i, network in enumerate((self.first, self.second)):
+        pair = (self.first, self.second)
+        for i in sorted((0, 1), key=lambda k: -pair[k].units):  # the larger has more to prove
             left = self.deadline - time.perf_counter()
-            if self.analysis[i] is None and left > 0:
-                limit = None if np.isinf(left) else left / (3 - i)
-                self.analysis[i] = stability(
-                    network,
-                    self.domain,
-                    time_limit=limit,
-                    workers=self.workers,
-                    random_state=self.random_state,
-                )
-        self._relate("related units, stability proved", self._bounds())
+            if self.analysis[i] is not None or left <= 0:
+                continue
+            self.analysis[i] = stability(
+                pair[i],
+                self.domain,
+                time_limit=None if np.isinf(left) else left / 2,
+                workers=self.workers,
+                random_state=self.random_state,
+            )
+            self._relate("related units, stability proved", self._bounds())
+            if self.upper <= self.tolerance:
+                return
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
@@ -282,10 +289,7 @@ class _Search:
         if bound < self.upper:
             self.upper, self.method = bound, method
             if not self.jumps:
-                proofs = [None if f is None else f.proofs for f in self.analysis]
-                packed = [None if p is None else p.to_dict() for p in proofs]
-                trusted = sum(len(p.trusted) for p in proofs if p is not None)
-                self.certificate = certify(walk, self.given, packed, trusted)
+                self.proof = partial(_certificate, walk, self.given, tuple(self.analysis))
 
     def _witness(self, point: Vector) -> float:
         """Take a point as witness if it shows a larger difference for certain."""
@@ -319,7 +323,6 @@ class _Search:
     def _answer(self, verdict: Verdict) -> Comparison:
         point = self.witness if verdict in ("different", "unknown") else None
         outputs = (None, None) if point is None else (self.given[0](point), self.given[1](point))
-        keep = verdict in ("equal", "within") or self.upper < np.inf
         return Comparison(
             verdict,
             self.lower if point is not None else 0.0,
@@ -327,7 +330,16 @@ class _Search:
             self.tolerance,
             point,
             *outputs,
-            self.certificate if keep else None,
             self.method,
             time.perf_counter() - self.began,
+            self.proof,
         )
+
+
+def _certificate(
+    walk: Walk, networks: tuple[Network, Network], analysis: tuple[Stability | None, ...]
+) -> Certificate:
+    proofs = [None if found is None else found.proofs for found in analysis]
+    packed = [None if p is None else p.to_dict() for p in proofs]
+    trusted = sum(len(p.trusted) for p in proofs if p is not None)
+    return certify(walk, networks, packed, trusted)
