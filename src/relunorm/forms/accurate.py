@@ -10,6 +10,8 @@ rounding depends on where a row sits in the matrix.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -30,7 +32,7 @@ def product(left: Matrix, right: Matrix) -> Matrix:
     array([[1.]])
     """
     a = mx.dense(left)
-    b = sp.csr_array(right)
+    b: Any = sp.csr_array(right)  # scipy's stubs lack shapes and dtypes
     high = np.zeros((a.shape[0], b.shape[1]))
     low = np.zeros_like(high)
     for k in range(b.shape[0]):
@@ -54,7 +56,7 @@ def row_sums(matrix: NDArray[np.float64]) -> Vector:
 
 
 def _thin(matrix: NDArray[np.float64]) -> bool:
-    return np.count_nonzero(matrix) <= mx.DENSE_ABOVE * matrix.size
+    return bool(np.count_nonzero(matrix) <= mx.DENSE_ABOVE * matrix.size)
 
 
 def _two_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray, NDArray]:

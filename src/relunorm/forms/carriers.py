@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +103,8 @@ def _independent(
     size = np.abs(matrix).max(initial=0.0)
     if size == 0:
         return np.empty(0, dtype=np.intp), np.zeros((0, matrix.shape[1]))
-    _, r, order = qr(matrix / size, mode="economic", pivoting=True)
+    factors: Any = qr(matrix / size, mode="economic", pivoting=True)
+    _, r, order = factors
     diagonal = np.abs(np.diag(r))
     rank = int((diagonal > RANK * diagonal[0]).sum())
     coefficients = np.zeros((rank, matrix.shape[1]))

@@ -279,7 +279,7 @@ class _Search:
         return result
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
-        walk = relate(self.first, self.second, self.reach, *bounds)
+        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
         bound = float(walk.difference.largest.max())
         self.errors = [
             evaluation_error(side.network, side.ranges, self.reach, "float64")

@@ -130,7 +130,8 @@ class Matcher:
         gap = walk.gap(ours, theirs, sign * factor)
         size = walk.gap(ours, theirs, np.zeros(len(doubles)))
         good = (gap <= SAME * size) & (factor > 0)
-        doubles, heads, factor, sign = (v[good] for v in (doubles, heads, factor, sign))
+        doubles, heads = doubles[good], heads[good]
+        factor, sign = factor[good], sign[good]
         units = fresh[doubles]
         relation.kind[units] = np.where(sign > 0, SCALED, OPPOSITE)
         relation.factor[units] = factor
@@ -204,9 +205,9 @@ class Matcher:
         self, walk: Walk, ours: Affine, known: Affine
     ) -> tuple[NDArray[np.intp], Vector, Vector]:
         """For every row the nearest known row, the sign that makes it so, and the distance."""
-        from scipy.spatial import cKDTree
+        from scipy.spatial import KDTree
 
-        tree = cKDTree(self._keys(walk, known))
+        tree = KDTree(self._keys(walk, known))
         keys = self._keys(walk, ours)
         same, there = tree.query(keys)
         flipped, opposite = tree.query(-keys)

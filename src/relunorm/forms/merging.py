@@ -102,7 +102,7 @@ def _split(
     return groups
 
 
-def _first(rows: NDArray[np.float64], sign: Vector, group: NDArray[np.intp]) -> np.intp:
+def _first(rows: NDArray[np.float64], sign: Vector, group: NDArray[np.intp]) -> int:
     """The largest of the rows that point to the standard side, the first of equal ones."""
     order = np.lexsort((-group, *rows[group].T[::-1], sign[group]))
-    return group[order[-1]]
+    return int(group[order[-1]])
