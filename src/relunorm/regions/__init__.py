@@ -1,0 +1,1 @@
+"""Linear regions of piecewise affine networks."""
