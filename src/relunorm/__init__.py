@@ -26,7 +26,7 @@ _HOME = {
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
-    "to_torch": "relunorm.io.torch",
+    "to_torch": "relunorm.io.torch_write",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from relunorm.io.keras import to_keras as to_keras
     from relunorm.io.onnx_write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
-    from relunorm.io.torch import to_torch as to_torch
+    from relunorm.io.torch_write import to_torch as to_torch
     from relunorm.network import Activation as Activation
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer

@@ -364,7 +364,8 @@ def parse_domain(text: str, dimension: int) -> Domain:
     - ``box:-1,1`` the cube [-1, 1]^d; ``box:@file.npz`` with arrays lo and hi
     - ``ball:2`` the ball of radius 2 around 0; ``ball:@file.npz`` with arrays center and radius
     - ``polytope:@file.npz`` with arrays A and b
-    - ``data:train.csv`` the smallest box around a table (csv, npy, npz with x, parquet)
+    - ``data:train.csv`` the smallest box around a table (csv, npy, npz with x, parquet);
+      ``data:train.csv?target=y`` leaves the column y out
 
     >>> parse_domain("box:-1,1", 3)
     Box([-1, 1]^3)
@@ -384,7 +385,8 @@ def _parse(kind: str, rest: str, dimension: int) -> Domain:
     if kind == "data":
         from relunorm.io.table import read_table
 
-        return Box.around(read_table(Path(rest), width=dimension).x)
+        file, _, target = rest.partition("?target=")
+        return Box.around(read_table(Path(file), target=target or None, width=dimension).x)
     if rest.startswith("@"):
         from relunorm.io.table import read_arrays
 

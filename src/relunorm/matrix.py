@@ -99,6 +99,17 @@ def identity(size: int) -> sp.csr_array:
     return selection(np.arange(size), size)
 
 
+def is_identity(matrix: Matrix) -> bool:
+    """Whether a sparse matrix is the identity (a dense one is never asked to be)."""
+    rows, columns = matrix.shape
+    return (
+        sp.issparse(matrix)
+        and rows == columns == matrix.nnz
+        and bool((matrix.data == 1).all())
+        and bool((matrix.indices == np.arange(rows)).all())
+    )
+
+
 def selection(columns: NDArray[np.intp], size: int) -> sp.csr_array:
     """The 0/1 matrix whose row i picks entry ``columns[i]`` of a vector of length ``size``."""
     rows = len(columns)

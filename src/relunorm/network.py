@@ -563,23 +563,13 @@ def substitute(affine: Affine, expressed: Sequence[Affine]) -> Affine:
         inner = expressed[source]
         bias += matrix @ inner.bias
         for k, inner_matrix in inner.terms.items():
-            part = matrix if _is_identity(inner_matrix) else mx.matmul(matrix, inner_matrix)
+            part = matrix if mx.is_identity(inner_matrix) else mx.matmul(matrix, inner_matrix)
             terms[k] = mx.add(terms[k], part) if k in terms else part
-    return Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
+    return Affine({k: mx.frozen(mx.compact(m)) for k, m in terms.items()}, mx.frozen(bias))
 
 
 def _whole(source: int, size: int) -> Affine:
     return Affine({source: mx.identity(size)}, np.zeros(size))
-
-
-def _is_identity(matrix: Matrix) -> bool:
-    rows, columns = matrix.shape
-    return (
-        sp.issparse(matrix)
-        and rows == columns == matrix.nnz
-        and bool((matrix.data == 1).all())
-        and bool((matrix.indices == np.arange(rows)).all())
-    )
 
 
 def _own(matrix: Any) -> Matrix:
