@@ -21,8 +21,10 @@ _HOME = {
     "Box": "relunorm.domain",
     "Domain": "relunorm.domain",
     "Polytope": "relunorm.domain",
+    "lipschitz": "relunorm.lipschitz.front",
     "load": "relunorm.io",
     "save": "relunorm.io",
+    "theorem6": "relunorm.lipschitz.theorem6",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from relunorm.io.onnx_write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
     from relunorm.io.torch_write import to_torch as to_torch
+    from relunorm.lipschitz.front import lipschitz as lipschitz
+    from relunorm.lipschitz.theorem6 import theorem6 as theorem6
     from relunorm.network import Activation as Activation
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer

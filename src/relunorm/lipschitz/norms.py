@@ -79,15 +79,25 @@ def _spectral(matrix: Matrix) -> float:
     if min(rows, columns) > GRAM_ROWS:
         return nonnegative_spectral_bound(abs(matrix))
     gram = matrix @ matrix.T if rows <= columns else matrix.T @ matrix
-    return _proved_root(mx.dense(gram))
+    return _proved_root(gram)
 
 
-def _proved_root(gram: NDArray[np.float64]) -> float:
+def _proved_root(gram: Any) -> float:
     """The square root of some c for which c I - gram passed a Cholesky factorisation."""
-    size = len(gram)
-    guess = float(sl.eigvalsh(gram, subset_by_index=(size - 1, size - 1))[0])
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    size = gram.shape[0]
+    guess = float(abs(gram).sum(axis=1).max())  # the row-sum norm, an upper bound
+    if size > 2:
+        start = np.random.default_rng(0).random(size)
+        try:
+            lanczos = eigsh(gram, 1, v0=start, tol=1e-10, return_eigenvectors=False)
+            guess = min(guess, float(lanczos[0]))
+        except ArpackNoConvergence:
+            pass  # the row-sum norm is a bound already; the proof below starts from it
+    dense = mx.dense(gram)
     growth = 1e-12 * size
-    while not is_positive_definite(np.diag(np.full(size, guess * (1 + growth))) - gram):
+    while not is_positive_definite(np.diag(np.full(size, guess * (1 + growth))) - dense):
         growth *= 4
     return round_up(float(np.sqrt(guess * (1 + growth))), 8 * size)
 

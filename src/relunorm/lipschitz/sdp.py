@@ -34,6 +34,9 @@ METHOD = "LipSDP"
 #: Largest number of inputs plus units the dense method takes on.
 MAX_SIZE = 3000
 
+#: Problems smaller than this are solved with one BLAS thread.
+ONE_THREAD = 400
+
 #: Stop when the duality gap of the barrier is below this share of rho.
 RELATIVE_GAP = 1e-6
 
@@ -69,11 +72,15 @@ def lipsdp(network: Network, time_limit: float | None = None) -> float:
     problem = _problem(network.folded())
     if not len(problem.U):
         return _certified(problem, 0.0, np.zeros(0))
+    from threadpoolctl import threadpool_limits
+
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
-    rho, t = _start(problem)
-    best = _certified(problem, rho, t)
-    rho, t = _minimize(problem, rho, t, deadline)
-    return min(best, _certified(problem, rho, t))
+    # Below some hundred rows a second BLAS thread costs more than it brings, a busy machine aside.
+    with threadpool_limits(1 if problem.U.shape[1] < ONE_THREAD else None, user_api="blas"):
+        rho, t = _start(problem)
+        best = _certified(problem, rho, t)
+        rho, t = _minimize(problem, rho, t, deadline)
+        return min(best, _certified(problem, rho, t))
 
 
 def _problem(network: Network) -> _Problem:

@@ -47,7 +47,13 @@ def search(
         elite, best = points[order], values[order]
         if time.monotonic() > deadline:
             break
-        moved = _clip(_moves(elite, count, scale, rng), domain)
+        base = elite[(rng.random(count) ** 2 * len(elite)).astype(int)]
+        moved = np.where(
+            rng.random((count, 1)) < 0.5,
+            _crossings(network, base, rng),
+            _moves(base, elite, scale, rng),
+        )
+        moved = _clip(moved, domain)
         scores = _scores(network, moved, norm)
         points = np.concatenate([elite, moved])
         values = np.concatenate([best, scores])
@@ -92,10 +98,10 @@ def _starts(
 
 
 def _moves(
-    elite: NDArray[np.float64], count: int, scale: float, rng: np.random.Generator
+    base: NDArray[np.float64], elite: NDArray[np.float64], scale: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    size = elite.shape[1]
-    base = elite[rng.integers(len(elite), size=count)]
+    """Steps of lengths over four decades, some along few axes, some along segments of the elite."""
+    count, size = base.shape
     length = scale * 10.0 ** rng.uniform(-3.5, 0.5, (count, 1))
     steps = rng.standard_normal((count, size)) / np.sqrt(size)
     axis = rng.random(count) < 0.3
@@ -104,6 +110,38 @@ def _moves(
     other = elite[rng.integers(len(elite), size=count)]
     blend = rng.uniform(-0.5, 1.5, (count, 1))
     return np.where(between[:, None], base + blend * (other - base), base + length * steps)
+
+
+def _crossings(
+    network: Network, base: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Walk along a random direction just past the kink of one of the nearest units, at any scale."""
+    count, size = base.shape
+    direction = rng.standard_normal((count, size))
+    values, rates, ends = [base], [direction], []
+    for layer in network.layers:
+        z = layer.affine(values)
+        slope = layer.activation.derivative(z)
+        # The bias has rate 0: subtract it from the affine map of the rates.
+        rate = layer.affine(rates) - layer.affine.bias
+        with np.errstate(divide="ignore", invalid="ignore"):
+            end = -z / rate
+        ends.append(np.where(np.isfinite(end), end, np.inf))
+        rates.append(rate * slope)
+        values.append(layer.activation.apply_(z))
+    if not ends:
+        return base
+    crossing = np.concatenate(ends, axis=1)
+    order = np.argsort(np.abs(crossing), axis=1)
+    rank = np.minimum(rng.geometric(0.25, count), crossing.shape[1]) - 1
+    rows = np.arange(count)
+    chosen, after = order[rows, rank], order[rows, np.minimum(rank + 1, crossing.shape[1] - 1)]
+    reach = crossing[rows, chosen]
+    gap = np.abs(crossing[rows, after]) - np.abs(reach)
+    with np.errstate(invalid="ignore"):
+        length = np.abs(reach) + np.where(np.isfinite(gap), 0.5 * gap, 0.1 * np.abs(reach))
+    length = np.where(np.isfinite(length), length, 0.0)
+    return base + (np.sign(reach) * length)[:, None] * direction
 
 
 def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.float64]:
@@ -139,7 +177,8 @@ def _near_kink(network: Network, points: NDArray[np.float64]) -> NDArray[np.bool
         size = np.tile(np.abs(layer.affine.bias), (len(points), 1))
         for source, matrix in layer.affine.terms.items():
             size = size + sizes[source] @ abs(matrix).T
-        near |= (np.abs(z) <= 16 * ROUNDOFF * size).any(axis=1) & layer.has_units
+        # size 0: every live input is identically 0 around here, and so is z. No kink is crossed.
+        near |= ((np.abs(z) <= 16 * ROUNDOFF * size) & (size > 0)).any(axis=1) & layer.has_units
         slope = np.abs(layer.activation.derivative(z))
         values.append(layer.activation.apply_(z))
         sizes.append(size * slope)

@@ -1,0 +1,148 @@
+"""Where the sign tree runs: one window for a domain, several for the whole space.
+
+A bounded domain is seen through x = centre + halfwidth * t, t in [-1, 1]^d. The whole space is seen
+projectively: with homogeneous coordinates (x, s) every bias is a weight on s, the regions of R^d are
+the cones of the homogeneous network with s > 0, and each of those meets the boundary of the box
+|x|_inf <= R s_max. So its 2 d + 1 faces (s = 1, and x_i = +R or -R with 0 <= s <= 1) together see
+every region, bounded or not, at a bounded distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.domain import Domain, Polytope
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Layer, Network
+from relunorm.regions.pack import Packed, pack
+from relunorm.regions.tree import State, new_state
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A network in the coordinates of a box, with the half-spaces of a polytope domain.
+
+    Args:
+        net: the network as a function of t.
+        lo, hi: the box of t.
+        rows, rhs: further half-spaces rows . t <= rhs, unit rows.
+        witness: a point of all that.
+        rates: dt/dx per coordinate, for Jacobians in x; 0 for the homogeneous coordinate.
+        scale, shift: x = scale * t + shift, or scale * t / s for a homogeneous window.
+        homogeneous: whether the last coordinate is s.
+    """
+
+    net: Packed
+    lo: Vector
+    hi: Vector
+    rows: NDArray[np.float64]
+    rhs: Vector
+    witness: Vector
+    rates: Vector
+    scale: Vector
+    shift: Vector
+    homogeneous: bool = False
+
+    def state(self) -> State:
+        """A search at the root of this window."""
+        return new_state(self.net, self.lo, self.hi, self.rows, self.rhs, self.witness[None])
+
+    def to_input(self, t: Vector) -> Vector | None:
+        """The point of the input space, None for a point at infinity."""
+        if not self.homogeneous:
+            return self.scale * t + self.shift
+        return self.scale * t[:-1] / t[-1] if t[-1] > 0 else None
+
+
+def windows(network: Network, domain: Domain | None) -> Iterator[Window]:
+    """The windows that together see every region meeting the interior of the domain.
+
+    For a ball: its bounding box, so more than asked (an outer bound).
+    """
+    if domain is not None:
+        yield bounded(network, domain)
+        return
+    size = network.input_size
+    reach = _reach(network)
+    homogeneous = homogenized(network, reach)
+    net = pack(homogeneous, np.eye(size + 1), np.zeros(size + 1))
+    for face in range(2 * size + 1):
+        lo, hi = np.append(-np.ones(size), 0.0), np.ones(size + 1)
+        axis, side = (size, 1.0) if face == 0 else ((face - 1) // 2, (-1.0) ** face)
+        lo[axis] = hi[axis] = side
+        yield Window(
+            net,
+            lo,
+            hi,
+            np.zeros((0, size + 1)),
+            np.zeros(0),
+            (lo + hi) / 2,
+            np.append(np.full(size, 1 / reach), 0.0),
+            np.full(size, reach),
+            np.zeros(size),
+            homogeneous=True,
+        )
+
+
+def bounded(network: Network, domain: Domain) -> Window:
+    """The window of a bounded domain; a box side of length zero keeps its coordinate at t = 0."""
+    box = domain.bounding_box
+    half = np.where(box.halfwidth > 0, box.halfwidth, 1.0)
+    size = len(half)
+    rows, rhs = np.zeros((0, size)), np.zeros(0)
+    witness = np.zeros(size)
+    if isinstance(domain, Polytope):
+        lengths = np.linalg.norm(domain.A * half, axis=1)
+        keep = lengths > 0
+        rows = (domain.A * half)[keep] / lengths[keep, None]
+        rhs = (domain.b - domain.A @ box.center)[keep] / lengths[keep]
+        witness = (domain.center - box.center) / half
+    flat = box.halfwidth > 0
+    return Window(
+        pack(network, np.diag(half), np.array(box.center)),
+        np.where(flat, -1.0, 0.0),
+        np.where(flat, 1.0, 0.0),
+        rows,
+        rhs,
+        witness,
+        1 / half,
+        half,
+        np.array(box.center),
+    )
+
+
+def homogenized(network: Network, reach: float) -> Network:
+    """(x, s) -> s f(reach x / s): positively homogeneous, the biases become weights on s."""
+
+    def lift(affine: Affine) -> Affine:
+        first = affine.terms.get(0)
+        x_part = mx.dense(first) * reach if first is not None else None
+        if x_part is None:
+            x_part = np.zeros((affine.size, network.input_size))
+        terms = {k: m for k, m in affine.terms.items() if k}
+        terms[0] = np.column_stack([x_part, affine.bias])
+        return Affine(terms, np.zeros(affine.size))
+
+    layers = [Layer(lift(x.affine), x.activation, x.name) for x in network.layers]
+    return network.replace(
+        layers=layers, output=lift(network.output), input_shape=network.input_size + 1
+    )
+
+
+def _reach(network: Network) -> float:
+    """A radius around which the first kinks lie; any positive number is correct."""
+    kinks = []
+    for layer in network.layers:
+        if 0 in layer.affine.terms:
+            length = np.linalg.norm(mx.dense(layer.affine.terms[0]), axis=1)
+            kinks.append(np.abs(layer.affine.bias)[length > 0] / length[length > 0])
+    found = np.concatenate(kinks) if kinks else np.zeros(0)
+    found = found[(found > 1e-100) & (found < 1e100)]
+    return float(2 * np.median(found)) if len(found) else 1.0
+
+
