@@ -16,8 +16,9 @@ import numpy as np
 from numba import njit
 
 from relunorm.domain import Domain
+from relunorm.extrema.window import Window
 from relunorm.lipschitz.search import at_point
-from relunorm.lipschitz.windows import Window, windows
+from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.regions.tree import (

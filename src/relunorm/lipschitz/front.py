@@ -12,7 +12,7 @@ import numpy as np
 from relunorm.domain import Ball, Domain, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
-from relunorm.lipschitz.localize import Local, localize
+from relunorm.extrema.localize import Local, localize
 from relunorm.lipschitz.norms import as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.matrix import Vector
