@@ -21,8 +21,11 @@ _HOME = {
     "Box": "relunorm.domain",
     "Domain": "relunorm.domain",
     "Polytope": "relunorm.domain",
+    "decide": "relunorm.extrema.front",
     "lipschitz": "relunorm.lipschitz.front",
     "load": "relunorm.io",
+    "maximize": "relunorm.extrema.front",
+    "never_smallest": "relunorm.extrema.front",
     "save": "relunorm.io",
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_keras": "relunorm.io.keras",
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
     from relunorm.domain import Polytope as Polytope
+    from relunorm.extrema.front import decide as decide
+    from relunorm.extrema.front import maximize as maximize
+    from relunorm.extrema.front import never_smallest as never_smallest
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras

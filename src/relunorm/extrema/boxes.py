@@ -13,12 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Ball
-from relunorm.extrema import cells
 from relunorm.extrema.problem import Search
 from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
+from relunorm.extrema.tree import solve_box
 from relunorm.extrema.window import Window, bounded
-from relunorm.regions.tree import FAILURES, FRAMES, new_state
 
 #: Boxes bounded together, and nodes of the sign tree a box may use before it is cut.
 BATCH, BUDGET = 32, 400
@@ -54,9 +52,7 @@ def split_boxes(search: Search, max_boxes: int | None = None) -> None:
             pending = {}
         finally:  # an interrupt must not lose the boxes in hand: their bounds still hold
             search.upper = max([search.lower, *(-h[0] for h in heap[:1]), *pending.values()])
-    search.upper = max(search.lower + search.margin / 2, search.lower) if not search.decide else (
-        max(search.lower, min(search.upper, search.floor))
-    )
+    search.upper = max(search.lower, search.floor)
 
 
 def _process(
@@ -79,10 +75,10 @@ def _process(
         if search.out_of_time() or search.decided():
             rest.append((values[i], box))
             continue
-        solved, value = _solve(search, window, box, one, values[i])
+        solved, value = solve_box(search, window, box.lo, box.hi, one, values[i], BUDGET)
         if not solved:
             rest += [(min(value, values[i]), part) for part in _cut(box, form[i, 0], one)]
-        search.nodes += 1
+    search.nodes += len(taken)
     return rest
 
 
@@ -93,84 +89,6 @@ def _stack(known: list[UnitBounds | None]) -> UnitBounds | None:
     lows = zip(*(k.lows for k in given), strict=True)
     highs = zip(*(k.highs for k in given), strict=True)
     return UnitBounds(tuple(map(np.concatenate, lows)), tuple(map(np.concatenate, highs)))
-
-
-def _solve(
-    search: Search, window: Window, box: _Box, bounds: UnitBounds, upper: float
-) -> tuple[bool, float]:
-    """The sign tree on one box: whether it finished, and the upper bound that then holds."""
-    half = np.where(window.scale > 0, window.scale, 1.0)
-    lo, hi = (box.lo - window.shift) / half, (box.hi - window.shift) / half
-    if isinstance(search.domain, Ball) or len(window.rhs):
-        return _solve_cut(search, window, lo, hi, bounds, upper)
-    state = new_state(window.net, lo, hi, window.rows, window.rhs, ((lo + hi) / 2)[None])
-    return _tree(search, window, state, bounds, upper)
-
-
-def _solve_cut(
-    search: Search,
-    window: Window,
-    lo: NDArray[np.float64],
-    hi: NDArray[np.float64],
-    bounds: UnitBounds,
-    upper: float,
-) -> tuple[bool, float]:
-    """As `_solve` where the domain is only part of the box."""
-    if isinstance(search.domain, Ball):
-        box_lo, box_hi = window.scale * lo + window.shift, window.scale * hi + window.shift
-        nearest = np.clip(search.domain.center, box_lo, box_hi)
-        outside = np.linalg.norm(nearest - search.domain.center) > search.domain.reach * (1 + 1e-12)
-        return bool(outside), upper
-    from scipy.optimize import linprog
-
-    # The point of the part deepest inside the half-spaces; an empty part is settled.
-    size = len(lo)
-    found = linprog(
-        np.append(np.zeros(size), -1.0),
-        A_ub=np.column_stack([window.rows, np.ones(len(window.rhs))]),
-        b_ub=window.rhs,
-        bounds=[*zip(lo, hi, strict=True), (None, 1.0)],
-    )
-    if found.status != 0 or found.x[-1] < 0:
-        return found.status == 2 or (found.status == 0 and found.x[-1] < -1e-9), upper
-    state = new_state(window.net, lo, hi, window.rows, window.rhs, found.x[None, :-1])
-    return _tree(search, window, state, bounds, upper)
-
-
-def _tree(
-    search: Search, window: Window, state: object, bounds: UnitBounds, upper: float
-) -> tuple[bool, float]:
-    units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
-    lb = np.concatenate([a[0] for a in bounds.lows]) if units else np.zeros(0)
-    ub = np.concatenate([a[0] for a in bounds.highs]) if units else np.zeros(0)
-    kept = np.full(units + 1, upper)
-    record = np.zeros(5)
-    floor = search.floor
-    record[cells.BEST] = search.lower
-    record[cells.MARGIN] = floor - search.lower
-    record[cells.TARGET] = search.target if search.decide else np.inf
-    point = np.zeros(dimension)
-    finished = bool(
-        cells.search(
-            window.net,
-            state,
-            lb,
-            ub,
-            kept,
-            record,
-            point,
-            np.zeros(units),
-            np.zeros(dimension),
-            BUDGET,
-        )
-    )
-    if record[cells.IMPROVED]:
-        search.offer((window.scale * point + window.shift)[None])
-    at = state.at  # type: ignore[attr-defined]
-    if at[FAILURES]:
-        return False, upper
-    bound = float(kept[: int(at[FRAMES])].max(initial=-np.inf))
-    return finished, max(bound, search.floor)
 
 
 def _cut(box: _Box, form: NDArray[np.float64], bounds: UnitBounds) -> list[_Box]:
