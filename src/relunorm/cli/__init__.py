@@ -14,6 +14,8 @@ import typer
 import relunorm
 from relunorm.cli.convert import convert
 from relunorm.cli.info import info
+from relunorm.cli.lipschitz import lipschitz
+from relunorm.cli.maximize import maximize
 from relunorm.errors import RelunormError
 
 app = typer.Typer(
@@ -41,7 +43,7 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert):
+for _command in (info, convert, lipschitz, maximize):
     app.command()(_command)
 
 

@@ -12,7 +12,7 @@ STARTS, STEPS = 64, 12
 
 
 def ascend(search: Search, random_state: int | np.random.Generator | None = 0) -> None:
-    """Improve ``search.lower``: an estimate from below that costs a few forward and backward passes.
+    """Improve ``search.lower``: an estimate from below for a few passes through the net.
 
     On a box each start jumps to the corner its gradient points to, then half-way back and so on; on
     other domains it walks along the gradient with shrinking steps.

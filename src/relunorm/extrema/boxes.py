@@ -1,8 +1,8 @@
 """Branch and bound over boxes of inputs, with the sign tree for boxes that are small enough.
 
 Best first: the box with the largest upper bound is looked at next. Its units are bounded, its
-output gets a linear bound; if that does not settle it, the sign tree tries to solve it exactly within
-a budget of nodes, and if it cannot, the box is cut in two along the side that matters most.
+output gets a linear bound; if that does not settle it, the sign tree tries to solve it exactly
+within a budget of nodes, and if it cannot, the box is cut in two along the side that matters most.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relunorm.extrema.tree import solve_box
 from relunorm.extrema.window import Window, bounded
 
 #: Boxes bounded together, and nodes of the sign tree a box may use before it is cut.
-BATCH, BUDGET = 32, 400
+BATCH, BUDGET = 32, 100
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ Progress = Callable[[float, float], None]
 BOX_INPUTS = 6
 
 #: The sign tree on the whole domain goes first, for at most FIRST_LOOK seconds and these sizes.
-FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 1.5, 200, 2000
+FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 3.0, 200, 2000
 
 
 def maximize(
@@ -38,9 +38,9 @@ def maximize(
     """The maximum of direction . f(x) over a domain, with a maximiser, or an interval around it.
 
     Exact to ``tolerance`` when the search finishes: branch and bound with backward linear bounds,
-    the sign tree with linear programmes at the leaves. At the time limit, or at Ctrl-C, the interval
-    reached so far, both ends sound. Skips, convolutions and difference networks work alike. Worst
-    case exponential.
+    the sign tree with linear programmes at the leaves. At the time limit, or at Ctrl-C, the
+    interval reached so far, both ends sound. Skips, convolutions and difference networks work
+    alike. Worst case exponential.
 
     Args:
         network: relu or leaky units.
@@ -55,7 +55,7 @@ def maximize(
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     >>> maximize(net, [1.0], Box([-3], [2]))
-    Maximum(3, exact, 1 nodes)
+    Maximum(3, exact, 0 nodes)
     """
     weights = _direction(network, direction)
     begin = time.monotonic()
@@ -94,7 +94,7 @@ def decide(
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
-        domain, time_limit, random_state, on_progress: as for `maximize`; progress reports the margin.
+        domain, time_limit, random_state, on_progress: as for `maximize`.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
@@ -104,9 +104,7 @@ def decide(
     rows, rhs = _constraints(network, A, b)
     begin = time.monotonic()
     scalar = _smallest(network.folded(), rows, rhs)
-    search, local, _ = _run(
-        scalar, domain, time_limit, TOLERANCE, random_state, on_progress, 0.0
-    )
+    search, local, _ = _run(scalar, domain, time_limit, TOLERANCE, random_state, on_progress, 0.0)
     point = local.lift(search.point)
     reached = float((rhs - rows @ network(point)).min())
     upper = max(float(search.upper), reached)
@@ -121,7 +119,7 @@ def decide(
 def never_smallest(
     network: Network, output: int, domain: Domain, time_limit: float | None = 60.0
 ) -> Decision:
-    """Decide whether output ``output`` is nowhere on the domain the smallest (ties count as smallest).
+    """Decide whether ``output`` is nowhere on the domain the smallest (a tie counts as smallest).
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0], [-1.0, -1.0]]], [[0, 0], [1, 0]])
@@ -130,7 +128,9 @@ def never_smallest(
     """
     count = network.output_size
     if not 0 <= output < count or count < 2:
-        raise InvalidInputError(f"output {output} of {count}: expected 0 to {count - 1}, two or more")
+        raise InvalidInputError(
+            f"output {output} of {count}: expected 0 to {count - 1}, two or more"
+        )
     others = [j for j in range(count) if j != output]
     rows = -np.eye(count)[others]
     rows[:, output] = 1.0
@@ -148,7 +148,7 @@ def _run(
 ) -> tuple[Search, Local, bool]:
     from relunorm.extrema.ascent import ascend
     from relunorm.extrema.boxes import split_boxes
-    from relunorm.extrema.tree import search_cells
+    from relunorm.extrema.tree import compile_kernels, search_cells
     from relunorm.extrema.units import split_units
     from relunorm.regions.pack import check_units
 
@@ -159,6 +159,7 @@ def _run(
     if not 0 < tolerance < 1:
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     check_units(scalar)
+    compile_kernels()
     limit = np.inf if time_limit is None else time_limit
     local = localize(scalar, domain)
     assert local.domain is not None
@@ -208,7 +209,8 @@ def _constraints(network: Network, A: ArrayLike, b: ArrayLike) -> tuple[np.ndarr
     rhs = np.atleast_1d(np.asarray(b, dtype=np.float64))
     if rows.ndim != 2 or rows.shape != (len(rhs), network.output_size) or not rows.size:
         raise InvalidInputError(
-            f"A has shape {rows.shape} and b {rhs.shape}; expected (k, {network.output_size}) and (k,)"
+            f"A has shape {rows.shape} and b {rhs.shape}; expected (k, {network.output_size}) "
+            "and (k,)"
         )
     if not (np.isfinite(rows).all() and np.isfinite(rhs).all()):
         raise InvalidInputError("A or b holds NaN or infinite entries")
@@ -240,9 +242,7 @@ def _smallest(network: Network, rows: np.ndarray, rhs: Vector) -> Network:
 
 
 def _times(left: np.ndarray, affine: Affine) -> Affine:
-    return Affine(
-        {k: np.asarray(left @ m) for k, m in affine.terms.items()}, left @ affine.bias
-    )
+    return Affine({k: np.asarray(left @ m) for k, m in affine.terms.items()}, left @ affine.bias)
 
 
 def _row(affine: Affine, i: int) -> Affine:
@@ -260,7 +260,7 @@ def _plus(s: Affine, t: Affine, factor: float) -> Affine:
 
 def _stack(parts: list[Affine]) -> Affine:
     sources = sorted({k for part in parts for k in part.terms})
-    sizes = {k: next(p.terms[k].shape[1] for p in parts if k in p.terms) for k in sources}
+    sizes = {k: next(mx.dense(p.terms[k]) for p in parts if k in p.terms).shape[1] for k in sources}
     terms = {
         k: np.concatenate(
             [mx.dense(p.terms[k]) if k in p.terms else np.zeros((1, sizes[k])) for p in parts]

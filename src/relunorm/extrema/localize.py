@@ -71,7 +71,8 @@ def fix_inputs(network: Network, free: NDArray[np.intp], fixed: Vector) -> Netwo
     expressed = [Affine({0: embedding}, rest)]
     expressed += [_same(k + 1, layer.width) for k, layer in enumerate(network.layers)]
     layers = [
-        Layer(substitute(x.affine, expressed), x.activation, x.name, x.shape) for x in network.layers
+        Layer(substitute(x.affine, expressed), x.activation, x.name, x.shape)
+        for x in network.layers
     ]
     output = substitute(network.output, expressed)
     return network.replace(layers=layers, output=output, input_shape=len(free))
@@ -110,9 +111,7 @@ def fold_stable(network: Network, bounds: UnitBounds) -> Network:
 
 def _scaled(affine: Affine, slope: Vector) -> Affine:
     terms = {k: mx.scale_rows(m, slope) for k, m in affine.terms.items()}
-    return Affine(
-        {k: m for k, m in terms.items() if np.any(mx.entries(m))}, affine.bias * slope
-    )
+    return Affine({k: m for k, m in terms.items() if np.any(mx.entries(m))}, affine.bias * slope)
 
 
 def _same(source: int, size: int) -> Affine:

@@ -120,9 +120,9 @@ def backward(
         line = relaxed[index]
         assert line is not None
         positive, negative = np.maximum(given, 0.0), np.minimum(given, 0.0)
-        shift = (
-            positive @ line.upper_shift[:, :, None] + negative @ line.lower_shift[:, :, None]
-        )[..., 0]
+        shift = (positive @ line.upper_shift[:, :, None] + negative @ line.lower_shift[:, :, None])[
+            ..., 0
+        ]
         slope = positive * line.upper_slope[:, None] + negative * line.lower_slope[:, None]
         affine = network.layers[index].affine
         constant += shift + slope @ affine.bias
@@ -233,13 +233,13 @@ def _tighten(
 def output_bound(
     network: Network, bounds: UnitBounds, lo: Batch, hi: Batch
 ) -> tuple[Batch, Batch, Batch]:
-    """Upper bounds on every output over boxes, with the linear forms behind them (see `backward`)."""
+    """Upper bounds on every output over boxes, with the linear forms behind them."""
     relaxed = [
         lines(low, high, layer.activation)
         for low, high, layer in zip(bounds.lows, bounds.highs, network.layers, strict=True)
     ]
     rows = {
-        source: np.broadcast_to(mx.dense(m), (len(lo), *m.shape))
+        source: np.broadcast_to(mx.dense(m), (len(lo), *mx.dense(m).shape))
         for source, m in network.output.terms.items()
     }
     bias = np.tile(network.output.bias, (len(lo), 1))

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Ball
+from relunorm.domain import Ball, Box
 from relunorm.extrema import cells
 from relunorm.extrema.problem import Search
 from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
 from relunorm.extrema.window import Window, bounded
-from relunorm.regions.tree import FAILURES, FRAMES, State, new_state
+from relunorm.network import Network
+from relunorm.regions.tree import FAILURES, FRAMES, STARTED, State, new_state
 
 #: Nodes between two looks at the clock.
 SLICE = 100
+
+
+@lru_cache(maxsize=1)
+def compile_kernels() -> None:
+    """Compile the search (or load it from the cache), so that no time limit pays for it."""
+    tiny = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])
+    search_cells(Search(tiny, Box.cube(1)), np.inf)
 
 
 def search_cells(search: Search, seconds: float) -> bool:
@@ -72,7 +81,7 @@ def solve_box(
 def _deepest(
     window: Window, lo: NDArray[np.float64], hi: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """The point of the box deepest inside the polytope's half-spaces, and how deep (< 0: outside)."""
+    """The point of the box deepest inside the polytope's half-spaces, and its depth."""
     from scipy.optimize import linprog
 
     size = len(lo)
@@ -116,7 +125,7 @@ def _run(
         if budget is not None or search.decided() or time.monotonic() > deadline:
             break
     search.nodes += int(record[cells.NODES])
-    if state.at[FAILURES]:
+    if state.at[FAILURES] or not state.at[STARTED]:
         return False, upper
     bound = float(kept[: int(state.at[FRAMES])].max(initial=-np.inf))
     return finished, max(bound, search.floor)

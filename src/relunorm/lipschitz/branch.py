@@ -3,14 +3,15 @@
 Units are decided in layer order, each decision checked by a linear programme on the cell
 (`regions.tree`). At a node the Jacobian is J = (undecided rest) x (affine forms decided so far):
 every undecided unit contributes an interval of slopes, the interval product bounds |J| entry by
-entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf is a
-region with its Jacobian. Without the bound this is enumeration.
+entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf
+is a region with its Jacobian. Without the bound this is enumeration.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numba import njit
@@ -42,6 +43,13 @@ CLOSE = 1 + 1e-10
 SLICE = 500
 
 
+@lru_cache(maxsize=1)
+def compile_kernels() -> None:
+    """Compile the search (or load it from the cache), so that no time limit pays for it."""
+    tiny = Network.from_weights([[[1.0]], [[1.0]]])
+    _one_window(tiny, next(windows(tiny, None)), 2.0, 0.0, np.zeros(1), None, np.inf, None)
+
+
 def branch_and_bound(
     network: Network,
     domain: Domain | None = None,
@@ -61,6 +69,7 @@ def branch_and_bound(
         start: a lower bound and its point, to prune with.
         on_progress: called with (lower, upper) a few times a second.
     """
+    compile_kernels()
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     best, witness = start if start is not None else (0.0, np.zeros(network.input_size))
     upper, done = best, True

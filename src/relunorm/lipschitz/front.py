@@ -1,4 +1,4 @@
-"""`lipschitz`: every method that applies, the best interval, and the table of what each one gave."""
+"""`lipschitz`: every method that applies, the best interval, and a table of what each gave."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from relunorm.domain import Ball, Domain, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
-from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.extrema.localize import Local, localize
+from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.norms import as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.matrix import Vector
@@ -156,8 +156,8 @@ def _check_interior(domain: Domain | None) -> None:
         slack = (domain.b - domain.A @ domain.center)[lengths > 0] / lengths[lengths > 0]
         if slack.min(initial=np.inf) <= 1e-12 * max(domain.radius, 1e-300):
             raise InvalidDomainError(
-                "the polytope has no interior, so directions across it have no meaning; describe it "
-                "in the coordinates of its own plane, or use a Box with a side of length zero"
+                "the polytope has no interior, so directions across it have no meaning; describe "
+                "it in the coordinates of its own plane, or use a Box with a side of length zero"
             )
 
 
@@ -235,7 +235,9 @@ def _theorem6(run: _Run, network: Network) -> None:
     values = (found.count, found.paths, found.spectral)
     for name, value in zip(theorem6.METHODS, values, strict=True):
         run.upper_bound(name, lambda value=value: factor * value, note)
-    share = [LipschitzBound(b.method, b.side, b.value, seconds / 3, b.note) for b in run.bounds[-3:]]
+    share = [
+        LipschitzBound(b.method, b.side, b.value, seconds / 3, b.note) for b in run.bounds[-3:]
+    ]
     run.bounds[-3:] = share
 
 
@@ -258,9 +260,7 @@ def _search(run: _Run, rounds: int, random_state: int) -> None:
     begin = time.monotonic()
     limit = run.left() / 2 if np.isfinite(run.deadline) else None
     local = run.local
-    value, point = search.search(
-        local.network, local.domain, run.norm, rounds, limit, random_state
-    )
+    value, point = search.search(local.network, local.domain, run.norm, rounds, limit, random_state)
     run.lower_bound(search.METHOD, value, local.lift(point), begin)
 
 
@@ -268,14 +268,15 @@ def _enumeration(run: _Run) -> None:
     from relunorm.lipschitz.enumeration import METHOD, enumeration
 
     limit = run.left() if np.isfinite(run.deadline) else None
-    _exact(
-        run, METHOD, lambda: enumeration(run.local.network, run.local.domain, run.norm, limit)
-    )
+    _exact(run, METHOD, lambda: enumeration(run.local.network, run.local.domain, run.norm, limit))
 
 
 def _branch(run: _Run, seconds: float) -> None:
-    from relunorm.lipschitz.branch import METHOD, branch_and_bound
+    from relunorm.lipschitz.branch import METHOD, branch_and_bound, compile_kernels
 
+    begin = time.monotonic()
+    compile_kernels()
+    run.deadline += time.monotonic() - begin
     limit = min(run.left(), seconds)
     limit = limit if np.isfinite(limit) else None
     start = run.lower, np.asarray(run.witness)[run.local.free]
@@ -294,9 +295,7 @@ def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, floa
     note = "" if finished else "stopped by the time limit"
     run.upper_bound(name, lambda: bound, note)
     last = run.bounds.pop()
-    run.bounds.append(
-        LipschitzBound(last.method, last.side, bound, time.monotonic() - begin, note)
-    )
+    run.bounds.append(LipschitzBound(last.method, last.side, bound, time.monotonic() - begin, note))
     if value > run.lower:
         run.lower_bound(name, value, run.local.lift(point), begin)
     run.complete = finished

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Vector
 
 #: Unit roundoff of float64.
 ROUNDOFF = 2.0**-53
@@ -36,7 +36,7 @@ def as_norm(norm: Any) -> float:
     return value
 
 
-def operator_norm(matrix: Matrix, norm: float) -> float:
+def operator_norm(matrix: Any, norm: float) -> float:
     """max |A x|_p / |x|_p for p = 1, 2 or inf: a sound upper bound, tight to rounding.
 
     For a sparse matrix with more than `GRAM_ROWS` rows and columns and p = 2 the bound is that of
@@ -68,7 +68,7 @@ def round_up(value: float, terms: int) -> float:
     return value * (1.0 + 2.0 * (terms + 1) * ROUNDOFF)
 
 
-def _spectral(matrix: Matrix) -> float:
+def _spectral(matrix: Any) -> float:
     rows, columns = matrix.shape
     if not sp.issparse(matrix):
         if rows == 1 or columns == 1:
@@ -91,7 +91,7 @@ def _proved_root(gram: Any) -> float:
     if size > 2:
         start = np.random.default_rng(0).random(size)
         try:
-            lanczos = eigsh(gram, 1, v0=start, tol=1e-10, return_eigenvectors=False)
+            lanczos: Any = eigsh(gram, 1, v0=start, return_eigenvectors=False)
             guess = min(guess, float(lanczos[0]))
         except ArpackNoConvergence:
             pass  # the row-sum norm is a bound already; the proof below starts from it
@@ -124,7 +124,7 @@ def is_positive_definite(matrix: NDArray[np.float64]) -> bool:
     return True
 
 
-def nonnegative_spectral_bound(matrix: Matrix, steps: int = 30) -> float:
+def nonnegative_spectral_bound(matrix: Any, steps: int = 30) -> float:
     """A sound bound on the spectral norm of an entrywise non-negative matrix B.
 
     Collatz-Wielandt: for any positive v the largest ratio (B^T B v)_i / v_i is at least the

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.linalg as sl
@@ -97,7 +98,9 @@ def _problem(network: Network) -> _Problem:
     stacked = np.concatenate(list(rows.values())) if rows else np.zeros((0, network.input_size))
     inputs = network.input_size
     if len(stacked) < inputs:
-        reduced_rows = np.linalg.qr(stacked.T, mode="r").T if len(stacked) else np.zeros((0, 0))
+        reduced_rows = (
+            np.asarray(np.linalg.qr(stacked.T, "r")).T if len(stacked) else np.zeros((0, 0))
+        )
         inputs = reduced_rows.shape[1]
         cuts = np.cumsum([len(r) for r in rows.values()])[:-1]
         rows = dict(zip(rows, np.split(reduced_rows, cuts), strict=True))
@@ -122,7 +125,7 @@ def _problem(network: Network) -> _Problem:
         unit[:, starts[index] : starts[index + 1]] = np.eye(layer.width)
         lo, hi = sorted(layer.activation.slopes)
         U[place], V[place] = unit - lo * weight, unit - hi * weight
-    layers = tuple(slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True))
+    layers = tuple(slice(int(a), int(b)) for a, b in pairwise(starts))
     return _Problem(inputs, U, V, full(len(network.layers)), layers)
 
 
@@ -180,9 +183,7 @@ def _minimize(
     return rho, t
 
 
-def _newton(
-    problem: _Problem, rho: float, t: Vector, mu: float
-) -> tuple[Vector, float] | None:
+def _newton(problem: _Problem, rho: float, t: Vector, mu: float) -> tuple[Vector, float] | None:
     """The Newton direction in (rho, t) of the barrier function over mu, and its decrement."""
     U, V, x = problem.U, problem.V, slice(0, problem.inputs)
     try:

@@ -115,7 +115,7 @@ def _moves(
 def _crossings(
     network: Network, base: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Walk along a random direction just past the kink of one of the nearest units, at any scale."""
+    """Walk along a random direction just past the kink of one of the nearest units."""
     count, size = base.shape
     direction = rng.standard_normal((count, size))
     values, rates, ends = [base], [direction], []

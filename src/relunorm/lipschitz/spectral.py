@@ -28,5 +28,5 @@ def norm_product(network: Network, norm: float = 2.0) -> float:
 
 
 def largest_slope(activation: Activation) -> float:
-    """The largest |derivative|, which is also the activation's Lipschitz constant (not for step)."""
+    """The largest |derivative|: the activation's own Lipschitz constant (but for step)."""
     return max(abs(slope) for slope in activation.slopes)

@@ -49,8 +49,8 @@ class Theorem6:
     def smoothness(self, beta: float, layer: int) -> float:
         """Equation (15) followed by its input form: a Lipschitz constant of dLoss/dy_layer in x.
 
-        beta (NC)^(2L-layer) sharpened to beta times two products of spectral norms, valid within one
-        region when the loss is beta-smooth there.
+        beta (NC)^(2L-layer) sharpened to beta times two products of spectral norms, valid within
+        one region when the loss is beta-smooth there.
         """
         if not 0 <= layer < len(self.gradients):
             raise InvalidInputError(
@@ -118,7 +118,8 @@ def _supports(network: Network, at: ArrayLike | None) -> list[np.ndarray[Any, An
     point = np.asarray(at, dtype=np.float64)
     if point.size != network.input_size or not np.isfinite(point).all():
         raise InvalidInputError(
-            f"'at' has shape {point.shape}, expected one finite point of {network.input_size} entries"
+            f"'at' has shape {point.shape}, expected one finite point of {network.input_size} "
+            "entries"
         )
     pattern = network.pattern(point.ravel())
     cuts = np.cumsum([layer.width for layer in network.layers])[:-1]

@@ -1,8 +1,8 @@
 """Where the sign tree runs: one window for a domain, several for the whole space.
 
 A bounded domain is seen through x = centre + halfwidth * t, t in [-1, 1]^d. The whole space is seen
-projectively: with homogeneous coordinates (x, s) every bias is a weight on s, the regions of R^d are
-the cones of the homogeneous network with s > 0, and each of those meets the boundary of the box
+projectively: with homogeneous coordinates (x, s) every bias is a weight on s, the regions of R^d
+are the cones of the homogeneous network with s > 0, and each of those meets the boundary of the box
 |x|_inf <= R s_max. So its 2 d + 1 faces (s = 1, and x_i = +R or -R with 0 <= s <= 1) together see
 every region, bounded or not, at a bounded distance.
 """
@@ -78,5 +78,3 @@ def _reach(network: Network) -> float:
     found = np.concatenate(kinks) if kinks else np.zeros(0)
     found = found[(found > 1e-100) & (found < 1e100)]
     return float(2 * np.median(found)) if len(found) else 1.0
-
-
