@@ -67,8 +67,8 @@ def lipsdp(network: Network, time_limit: float | None = None) -> float:
     products of matrices of size inputs + units (at most `MAX_SIZE`).
 
     >>> from relunorm.network import Network
-    >>> round(lipsdp(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])), 4)
-    1.4142
+    >>> round(lipsdp(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])), 4)  # |x|
+    1.0
     """
     problem = _problem(network.folded())
     if not len(problem.U):
