@@ -1,1 +1,1 @@
-"""Linear regions of piecewise affine networks."""
+"""Linear regions of piecewise affine networks: listed, located, measured, drawn."""

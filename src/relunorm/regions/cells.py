@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from relunorm.errors import RelunormError
+from relunorm.regions.limits import CellLimitError
 from relunorm.regions.pack import Packed
 from relunorm.regions.tree import ROUNDING, TOLERANCE
 
@@ -37,10 +37,6 @@ REFRESH = 32
 
 # Columns of State.entries.
 CORNERS, COUNT, LAYER, LIST, LENGTH, UNIT, BIT = range(7)
-
-
-class CellLimitError(RelunormError):
-    """A cell has more walls than a word has bits."""
 
 
 class Search(NamedTuple):
@@ -423,20 +419,12 @@ def run(net, weights_t, search, patterns, points, maps):  # type: ignore[no-unty
     Returns:
         leaves written and a status: 0, GROW or TOO_MANY_WALLS (with leaves written before it).
     """
-    layers, units = net.shape[1], net.shape[2]
+    units = net.shape[2]
     found, capacity = 0, len(patterns)
     while search.at[0] and found < capacity:
         entry = search.entries[search.at[0] - 1]
         va, n = entry[CORNERS], entry[COUNT]
-        if entry[UNIT] >= 0:
-            search.bits[entry[UNIT]] = entry[BIT]
-            entry[LENGTH] = _still_cutting(search, va, n, entry[LIST], entry[LENGTH])
-        while entry[LENGTH] == 0 and entry[LAYER] + 1 < layers:
-            entry[LAYER] += 1
-            _start_layer(net, weights_t, search, entry[LAYER])
-            entry[LENGTH] = _find_cutting(net, search, entry[LAYER], va, n, entry[LIST])
-            entry[UNIT] = -1
-        if entry[LENGTH]:
+        if _decide(net, weights_t, search, entry):
             status = _split(search, entry, search.lists[entry[LIST]])
             if status:
                 return found, status
@@ -449,6 +437,52 @@ def run(net, weights_t, search, patterns, points, maps):  # type: ignore[no-unty
         found += 1
         search.at[0] -= 1
     return found, 0
+
+
+@njit(cache=True, nogil=True)
+def _decide(net, weights_t, search, entry):  # type: ignore[no-untyped-def]
+    """Decide units on the top cell until one cuts it; False when none is left (a region)."""
+    va, n = entry[CORNERS], entry[COUNT]
+    if entry[UNIT] >= 0:
+        search.bits[entry[UNIT]] = entry[BIT]
+        entry[LENGTH] = _still_cutting(search, va, n, entry[LIST], entry[LENGTH])
+    while entry[LENGTH] == 0 and entry[LAYER] + 1 < net.shape[1]:
+        entry[LAYER] += 1
+        _start_layer(net, weights_t, search, entry[LAYER])
+        entry[LENGTH] = _find_cutting(net, search, entry[LAYER], va, n, entry[LIST])
+        entry[UNIT] = -1
+    return entry[LENGTH] > 0
+
+
+@njit(cache=True, nogil=True)
+def _step(net, weights_t, search):  # type: ignore[no-untyped-def]
+    """Split the top cell once; 0, GROW or TOO_MANY_WALLS. A region stays as it is."""
+    entry = search.entries[search.at[0] - 1]
+    if _decide(net, weights_t, search, entry):
+        return _split(search, entry, search.lists[entry[LIST]])
+    return 0
+
+
+def divide(
+    net: Packed, weights_t: NDArray[np.float64], search: Search, parts: int
+) -> list[Search]:
+    """Searches that together do what ``search`` would, in its order: at least ``parts`` if it can."""
+    searches, before = [search], 0
+    while before < len(searches) < parts:
+        before, halves = len(searches), []
+        for one in searches:
+            while (status := _step(net, weights_t, one)) == GROW:
+                one = grown(one)
+            if status == TOO_MANY_WALLS:
+                raise CellLimitError("a cell has more than 64 walls")
+            if one.at[0] == 2:
+                other = Search(*(array.copy() for array in one))
+                other.entries[0] = other.entries[1]
+                other.at[0] = one.at[0] = 1
+                halves.append(other)
+            halves.append(one)
+        searches = halves
+    return searches
 
 
 @njit(cache=True, nogil=True)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
+from relunorm.regions.limits import CellLimitError
 from relunorm.regions.pack import Packed
 from relunorm.regions.result import Regions
 from relunorm.regions.window import Window, open_window
@@ -88,16 +89,26 @@ def regions(
     count = _workers(workers)
     chosen = _method(method, window)
     budget = _Budget(started, max_regions, time_limit, progress)
-    if int(net.shape[2]) == 0:
-        jobs = [lambda: iter([_single(net, window)])]
-    else:
-        make = {"polygons": _polygon_jobs, "tree": _tree_jobs, "cells": _cell_jobs}[chosen]
-        jobs = make(net, window, count, budget)
-    batches = _collect(jobs, count, budget)
+    try:
+        batches = _search(chosen, net, window, count, budget)
+    except CellLimitError:
+        if method != "auto":
+            raise
+        chosen, budget = "tree", _Budget(started, max_regions, time_limit, progress)
+        batches = _search(chosen, net, window, count, budget)
     result = _assemble(network, domain, window, net, batches, budget, chosen)
     if isinstance(domain, Ball):
         result = result.meeting_ball()
     return result
+
+
+def _search(
+    method: str, net: Packed, window: Window, workers: int, budget: _Budget
+) -> list[list[Batch]]:
+    if int(net.shape[2]) == 0:
+        return [[_single(net, window)]]
+    make = {"polygons": _polygon_jobs, "tree": _tree_jobs, "cells": _cell_jobs}[method]
+    return _collect(make(net, window, workers, budget), workers, budget)
 
 
 def _method(method: str, window: Window) -> str:
@@ -279,7 +290,7 @@ def _run_cells(net: Packed, weights_t, search, budget: _Budget) -> Iterator[Batc
         if status == cells.GROW:
             search = cells.grown(search)
         elif status == cells.TOO_MANY_WALLS:
-            raise cells.CellLimitError("a cell has more than 64 walls; use method='tree'")
+            raise CellLimitError("a cell has more than 64 walls; use method='tree'")
         elif not found:
             return
 

@@ -185,11 +185,12 @@ def _switch(net, weights_t, bits, current, layer, forms, size, changes, index): 
     """Make ``forms`` those of a face with these bits; returns the first layer changed, or -1."""
     before = net.first[layer]
     changed = -1 if index else 0
-    for u in range(before):
-        if bits[u] != current[u]:
-            changed = np.searchsorted(net.first, u, side="right")
-            break
-    if changed < 0 or (changed == 0 and index):
+    if index:
+        for u in range(before):
+            if bits[u] != current[u]:
+                changed = np.searchsorted(net.first, u, side="right")
+                break
+    if changed < 0:
         return -1, changes
     if index and changed == layer and changes < REFRESH:
         source = layer - 1
