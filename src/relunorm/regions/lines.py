@@ -118,19 +118,16 @@ def along(network: Network, *points: ArrayLike) -> Line:
                 f"layer {index} has step units; regions are defined here for relu and leaky units"
             )
     legs = [_leg(network, a, b) for a, b in zip(vertices[:-1], vertices[1:], strict=True)]
-    times, packed, values = [], [], []
-    for index, (t, bits, out) in enumerate(legs):
-        same = bool(packed) and bool((packed[-1][-1] == bits[0]).all())
-        times.append(index + t[1:-1] if same else index + t[:-1])
-        values.append(out[1:-1] if same else out[:-1])
-        packed.append(bits[1:] if same else bits)
-        if not len(packed[-1]):
-            packed[-1] = packed.pop(-1) if len(packed) == 1 else packed[-1]
-            packed = [np.concatenate(packed)]
-    times.append(np.array([float(len(legs))]))
-    values.append(legs[-1][2][-1:])
+    packed = np.concatenate([bits for _, bits, _ in legs])
+    starts = np.concatenate([index + t[:-1] for index, (t, _, _) in enumerate(legs)])
+    values = np.concatenate([out[:-1] for _, _, out in legs])
+    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)])
     return Line(
-        network, vertices, np.concatenate(times), np.concatenate(packed), np.concatenate(values)
+        network,
+        vertices,
+        np.append(starts[new], float(len(legs))),
+        packed[new],
+        np.concatenate([values[new], legs[-1][2][-1:]]),
     )
 
 
@@ -159,19 +156,20 @@ def _leg(network: Network, a: Array, b: Array) -> tuple[Array, NDArray[np.uint8]
     kept: list[tuple[Array, NDArray[np.bool_]]] = []
     for index, layer in enumerate(network.layers):
         z = layer.affine(values)
+        noise = ROUNDING * _sizes(layer.affine, values) if layer.has_units else None
         for source in network._last_read[index]:
             values[source] = None
         if not _reads_input_later(network, index):
             values[0] = None
-        if layer.has_units:
-            left, share = _find_crossings(layer.affine, z, t, values, a, b)
+        if noise is not None:
+            left, share = _find_crossings(z, t, noise)
             if len(left):
                 t, z, values = _insert(left, share, t, z, values)
-            middle = z[1:] + z[:-1]
-            kept.append((t, middle > _noise(z)))
+            kept.append((t, z[1:] + z[:-1] > noise))
         values.append(layer.activation.apply_(z))
-    out = network.output(values) if any(v is not None for v in values) else None
-    if out is None:
+    if network.output.terms:
+        out = network.output(values)
+    else:
         out = np.tile(network.output.bias, (len(t), 1))
     return t, _patterns(network, kept, t), out
 
@@ -181,25 +179,31 @@ def _reads_input_later(network: Network, index: int) -> bool:
     return any(0 in affine.terms for affine in later)
 
 
-def _noise(z: Array) -> Array:
-    """Rounding of pre-activations, unit by unit."""
-    return ROUNDING * np.abs(z).max(axis=0, initial=0.0)
+def _sizes(affine: Affine, values: list[Any]) -> Array:
+    """A bound on the sums behind each pre-activation on the segment: |w| max |v| + |b|."""
+    total = np.abs(affine.bias)
+    for source, matrix in affine.terms.items():
+        squares = matrix.power(2) if sp.issparse(matrix) else None
+        rows = (
+            np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+            if squares is None
+            else np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        )
+        reach = np.sqrt(np.einsum("ij,ij->i", values[source], values[source]).max())
+        total = total + rows * reach
+    return total
 
 
-def _find_crossings(
-    affine: Affine, z: Array, t: Array, values: list[Any], a: Array, b: Array
-) -> tuple[NDArray[np.intp], Array]:
+def _find_crossings(z: Array, t: Array, noise: Array) -> tuple[NDArray[np.intp], Array]:
     """Where units change sign inside a piece: the piece, and the place as a share of it."""
     positive = z > 0
     left, unit = np.nonzero(positive[1:] != positive[:-1])
     start, end = z[left, unit], z[left + 1, unit]
-    noise = _noise(z)[unit]
-    inside = (np.abs(start) > noise) & (np.abs(end) > noise)
+    inside = (np.abs(start) > noise[unit]) & (np.abs(end) > noise[unit])
     left, start, end = left[inside], start[inside], end[inside]
     share = start / (start - end)
-    length = (t[left + 1] - t[left])
-    ends = np.minimum(share, 1 - share) * length > TOLERANCE
-    left, share = left[ends], share[ends]
+    far = np.minimum(share, 1 - share) * (t[left + 1] - t[left]) > TOLERANCE
+    left, share = left[far], share[far]
     order = np.lexsort((share, left))
     left, share = left[order], share[order]
     if len(left):
