@@ -114,7 +114,7 @@ def _at_least(word, count):  # type: ignore[no-untyped-def]
     one = np.uint64(1)
     for _ in range(count - 1):
         word &= word - one
-    return word != np.uint64(0)
+    return count == 0 or word != np.uint64(0)
 
 
 @njit(cache=True, nogil=True)
