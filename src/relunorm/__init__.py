@@ -26,7 +26,7 @@ _HOME = {
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
-    "to_torch": "relunorm.io.torch",
+    "to_torch": "relunorm.io.torch_write",
     "Region": "relunorm.regions.region",
     "Regions": "relunorm.regions.result",
     "along": "relunorm.regions.lines",
@@ -36,7 +36,7 @@ _HOME = {
     "regions": "relunorm.regions",
 }
 
-__all__ = ["__version__", *sorted(_HOME)]
+__all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from relunorm.domain import Ball as Ball
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from relunorm.io.keras import to_keras as to_keras
     from relunorm.io.onnx_write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
-    from relunorm.io.torch import to_torch as to_torch
+    from relunorm.io.torch_write import to_torch as to_torch
     from relunorm.network import Activation as Activation
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer

@@ -206,6 +206,25 @@ def clip_all(corners, walls, rows, rhs, tolerance):  # type: ignore[no-untyped-d
     return corners, walls
 
 
+@njit(cache=True, nogil=True)
+def section(corners, walls, values, edge):  # type: ignore[no-untyped-def]
+    """Corners of the cell's section by the plane where ``values`` (affine, at corners) vanish."""
+    count, d = corners.shape
+    space = np.empty((2 * count + count * count // 4 + 8, d))
+    tags = np.zeros(len(space), np.uint64)
+    for v in range(count):
+        tags[v] = walls[v]
+        for k in range(d):
+            space[v, k] = corners[v, k]
+    made = _cross(space, tags, 0, count, values, edge, np.uint64(0), count)
+    for v in range(count):
+        if abs(values[v]) <= edge:
+            for k in range(d):
+                space[count + made, k] = corners[v, k]
+            made += 1
+    return space[count : count + made].copy()
+
+
 # ---------------------------------------------------------------------- forms
 
 

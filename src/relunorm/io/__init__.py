@@ -1,0 +1,146 @@
+"""Reading and writing models: one thin file per format, chosen here by ending or type.
+
+A model file is untrusted: no pickle is ever loaded, sizes are checked before memory is taken, and
+what is wrong with a file is said in the package's own errors. Writing is atomic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from relunorm.errors import MissingDependencyError, ModelFileError, UnsupportedFormatError
+from relunorm.network import Network
+
+DType = Literal["float32", "float64"]
+
+#: File ending -> (module, reader, writer, extra that installs what it needs).
+_FILES = {
+    ".onnx": ("relunorm.io.onnx_read", "read_onnx", "relunorm.io.onnx_write", "write_onnx"),
+    ".npz": ("relunorm.io.npz", "read_npz", "relunorm.io.npz", "write_npz"),
+    ".safetensors": (
+        "relunorm.io.safetensors",
+        "read_safetensors",
+        "relunorm.io.safetensors",
+        "write_safetensors",
+    ),
+    ".pt2": ("relunorm.io.torch_read", "read_pt2", "relunorm.io.torch_write", "write_pt2"),
+}
+
+#: First part of a class's module, and class names (of it or a base) -> reader of objects.
+_OBJECTS = (
+    ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch_read", "from_torch"),
+    ("onnx", {"ModelProto"}, "relunorm.io.onnx_read", "from_onnx"),
+    ("sklearn", {"MLPRegressor", "MLPClassifier"}, "relunorm.io.sklearn", "from_sklearn"),
+    ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
+)
+
+_REFUSED = {
+    (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib"): (
+        "this ending usually holds a pickle, which can run code when loaded, so it is never "
+        "opened. Load it yourself, then pass the nn.Module to relunorm.load, or export it: "
+        "torch.onnx.export(...) to .onnx or torch.export.save(...) to .pt2. A state dict "
+        "(torch.load(..., weights_only=True)) has no architecture: put it into your module first"
+    ),
+    (".keras", ".h5", ".hdf5"): (
+        "load it with keras.models.load_model and pass the model object to relunorm.load"
+    ),
+}
+
+
+def load(source: Any, example: Any = None) -> Network:
+    """Read a network from a file or from a framework's own object.
+
+    Args:
+        source: a path (.onnx, .npz, .safetensors, .pt2), or a torch.nn.Module,
+            torch.export.ExportedProgram, onnx.ModelProto, scikit-learn MLPRegressor or
+            MLPClassifier, Keras model, or Network.
+        example: where the model does not fix its input shape: the shape of one input without the
+            batch axis, for example (1, 28, 28), or a batch of inputs.
+
+    Returns:
+        The network in float64, exact up to the rounding of folding affine operations together.
+        The object passed in is not changed.
+
+    Raises:
+        RelunormError: one of the package's errors, naming the file and the place.
+    """
+    if isinstance(source, Network):
+        return source
+    if isinstance(source, str | Path):
+        return _load_file(Path(source), example)
+    for package, names, module, function in _OBJECTS:
+        for base in type(source).__mro__:
+            if base.__module__.partition(".")[0] == package and base.__name__ in names:
+                return _named(module, function)(source, example=example)
+    raise UnsupportedFormatError(
+        f"cannot read an object of type {type(source).__module__}.{type(source).__qualname__}; "
+        "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a scikit-learn "
+        "MLPRegressor or MLPClassifier, or a Keras model"
+    )
+
+
+def save(network: Network, path: str | Path, dtype: DType | None = None) -> None:
+    """Write a network in the format that the path's ending names, atomically.
+
+    Args:
+        dtype: number type of the written weights. By default float64, except float32 for ONNX
+            (what runtimes expect as input type).
+    """
+    path = Path(path)
+    _, _, module, function = _format(path)
+    if dtype not in (None, "float32", "float64"):
+        raise UnsupportedFormatError(f"dtype {dtype!r}: use float32 or float64")
+    _named(module, function)(network, path, dtype=dtype)
+
+
+def _load_file(path: Path, example: Any) -> Network:
+    module, function, _, _ = _format(path)
+    if path.is_dir():
+        raise ModelFileError(f"{path}: is a folder, expected a model file")
+    if path.stat().st_size == 0:
+        raise ModelFileError(f"{path}: the file is empty")
+    return _named(module, function)(path, example=example)
+
+
+def _format(path: Path) -> tuple[str, str, str, str]:
+    suffix = path.suffix.lower()
+    if suffix in _FILES:
+        return _FILES[suffix]
+    for endings, reason in _REFUSED.items():
+        if suffix in endings:
+            raise UnsupportedFormatError(f"{path}: {reason}")
+    known = ", ".join(_FILES)
+    raise UnsupportedFormatError(f"{path}: unknown ending {suffix!r}; known are {known}")
+
+
+def _named(module: str, function: str) -> Callable[..., Any]:
+    try:
+        return getattr(import_module(module), function)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "relunorm":
+            raise
+        extra = {"onnx": "onnx", "safetensors": "safetensors", "keras": "keras"}.get(package)
+        how = f"pip install 'relunorm[{extra}]'" if extra else f"pip install {package}"
+        raise MissingDependencyError(f"the package {package} is not installed: {how}") from None
+
+
+def input_shape(example: Any, what: str) -> tuple[int, ...]:
+    """The shape of one input from `load`'s ``example`` argument.
+
+    A sequence of ints is the shape itself; an array is a batch, whose first axis is dropped.
+    """
+    if isinstance(example, int):
+        return (example,)
+    shape = getattr(example, "shape", None)
+    if shape is not None and len(shape) >= 2:
+        return tuple(int(n) for n in shape[1:])
+    if isinstance(example, Sequence) and example and all(isinstance(n, int) for n in example):
+        return tuple(example)
+    raise UnsupportedFormatError(
+        f"{what}: example must be the shape of one input, such as (1, 28, 28), or a batch of "
+        "inputs with the batch as first axis"
+    )

@@ -1,0 +1,325 @@
+"""Tensor algebra to Network: what the torch and ONNX readers share.
+
+A `Tensor` is a shape and an affine function of the network's values, flattened in C order. Affine
+operations rewrite that function; an activation closes it into a layer. Graphs are lowered for
+batch size one, literally, so no operation needs to know which axis is the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidNetworkError
+from relunorm.io.windows import Windows, averaging, check_entries, convolution
+from relunorm.matrix import Matrix
+from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
+
+#: A product of two affine maps is multiplied out when it has at most this many entries, ...
+FILL_FREE = 1 << 16
+#: ... or at most this many times the entries of its factors. Otherwise a linear stage is kept.
+FILL_FACTOR = 2
+#: No value may have more entries than this (128 MB each); refused before allocating.
+MAX_SIZE = 1 << 24
+
+
+class CannotLower(Exception):
+    """An operation that is not piecewise affine, or not known; the reader names the place."""
+
+
+@dataclass(eq=False)
+class Tensor:
+    """An affine function of the values, with the shape its entries are read in."""
+
+    shape: tuple[int, ...]
+    affine: Affine
+
+    @property
+    def size(self) -> int:
+        return self.affine.size
+
+    @property
+    def index(self) -> NDArray[np.intp]:
+        """Flat positions in the tensor's shape: move these, then call `Lowering.rearrange`."""
+        return np.arange(self.size).reshape(self.shape)
+
+
+class Lowering:
+    """Builds a Network from tensor operations on one input.
+
+    >>> low = Lowering((1, 2))
+    >>> hidden = low.activate(low.linear(low.input, np.array([[1.0, 1.0]]), None), RELU, "fc")
+    >>> low.finish(hidden, input_shape=(2,), origin="example")
+    Network(2 -> 1 relu -> 1, 5 parameters)
+    """
+
+    def __init__(self, shape: Sequence[int]):
+        self.layers: list[Layer] = []
+        self.input = self._value(0, tuple(shape))
+
+    def finish(self, output: Tensor, *, input_shape: Sequence[int], origin: str) -> Network:
+        """The network that computes ``output``; axes of size one in front are dropped."""
+        shape = output.shape[1:] if len(output.shape) > 1 and output.shape[0] == 1 else output.shape
+        return Network(
+            self.layers,
+            output.affine,
+            input_shape=input_shape,
+            output_shape=shape,
+            origin=origin,
+        )
+
+    def rearrange(self, x: Tensor, index: NDArray[np.intp]) -> Tensor:
+        """The tensor whose entry at i is entry ``index[i]`` of x; a negative index gives 0."""
+        _check_size(index.size)
+        flat = index.ravel()
+        if flat.size == x.size and np.array_equal(flat, np.arange(x.size)):
+            return Tensor(index.shape, x.affine)
+        keep = flat >= 0
+        pick = sp.csr_array(
+            (np.ones(int(keep.sum())), flat[keep], np.concatenate([[0], np.cumsum(keep)])),
+            shape=(flat.size, x.size),
+        )
+        return Tensor(index.shape, self._compose(pick, x, None))
+
+    def broadcast(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """x repeated to a larger shape, by numpy's rules."""
+        if tuple(shape) == x.shape:
+            return x
+        _check_size(math.prod(shape))
+        return self.rearrange(x, np.broadcast_to(x.index, tuple(shape)))
+
+    def concatenate(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Join along an axis."""
+        offsets = np.cumsum([0, *(t.size for t in tensors)])
+        index = np.concatenate(
+            [t.index + start for t, start in zip(tensors, offsets[:-1], strict=True)], axis=axis
+        )
+        sources = sorted({s for t in tensors for s in t.affine.terms})
+        terms = {}
+        for source in sources:
+            size = self._size(source)
+            blocks = [
+                sp.csr_array(t.affine.terms.get(source, sp.csr_array((t.size, size))))
+                for t in tensors
+            ]
+            terms[source] = mx.compact(sp.csr_array(sp.vstack(blocks, format="csr")))
+        bias = np.concatenate([t.affine.bias for t in tensors])
+        return self.rearrange(Tensor((bias.size,), Affine(terms, bias)), index)
+
+    def map(
+        self, x: Tensor, matrix: Matrix, bias: NDArray[Any] | None, shape: Sequence[int]
+    ) -> Tensor:
+        """``matrix @ x + bias`` on the flattened entries."""
+        return Tensor(tuple(shape), self._compose(matrix, x, bias))
+
+    def linear(self, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None) -> Tensor:
+        """``weight @ x + bias`` along the last axis."""
+        *prefix, last = x.shape or (1,)
+        if weight.ndim != 2 or weight.shape[1] != last:
+            raise InvalidNetworkError(f"a weight of shape {weight.shape} cannot act on {x.shape}")
+        repeats, matrix = math.prod(prefix), _float64(weight)
+        if repeats > 1:
+            check_entries(repeats * weight.size)
+            matrix = mx.as_matrix(sp.kron(sp.eye_array(repeats), matrix, format="csr"))
+        if bias is not None:
+            bias = np.tile(np.broadcast_to(_float64(bias), len(weight)), repeats)
+        return self.map(x, matrix, bias, (*prefix, len(weight)))
+
+    def left_multiply(self, weight: NDArray[Any], x: Tensor) -> Tensor:
+        """``weight @ x`` over the last two axes (the last one when x is a vector)."""
+        if len(x.shape) == 1:
+            return self.linear(x, weight, None)
+        order = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
+        turned = self.linear(self.rearrange(x, x.index.transpose(order)), weight, None)
+        return self.rearrange(turned, turned.index.transpose(order))
+
+    def convolve(
+        self,
+        x: Tensor,
+        weight: NDArray[Any],
+        bias: NDArray[Any] | None,
+        stride: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Tensor:
+        """A convolution on (1, channels, *spatial); ``pads`` holds (before, after) per axis."""
+        batch, *shape = x.shape
+        if batch != 1:
+            raise InvalidNetworkError(f"a convolution of shape {x.shape}: the first axis must be 1")
+        matrix, out = convolution(_float64(weight), shape, stride, pads, dilation, groups)
+        if bias is not None:
+            bias = np.repeat(_float64(bias), math.prod(out[1:]))
+        return self.map(x, mx.compact(matrix), bias, (1, *out))
+
+    def average(self, x: Tensor, windows: Windows, count_padding: bool) -> Tensor:
+        """Average pooling of (1, channels, *spatial)."""
+        channels, spatial = x.shape[1], x.shape[2:]
+        matrix = averaging(channels, spatial, windows, count_padding)
+        return self.map(x, mx.compact(matrix), None, (1, channels, *windows.shape))
+
+    def sum(self, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
+        """Sum over some axes."""
+        axes = tuple(a % len(x.shape) for a in axes)
+        kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+        shape = kept if keep else tuple(n for a, n in enumerate(x.shape) if a not in axes)
+        rows = np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), x.shape).ravel()
+        matrix = sp.csr_array(
+            (np.ones(x.size), (rows, np.arange(x.size))), shape=(math.prod(kept), x.size)
+        )
+        return self.map(x, mx.compact(matrix), None, shape)
+
+    def scale(self, x: Tensor, factors: NDArray[Any]) -> Tensor:
+        """Entrywise product with a constant, broadcast by numpy's rules."""
+        factors = np.asarray(factors, dtype=np.float64)
+        x = self.broadcast(x, np.broadcast_shapes(x.shape, factors.shape))
+        flat = np.broadcast_to(factors, x.shape).ravel()
+        terms = {s: mx.scale_rows(m, flat) for s, m in x.affine.terms.items()}
+        return Tensor(x.shape, Affine(_frozen(terms), x.affine.bias * flat))
+
+    def shift(self, x: Tensor, constant: NDArray[Any]) -> Tensor:
+        """Entrywise sum with a constant, broadcast by numpy's rules."""
+        constant = np.asarray(constant, dtype=np.float64)
+        x = self.broadcast(x, np.broadcast_shapes(x.shape, constant.shape))
+        bias = x.affine.bias + np.broadcast_to(constant, x.shape).ravel()
+        return Tensor(x.shape, Affine(x.affine.terms, bias))
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Entrywise sum of two tensors, broadcast by numpy's rules."""
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        x, y = self.broadcast(x, shape), self.broadcast(y, shape)
+        terms = dict(x.affine.terms)
+        for source, matrix in y.affine.terms.items():
+            terms[source] = mx.add(terms[source], matrix) if source in terms else matrix
+        total = Tensor(shape, Affine(_frozen(terms), x.affine.bias + y.affine.bias))
+        # A residual stream is read by every later block: without a stage its terms pile up.
+        if len(terms) > 2 and sum(map(mx.nnz, terms.values())) > FILL_FREE:
+            self._stage(total)
+        return total
+
+    def subtract(self, x: Tensor, y: Tensor) -> Tensor:
+        """Entrywise difference of two tensors."""
+        return self.add(x, self.scale(y, np.array(-1.0)))
+
+    def activate(self, x: Tensor, activation: Activation, name: str) -> Tensor:
+        """Close x into a layer."""
+        shape = x.shape[1:] if len(x.shape) > 1 and x.shape[0] == 1 else x.shape
+        self.layers.append(Layer(x.affine, activation, name, shape))
+        return self._value(len(self.layers), x.shape)
+
+    def clip(self, x: Tensor, low: float | None, high: float | None, name: str) -> Tensor:
+        """min(max(x, low), high), exactly: low + relu(x - low) - relu(x - high), where low < high.
+
+        An end that is None or infinite is open.
+        """
+        low = None if low is None or low == -math.inf else low
+        high = None if high is None or high == math.inf else high
+        if low is not None and high is not None and low >= high:
+            constant = self.scale(x, np.array(0.0))
+            return self.shift(constant, np.array(high))
+        if low is not None:
+            above = self.activate(self.shift(x, np.array(-low)), RELU, name)
+            if high is not None:
+                excess = self.activate(self.shift(x, np.array(-high)), RELU, name)
+                above = self.subtract(above, excess)
+            return self.shift(above, np.array(low))
+        if high is not None:
+            room = self.scale(self.shift(x, np.array(-high)), np.array(-1.0))
+            room = self.activate(room, RELU, name)
+            return self.shift(self.scale(room, np.array(-1.0)), np.array(high))
+        return x
+
+    def maximum(self, x: Tensor, y: Tensor, name: str) -> Tensor:
+        """max(x, y) = x + relu(y - x)."""
+        return self.add(x, self.activate(self.subtract(y, x), RELU, name))
+
+    def max_pool(self, x: Tensor, windows: Windows, name: str) -> Tensor:
+        """Max pooling of (1, channels, *spatial), exactly, as a knockout of pairs.
+
+        Each round replaces a, b by a + relu(b - a): one unit a pair, log2(taps) layers in all.
+        """
+        channels, plane = x.shape[1], math.prod(x.shape[2:])
+        outputs = len(windows.valid)
+        per_window = windows.valid.sum(axis=1)
+        if not per_window.all():
+            raise InvalidNetworkError("max pooling: a window lies entirely in the padding")
+        start = (np.arange(channels) * plane)[:, None]
+        index = (start + windows.position[windows.valid][None, :]).ravel()
+        _check_size(index.size)
+        items = self.rearrange(x, index)
+        remaining = np.tile(per_window, channels)
+        while (remaining > 1).any():
+            items, remaining = self._knockout(items, remaining, name)
+        if items.size != channels * outputs:
+            raise InvalidNetworkError("max pooling: windows and outputs do not match")
+        return Tensor((1, channels, *windows.shape), items.affine)
+
+    def _knockout(
+        self, items: Tensor, remaining: NDArray[np.int64], name: str
+    ) -> tuple[Tensor, NDArray[np.int64]]:
+        rank = np.arange(items.size) - np.repeat(np.cumsum(remaining) - remaining, remaining)
+        first = rank % 2 == 0
+        paired = first & (rank + 1 < np.repeat(remaining, remaining))
+        a = np.flatnonzero(paired)
+        rivals = self.rearrange(items, a + 1)
+        gain = self.activate(self.subtract(rivals, self.rearrange(items, a)), RELU, name)
+        target = (np.cumsum(first) - 1)[a]
+        back = np.full(int(first.sum()), -1)
+        back[target] = np.arange(len(a))
+        kept = self.rearrange(items, np.flatnonzero(first))
+        return self.add(kept, self.rearrange(gain, back)), (remaining + 1) // 2
+
+    def _value(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        size = math.prod(shape)
+        _check_size(size)
+        whole = mx.frozen(mx.identity(size))
+        return Tensor(shape, Affine({number: whole}, np.zeros(size)))
+
+    def _size(self, source: int) -> int:
+        return self.input.size if source == 0 else self.layers[source - 1].width
+
+    def _compose(self, matrix: Matrix, x: Tensor, bias: NDArray[Any] | None) -> Affine:
+        """``matrix @ x + bias``, multiplied out unless that would fill in (then via a stage)."""
+        inner = x.affine.terms.values()
+        product = sum(mx.product_size(matrix, m) for m in inner)
+        factors = mx.nnz(matrix) + sum(map(mx.nnz, inner))
+        if product > max(FILL_FREE, FILL_FACTOR * factors):
+            self._stage(x)
+            product = mx.nnz(matrix)
+        check_entries(product)
+        outer = Affine({0: mx.frozen(matrix)}, np.zeros(matrix.shape[0]) if bias is None else bias)
+        return substitute(outer, [x.affine])
+
+    def _stage(self, x: Tensor) -> None:
+        """Keep x as a linear stage: every later use reads the stage instead of its terms."""
+        shape = x.shape[1:] if len(x.shape) > 1 and x.shape[0] == 1 else x.shape
+        self.layers.append(Layer(x.affine, IDENTITY, "linear stage", shape))
+        x.affine = self._value(len(self.layers), x.shape).affine
+
+
+def as_index(x: Tensor, move: Callable[[NDArray[np.intp]], NDArray[np.intp]]) -> NDArray[np.intp]:
+    """The moved index array of x; numpy's complaints become the package's."""
+    try:
+        return move(x.index)
+    except (ValueError, IndexError) as error:
+        raise InvalidNetworkError(f"a tensor of shape {x.shape}: {error}") from None
+
+
+def _frozen(terms: dict[int, Matrix]) -> dict[int, Matrix]:
+    return {source: mx.frozen(matrix) for source, matrix in terms.items()}
+
+
+def _float64(array: NDArray[Any]) -> NDArray[np.float64]:
+    return np.array(array, dtype=np.float64, order="C")
+
+
+def _check_size(size: int) -> None:
+    if not 1 <= size <= MAX_SIZE:
+        raise InvalidNetworkError(f"a value with {size:,} entries; between 1 and {MAX_SIZE:,} work")

@@ -1,0 +1,162 @@
+"""Index arithmetic of sliding windows: what convolutions and poolings read, as sparse matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidNetworkError
+
+#: A lowered matrix may hold this many entries (about 2 GB); more is refused before allocating.
+MAX_ENTRIES = 1 << 27
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The positions each output position reads.
+
+    Attributes:
+        shape: spatial shape of the output.
+        position: shape (outputs, taps), flat spatial input positions; 0 where not valid.
+        valid: shape (outputs, taps), False where a tap falls into the padding.
+        padded: shape (outputs,), taps that fall inside the padded input, for averaging that
+            counts padding (a window hanging over the end in ceil mode is not padding).
+    """
+
+    shape: tuple[int, ...]
+    position: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    padded: NDArray[np.int64]
+
+
+def sliding_windows(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    ceil_mode: bool = False,
+) -> Windows:
+    """Enumerate the windows of a convolution or pooling over axes of these sizes.
+
+    In ceil mode a last window that starts in the end padding is dropped, as torch and ONNX do.
+    """
+    _check_geometry(spatial, kernel, stride, pads, dilation)
+    shape, positions, inside, within = [], [], [], []
+    for n, k, s, (before, after), d in zip(spatial, kernel, stride, pads, dilation, strict=True):
+        room = n + before + after - (d * (k - 1) + 1)
+        count = (-(-room // s) if ceil_mode else room // s) + 1
+        if ceil_mode and count > 1 and (count - 1) * s >= n + before:
+            count -= 1
+        if count < 1:
+            raise InvalidNetworkError(f"a window of {k} (dilation {d}) does not fit an axis of {n}")
+        check_entries(count * k)
+        at = np.arange(count)[:, None] * s - before + np.arange(k)[None, :] * d
+        shape.append(count)
+        positions.append(at)
+        inside.append((at >= 0) & (at < n))
+        within.append((at < n + after).sum(axis=1))
+    check_entries(math.prod(shape) * math.prod(kernel))
+    position, valid, padded = positions[0], inside[0], within[0]
+    for axis in range(1, len(spatial)):
+        outer = (len(position) * len(positions[axis]), -1)
+        position = (
+            position[:, None, :, None] * spatial[axis] + positions[axis][None, :, None, :]
+        ).reshape(outer)
+        valid = (valid[:, None, :, None] & inside[axis][None, :, None, :]).reshape(outer)
+        padded = (padded[:, None] * within[axis][None, :]).ravel()
+    return Windows(tuple(shape), np.where(valid, position, 0), valid, padded)
+
+
+def convolution(
+    weight: NDArray[np.float64],
+    shape: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    groups: int,
+) -> tuple[sp.csr_array, tuple[int, ...]]:
+    """The matrix of a convolution on inputs of shape (channels, *spatial), and its output shape.
+
+    Args:
+        weight: shape (out channels, in channels / groups, *kernel).
+    """
+    channels, spatial = shape[0], tuple(shape[1:])
+    out_channels, per_group = weight.shape[:2]
+    if weight.ndim != len(spatial) + 2 or channels != per_group * groups or out_channels % groups:
+        raise InvalidNetworkError(
+            f"a convolution with weight {weight.shape} and {groups} groups does not fit an input "
+            f"of shape {tuple(shape)}"
+        )
+    windows = sliding_windows(spatial, weight.shape[2:], stride, pads, dilation)
+    outputs, taps = windows.valid.shape
+    per_channel = per_group * int(windows.valid.sum())
+    check_entries(out_channels * per_channel)
+    plane = math.prod(spatial)
+    # Row by row in the order (position, channel, tap): column indices come out sorted.
+    mask = np.broadcast_to(windows.valid[:, None, :], (outputs, per_group, taps))
+    columns = (np.arange(per_group)[None, :, None] * plane + windows.position[:, None, :])[mask]
+    data = np.empty((out_channels, per_channel))
+    indices = np.empty((out_channels, per_channel), dtype=np.int64)
+    flat = weight.reshape(out_channels, 1, per_group, taps)
+    for channel in range(out_channels):
+        data[channel] = np.broadcast_to(flat[channel], mask.shape)[mask]
+        group = channel // (out_channels // groups)
+        indices[channel] = columns + group * per_group * plane
+    per_row = np.tile(per_group * windows.valid.sum(axis=1), out_channels)
+    indptr = np.concatenate([[0], np.cumsum(per_row)])
+    matrix = sp.csr_array(
+        (data.ravel(), indices.ravel(), indptr),
+        shape=(out_channels * outputs, channels * plane),
+    )
+    return matrix, (out_channels, *windows.shape)
+
+
+def averaging(
+    channels: int, spatial: Sequence[int], windows: Windows, count_padding: bool
+) -> sp.csr_array:
+    """The matrix of an average pooling applied to each channel."""
+    inside = windows.valid.sum(axis=1)
+    divisor = windows.padded if count_padding else inside
+    data = np.repeat(1.0 / divisor, inside)
+    indptr = np.concatenate([[0], np.cumsum(inside)])
+    one = sp.csr_array(
+        (data, windows.position[windows.valid], indptr),
+        shape=(len(inside), math.prod(spatial)),
+    )
+    check_entries(channels * one.nnz)
+    return sp.csr_array(sp.kron(sp.eye_array(channels), one, format="csr"))
+
+
+def _check_geometry(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> None:
+    axes = len(spatial)
+    if axes == 0 or not len(kernel) == len(stride) == len(pads) == len(dilation) == axes:
+        raise InvalidNetworkError(
+            f"a window over {axes} axes was given {len(kernel)} kernel sizes, {len(stride)} "
+            f"strides, {len(pads)} paddings and {len(dilation)} dilations"
+        )
+    positive = [*spatial, *kernel, *stride, *dilation]
+    if min(positive) < 1 or min(min(p) for p in pads) < 0:
+        raise InvalidNetworkError(
+            f"a window with kernel {tuple(kernel)}, stride {tuple(stride)}, padding {list(pads)}, "
+            f"dilation {tuple(dilation)} over {tuple(spatial)} makes no sense"
+        )
+
+
+def check_entries(count: int) -> None:
+    """Raise `InvalidNetworkError` when a matrix of so many entries is more than we build."""
+    if count > MAX_ENTRIES:
+        raise InvalidNetworkError(
+            f"an operation lowers to a matrix with {count:,} entries; the limit is {MAX_ENTRIES:,}"
+        )
