@@ -274,7 +274,7 @@ def test_limits_give_partial_results():
 def test_progress_and_interrupt():
     net = he_net("4-16-16")
 
-    def stop(found, seconds):
+    def stop(found, seconds, done):
         raise KeyboardInterrupt
 
     part = regions(net, Box.cube(4), progress=stop, method="tree")

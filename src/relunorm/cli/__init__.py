@@ -14,6 +14,8 @@ import typer
 import relunorm
 from relunorm.cli.convert import convert
 from relunorm.cli.info import info
+from relunorm.cli.region import region
+from relunorm.cli.regions import regions
 from relunorm.errors import RelunormError
 
 app = typer.Typer(
@@ -41,7 +43,7 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert):
+for _command in (info, convert, regions, region):
     app.command()(_command)
 
 

@@ -26,8 +26,8 @@ from relunorm.regions.pack import Packed
 from relunorm.regions.result import Regions
 from relunorm.regions.window import Window, open_window
 
-#: Called with the regions found so far and the seconds spent.
-Progress = Callable[[int, float], None]
+#: Called with the regions found so far, the seconds spent and the share of the work done.
+Progress = Callable[[int, float, float], None]
 
 #: Output forms are stored with the regions up to this many numbers each, else computed on demand.
 STORED_MAP = 96
@@ -69,7 +69,8 @@ def regions(
         time_limit: seconds after which to stop, likewise.
         workers: threads; 1 by default, -1 for all cores. The result does not depend on it.
         method: ``auto``, or one of ``polygons`` (two inputs), ``cells`` (up to six), ``tree``.
-        progress: called now and then with regions found and seconds spent.
+        progress: called now and then with regions found, seconds spent and the share of the work
+            done (in equal parts of the tree, so an estimate).
 
     Returns:
         the regions, complete unless a limit or Ctrl-C ended the search.
@@ -154,6 +155,7 @@ class _Budget:
         self.started, self.progress = started, progress
         self.max_regions, self.time_limit = max_regions, time_limit
         self.found, self.reason = 0, ""
+        self.jobs, self.jobs_done = 1, 0
         self.failures = 0
         self._lock = threading.Lock()
         self._told = started
@@ -165,7 +167,7 @@ class _Budget:
             now = time.perf_counter()
             if self.progress is not None and now - self._told > 0.1:
                 self._told = now
-                self.progress(self.found, now - self.started)
+                self.progress(self.found, now - self.started, self.jobs_done / self.jobs)
             if self.max_regions is not None and self.found > self.max_regions:
                 self.stop(f"max_regions = {self.max_regions}")
             elif self.time_limit is not None and now - self.started > self.time_limit:
@@ -176,16 +178,25 @@ class _Budget:
         self.reason = self.reason or reason
 
     @property
+    def is_watched(self) -> bool:
+        """Whether somebody waits for reports or for a time limit to act."""
+        return self.time_limit is not None or self.progress is not None
+
+    def parts(self, workers: int) -> int:
+        """Into how many jobs to divide the work."""
+        return SHARES * workers if workers > 1 else (4 * SHARES if self.progress else 1)
+
+    @property
     def batch(self) -> int:
         """How many regions to look for between two looks at the clock."""
-        timed = self.time_limit is not None or self.progress is not None
-        size = 2048 if timed else 16384
+        size = 2048 if self.is_watched else 16384
         return size if self.max_regions is None else min(size, self.max_regions + 1)
 
 
 def _collect(jobs: list[Job], workers: int, budget: _Budget) -> list[list[Batch]]:
     """Run the jobs, in order or on threads (the kernels release the interpreter lock)."""
     kept: list[list[Batch]] = [[] for _ in jobs]
+    budget.jobs = len(jobs)
 
     def work(index: int) -> None:
         if budget.reason:
@@ -194,6 +205,7 @@ def _collect(jobs: list[Job], workers: int, budget: _Budget) -> list[list[Batch]
             kept[index].append(batch)
             if not budget.spend(len(batch.points)):
                 return
+        budget.jobs_done += 1
 
     if workers == 1 or len(jobs) == 1:
         try:
@@ -231,7 +243,8 @@ def _tree_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> li
     root = tree.new_state(
         net, window.lo, window.hi, window.rows, window.rhs, window.witnesses
     )
-    if workers == 1:
+    parts = budget.parts(workers)
+    if parts == 1:
         return [lambda: _run_tree(net, root, budget)]
     units, stop = int(net.shape[2]), 4
     while True:
@@ -240,7 +253,7 @@ def _tree_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> li
         state = tree.subtree(net, root, 0)
         while tree.advance(net, state, stop):
             roots.append(tree.subtree(net, state, stop))
-        if len(roots) >= SHARES * workers or stop == units:
+        if len(roots) >= parts or stop == units:
             return [lambda state=state: _run_tree(net, state, budget) for state in roots]
         stop += 2
 
@@ -268,10 +281,9 @@ def _cell_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> li
         *cells.box_corners(window.lo, window.hi), window.rows, window.rhs, 1e-13
     )
     root = cells.new_search(net, *cell)
-    if workers == 1:
-        return [lambda: _run_cells(net, weights_t, root, budget)]
-    parts = cells.divide(net, weights_t, root, SHARES * workers)
-    return [lambda part=part: _run_cells(net, weights_t, part, budget) for part in parts]
+    parts = budget.parts(workers)
+    searches = cells.divide(net, weights_t, root, parts) if parts > 1 else [root]
+    return [lambda one=one: _run_cells(net, weights_t, one, budget) for one in searches]
 
 
 def _run_cells(net: Packed, weights_t, search, budget: _Budget) -> Iterator[Batch]:  # type: ignore[no-untyped-def]
@@ -301,10 +313,7 @@ def _polygon_jobs(net: Packed, window: Window, workers: int, budget: _Budget) ->
     layers = int(net.shape[1])
     weights_t = polygons.transposed(net)
     domain = polygons.one_face(net, _outline(window))
-    if workers == 1 and budget.batch == 16384:
-        limit = 4096
-    else:
-        limit = 64 * workers
+    limit = 64 * workers if workers > 1 or budget.is_watched else 4096
     faces, layer = polygons.refine(net, weights_t, domain, 0, limit)
     count = len(faces.bits)
     shares = 1 if layer == layers else max(SHARES * workers, count // 1024)
