@@ -32,6 +32,13 @@ _HOME = {
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
+    "Region": "relunorm.regions.region",
+    "Regions": "relunorm.regions.result",
+    "along": "relunorm.regions.lines",
+    "load_regions": "relunorm.regions.storage",
+    "on_plane": "relunorm.regions.planes",
+    "region_at": "relunorm.regions.region",
+    "regions": "relunorm.regions",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -56,6 +63,13 @@ if TYPE_CHECKING:
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer
     from relunorm.network import Network as Network
+    from relunorm.regions.enumerate import regions as regions
+    from relunorm.regions.lines import along as along
+    from relunorm.regions.planes import on_plane as on_plane
+    from relunorm.regions.region import Region as Region
+    from relunorm.regions.region import region_at as region_at
+    from relunorm.regions.result import Regions as Regions
+    from relunorm.regions.storage import load_regions as load_regions
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,8 @@ from relunorm.cli.info import info
 from relunorm.cli.lipschitz import lipschitz
 from relunorm.cli.maximize import maximize
 from relunorm.cli.output import printable
+from relunorm.cli.region import region
+from relunorm.cli.regions import regions
 from relunorm.errors import RelunormError
 
 app = typer.Typer(
@@ -44,7 +46,7 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert, lipschitz, maximize):
+for _command in (info, convert, regions, region, lipschitz, maximize):
     app.command()(_command)
 
 

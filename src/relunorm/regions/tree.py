@@ -422,3 +422,48 @@ def _write_map(net, state, out):  # type: ignore[no-untyped-def]
     for o in range(net.shape[3]):
         for k in range(d + 1):
             out[o * (d + 1) + k] = state.forms[units + o, k]
+
+
+@njit(cache=True, nogil=True)
+def advance(net, state, stop):  # type: ignore[no-untyped-def]
+    """Go on to the next node at depth ``stop`` (a number of decided units); False when done.
+
+    The state then is the root of a subtree, ready to be copied by `subtree`.
+    """
+    at = state.at
+    if at[STARTED] == 2:
+        return False
+    unit = at[UNIT]
+    if at[STARTED]:
+        unit = backtrack(net, state) + 1
+        if unit == 0:
+            at[STARTED] = 2
+            return False
+    at[STARTED] = 1
+    layer = np.searchsorted(net.first, unit, side="right") - 1
+    while unit < stop:
+        if unit == net.first[layer]:
+            start_layer(net, state, layer)
+        descend(net, state, unit, signs(net, state, unit))
+        unit += 1
+        if unit == net.first[layer + 1]:
+            layer += 1
+    return True
+
+
+def subtree(net: Packed, state: State, stop: int) -> State:
+    """A search of its own below the node that `advance` reached."""
+    m, start, count = (int(state.at[k]) for k in (ROWS, POINTS_START, POINTS))
+    here = state.points[start : start + count]
+    child = new_state(net, state.lo, state.hi, state.rows[:m], state.rhs[:m], here)
+    for mine, theirs in (
+        (child.bits, state.bits),
+        (child.packed, state.packed),
+        (child.forms, state.forms),
+        (child.size, state.size),
+        (child.scale, state.scale),
+        (child.tolerance, state.tolerance),
+    ):
+        mine[...] = theirs
+    child.at[UNIT] = stop
+    return child
