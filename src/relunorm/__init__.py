@@ -22,7 +22,7 @@ _HOME = {
     "Domain": "relunorm.domain",
     "Polytope": "relunorm.domain",
     "decide": "relunorm.extrema.front",
-    "lipschitz": "relunorm.lipschitz.front",
+    "lipschitz": "relunorm.lipschitz",
     "load": "relunorm.io",
     "maximize": "relunorm.extrema.front",
     "never_smallest": "relunorm.extrema.front",

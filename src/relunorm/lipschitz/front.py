@@ -130,7 +130,7 @@ def lipschitz(
     except KeyboardInterrupt:
         run.complete = False
     upper = max(run.upper, run.lower)
-    exact = bool(upper - run.lower <= EXACT * upper)
+    exact = bool(np.isfinite(upper) and upper - run.lower <= EXACT * upper)
     return LipschitzResult(
         float(run.lower),
         float(upper),
@@ -169,7 +169,7 @@ def _one_method(run: _Run, network: Network, method: str, random_state: int) -> 
         "theorem6": lambda: _theorem6(run, network),
         "sdp": lambda: _sdp(run),
         "search": lambda: None,
-        "enumeration": lambda: _enumeration(run),
+        "enumeration": lambda: _enumeration(run, np.inf),
         "branch": lambda: _branch(run, np.inf),
     }[method]()
 
@@ -183,8 +183,8 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
     _search(run, 12, random_state)
     too_large = local.input_size > TREE_INPUTS or local.units > TREE_UNITS
     if not too_large:
-        _branch(run, FIRST_LOOK)
-        if run.upper - run.lower <= EXACT * run.upper:
+        _tree(run, FIRST_LOOK)
+        if np.isfinite(run.upper) and run.upper - run.lower <= EXACT * run.upper:
             return
     _try(run, sdp.METHOD, lambda: _auto_sdp(run))
     _search(run, 120, random_state + 1)
@@ -195,7 +195,17 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
             f"tree up to {TREE_INPUTS} and {TREE_UNITS}",
         )
     elif run.left() > 0:
-        _branch(run, np.inf)
+        _tree(run, np.inf)
+
+
+def _tree(run: _Run, seconds: float) -> None:
+    """Regions of a plane are listed faster than pruned; those of a ball are listed exactly."""
+    domain = run.local.domain
+    plane = domain is not None and domain.dimension == 2
+    if plane or isinstance(domain, Ball):
+        _enumeration(run, seconds)
+    else:
+        _branch(run, seconds)
 
 
 def _try(run: _Run, name: str, step: Callable[[], None]) -> None:
@@ -264,10 +274,14 @@ def _search(run: _Run, rounds: int, random_state: int) -> None:
     run.lower_bound(search.METHOD, value, local.lift(point), begin)
 
 
-def _enumeration(run: _Run) -> None:
-    from relunorm.lipschitz.enumeration import METHOD, enumeration
+def _enumeration(run: _Run, seconds: float) -> None:
+    from relunorm.lipschitz.enumeration import METHOD, compile_kernels, enumeration
 
-    limit = run.left() if np.isfinite(run.deadline) else None
+    begin = time.monotonic()
+    compile_kernels(run.local.network.input_size, run.local.domain)
+    run.deadline += time.monotonic() - begin
+    limit = min(run.left(), seconds)
+    limit = limit if np.isfinite(limit) else None
     _exact(run, METHOD, lambda: enumeration(run.local.network, run.local.domain, run.norm, limit))
 
 
