@@ -9,8 +9,9 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from relunorm import Network
 from scipy.optimize import linprog
+
+from relunorm import Network
 
 
 def pieces(network: Network, lo=None, hi=None) -> Iterator[tuple]:

@@ -6,9 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
+
 import relunorm as rn
 from relunorm.cli import app, main
-from typer.testing import CliRunner
 
 
 @pytest.fixture

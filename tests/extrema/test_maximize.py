@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import relunorm as rn
 from brute_force import maximum
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema import front
@@ -25,7 +26,7 @@ PROPERTY = {
 }
 
 
-def small(seed: int, d: int, slope: float = 0.0, grid: bool = False, width: int = 4) -> Network:
+def small(seed: int, d: int, slope: float = 0.0, grid: bool = False, width: int = 3) -> Network:
     rng = np.random.default_rng(seed)
 
     def numbers(*shape: int) -> np.ndarray:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import networks
+
 from relunorm import Activation, Box
 from relunorm.extrema.localize import localize
 from relunorm.extrema.relaxation import output_bound, unit_bounds
-from strategies import networks
 
 KINDS = (
     Activation("relu"),

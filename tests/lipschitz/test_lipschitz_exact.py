@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-import relunorm as rn
 from brute_force import pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.lipschitz.branch import branch_and_bound
@@ -29,14 +32,14 @@ def seeded(index: int) -> Network:
     rng = np.random.default_rng(1000 + index)
     weights, biases = [], []
     widths = REFERENCE[index][0]
-    for a, b in zip(widths[:-1], widths[1:], strict=True):
+    for a, b in pairwise(widths):
         weights.append(rng.normal(0, np.sqrt(2 / a), (b, a)))
         biases.append(rng.uniform(-1 / np.sqrt(a), 1 / np.sqrt(a), b))
     return Network.from_weights(weights, biases)
 
 
 def small(seed: int, d: int, outputs: int, slope: float, skip: bool, grid: bool) -> Network:
-    """Eight units in two layers; ``grid`` weights make degenerate arrangements."""
+    """Six units in two layers; ``grid`` weights make degenerate arrangements."""
     rng = np.random.default_rng(seed)
 
     def numbers(*shape: int) -> np.ndarray:
@@ -44,10 +47,10 @@ def small(seed: int, d: int, outputs: int, slope: float, skip: bool, grid: bool)
         return np.round(drawn) if grid else drawn
 
     kind = Activation("leaky", slope) if slope else Activation("relu")
-    first = Layer(Affine({0: numbers(4, d)}, numbers(4)), kind)
-    terms = {1: numbers(4, 4)} | ({0: numbers(4, d)} if skip else {})
-    second = Layer(Affine(terms, numbers(4)), kind)
-    final = {2: numbers(outputs, 4)} | ({1: numbers(outputs, 4)} if skip else {})
+    first = Layer(Affine({0: numbers(3, d)}, numbers(3)), kind)
+    terms = {1: numbers(3, 3)} | ({0: numbers(3, d)} if skip else {})
+    second = Layer(Affine(terms, numbers(3)), kind)
+    final = {2: numbers(outputs, 3)} | ({1: numbers(outputs, 3)} if skip else {})
     return Network([first, second], Affine(final, numbers(outputs)), input_shape=d)
 
 

@@ -169,9 +169,7 @@ def test_polytope_domain():
     assert as_set(regions(net, triangle, method="tree").patterns) == as_set(found.patterns)
     whole = regions(net, Box([0, 0], [1, 1]))
     assert as_set(found.patterns) < as_set(whole.patterns)
-    in3 = regions(
-        he_net("3-16-16"), Polytope(np.vstack([-np.eye(3), np.ones((1, 3))]), [0, 0, 0, 1])
-    )
+    in3 = regions(he_net("3-16-16"), Polytope(np.vstack([-np.eye(3), np.ones((1, 3))]), [0, 0, 0, 1]))
     assert abs(sum(in3.volume(i) for i in range(len(in3))) - 1 / 6) < 1e-12
 
 
@@ -218,9 +216,7 @@ def test_all_of_space():
 def test_zero_biases_have_conic_regions_with_interior():
     """The closed definition of seed 003 would admit all 2^N patterns at 0 (docs/errata.md)."""
     rng = np.random.default_rng(3)
-    net = Network.from_weights(
-        [rng.standard_normal((3, 2)), rng.standard_normal((2, 3)), [[1.0, 1.0]]]
-    )
+    net = Network.from_weights([rng.standard_normal((3, 2)), rng.standard_normal((2, 3)), [[1.0, 1.0]]])
     found = regions(net, None)
     x = rng.standard_normal((200_000, 2))
     assert as_set(found.patterns) == as_set(np.unique(net.pattern(x), axis=0))
@@ -243,9 +239,7 @@ def test_off_centre_boxes_of_any_size():
     net = he_net("2-16-16")
     W, b = net.weights()
     for scale, shift in ((1e-6, 0.3), (1e3, -200.0)):
-        moved = Network.from_weights(
-            [W[0] / scale, *W[1:]], [b[0] - W[0].sum(1) * shift / scale, *b[1:]]
-        )
+        moved = Network.from_weights([W[0] / scale, *W[1:]], [b[0] - W[0].sum(1) * shift / scale, *b[1:]])
         found = regions(moved, Box.cube(2, shift - scale, shift + scale))
         assert len(found) == 248
         assert (moved.pattern(found.points) == found.patterns).all()
@@ -296,9 +290,7 @@ def test_linear_stages_and_sparse_matrices():
     second = Layer(Affine({2: layers[1].affine.terms[1] / 2}, layers[1].affine.bias))
     output = Affine({3: net.output.terms[2]}, net.output.bias)
     staged = Network([layers[0], stage, second], output, input_shape=2)
-    assert as_set(regions(staged, Box.cube(2)).patterns) == as_set(
-        regions(net, Box.cube(2)).patterns
-    )
+    assert as_set(regions(staged, Box.cube(2)).patterns) == as_set(regions(net, Box.cube(2)).patterns)
 
 
 def test_several_outputs():
@@ -306,9 +298,7 @@ def test_several_outputs():
     found = regions(net, Box.cube(3))
     A, c = found.affine()
     assert A.shape == (len(found), 4, 3)
-    np.testing.assert_allclose(
-        np.einsum("nod,nd->no", A, found.points) + c, net(found.points), atol=1e-12
-    )
+    np.testing.assert_allclose(np.einsum("nod,nd->no", A, found.points) + c, net(found.points), atol=1e-12)
 
 
 def test_refusals():
@@ -318,9 +308,7 @@ def test_refusals():
     with pytest.raises(InvalidDomainError, match="single point"):
         regions(net, Box([0, 0], [0, 0]))
     with pytest.raises(InvalidDomainError, match="no interior"):
-        regions(
-            net, Polytope([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]], [1, 1, 1, 1, 0, 0])
-        )
+        regions(net, Polytope([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]], [1, 1, 1, 1, 0, 0]))
     with pytest.raises(InvalidInputError, match="workers"):
         regions(net, Box.cube(2), workers=0)
     with pytest.raises(InvalidInputError, match="method"):

@@ -35,7 +35,7 @@ def lipschitz(
 
     Ctrl-C keeps what was found so far.
     """
-    from relunorm.domain import parse_domain
+    from relunorm.cli.domains import parse_domain
     from relunorm.io import load
     from relunorm.lipschitz.front import lipschitz as compute
 

@@ -30,7 +30,7 @@ def maximize(
 
     Negate the weights for a minimum. Ctrl-C keeps the interval reached so far.
     """
-    from relunorm.domain import parse_domain
+    from relunorm.cli.domains import parse_domain
     from relunorm.extrema.front import maximize as compute
     from relunorm.io import load
 

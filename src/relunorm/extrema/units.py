@@ -4,8 +4,8 @@ A node fixes the signs of some units. Its bound is a Lagrangian: backward linear
 every undecided unit has a free slope alpha between its two slopes, and every decided unit a
 multiplier beta >= 0 for the sign it must keep. Any alpha and beta give a sound bound (Xu et al.
 2021, Wang et al. 2021, "alpha, beta-CROWN"); a few steps of projected ascent make it good. The
-derivative of the bound comes from one forward pass through the chosen lines at the maximising corner. All nodes of a
-batch are done together by matrix products.
+derivative of the bound comes from one forward pass through the chosen lines at the maximising
+corner. All nodes of a batch are done together by matrix products.
 """
 
 from __future__ import annotations

@@ -35,6 +35,9 @@ METHOD = "LipSDP"
 #: Largest number of inputs plus units the dense method takes on.
 MAX_SIZE = 3000
 
+#: A bound this small is as good as zero: nothing is left to improve.
+TINY = 1e-100
+
 #: Problems smaller than this are solved with one BLAS thread.
 ONE_THREAD = 400
 
@@ -72,16 +75,18 @@ def lipsdp(network: Network, time_limit: float | None = None) -> float:
     """
     problem = _problem(network.folded())
     if not len(problem.U):
-        return _certified(problem, 0.0, np.zeros(0))
+        return _certified(problem, np.zeros(0))
     from threadpoolctl import threadpool_limits
 
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     # Below some hundred rows a second BLAS thread costs more than it brings, a busy machine aside.
     with threadpool_limits(1 if problem.U.shape[1] < ONE_THREAD else None, user_api="blas"):
         rho, t = _start(problem)
-        best = _certified(problem, rho, t)
-        rho, t = _minimize(problem, rho, t, deadline)
-        return min(best, _certified(problem, rho, t))
+        best = _certified(problem, t)
+        if best <= TINY:
+            return best
+        _, t = _minimize(problem, rho, t, deadline)
+        return min(best, _certified(problem, t))
 
 
 def _problem(network: Network) -> _Problem:
@@ -235,7 +240,7 @@ def _barrier(problem: _Problem, rho: float, t: Vector, mu: float) -> float:
     return rho / mu - 2 * float(np.log(np.diagonal(factor)).sum()) - float(np.log(t).sum())
 
 
-def _certified(problem: _Problem, rho: float, t: Vector) -> float:
+def _certified(problem: _Problem, t: Vector) -> float:
     """The square root of a rho near the best for these multipliers, proved feasible."""
     x, rest = slice(0, problem.inputs), slice(problem.inputs, None)
     S = problem.matrix(0.0, t)

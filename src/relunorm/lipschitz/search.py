@@ -137,8 +137,8 @@ def _crossings(
     rows = np.arange(count)
     chosen, after = order[rows, rank], order[rows, np.minimum(rank + 1, crossing.shape[1] - 1)]
     reach = crossing[rows, chosen]
-    gap = np.abs(crossing[rows, after]) - np.abs(reach)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # inf - inf: no unit changes along the direction
+        gap = np.abs(crossing[rows, after]) - np.abs(reach)
         length = np.abs(reach) + np.where(np.isfinite(gap), 0.5 * gap, 0.1 * np.abs(reach))
     length = np.where(np.isfinite(length), length, 0.0)
     return base + (np.sign(reach) * length)[:, None] * direction
