@@ -16,8 +16,12 @@ from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
 from relunorm.cli.fingerprint import fingerprint
 from relunorm.cli.info import info
+from relunorm.cli.lipschitz import lipschitz
+from relunorm.cli.maximize import maximize
 from relunorm.cli.normalize import normalize
 from relunorm.cli.output import printable
+from relunorm.cli.region import region
+from relunorm.cli.regions import regions
 from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
 
@@ -46,7 +50,18 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert, normalize, compare, fingerprint, verify):
+for _command in (
+    info,
+    convert,
+    normalize,
+    compare,
+    fingerprint,
+    verify,
+    regions,
+    region,
+    lipschitz,
+    maximize,
+):
     app.command()(_command)
 
 

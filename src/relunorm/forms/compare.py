@@ -260,9 +260,37 @@ class _Search:
             return
         rest, error = residual(self.walk)
         low, high = linear_bounds(rest, self.walk)
-        bound = float((np.maximum(-low, high) + error).max())
-        if bound < self.upper:
-            self.upper, self.method = bound, "linear bounds on the residual"
+        bounds = np.concatenate([high + error, error - low])
+        if bounds.max() < self.upper:
+            self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
+        if self.upper > self.tolerance:
+            self._branch(rest, error, bounds)
+
+    def _branch(self, rest: Network, error: Vector, bounds: Vector) -> None:
+        """Maximise f - g and g - f, output by output, the most open one first."""
+        from relunorm.extrema.front import maximize
+
+        outputs = rest.output_size
+        for turn, i in enumerate(np.argsort(-bounds)):
+            left = self.deadline - time.perf_counter()
+            if left <= 0 or bounds[i] <= max(self.lower, self.tolerance):
+                break
+            direction = np.zeros(outputs)
+            direction[i % outputs] = 1.0 if i < outputs else -1.0
+            found = maximize(
+                rest,
+                direction,
+                self.domain,
+                None if np.isinf(left) else left / (2 * outputs - turn),
+                tolerance=min(1e-9, self.tolerance / 4),
+                random_state=self.random_state,
+            )
+            bounds[i] = min(bounds[i], found.upper + error[i % outputs])
+            self._witness(np.asarray(found.point))
+            if self.lower > self.tolerance:
+                break
+        if bounds.max() < self.upper:
+            self.upper, self.method = float(bounds.max()), "branch and bound on the residual"
 
     # ------------------------------------------------------------------ bookkeeping
 
