@@ -115,6 +115,22 @@ def test_residual_shares_units() -> None:
     assert (np.abs(network(x) - other(x) - rest(x)) <= error + 1e-14).all()
 
 
+def test_branch_and_bound_closes_the_gap() -> None:
+    """A changed row: the maximum of |f - g| is found and proved, not only bounded."""
+    network = random_net(0, [3, 8, 8, 1])
+    weights, biases = network.weights()
+    changed = [np.array(w) for w in weights]
+    changed[1][0] += 0.02
+    other = Network.from_weights(changed, biases)
+    domain = rn.Box.cube(3)
+    found = rn.compare(network, other, domain)
+    assert found.verdict == "different"
+    tight = rn.compare(network, other, domain, tolerance=1.05 * found.lower, time_limit=None)
+    assert tight.verdict == "within"
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 31)] * 3), axis=-1).reshape(-1, 3)
+    assert np.abs(network(grid) - other(grid)).max() <= tight.upper
+
+
 def test_stability_is_proved_when_needed() -> None:
     """A unit that is dead, but not by intervals or linear bounds, was removed in the copy."""
     rng = np.random.default_rng(0)

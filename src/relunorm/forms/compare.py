@@ -18,7 +18,7 @@ from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.evaluation import evaluation_error
 from relunorm.forms.exact import shallow_form
 from relunorm.forms.identical import same_arrangement
-from relunorm.forms.match import relate
+from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
 from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
@@ -258,6 +258,9 @@ class _Search:
         """Bound the residual network: linearly, then by branch and bound."""
         if self.jumps or self.walk is None:
             return
+        # only copies are shared now: what merely resembles another unit must stay visible
+        first, second = self._bounds()
+        self.walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
         rest, error = residual(self.walk)
         low, high = linear_bounds(rest, self.walk)
         bounds = np.concatenate([high + error, error - low])
@@ -353,7 +356,7 @@ class _Search:
         outputs = (None, None) if point is None else (self.given[0](point), self.given[1](point))
         return Comparison(
             verdict,
-            self.lower if point is not None else 0.0,
+            self.lower,
             self.upper,
             self.tolerance,
             point,

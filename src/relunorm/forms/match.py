@@ -45,26 +45,30 @@ def relate(
     first_bounds: Sequence[Range],
     second_bounds: Sequence[Range],
     forced: Sequence[Forced] = (Forced(), Forced()),
+    alike: float = ALIKE,
 ) -> Walk:
     """Walk both networks over one basis and relate every unit that can be related.
 
     Args:
         first_bounds, second_bounds: proved bounds on the pre-activations, per layer.
         forced: per network the units to be replaced by a linear function of their pre-activation.
+        alike: units of the two networks are related when they differ by less than this share of
+            their magnitude; what they differ by then counts as error.
     """
     walk = Walk(reach)
     for network, bounds, fixed in zip(
         (first, second), (first_bounds, second_bounds), forced, strict=True
     ):
-        walk.run(walk.add(network, bounds), Matcher(fixed))
+        walk.run(walk.add(network, bounds), Matcher(fixed, alike))
     return walk
 
 
 class Matcher:
     """Decides the relation of each unit of one network."""
 
-    def __init__(self, forced: Forced):
+    def __init__(self, forced: Forced, alike: float = ALIKE):
         self.forced = forced
+        self.alike = alike
         self.directions: list[NDArray[np.float64]] = []
 
     def __call__(
@@ -76,7 +80,7 @@ class Matcher:
         if side.number:  # a known function first: its own bounds may prove more than the other's
             self._basis(walk, side, form, activation, relation, SAME)
         self._linear(k, activation, span, relation)
-        self._basis(walk, side, form, activation, relation, ALIKE if side.number else SAME)
+        self._basis(walk, side, form, activation, relation, self.alike if side.number else SAME)
         if side.number:
             self._carried(walk, side, form, error, activation, relation)
         self._copies(walk, form, activation, relation)
