@@ -89,7 +89,7 @@ def grounded(affine: Affine, source: int, size: int) -> Affine:
     """The same map without terms that are zero; one that reads nothing reads ``source`` with 0."""
     terms = {k: m for k, m in affine.terms.items() if mx.entries(m).any()}
     if not terms:
-        terms = {source: np.zeros((affine.size, size))}
+        terms = {source: mx.as_matrix(sp.csr_array((affine.size, size)))}
     return Affine(terms, affine.bias)
 
 
