@@ -17,6 +17,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import quick_bounds
 from relunorm.forms.certificate import Certificate, _seal, verify
 from relunorm.forms.match import relate
+from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of
 
@@ -48,6 +49,76 @@ def test_bound_is_sound_for_networks_that_differ(seed: int, size: float) -> None
     x = np.vstack([rn.Box.cube(3).sample(500, 0), np.sign(rng.normal(size=(100, 3)))])
     gap = np.abs(first(x) - second(x)).max(axis=0)
     assert (gap <= walk.difference.largest).all()
+
+
+class Nonsense:
+    """Relates units at random: wrong partners, wrong factors, live units called linear."""
+
+    def __init__(self, rng: np.random.Generator):
+        self.rng = rng
+
+    def __call__(self, walk, side, form, error, span) -> Relation:
+        relation, rng = Relation.fresh(form.size), self.rng
+        blocks = [b for b in range(1, len(walk.ranges)) if len(walk.ranges[b].lo)]
+        for i in range(form.size):
+            kind = rng.choice([NEW, SCALED, OPPOSITE, LINEAR])
+            if kind in (SCALED, OPPOSITE) and blocks:
+                relation.kind[i] = kind
+                relation.block[i] = rng.choice(blocks)
+                relation.index[i] = rng.integers(len(walk.ranges[relation.block[i]].lo))
+                relation.factor[i] = np.exp(rng.normal())
+            elif kind == LINEAR:
+                relation.kind[i] = kind
+                relation.factor[i] = rng.choice([0.0, 1.0, rng.normal()])
+                relation.constant[i] = rng.choice([0.0, rng.normal()])
+                layers = len(walk.sides[0].forms)
+                if layers and rng.random() < 0.5:
+                    relation.block[i] = rng.integers(layers)
+                    size = walk.sides[0].forms[relation.block[i]].size
+                    relation.index[i] = rng.integers(size)
+        return relation
+
+
+@settings(max_examples=60)
+@given(networks(max_depth=4), networks(max_depth=4), st.integers(0, 2**32 - 1), st.booleans())
+def test_nonsense_relations_are_never_unsound(
+    first: Network, second: Network, seed: int, same: bool
+) -> None:
+    """Whatever a certificate claims, the bound that is recomputed covers the true difference."""
+    rng = np.random.default_rng(seed)
+    second = first if same else second
+    if first.input_size != second.input_size or first.output_size != second.output_size:
+        return
+    if first.layers[0].activation != second.layers[0].activation:
+        return
+    domain = rn.Box.cube(first.input_size)
+    walk = Walk(reach_of(domain))
+    for network in (first, second):
+        side = walk.add(network, quick_bounds(network, walk.reach))
+        walk.run(side, Nonsense(rng))
+    x = np.vstack([domain.sample(300, 0), np.sign(rng.normal(size=(50, first.input_size)))])
+    gap = np.abs(first(x) - second(x)).max(axis=0)
+    assert (gap <= walk.difference.largest * (1 + 1e-12) + 1e-12).all()
+
+
+def test_relations_cannot_reach_outside() -> None:
+    """Numbers that would wrap around in an array are refused."""
+    network = Network.from_weights([np.eye(2), np.eye(2)])
+    for kind, block, index in ((SCALED, -1, 0), (SCALED, 1, 5), (OPPOSITE, 0, 0), (LINEAR, 7, 0)):
+        walk = Walk(reach_of(rn.Box.cube(2)))
+        walk.run(
+            walk.add(network, quick_bounds(network, walk.reach)), Nonsense(np.random.default_rng(0))
+        )
+
+        def decide(walk, side, form, error, span, kind=kind, block=block, index=index):
+            relation = Relation.fresh(form.size)
+            relation.kind[:], relation.block[:], relation.index[:] = kind, block, index
+            relation.factor[:] = 1.0
+            return relation
+
+        side = walk.add(network, quick_bounds(network, walk.reach))
+        with pytest.raises(InvalidInputError):
+            walk.run(side, decide)
 
 
 @settings(max_examples=10)

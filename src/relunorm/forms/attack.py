@@ -78,9 +78,11 @@ def difference(first: Network, second: Network, points: Points) -> Points:
 
 
 def pullback(network: Network, points: Points, weights: Points) -> Points:
-    """The gradient of weights.f at every point: one backward pass for the whole batch."""
-    z: list[Points] = []
-    network._forward(points, keep=False, preactivations=z, all_layers=True)
+    """The gradient of weights.f at every point: one backward pass for the whole batch.
+
+    The network has no linear stages (`Network.folded`).
+    """
+    z = network.preactivations(points)
     grads: dict[int, Points] = {}
 
     def pull(terms, upstream: Points) -> None:

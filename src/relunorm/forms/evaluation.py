@@ -63,7 +63,9 @@ def _map_error(
     narrow: bool,
 ) -> Vector:
     count = 2 + sum(m.shape[1] for m in affine.terms.values())
-    share = 1.02 * count * unit + (2 * unit if narrow else 0.0)
+    if count * unit >= 0.5:
+        return np.full(affine.size, np.inf)
+    share = count * unit / (1 - count * unit) + (2 * unit if narrow else 0.0)
     carried, volume = np.zeros(affine.size), np.abs(affine.bias)
     for source, matrix in affine.terms.items():
         weight = abs(matrix)

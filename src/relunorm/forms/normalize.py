@@ -248,8 +248,8 @@ class _Job:
             fold = free and self.pure and self.form == "bounded"
             rules = Rules(architecture=self.architecture, prefer=self.prefer, fold_all=fold)
             reduced = remove_units(base, straight, ranges, reach, rules)
-        else:
-            reduced = Reduced.whole(base)
+        else:  # pow2 promises the same bits, and multiplying linear stages out would round
+            reduced = Reduced.whole(self.network if self.form == "pow2" else base)
         result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
         certificate = None
         if reach is not None and not any(x.activation.kind == "step" for x in base.layers):
@@ -320,7 +320,8 @@ def _certificate(
     proofs = None if found is None or found.proofs is None else found.proofs.to_dict()
     ranges, trusted = proved_bounds(base, reach, proofs)
     forced = _small(straight) if spent else Forced()
-    walk = relate(base, result, reach, ranges, quick_bounds(result, reach), (forced, Forced()))
+    other = result.folded()
+    walk = relate(base, other, reach, ranges, quick_bounds(other, reach), (forced, Forced()))
     return certify(walk, (network, result), (proofs, None), trusted)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from relunorm import matrix as mx
+import numpy as np
+import scipy.sparse as sp
+
 from relunorm.forms.scaling import rescaled
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
+from relunorm.network import Affine, Layer, Network
 
 #: Binary exponents a scaled weight may have: the normal numbers of float32.
 NORMAL = (-126, 127)
@@ -22,10 +24,19 @@ def pow2(network: Network) -> Network:
 
     >>> net = pow2(Network.from_weights([[[3.0]], [[1.0]]], [[5.0], [0.0]]))
     >>> net.layers[0].affine.terms[0].item(), net.output.terms[1].item()
-    (0.375, 8.0)
+    (0.75, 4.0)
     """
     readers = [_columns(network, k + 1) for k in range(len(network.layers))]
-    return rescaled(network, lambda k, rows: _factors(rows, *readers[k]), fold_zero=False)
+    return rescaled(
+        network,
+        lambda k, rows: _measure(network.layers[k], rows, readers[k]),
+        fold_zero=False,
+    )
+
+
+def _measure(layer: Layer, affine: Affine, read: tuple[Vector, Vector]) -> Vector:
+    # a linear stage has no units; scaling it would change nothing
+    return _factors(affine, *read) if layer.has_units else np.ones(affine.size)
 
 
 def _factors(affine: Affine, least_read: Vector, most_read: Vector) -> Vector:
@@ -44,7 +55,7 @@ def _extremes(affine: Affine) -> tuple[Vector, Vector]:
     """log2 of the smallest and largest non-zero magnitude of every row (inf, -inf if none)."""
     least, most = np.full(affine.size, np.inf), np.full(affine.size, -np.inf)
     for matrix in affine.terms.values():
-        low, high = _logs(mx.dense(matrix))
+        low, high = _logs(matrix)
         least, most = np.minimum(least, low), np.maximum(most, high)
     return least, most
 
@@ -55,14 +66,17 @@ def _columns(network: Network, value: int) -> tuple[Vector, Vector]:
     least, most = np.full(size, np.inf), np.full(size, -np.inf)
     for affine in network.maps:
         if value in affine.terms:
-            low, high = _logs(mx.dense(affine.terms[value]).T)
+            low, high = _logs(affine.terms[value].T)
             least, most = np.minimum(least, low), np.maximum(most, high)
     return np.where(np.isinf(least), 0.0, least), np.where(np.isinf(most), 0.0, most)
 
 
-def _logs(matrix: np.ndarray) -> tuple[Vector, Vector]:
-    size = np.abs(matrix)
-    logs = np.log2(size, out=np.full(size.shape, np.nan), where=size > 0)
-    least = np.where(np.isnan(logs), np.inf, logs).min(axis=1, initial=np.inf)
-    most = np.where(np.isnan(logs), -np.inf, logs).max(axis=1, initial=-np.inf)
+def _logs(matrix: Any) -> tuple[Vector, Vector]:
+    entries: Any = sp.csr_array(matrix)
+    rows = np.repeat(np.arange(entries.shape[0]), np.diff(entries.indptr))
+    used = entries.data != 0
+    logs = np.log2(np.abs(entries.data[used]))
+    least, most = np.full(entries.shape[0], np.inf), np.full(entries.shape[0], -np.inf)
+    np.minimum.at(least, rows[used], logs)
+    np.maximum.at(most, rows[used], logs)
     return least, most

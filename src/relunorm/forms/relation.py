@@ -130,6 +130,7 @@ class Walk:
             direct = outward.span(layer.affine, side.boxes, self.reach)
             span = self.span(form, error).meet(direct).meet(side.bounds[k])
             relation = decide(self, side, form, error, span)
+            self._check(side, relation)
             side.forms.append(form)
             side.form_errors.append(error)
             side.ranges.append(span)
@@ -155,7 +156,8 @@ class Walk:
     def substitute(self, side: Side, affine: Affine) -> tuple[Affine, Vector]:
         """A map of the network's values as a form in the basis, and its error bound."""
         terms: dict[int, Matrix] = {}
-        bias, error = affine.bias.copy(), 2 * outward.UNIT * np.abs(affine.bias)
+        bias = affine.bias.copy()
+        error = outward.gamma(len(affine.terms) + 1) * np.abs(bias)
         depth = 2 + len(affine.terms)
         for source, matrix in affine.terms.items():
             inner, weight = side.values[source], abs(matrix)
@@ -204,12 +206,27 @@ class Walk:
             gap = self.gap(moved, theirs, factor) + error[here]
             gap += np.abs(factor) * first.form_errors[layer][units]
             ends = [factor * r[units] for r in (first.ranges[layer].lo, first.ranges[layer].hi)]
-            slack = outward.up(gap + 8 * outward.UNIT * (np.abs(ends).max(axis=0) + abs(shift)), 4)
+            size = np.abs(ends).max(axis=0) + np.abs(shift) + np.abs(ours.bias) + np.abs(moved.bias)
+            slack = outward.up(gap + 8 * outward.UNIT * size, 4)
             low[here] = np.minimum(*ends) + shift - slack
             high[here] = np.maximum(*ends) + shift + slack
         return Range(low, high)
 
     # ------------------------------------------------------------------ one layer
+
+    def _check(self, side: Side, relation: Relation) -> None:
+        """Raise unless everything the relation names exists; negative numbers would wrap around."""
+        widths = [*map(self._width, range(len(self.ranges))), int((relation.kind == NEW).sum())]
+        on_basis = (relation.kind == SCALED) | (relation.kind == OPPOSITE)
+        named = (relation.kind == LINEAR) & (relation.block >= 0)
+        layers = [form.size for form in self.sides[0].forms]
+        for mask, sizes, least in ((on_basis, widths, 1), (named, layers, 0)):
+            for block, index in zip(relation.block[mask], relation.index[mask], strict=True):
+                if not (least <= block < len(sizes) and 0 <= index < sizes[block]):
+                    raise InvalidInputError(
+                        f"layer {len(side.forms)}: the relation names unit {index} of block "
+                        f"{block}, which does not exist"
+                    )
 
     def _apply(self, side: Side, activation: Activation, relation: Relation) -> None:
         form, error, span = side.forms[-1], side.form_errors[-1], side.ranges[-1]
@@ -220,6 +237,7 @@ class Walk:
         target_block, target = relation.block.copy(), relation.index.copy()
         new = kind == NEW
         target_block[new], target[new] = len(self.blocks) - 1, np.arange(new.sum())
+        target_block[kind == LINEAR] = -1  # what a linear unit names is no basis function
         on_basis = np.where(new, 1.0, relation.factor)
         on_form = np.where(kind == OPPOSITE, below + above, 0.0)
         on_form[kind == LINEAR] = relation.factor[kind == LINEAR]
@@ -236,7 +254,7 @@ class Walk:
         side.boxes.append(span.after(activation))
         value_error[linear] = _bend(activation, span, relation)[linear]
         value_error += np.abs(on_form) * (
-            error + 2 * outward.UNIT * outward.magnitude(form, self.ranges)
+            error + 4 * outward.UNIT * outward.magnitude(form, self.ranges)
         )
         value_error += np.where(on_form != 0, 2 * outward.UNIT * np.abs(relation.constant), 0.0)
         picked = [
@@ -341,8 +359,9 @@ def _bend(activation: Activation, span: Range, relation: Relation) -> Vector:
     def off(value: Vector, z: Vector) -> Vector:
         product = slope * z
         away = np.abs(value - product - constant)
-        # the subtraction rounds once its operands do not agree exactly
-        return away + np.where(away > 0, 4 * outward.UNIT * (np.abs(product) + abs(constant)), 0.0)
+        pad = 4 * outward.UNIT * (np.abs(value) + np.abs(product) + np.abs(constant))
+        same = (constant == 0) & np.where(z > 0, slope == above, slope == below)
+        return np.where(same & (activation.kind != "step"), 0.0, away + pad)
 
     if activation.kind == "step":
         for side_value, use in ((0.0, span.lo <= 0), (1.0, span.hi >= 0)):

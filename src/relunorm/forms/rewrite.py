@@ -55,10 +55,15 @@ class Rewriter:
         return Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
 
     def emit(
-        self, affine: Affine, activation: Activation, name: str, origins: Sequence[Origin]
+        self,
+        affine: Affine,
+        activation: Activation,
+        name: str,
+        origins: Sequence[Origin],
+        shape: tuple[int, ...] = (),
     ) -> int:
         """Append a new layer and return the number of its value."""
-        self.layers.append(Layer(affine, activation, name))
+        self.layers.append(Layer(affine, activation, name, shape))
         self.origins.append(list(origins))
         return len(self.layers)
 
@@ -70,7 +75,7 @@ class Rewriter:
         """The new network; a map that reads nothing gets a zero matrix, as file formats need."""
         output = self.incoming(self.network.output)
         layers = [
-            Layer(grounded(x.affine, i, self._size(i)), x.activation, x.name)
+            Layer(grounded(x.affine, i, self._size(i)), x.activation, x.name, x.shape)
             for i, x in enumerate(self.layers)
         ]
         last = len(layers)

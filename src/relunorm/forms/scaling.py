@@ -39,7 +39,11 @@ def rescaled(network: Network, measure: Measure, *, fold_zero: bool) -> Network:
         part = rows(affine, kept)
         factor = measure(k, part)
         value = rewriter.emit(
-            divided(part, factor), layer.activation, layer.name, [(k, int(i)) for i in kept]
+            divided(part, factor),
+            layer.activation,
+            layer.name,
+            [(k, int(i)) for i in kept],
+            layer.shape if len(kept) == size else (),
         )
         targets, worth = np.full(size, -1, dtype=np.intp), np.ones(size)
         targets[kept] = np.arange(len(kept))
