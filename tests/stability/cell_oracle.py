@@ -15,7 +15,7 @@ from relunorm.network import Network
 def exact_ranges(
     network: Network, A: np.ndarray, b: np.ndarray
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Per layer the minimum and maximum of each pre-activation over A x <= b (relu, leaky, identity)."""
+    """Per layer the range of each pre-activation over A x <= b (relu, leaky, identity)."""
     d = network.input_size
     ranges = [(np.full(x.width, np.inf), np.full(x.width, -np.inf)) for x in network.layers]
 
@@ -24,7 +24,7 @@ def exact_ranges(
         return found.fun if found.status == 0 else None
 
     def expand(layer, unit, values, current, A, b):
-        """``values[k]`` is (matrix, constant) of value k on this cell; ``current`` the layer's rows."""
+        """``values[k]`` is (matrix, constant) of value k on this cell; ``current`` this layer's."""
         if layer == len(network.layers):
             return
         spec = network.layers[layer]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -140,10 +142,18 @@ def test_wide_numbers() -> None:
     assert found == [["unstable"] * 3]
 
 
+def test_overflow_leaves_units_open() -> None:
+    weights = [[[1e200], [-1e200]], [[1e200, -1e200]], [[1.0]]]
+    found = verdicts(weights, [[0.0, 1.0], [0.0], [0.0]], Box([-1e200], [1e200]), time_limit=1.0)
+    assert found[0][0] in ("unstable", "undecided")
+    assert found[1][0] in ("unstable", "undecided")
+
+
 def test_no_units() -> None:
     network = Network.from_weights([[[1.0]]])
     found = stability(network, UNIT)
-    assert found.layers == () and found.complete
+    assert found.layers == ()
+    assert found.complete
     assert repr(found).startswith("Stability(no units")
 
 
@@ -161,7 +171,7 @@ def hard(seed: int = 0) -> Network:
     rng = np.random.default_rng(seed)
     sizes = [20, 30, 30, 1]
     return Network.from_weights(
-        [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in zip(sizes, sizes[1:], strict=False)],
+        [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)],
         [np.zeros(30), np.full(30, -2.6), np.zeros(1)],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_random_networks_over_a_polytope(network: Network, seed: int) -> None:
 def test_grid_weights_with_ties_and_zero_rows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sizes = [2, *rng.integers(1, 5, 3).tolist(), 1]
-    weights = [rng.integers(-2, 3, (b, a)) / 2 for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [rng.integers(-2, 3, (b, a)) / 2 for a, b in pairwise(sizes)]
     biases = [rng.integers(-2, 3, b) / 2 for b in sizes[1:]]
     network = Network.from_weights(weights, biases)
     lo, hi = np.zeros(2), np.ones(2)
@@ -89,10 +90,10 @@ def test_grid_weights_with_ties_and_zero_rows(seed: int) -> None:
 
 @lru_cache
 def barely_stable(seed: int) -> tuple[Network, np.ndarray]:
-    """A 3-5-5-4 network whose last hidden units miss changing sign by a thousandth of their range."""
+    """A 3-5-5-4 network whose last hidden units miss a change of sign by 1/1000 of their range."""
     rng = np.random.default_rng(seed)
     sizes = [3, 5, 5, 4, 1]
-    weights = [rng.normal(size=(b, a)) for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(sizes)]
     biases = [rng.normal(size=b) for b in sizes[1:]]
     ranges = exact_ranges(Network.from_weights(weights, biases), *box_rows(-np.ones(3), np.ones(3)))
     low, high = ranges[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_the_best_slopes_reach_the_triangle_relaxation() -> None:
         Activation("leaky", slope=2.0),
     ):
         network = Network.from_weights(
-            [rng.normal(size=(b, a)) for a, b in zip(sizes, sizes[1:], strict=False)],
+            [rng.normal(size=(b, a)) for a, b in pairwise(sizes)],
             activation=activation,
         )
         problem = Problem(network, reach_of(Box.cube(3)))
@@ -139,7 +140,7 @@ def proof_rich() -> tuple[Network, Box, Proofs]:
     """A network whose verdicts need slopes, a tree of signs and a tree of cuts."""
     rng = np.random.default_rng(5)
     sizes = [4, 8, 8, 8, 1]
-    weights = [rng.normal(size=(b, a)) for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(sizes)]
     biases = [rng.normal(size=8) * 0.3 for _ in range(3)] + [np.zeros(1)]
     network, box = Network.from_weights(weights, biases), Box.cube(4)
     z = network.preactivations(box.sample(20000, 0))[2]

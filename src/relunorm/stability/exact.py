@@ -17,6 +17,7 @@ from relunorm.matrix import Matrix
 from relunorm.network import Affine
 from relunorm.stability.linear import chord_slope, default_tilt, fixed_sides
 from relunorm.stability.problem import Bounds, Kink, Problem
+from relunorm.stability.rounding import float_above
 
 #: Rows are left alone when the maps below them have more entries than this.
 MOST_ENTRIES = 100_000
@@ -25,7 +26,7 @@ Row = dict[int, Fraction]
 
 
 def exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: int) -> float:
-    """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf where not tried."""
+    """The bound of `linear_upper` by the fixed rule, exact, then rounded up; inf if not tried."""
     if not isinstance(problem.reach.domain, Box | Polytope):
         return np.inf
     if sum(mx.nnz(m) for a in problem.maps[:index] for m in a.terms.values()) > MOST_ENTRIES:
@@ -48,8 +49,7 @@ def exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: in
     lo, hi = problem.reach.lo, problem.reach.hi
     for j, c in pending.get(0, {}).items():
         total += c * _fraction(hi[j] if c > 0 else lo[j])
-    value = float(total)
-    return value if Fraction(value) >= total else float(np.nextafter(value, np.inf))
+    return float_above(total)
 
 
 def _fraction(value: float) -> Fraction:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball
 from relunorm.matrix import Matrix, Vector
 from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.rounding import TINY, grain, rounded_down, rounded_up, slack
+from relunorm.stability.rounding import TINY, float_above, grain, rounded_down, rounded_up, slack
 
 
 def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vector, Vector]:
@@ -47,9 +47,12 @@ def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vecto
     sure = _no_rounding(problem, bounds, index, magnitude)
     bottom = np.where(sure, lower, rounded_down(lower, error))
     top = np.where(sure, upper, rounded_up(upper, error))
-    for row in np.flatnonzero((bottom < 0) & (lower >= -error)):
+    bottom = np.where(np.isnan(bottom), -np.inf, bottom)
+    top = np.where(np.isnan(top), np.inf, top)
+    near = np.where(np.isfinite(error), error, -np.inf)
+    for row in np.flatnonzero((bottom < 0) & (lower >= -near)).tolist():
         bottom[row] = max(bottom[row], -_exact_upper(problem, bounds, index, row, -1))
-    for row in np.flatnonzero((top > 0) & (upper <= error)):
+    for row in np.flatnonzero((top > 0) & (upper <= near)).tolist():
         top[row] = min(top[row], _exact_upper(problem, bounds, index, row, 1))
     return bottom, top
 
@@ -90,7 +93,8 @@ def interval_batch(
         upper += high[source] @ up.T + low[source] @ down.T
         magnitude = magnitude + problem.absolute[index][source] @ bounds.span(source)
     error = slack(magnitude, problem.operations)
-    return rounded_down(lower, error), rounded_up(upper, error)
+    bottom, top = rounded_down(lower, error), rounded_up(upper, error)
+    return np.where(np.isnan(bottom), -np.inf, bottom), np.where(np.isnan(top), np.inf, top)
 
 
 def _parts(matrix: Matrix) -> tuple[Matrix, Matrix]:
@@ -123,8 +127,7 @@ def _exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: i
     if ball is not None and squares:
         swing = Fraction(ball.reach) ** 2 * squares
         return 0.0 if total <= 0 and total * total >= swing else np.inf
-    value = float(total)
-    return value if Fraction(value) >= total else float(np.nextafter(value, np.inf))
+    return float_above(total)
 
 
 def _row_norms(matrix: Matrix) -> Vector:

@@ -147,7 +147,8 @@ def _descend(
     if 0 in pending:
         top, weight = problem.reach.support_upper(pending[0], slopes.multipliers, part.lo, part.hi)
         value, magnitude = value + top, magnitude + weight
-    return rounded_up(value, slack(magnitude, problem.operations))
+    result = rounded_up(value, slack(magnitude, problem.operations))
+    return np.where(np.isnan(result), np.inf, result)
 
 
 def slope(
@@ -172,7 +173,7 @@ def slope(
 
 
 def chord_slope(kink: Kink, lower: Array, upper: Array) -> Array:
-    """Slope of the line through (l, act(l)) and (u, act(u)); that of the only side if there is one."""
+    """Slope of the line through (l, act(l)) and (u, act(u)), or of the only side there is."""
     top, bottom = np.maximum(upper, 0.0), np.minimum(lower, 0.0)
     width = top - bottom
     share = np.where(width > 0, top / np.where(width > 0, width, 1.0), 0.0)

@@ -10,7 +10,6 @@ the network itself is evaluated there. What only the solver says is marked solve
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +18,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Affine
+from relunorm.stability.highs import maximization
 from relunorm.stability.problem import Bounds, Problem
 
 #: The margin asked for, relative to the reach of the unit: far above HiGHS's tolerance.
@@ -31,9 +30,15 @@ MARGIN = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the solver said of one side: ``excluded`` with a margin, ``point``, or ``open``."""
+    """What the solver said of one side.
 
-    verdict: str
+    Attributes:
+        excluded: no point has sign * z >= -margin.
+        margin: that margin.
+        point: a point it found instead.
+    """
+
+    excluded: bool = False
     margin: float = 0.0
     point: Vector | None = None
 
@@ -48,159 +53,154 @@ def decide(
     deadline: float,
     workers: int,
 ) -> list[Answer]:
-    """One decision per side, ``workers`` at a time (HiGHS runs without holding the interpreter)."""
+    """One decision per side, ``workers`` at a time (HiGHS runs without holding the interpreter).
+
+    A jump has no closed mixed-integer form: with step units below, every answer is empty.
+    """
     sides = list(zip(units.tolist(), signs.tolist(), strict=True))
-    if problem_has_steps(problem, index):
-        return [Answer("open") for _ in sides]
+    if any(problem.kinks[layer].step for layer in range(index)):
+        return [Answer() for _ in sides]
 
-    def one(side: tuple[int, float]) -> Answer:
-        return _decide(problem, bounds, index, side[0], side[1], deadline)
-
-    if workers <= 1 or len(sides) <= 1:
-        return [one(side) for side in sides]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, sides))
-
-
-def problem_has_steps(problem: Problem, index: int) -> bool:
-    """Whether a step unit lies below map ``index``: its jump has no closed mixed-integer form."""
-    return any(problem.kinks[layer].step for layer in range(index))
+    running: set[Any] = set()
+    with ThreadPoolExecutor(max(1, min(workers, len(sides)))) as pool:
+        tasks = [
+            pool.submit(_decide, problem, bounds, index, unit, sign, deadline, running)
+            for unit, sign in sides
+        ]
+        try:
+            return [task.result() for task in tasks]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for solver in list(running):
+                solver.cancelSolve()
+            raise
 
 
 def _decide(
-    problem: Problem, bounds: Bounds, index: int, unit: int, sign: float, deadline: float
+    problem: Problem,
+    bounds: Bounds,
+    index: int,
+    unit: int,
+    sign: float,
+    deadline: float,
+    running: set[Any],
 ) -> Answer:
     import highspy
 
     left = deadline - time.monotonic()
     if left <= 0:
-        return Answer("open")
+        return Answer()
     scale = max(abs(bounds.lower[index][unit]), abs(bounds.upper[index][unit]))
     margin = MARGIN * max(scale, 1e-3)
-    solver = _model(problem, bounds, index, unit, sign, margin)
+    solver = _Model(problem, bounds, index).solver(unit, sign, margin)
     if np.isfinite(left):
         solver.setOptionValue("time_limit", left)
+    running.add(solver)
     solver.run()
+    running.discard(solver)
     status = solver.getModelStatus()
-    if status in (
-        highspy.HighsModelStatus.kInfeasible,
-        highspy.HighsModelStatus.kUnboundedOrInfeasible,
-    ):
-        return Answer("excluded", margin)
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return Answer(excluded=True, margin=margin)
     values = np.asarray(solver.getSolution().col_value)
-    if len(values) >= problem.reach.size:
-        point = np.clip(values[: problem.reach.size], problem.reach.lo, problem.reach.hi)
-        return Answer("point", point=point)
-    return Answer("open")
+    if len(values) < problem.reach.size:
+        return Answer()
+    point = np.clip(values[: problem.reach.size], problem.reach.lo, problem.reach.hi)
+    return Answer(point=point)
 
 
-def _model(
-    problem: Problem, bounds: Bounds, index: int, unit: int, sign: float, margin: float
-) -> Any:
-    """The decision as a HiGHS model; columns: inputs, then z and p of layer 1, z and p of 2, ..."""
-    import highspy
+class _Model:
+    """The network below a map in columns: inputs, then z, p and d of each layer."""
 
-    size = problem.reach.size
-    low, high = [problem.reach.lo], [problem.reach.hi]
-    integral = [np.zeros(size, dtype=bool)]
-    count = size
-    values: list[sp.csr_array] = [sp.csr_array(sp.eye_array(size))]
-    blocks: list[tuple[sp.csr_array, Vector, Vector]] = []
-    inf = np.inf
-    for layer in range(index):
-        affine, kink = problem.maps[layer], problem.kinks[layer]
-        l, u = bounds.lower[layer], bounds.upper[layer]
-        n = affine.size
-        z = _columns(n, count)
-        count += n
-        low.append(l)
-        high.append(u)
-        integral.append(np.zeros(n, dtype=bool))
-        rest = _sum((z, 1.0), (_apply(affine, values), -1.0))
-        blocks.append((rest, affine.bias, affine.bias))
-        free = np.array([], dtype=np.intp)
-        if not kink.linear:
-            free = np.flatnonzero((l < 0) & (u > 0))
-        side = (
-            np.where(l >= 0, kink.above, kink.below) if not kink.linear else np.full(n, kink.above)
-        )
-        value = sp.diags_array(np.where(np.isin(np.arange(n), free), kink.below, side)) @ z
+    def __init__(self, problem: Problem, bounds: Bounds, index: int):
+        self.problem, self.index = problem, index
+        size = problem.reach.size
+        self.low, self.high = [problem.reach.lo], [problem.reach.hi]
+        self.integral = [np.zeros(size, dtype=bool)]
+        self.count = size
+        self.values: list[Any] = [_columns(size, 0)]
+        self.rows: list[tuple[Any, Vector, Vector]] = []
+        for layer in range(index):
+            self._add_layer(layer, bounds.lower[layer], bounds.upper[layer])
+        if isinstance(problem.reach.domain, Polytope):
+            A, b = problem.reach.domain.A, problem.reach.domain.b
+            self.rows.append((sp.csr_array(A), np.full(len(b), -np.inf), b))
+
+    def _new(self, low: Vector, high: Vector, integral: bool = False) -> Any:
+        """New columns between bounds, as rows that pick them."""
+        picked = _columns(len(low), self.count)
+        self.count += len(low)
+        self.low.append(low)
+        self.high.append(high)
+        self.integral.append(np.full(len(low), integral))
+        return picked
+
+    def _add_layer(self, layer: int, lower: Vector, upper: Vector) -> None:
+        affine, kink = self.problem.maps[layer], self.problem.kinks[layer]
+        z = self._new(lower, upper)
+        rest = _sum((z, 1.0), (_linear(affine, self.values), -1.0))
+        self.rows.append((rest, affine.bias, affine.bias))
+        side = np.where(lower >= 0, kink.above, kink.below)
+        if kink.linear:
+            self.values.append(_sum((z, side)))
+            return
+        free = np.flatnonzero((lower < 0) & (upper > 0))
+        value = _sum((z, side))
         if len(free):
-            m = len(free)
-            p, d = _columns(m, count), _columns(m, count + m)
-            count += 2 * m
-            low += [np.zeros(m), np.zeros(m)]
-            high += [u[free], np.ones(m)]
-            integral += [np.zeros(m, dtype=bool), np.ones(m, dtype=bool)]
-            own, none = z[free], np.full(m, inf)
-            blocks += [
-                (_sum((p, 1.0), (own, -1.0)), np.zeros(m), none),
-                (_sum((p, 1.0), (d, -u[free])), -none, np.zeros(m)),
-                (_sum((p, 1.0), (own, -1.0), (d, -l[free])), -none, -l[free]),
+            low, high, own = lower[free], upper[free], z[free]
+            p = self._new(np.zeros(len(free)), high)
+            d = self._new(np.zeros(len(free)), np.ones(len(free)), integral=True)
+            zero, none = np.zeros(len(free)), np.full(len(free), np.inf)
+            self.rows += [
+                (_sum((p, 1.0), (own, -1.0)), zero, none),
+                (_sum((p, 1.0), (d, -high)), -none, zero),
+                (_sum((p, 1.0), (own, -1.0), (d, -low)), -none, -low),
             ]
-            pick = sp.csr_array((np.full(m, kink.gap), (free, np.arange(m))), shape=(n, m))
-            value = _sum((value, 1.0), (pick @ p, 1.0))
-        values.append(sp.csr_array(value))
-    if isinstance(problem.reach.domain, Polytope):
-        A, b = problem.reach.domain.A, problem.reach.domain.b
-        blocks.append((sp.csr_array(A), np.full(len(b), -inf), b))
-    target = problem.maps[index]
-    row = Affine({s: mx.dense(m[[unit]]) for s, m in target.terms.items()}, target.bias[[unit]])
-    objective = _widen(_apply(row, values), count) * sign
-    floor = -margin - sign * row.bias
-    blocks.append((objective, floor, np.full(1, inf)))
+            places = (free, np.arange(len(free)))
+            spread = sp.csr_array((np.full(len(free), kink.gap), places), (len(side), len(free)))
+            value = _sum((value, 1.0), (spread @ p, 1.0))
+        self.values.append(value)
 
-    matrix = sp.csc_array(sp.vstack([_widen(block, count) for block, _, _ in blocks]))
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = count, matrix.shape[0]
-    model.col_cost_ = objective.toarray()[0]
-    model.col_lower_, model.col_upper_ = np.concatenate(low), np.concatenate(high)
-    model.row_lower_ = np.concatenate([x for _, x, _ in blocks])
-    model.row_upper_ = np.concatenate([x for _, _, x in blocks])
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
-    model.a_matrix_.value_ = matrix.data
-    model.sense_ = highspy.ObjSense.kMaximize
-    model.offset_ = float(sign * row.bias[0])
-    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    model.integrality_ = [kinds[int(x)] for x in np.concatenate(integral)]
-    solver = highspy.Highs()
-    for name, setting in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("mip_feasibility_tolerance", 1e-9),
-        ("primal_feasibility_tolerance", 1e-9),
-        ("objective_target", 10 * margin),
-    ):
-        solver.setOptionValue(name, setting)
-    solver.passModel(model)
-    return solver
+    def solver(self, unit: int, sign: float, margin: float) -> Any:
+        """The decision sign * z[unit] >= -margin, which stops at a clearly positive point."""
+        target = self.problem.maps[self.index]
+        terms = {source: sp.csr_array(matrix)[[unit]] for source, matrix in target.terms.items()}
+        bias = float(sign * target.bias[unit])
+        objective = _linear(Affine(terms, target.bias[[unit]]), self.values) * sign
+        rows = [*self.rows, (objective, np.array([-margin - bias]), np.array([np.inf]))]
+        return maximization(
+            _wide(objective, self.count).toarray()[0],
+            (np.concatenate(self.low), np.concatenate(self.high)),
+            sp.vstack([_wide(matrix, self.count) for matrix, _, _ in rows]),
+            (np.concatenate([x for _, x, _ in rows]), np.concatenate([x for _, _, x in rows])),
+            constant=bias,
+            integral=np.concatenate(self.integral),
+            objective_target=10 * margin,
+        )
 
 
-def _columns(n: int, start: int) -> sp.csr_array:
-    """Rows that pick n columns from ``start`` on."""
-    return sp.csr_array((np.ones(n), (np.arange(n), start + np.arange(n))), shape=(n, start + n))
+def _columns(count: int, start: int) -> Any:
+    """Rows that pick ``count`` columns from ``start`` on."""
+    places = (np.arange(count), start + np.arange(count))
+    return sp.csr_array((np.ones(count), places), shape=(count, start + count))
 
 
-def _widen(matrix: sp.csr_array, columns: int) -> sp.csr_array:
-    return sp.csr_array(
-        (matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], columns)
-    )
+def _wide(matrix: Any, columns: int) -> Any:
+    shape = (matrix.shape[0], columns)
+    return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=shape)
 
 
-def _sum(*parts: tuple[sp.csr_array, Any]) -> sp.csr_array:
-    """The sum of matrices, each with its rows scaled."""
+def _sum(*parts: tuple[Any, Any]) -> Any:
+    """The sum of matrices with their rows scaled; narrow ones are padded with zero columns."""
     columns = max(matrix.shape[1] for matrix, _ in parts)
-    total = None
+    total: Any = 0
     for matrix, scale in parts:
-        wide = _widen(sp.csr_array(matrix), columns)
-        factor = np.broadcast_to(np.asarray(scale, dtype=float), (matrix.shape[0],))
-        scaled = sp.csr_array(sp.diags_array(factor) @ wide)
-        total = scaled if total is None else total + scaled
+        factors = np.broadcast_to(np.asarray(scale, dtype=float), (matrix.shape[0],))
+        total = total + sp.diags_array(factors) @ _wide(sp.csr_array(matrix), columns)
     return sp.csr_array(total)
 
 
-def _apply(affine: Affine, values: Sequence[sp.csr_array]) -> sp.csr_array:
+def _linear(affine: Affine, values: list[Any]) -> Any:
     """The linear part of an affine map of values written in columns."""
-    parts = [(sp.csr_array(sp.csr_array(m) @ values[s]), 1.0) for s, m in affine.terms.items()]
-    return _sum(*parts) if parts else sp.csr_array((affine.size, 1))
+    if not affine.terms:
+        return sp.csr_array((affine.size, 1))
+    return _sum(*((sp.csr_array(m) @ values[s], 1.0) for s, m in affine.terms.items()))

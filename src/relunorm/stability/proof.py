@@ -81,7 +81,8 @@ class BranchProof:
     def slopes(self) -> Slopes:
         """One row per leaf."""
         first = self.leaves[0]
-        many = None if first.multipliers is None else np.stack([x.multipliers for x in self.leaves])
+        given = [leaf.multipliers for leaf in self.leaves if leaf.multipliers is not None]
+        many = np.stack(given) if given else None
         return Slopes(
             {k: np.stack([leaf.tilt[k] for leaf in self.leaves]) for k in first.tilt},
             {k: np.stack([leaf.offset[k] for leaf in self.leaves]) for k in first.offset},
@@ -144,13 +145,11 @@ class Proofs:
     Attributes:
         items: the stored proofs, layer by layer.
         box_duals: the multipliers that bound a polytope, None for other domains.
-        linear: False where the fixed linear rule is not to be applied (it was not in the search).
         digest: of the network they speak of.
     """
 
     items: tuple[Proof, ...] = ()
     box_duals: NDArray[np.float64] | None = field(default=None)
-    linear: bool = True
     digest: str = ""
 
     @property
@@ -163,7 +162,6 @@ class Proofs:
         return {
             "schema": SCHEMA,
             "network": self.digest,
-            "linear": self.linear,
             "box_duals": _pack(self.box_duals),
             "solver_trusted": len(self.trusted),
             "proofs": [item.to_dict() for item in self.items],
@@ -180,7 +178,6 @@ class Proofs:
             return cls(
                 tuple(_read(item) for item in data["proofs"]),
                 _unpack(data["box_duals"]),
-                bool(data["linear"]),
                 str(data["network"]),
             )
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -1,8 +1,9 @@
 """The domain as the bounds see it: an outer box and a safe support function.
 
-`Domain.support` rounds as any float computation does, and a polytope's comes from a linear programme
-that is right to a tolerance only. Here every number is on the safe side: a box and a ball in closed
-form with the rounding added, a polytope by weak duality, where any multipliers y >= 0 prove
+`Domain.support` rounds as any float computation does, and a polytope's comes from a linear
+programme that is right to a tolerance only. Here every number is on the safe side: a box and a ball
+in closed form with the rounding added, a polytope by weak duality, where any multipliers y >= 0
+prove
 
     max over A x <= b, x in the box of c.x  <=  y.b + max over the box of (c - A' y).x .
 """
@@ -10,6 +11,7 @@ form with the rounding added, a polytope by weak duality, where any multipliers 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 from relunorm.stability.rounding import gamma, rounded_down, rounded_up
 
-Rows = NDArray[np.float64]
+Rows = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """Recompute every bound from its proof, with no solver and no search.
 
-Layer by layer: intervals, the fixed linear rule where the sign is still open, then the stored proofs
-of that layer. Only products, sums and maxima with their rounding added; what comes out holds in real
-arithmetic for the network as stored.
+Layer by layer: intervals, the fixed linear rule where the sign is still open, then the stored
+proofs of that layer. Only products, sums and maxima with their rounding added; what comes out holds
+in real arithmetic for the network as stored.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = Tr
     domain.check_dimension(network.input_size)
     if proofs.digest and proofs.digest != network.digest:
         raise InvalidInputError("the bound proofs were made for another network (digest differs)")
-    with few_threads(network):
+    with few_threads(network), np.errstate(over="ignore", invalid="ignore"):
         return _replay(network, domain, proofs, trust)
 
 
@@ -78,7 +78,7 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Re
     bounds = Bounds(problem)
     trusted: list[tuple[int, int]] = []
     for index in range(len(network.layers)):
-        lower, upper = rule_bounds(problem, bounds, index, linear=proofs.linear)
+        lower, upper = rule_bounds(problem, bounds, index)
         bounds.append(lower, upper)
         for item in proofs.items:
             if item.layer != index or (isinstance(item, TrustedProof) and not trust):
@@ -86,9 +86,7 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Re
             apply(problem, bounds, item)
             if isinstance(item, TrustedProof):
                 trusted.append((item.layer, item.unit))
-    lower, upper = rule_bounds(
-        problem, bounds, len(network.layers), linear=proofs.linear, every=True
-    )
+    lower, upper = rule_bounds(problem, bounds, len(network.layers), every=True)
     return Replay(
         tuple(bounds.lower),
         tuple(bounds.upper),
@@ -101,14 +99,15 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Re
 
 
 def rule_bounds(
-    problem: Problem, bounds: Bounds, index: int, *, linear: bool = True, every: bool = False
+    problem: Problem, bounds: Bounds, index: int, *, every: bool = False
 ) -> tuple[Vector, Vector]:
-    """Intervals, then the fixed linear rule for rows whose sign is open (for all, with ``every``)."""
+    """Intervals, then the fixed linear rule for rows whose sign is open, or for ``every`` row."""
     lower, upper = interval_bounds(problem, bounds, index)
     rows = np.arange(len(lower)) if every else np.flatnonzero((lower < 0) & (upper > 0))
-    if linear and index and len(rows):
+    if index and len(rows):
         ones = np.ones(len(rows))
-        near = NEAR * (upper[rows] - lower[rows])
+        width = upper[rows] - lower[rows]
+        near = np.where(np.isfinite(width), NEAR * width, -np.inf)
         high = linear_upper(problem, bounds, index, rows, ones)
         low = -linear_upper(problem, bounds, index, rows, -ones)
         for k in np.flatnonzero((high > 0) & (high <= near)):

@@ -33,8 +33,9 @@ class LayerStability:
         method: what decided it: ``interval``, ``linear``, ``slopes``, ``lp``, ``branch``, ``milp``,
             ``witness``, or ``none``.
         margin: how far the deciding bound, or the weaker of the two witnesses, is from 0.
-        witness_active, witness_inactive: inputs where the unit is surely > 0 and surely < 0; rows
-            of NaN where none is known.
+        points: inputs that serve as witnesses.
+        at_active, at_inactive: per unit the row of ``points`` where it is surely > 0 and surely
+            < 0; -1 where none is known.
     """
 
     layer: int
@@ -45,8 +46,19 @@ class LayerStability:
     verdict: NDArray[np.str_]
     method: NDArray[np.str_]
     margin: Vector
-    witness_active: NDArray[np.float64]
-    witness_inactive: NDArray[np.float64]
+    points: NDArray[np.float64]
+    at_active: NDArray[np.intp]
+    at_inactive: NDArray[np.intp]
+
+    @property
+    def witness_active(self) -> NDArray[np.float64]:
+        """Per unit an input where it is surely > 0; a row of NaN where none is known."""
+        return np.where(self.at_active[:, None] >= 0, self.points[self.at_active], np.nan)
+
+    @property
+    def witness_inactive(self) -> NDArray[np.float64]:
+        """Per unit an input where it is surely < 0; a row of NaN where none is known."""
+        return np.where(self.at_inactive[:, None] >= 0, self.points[self.at_inactive], np.nan)
 
     @property
     def width(self) -> int:
@@ -168,12 +180,7 @@ def layer_verdicts(
         verdict,
         np.where(dead | active, method, np.where(unstable, "witness", "none")),
         margin,
-        _points(witnesses, witnesses.at_largest[index], largest > 0),
-        _points(witnesses, witnesses.at_smallest[index], smallest < 0),
+        witnesses.points,
+        np.where(largest > 0, witnesses.at_largest[index], -1),
+        np.where(smallest < 0, witnesses.at_smallest[index], -1),
     )
-
-
-def _points(
-    witnesses: Witnesses, at: NDArray[np.intp], found: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    return np.where(found[:, None], witnesses.points[at], np.nan)

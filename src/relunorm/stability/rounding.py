@@ -1,13 +1,16 @@
 """What float64 arithmetic can be wrong by, so that every bound here holds in real arithmetic.
 
-A sum of n products computed in any order, with or without fused multiply-add, differs from the true
-value by at most ``gamma(n) * sum |x_i| |y_i|`` with gamma(n) = n u / (1 - n u), u = 2^-53, plus what
-underflow can lose (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1).
-Each routine of this package adds up such magnitudes and widens its result once, at the end.
+A sum of n products computed in any order, with or without fused multiply-add, differs from the
+true value by at most ``gamma(n) * sum |x_i| |y_i|`` with gamma(n) = n u / (1 - n u), u = 2^-53,
+plus what underflow can lose (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+section 3.1). Each routine here adds up such magnitudes and widens its result once, at the end.
 """
 
 from __future__ import annotations
 
+import math
+import sys
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +45,19 @@ def rounded_up(value: NDArray[np.float64], error: NDArray[np.float64]) -> NDArra
 def rounded_down(value: NDArray[np.float64], error: NDArray[np.float64]) -> NDArray[np.float64]:
     """A float at most ``value - error``, the difference taken in real arithmetic."""
     return np.nextafter(value - error, -np.inf)
+
+
+def float_above(value: Fraction) -> float:
+    """The smallest float that is at least a rational number; inf where there is none.
+
+    >>> float_above(Fraction(1, 10)) >= Fraction(1, 10), float_above(Fraction(0))
+    (True, 0.0)
+    """
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -sys.float_info.max
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def grain(values: NDArray[np.float64], axis: int | None = None) -> NDArray[np.float64]:

@@ -181,7 +181,7 @@ def _bisect(
 ) -> list[_Box]:
     """Bound a batch of boxes, close what is excluded on them, halve the rest."""
     now = [
-        (n, a, b, {s for s in sides if not _seen(witnesses, index, s)}) for n, a, b, sides in now
+        (n, a, b, {s for s in sides if not witnesses.shows(index, *s)}) for n, a, b, sides in now
     ]
     pairs = [(row, side) for row, (_, _, _, sides) in enumerate(now) for side in sorted(sides)]
     if not pairs:
@@ -231,10 +231,3 @@ def _halve(
         top[axis] = bottom[axis] = cut
         children += [(left, lo, top, set(sides)), (right, bottom, hi, set(sides))]
     return children
-
-
-def _seen(witnesses: Witnesses, index: int, side: tuple[int, int]) -> bool:
-    unit, sign = side
-    if sign > 0:
-        return bool(witnesses.largest[index][unit] > 0)
-    return bool(witnesses.smallest[index][unit] < 0)

@@ -19,6 +19,9 @@ from relunorm.stability.rounding import gamma, slack
 
 Array = NDArray[np.float64]
 
+#: Points of one batch times units of the network, at most.
+CHUNK_DOUBLES = 1 << 23
+
 #: Jumps of one climb, at most; most stop after three or four.
 JUMPS = 24
 
@@ -32,7 +35,7 @@ class Witnesses:
     def __init__(self, problem: Problem):
         self.problem = problem
         self.domain: Domain = problem.reach.domain
-        self.points = np.empty((0, problem.network.input_size))
+        self.points = self.domain.center[None]
         widths = [layer.width for layer in problem.network.layers]
         self.largest = [np.full(n, -np.inf) for n in widths]
         self.smallest = [np.full(n, np.inf) for n in widths]
@@ -42,8 +45,11 @@ class Witnesses:
     def add(self, points: Array) -> None:
         """Evaluate points of the domain and keep those that extend some unit's range."""
         points = points[safely_inside(self.domain, points)]
-        if not len(points):
-            return
+        step = max(1, CHUNK_DOUBLES // sum(self.problem.network.widths))
+        for start in range(0, len(points), step):
+            self._add(points[start : start + step])
+
+    def _add(self, points: Array) -> None:
         values, errors = certain_preactivations(self.problem, points)
         used = np.zeros(len(points), dtype=bool)
         found = []
@@ -63,6 +69,12 @@ class Witnesses:
             self.at_largest[layer][up] = place[best[up]]
             self.at_smallest[layer][down] = place[worst[down]]
 
+    def shows(self, layer: int, unit: int, sign: float) -> bool:
+        """Whether a point with sign * z[unit] > 0 is known."""
+        if sign > 0:
+            return bool(self.largest[layer][unit] > 0)
+        return bool(self.smallest[layer][unit] < 0)
+
     def start(self, count: int, rng: np.random.Generator) -> None:
         """Seed the pool: the centre, random points and random extreme points."""
         self.add(start_points(self.domain, count, rng))
@@ -75,9 +87,20 @@ class Witnesses:
         starts: int,
         rng: np.random.Generator,
     ) -> None:
-        """Search for points with signs * z[units] > 0, ``starts`` climbs a side, all in one batch."""
-        if not len(units):
-            return
+        """Search for points with signs * z[units] > 0, ``starts`` climbs a side in one batch."""
+        step = max(1, CHUNK_DOUBLES // (starts * sum(self.problem.network.widths)))
+        for start in range(0, len(units), step):
+            take = slice(start, start + step)
+            self._climb(layer, units[take], signs[take], starts, rng)
+
+    def _climb(
+        self,
+        layer: int,
+        units: NDArray[np.intp],
+        signs: Vector,
+        starts: int,
+        rng: np.random.Generator,
+    ) -> None:
         own = np.where(signs > 0, self.at_largest[layer][units], self.at_smallest[layer][units])
         fresh = start_points(self.domain, len(units) * (starts - 1), rng)[1:]
         points = np.concatenate([self.points[own], fresh])
