@@ -15,11 +15,13 @@ import relunorm
 from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
 from relunorm.cli.fingerprint import fingerprint
+from relunorm.cli.geometry import geometry
 from relunorm.cli.info import info
 from relunorm.cli.lipschitz import lipschitz
 from relunorm.cli.maximize import maximize
 from relunorm.cli.normalize import normalize
 from relunorm.cli.output import printable
+from relunorm.cli.papers import papers
 from relunorm.cli.region import region
 from relunorm.cli.regions import regions
 from relunorm.cli.verify import verify
@@ -61,6 +63,8 @@ for _command in (
     region,
     lipschitz,
     maximize,
+    geometry,
+    papers,
 ):
     app.command()(_command)
 
