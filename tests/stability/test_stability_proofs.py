@@ -17,6 +17,7 @@ from relunorm import Ball, Box, Network, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.network import Activation
 from relunorm.stability import Proofs, replay, stability
+from relunorm.stability.branch import part_of
 from relunorm.stability.linear import Slopes, linear_upper
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.reach import reach_of
@@ -93,6 +94,27 @@ def test_any_slopes_are_sound(network: Network, seed: int) -> None:
         upper = linear_upper(problem, bounds, index, units, signs, slopes)
         z = _all_preactivations(network, domain.sample(500, rng))[index]
         assert (signs * z <= upper).all()
+
+
+def test_parts_hold_every_point_that_takes_their_decisions() -> None:
+    rng = np.random.default_rng(0)
+    network = Network.from_weights(
+        [rng.normal(size=(4, 2)), rng.normal(size=(4, 4)), np.ones((1, 4))]
+    )
+    problem = Problem(network, reach_of(Box.cube(2)))
+    bounds = Bounds(problem)
+    for layer in range(2):
+        bounds.append(*rule_bounds(problem, bounds, layer))
+    z = _all_preactivations(network, Box.cube(2).sample(4000, 0))
+    for layer, unit in ((0, 1), (0, 3), (1, 2)):
+        for sign in (1, -1):
+            part = part_of(problem, bounds, 2, [((layer, unit, sign),)])
+            here = sign * z[layer][:, unit] >= 0
+            for k in range(2):
+                assert (z[k][here] >= part.lower[k]).all()
+                assert (z[k][here] <= part.upper[k]).all()
+            ends = part.lower if sign > 0 else part.upper
+            assert ends[layer][0, unit] == 0
 
 
 def _all_preactivations(network: Network, points: np.ndarray) -> list[np.ndarray]:

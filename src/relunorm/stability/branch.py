@@ -55,6 +55,7 @@ class Side:
         leaves: the closed nodes; a proof once nothing is ``waiting``.
         waiting: nodes not closed.
         done: ``proved``, ``witnessed`` or empty while open.
+        visited, queue: nodes bounded, and those to be bounded.
     """
 
     unit: int
@@ -62,6 +63,15 @@ class Side:
     leaves: list[Leaf] = field(default_factory=list)
     waiting: int = 1
     done: str = ""
+    visited: int = 0
+    queue: list[_Node] = field(default_factory=list)
+
+    def take(self, count: int) -> list[_Node]:
+        """The nodes with the largest bounds, removed from the queue."""
+        self.queue.sort(key=lambda node: node.value)
+        now, self.queue = self.queue[-count:], self.queue[:-count]
+        self.visited += len(now)
+        return now
 
 
 @dataclass(eq=False)
@@ -118,22 +128,24 @@ class Branching:
         Args:
             start: slopes to begin with, one row a side.
             deadline: stop at this `time.monotonic` value.
-            nodes: stop after this many nodes.
+            nodes: give a side up after this many nodes.
 
         Returns:
             one entry a side; those neither proved nor witnessed stay open.
         """
         sides = [Side(int(u), float(s)) for u, s in zip(units, signs, strict=True)]
-        heap = [_Node(side, np.inf, self._root(start, row)) for row, side in enumerate(sides)]
-        visited = 0
+        for row, side in enumerate(sides):
+            side.queue.append(_Node(side, np.inf, self._root(start, row)))
         batch = max(1, min(BATCH, BATCH_DOUBLES // sum(self.problem.network.widths)))
-        while heap and visited < nodes and time.monotonic() < deadline:
-            heap.sort(key=lambda node: node.value)
-            now, heap = heap[-batch:], heap[:-batch]
-            visited += len(now)
-            heap += self._step(now)
+        active = sides
+        while active and time.monotonic() < deadline:
+            now: list[_Node] = []
+            for side in active:
+                now += side.take(max(1, batch // len(active)))
+            for node in self._step(now):
+                node.side.queue.append(node)
             self._note(sides)
-            heap = [node for node in heap if not node.side.done]
+            active = [s for s in active if s.queue and not s.done and s.visited < nodes]
         return sides
 
     def _root(self, start: Slopes, row: int) -> Leaf:

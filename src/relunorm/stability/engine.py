@@ -41,9 +41,9 @@ Progress = Callable[[int, int, int, str], None]
 #: Up to this many inputs a box is bisected before signs are branched on.
 FEW_INPUTS = 8
 
-#: Boxes and nodes tried before the next method has its turn.
+#: Boxes (of a layer) and nodes (of a side) tried before the next method has its turn.
 MOST_BOXES = 20_000
-MOST_NODES = 40_000
+MOST_NODES = 16_000
 
 #: Slopes of all open units of a layer are tuned while this many multiplications suffice.
 TUNING_WORK = 4e10
@@ -183,6 +183,11 @@ class _Search:
             count = len(self._open(index)[0])
             self.progress(index, len(self.problem.network.layers), count, stage)
 
+    def _turn(self) -> float:
+        """When a stage has to stop: half of the time left, so that the next one has its turn."""
+        now = time.monotonic()
+        return now + (self.deadline - now) / (2 if self.milp else 1)
+
     # ------------------------------------------------------------------ what is left
 
     def _free(self, index: int) -> Sides:
@@ -280,7 +285,7 @@ class _Search:
     def _split(self, index: int, sides: Sides) -> None:
         tree, proved = split(
             self.problem, self.bounds, self.witnesses, index, *sides,
-            deadline=self.deadline, boxes=MOST_BOXES,
+            deadline=self._turn(), boxes=MOST_BOXES,
         )  # fmt: skip
         if proved:
             self._use(SplitProof(index, tree, tuple(proved)))
@@ -288,7 +293,7 @@ class _Search:
     def _branch(self, index: int, sides: Sides) -> None:
         start = self._optimize(index, *sides, goal=None).slopes
         search = Branching(self.problem, self.bounds, self.witnesses, index)
-        found = search.run(*sides, start=start, deadline=self.deadline, nodes=MOST_NODES)
+        found = search.run(*sides, start=start, deadline=self._turn(), nodes=MOST_NODES)
         for side in found:
             if side.done == "proved":
                 self._use(BranchProof(index, side.unit, int(side.sign), tuple(side.leaves)))
