@@ -21,15 +21,32 @@ _HOME = {
     "Box": "relunorm.domain",
     "Domain": "relunorm.domain",
     "Polytope": "relunorm.domain",
+    "Certificate": "relunorm.forms.certificate",
+    "compare": "relunorm.forms.compare",
+    "fingerprint": "relunorm.forms.fingerprint",
+    "normalize": "relunorm.forms.normalize",
+    "decide": "relunorm.extrema.front",
+    "lipschitz": "relunorm.lipschitz",
     "batchnorm": "relunorm.batchnorm",
     "geometry": "relunorm.batchnorm.probes",
     "nn": "relunorm.nn",
     "load": "relunorm.io",
+    "maximize": "relunorm.extrema.front",
+    "never_smallest": "relunorm.extrema.front",
     "save": "relunorm.io",
+    "theorem6": "relunorm.lipschitz.theorem6",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
+    "verify": "relunorm.forms.certificate",
+    "Region": "relunorm.regions.region",
+    "Regions": "relunorm.regions.result",
+    "along": "relunorm.regions.lines",
+    "load_regions": "relunorm.regions.storage",
+    "on_plane": "relunorm.regions.planes",
+    "region_at": "relunorm.regions.region",
+    "regions": "relunorm.regions",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -42,16 +59,33 @@ if TYPE_CHECKING:
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
     from relunorm.domain import Polytope as Polytope
+    from relunorm.extrema.front import decide as decide
+    from relunorm.extrema.front import maximize as maximize
+    from relunorm.extrema.front import never_smallest as never_smallest
+    from relunorm.forms.certificate import Certificate as Certificate
+    from relunorm.forms.certificate import verify as verify
+    from relunorm.forms.compare import compare as compare
+    from relunorm.forms.fingerprint import fingerprint as fingerprint
+    from relunorm.forms.normalize import normalize as normalize
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras
     from relunorm.io.onnx_write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
     from relunorm.io.torch_write import to_torch as to_torch
+    from relunorm.lipschitz.front import lipschitz as lipschitz
+    from relunorm.lipschitz.theorem6 import theorem6 as theorem6
     from relunorm.network import Activation as Activation
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer
     from relunorm.network import Network as Network
+    from relunorm.regions.enumerate import regions as regions
+    from relunorm.regions.lines import along as along
+    from relunorm.regions.planes import on_plane as on_plane
+    from relunorm.regions.region import Region as Region
+    from relunorm.regions.region import region_at as region_at
+    from relunorm.regions.result import Regions as Regions
+    from relunorm.regions.storage import load_regions as load_regions
 
 
 def __getattr__(name: str) -> Any:

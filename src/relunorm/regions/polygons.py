@@ -1,0 +1,491 @@
+"""All regions of a network of two inputs: convex polygons, clipped layer by layer, compiled.
+
+A face of the partition after k layers is a convex polygon and a pattern. On it the next layer's
+pre-activations are affine; only units whose sign differs between corners can cut it. The face is
+split by one of those, both parts keep the units that still cut them, and so on down to pieces that
+no unit cuts. No graph and no linear programme. Faces come out in tree order, so that neighbours in
+the list differ in few bits, and a layer's forms are updated by the columns of the changed bits.
+
+How to call it (window coordinates, see `pack.pack`)::
+
+    faces = one_face(net, corners)                 # the domain, corners in order
+    faces, layer = refine(net, transposed(net), faces, 0, limit)
+    # stops after the last hidden layer, or early once there are more than ``limit`` faces
+
+Exactness: as in `tree`; a unit cuts a face when its scaled form exceeds its tolerance at one corner
+and falls below minus that at another, which is the same criterion.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from relunorm.regions.pack import Packed
+from relunorm.regions.tree import ROUNDING, TOLERANCE
+
+#: Columns added to and taken from a layer's forms before they are computed afresh.
+REFRESH = 32
+
+
+class Faces(NamedTuple):
+    """Polygons: face f has the corners ``ptr[f]`` to ``ptr[f + 1]`` and the bits ``bits[f]``."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    ptr: NDArray[np.int64]
+    bits: NDArray[np.uint8]  # (faces, units), one byte a bit; undecided units are 0
+    maps: NDArray[np.float64]  # (faces, 3 * outputs) after the last layer: x, y, constant
+
+
+def one_face(net: Packed, corners: NDArray[np.float64]) -> Faces:
+    """The domain as a single face, with nothing decided."""
+    return Faces(
+        np.array(corners[:, 0], dtype=np.float64),
+        np.array(corners[:, 1], dtype=np.float64),
+        np.array([0, len(corners)], np.int64),
+        np.zeros((1, int(net.shape[2])), np.uint8),
+        np.zeros((1, 3 * int(net.shape[3]))),
+    )
+
+
+def part(faces: Faces, begin: int, end: int) -> Faces:
+    """The faces ``begin`` to ``end``."""
+    a, b = faces.ptr[begin], faces.ptr[end]
+    return Faces(
+        faces.x[a:b],
+        faces.y[a:b],
+        faces.ptr[begin : end + 1] - a,
+        faces.bits[begin:end],
+        faces.maps[begin:end],
+    )
+
+
+def transposed(net: Packed) -> NDArray[np.float64]:
+    """The weights with every matrix stored column by column, at the same places."""
+    flat = np.empty_like(net.weights)
+    layers = int(net.shape[1])
+    for layer in range(layers + 1):
+        width = int(net.first[layer + 1] - net.first[layer])
+        for term in range(int(net.term_ptr[layer]), int(net.term_ptr[layer + 1])):
+            source, start = int(net.source[term]), int(net.start[term])
+            columns = (
+                int(net.shape[0])
+                if source == 0
+                else int(net.first[source] - net.first[source - 1])
+            )
+            block = net.weights[start : start + width * columns].reshape(width, columns)
+            flat[start : start + width * columns] = block.T.ravel()
+    return flat
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def refine(net, weights_t, faces, layer, limit):  # type: ignore[no-untyped-def]
+    """Clip faces by the layers from ``layer`` on; returns the faces and the layer reached."""
+    layers = net.shape[1]
+    total = net.shape[2] + net.shape[3]
+    forms = np.zeros((3, total))
+    size, band = np.zeros(total), np.zeros(total)
+    while layer < layers:
+        faces = _refine_once(net, weights_t, faces, layer, forms, size, band)
+        layer += 1
+        if len(faces.ptr) - 1 > limit:
+            break
+    return faces, layer
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: ignore[no-untyped-def]
+    x, y, ptr, bits, _ = faces
+    count, units = len(ptr) - 1, net.shape[2]
+    begin, end = net.first[layer], net.first[layer + 1]
+    last = layer == net.shape[1] - 1
+    width = end - begin
+    out_x, out_y = np.empty(4 * len(x) + 64), np.empty(4 * len(x) + 64)
+    out_ptr = np.zeros(2 * count + 64, np.int64)
+    out_bits = np.empty((2 * count + 64, units), np.uint8)
+    out_maps = np.empty((len(out_bits) if last else 0, 3 * net.shape[3]))
+    pieces = 0
+    current = np.zeros(units, np.uint8)
+    low, high = np.empty(width), np.empty(width)
+    cutting = np.empty(width, np.int64)
+    scratch = _new_scratch(min(width, 8), 64, 1)
+    stale, changes = -1, 0
+    for f in range(count):
+        stale, changes = _switch(net, weights_t, bits[f], current, layer, forms, size, changes, f)
+        if stale >= 0:
+            _measure(net, layer, forms, size, band)
+        a, b = ptr[f], ptr[f + 1]
+        cuts = _find_cutting(
+            x, y, a, b, begin, end, forms, band, current, low, high, cutting
+        )
+        scratch = _room(scratch, cuts, b - a, 1)
+        produced, corners = _split(x, y, a, b, begin, cuts, cutting, forms, band, scratch)
+        while produced < 0:
+            scratch = _room(scratch, cuts, b - a, 2)
+            produced, corners = _split(x, y, a, b, begin, cuts, cutting, forms, band, scratch)
+        while out_ptr[pieces] + corners > len(out_x):
+            out_x, out_y = _longer(out_x), _longer(out_y)
+        while pieces + produced + 1 > len(out_bits):
+            out_ptr, out_bits = _longer(out_ptr), _taller(out_bits)
+            if last:
+                out_maps = _tallerf(out_maps)
+        at = out_ptr[pieces]
+        for k in range(corners):
+            out_x[at + k] = scratch.done_x[k]
+            out_y[at + k] = scratch.done_y[k]
+        for p in range(produced):
+            out_ptr[pieces + 1] = at + scratch.done_ptr[p + 1]
+            for u in range(units):
+                out_bits[pieces, u] = current[u]
+            for c in range(cuts):
+                out_bits[pieces, begin + cutting[c]] = scratch.done_bits[p, c]
+            if last:
+                _output(net, out_bits[pieces], forms, out_maps[pieces])
+            pieces += 1
+    stop = out_ptr[pieces]
+    return Faces(
+        out_x[:stop].copy(),
+        out_y[:stop].copy(),
+        out_ptr[: pieces + 1].copy(),
+        out_bits[:pieces].copy(),
+        out_maps[:pieces].copy() if last else np.zeros((pieces, 3 * net.shape[3])),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _longer(array):  # type: ignore[no-untyped-def]
+    grown = np.zeros(2 * len(array), array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+@njit(cache=True, nogil=True)
+def _taller(array):  # type: ignore[no-untyped-def]
+    grown = np.empty((2 * len(array), array.shape[1]), np.uint8)
+    grown[: len(array)] = array
+    return grown
+
+
+@njit(cache=True, nogil=True)
+def _tallerf(array):  # type: ignore[no-untyped-def]
+    grown = np.empty((2 * len(array), array.shape[1]))
+    grown[: len(array)] = array
+    return grown
+
+
+# ---------------------------------------------------------------------- forms
+
+
+@njit(cache=True, nogil=True)
+def _switch(net, weights_t, bits, current, layer, forms, size, changes, index):  # type: ignore[no-untyped-def]
+    """Make ``forms`` those of a face with these bits; returns the first layer changed, or -1."""
+    before = net.first[layer]
+    changed = -1 if index else 0
+    if index:
+        for u in range(before):
+            if bits[u] != current[u]:
+                changed = np.searchsorted(net.first, u, side="right")
+                break
+    if changed < 0:
+        return -1, changes
+    if index and changed == layer and changes < REFRESH:
+        source = layer - 1
+        for u in range(net.first[source], net.first[source + 1]):
+            if bits[u] != current[u]:
+                step = net.slopes[source, bits[u]] - net.slopes[source, current[u]]
+                current[u] = bits[u]
+                _add_column(net, weights_t, layer, source, u, step, forms, size)
+                changes += 1
+        return layer, changes
+    for u in range(before):
+        current[u] = bits[u]
+    for k in range(changed, layer + 1):
+        _start_layer(net, weights_t, k, current, forms, size)
+    return changed, 0
+
+
+@njit(cache=True, nogil=True)
+def _start_layer(net, weights_t, layer, bits, forms, size):  # type: ignore[no-untyped-def]
+    """The forms of a layer's units: three rows of sums over the live units before it."""
+    begin, end = net.first[layer], net.first[layer + 1]
+    fx, fy, fc = forms[0, begin:end], forms[1, begin:end], forms[2, begin:end]
+    fx[:] = 0.0
+    fy[:] = 0.0
+    fc[:] = net.bias[begin:end]
+    size[begin:end] = net.size0[begin:end]
+    width = end - begin
+    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
+        start, source = net.start[term], net.source[term] - 1
+        if source < 0:
+            for i in range(width):
+                fx[i] += weights_t[start + i]
+                fy[i] += weights_t[start + width + i]
+                size[begin + i] += abs(weights_t[start + i]) + abs(weights_t[start + width + i])
+            continue
+        for u in range(net.first[source], net.first[source + 1]):
+            at = start + (u - net.first[source]) * width
+            column = weights_t[at : at + width]
+            weight = size[u]
+            slope = net.slopes[source, bits[u]]
+            if slope != 0.0:
+                a, b, c = slope * forms[0, u], slope * forms[1, u], slope * forms[2, u]
+                for i in range(width):
+                    fx[i] += column[i] * a
+                    fy[i] += column[i] * b
+                    fc[i] += column[i] * c
+                    size[begin + i] += abs(column[i]) * weight
+    for i in range(begin, end):
+        length = np.sqrt(forms[0, i] ** 2 + forms[1, i] ** 2)
+        if length <= ROUNDING * size[i]:
+            forms[0, i] = 0.0
+            forms[1, i] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def _add_column(net, weights_t, layer, source, unit, step, forms, size):  # type: ignore[no-untyped-def]
+    """Add ``step`` times the column of one unit; the rounding bound only grows."""
+    begin, end = net.first[layer], net.first[layer + 1]
+    width = end - begin
+    fx, fy, fc = forms[0, begin:end], forms[1, begin:end], forms[2, begin:end]
+    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
+        if net.source[term] != source + 1:
+            continue
+        at = net.start[term] + (unit - net.first[source]) * width
+        column = weights_t[at : at + width]
+        a, b, c = step * forms[0, unit], step * forms[1, unit], step * forms[2, unit]
+        for i in range(width):
+            fx[i] += column[i] * a
+            fy[i] += column[i] * b
+            fc[i] += column[i] * c
+            size[begin + i] += abs(step * column[i]) * size[unit]
+
+
+@njit(cache=True, nogil=True)
+def _measure(net, layer, forms, size, band):  # type: ignore[no-untyped-def]
+    """How far from zero a raw form must be to count as a sign."""
+    for i in range(net.first[layer], net.first[layer + 1]):
+        length = np.sqrt(forms[0, i] ** 2 + forms[1, i] ** 2)
+        noise = ROUNDING * size[i]
+        if length <= noise:
+            forms[0, i] = 0.0
+            forms[1, i] = 0.0
+        band[i] = max(TOLERANCE * length, noise)
+
+
+@njit(cache=True, nogil=True)
+def _output(net, bits, forms, out):  # type: ignore[no-untyped-def]
+    """The output's forms on a finished face."""
+    layers, outputs = net.shape[1], net.shape[3]
+    for o in range(outputs):
+        a, b, c = 0.0, 0.0, net.bias[net.shape[2] + o]
+        for term in range(net.term_ptr[layers], net.term_ptr[layers + 1]):
+            start, source = net.start[term], net.source[term] - 1
+            if source < 0:
+                a += net.weights[start + 2 * o]
+                b += net.weights[start + 2 * o + 1]
+                continue
+            first, width = net.first[source], net.first[source + 1] - net.first[source]
+            at = start + o * width
+            below, above = net.slopes[source, 0], net.slopes[source, 1]
+            for j in range(width):
+                w = net.weights[at + j] * (above if bits[first + j] else below)
+                a += w * forms[0, first + j]
+                b += w * forms[1, first + j]
+                c += w * forms[2, first + j]
+        out[3 * o], out[3 * o + 1], out[3 * o + 2] = a, b, c
+
+
+# ---------------------------------------------------------------------- clipping
+
+
+@njit(cache=True, nogil=True)
+def _find_cutting(x, y, a, b, begin, end, forms, band, current, low, high, cutting):  # type: ignore[no-untyped-def]
+    """List the units (relative to ``begin``) that cut the face; set the bits of the others."""
+    width = end - begin
+    fx, fy, fc = forms[0, begin:end], forms[1, begin:end], forms[2, begin:end]
+    for i in range(width):
+        low[i] = high[i] = fx[i] * x[a] + fy[i] * y[a] + fc[i]
+    for v in range(a + 1, b):
+        px, py = x[v], y[v]
+        for i in range(width):
+            value = fx[i] * px + fy[i] * py + fc[i]
+            low[i] = min(low[i], value)
+            high[i] = max(high[i], value)
+    cuts = 0
+    for i in range(width):
+        edge = band[begin + i]
+        if high[i] > edge and low[i] < -edge:
+            cutting[cuts] = i
+            cuts += 1
+        else:
+            current[begin + i] = _side(low[i], high[i], edge, fx[i], fy[i])
+    return cuts
+
+
+@njit(cache=True, nogil=True)
+def _side(low, high, edge, gx, gy):  # type: ignore[no-untyped-def]
+    """The bit of a unit that does not cut: plus, minus, or the larger part of a sliver."""
+    if high > edge:
+        return 1
+    if low < -edge or (gx == 0.0 and gy == 0.0):
+        return 0
+    return 1 if high + low > 0.0 else 0
+
+
+class _Scratch(NamedTuple):
+    """A stack of open pieces (corners, units that cut) and the finished pieces of one face."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    ptr: NDArray[np.int64]
+    units: NDArray[np.int64]
+    units_ptr: NDArray[np.int64]
+    choice: NDArray[np.uint8]
+    values: NDArray[np.float64]
+    done_x: NDArray[np.float64]
+    done_y: NDArray[np.float64]
+    done_ptr: NDArray[np.int64]
+    done_bits: NDArray[np.uint8]
+
+
+@njit(cache=True, nogil=True)
+def _new_scratch(cuts, corners, factor):  # type: ignore[no-untyped-def]
+    # k lines make at most 1 + k (k + 1) / 2 pieces of a convex face, and a cut adds at most four
+    # corners; an open piece was cut at most k times. The factor is for what rounding may add.
+    pieces = factor * (2 + cuts * (cuts + 1) // 2)
+    depth = (cuts + 5) * (corners + cuts + 4)
+    return _Scratch(
+        np.empty(depth),
+        np.empty(depth),
+        np.zeros(cuts + 4, np.int64),
+        np.empty((cuts + 3) * (cuts + 2), np.int64),
+        np.zeros(cuts + 4, np.int64),
+        np.zeros(cuts + 1, np.uint8),
+        np.empty(corners + cuts + 8),
+        np.empty(corners + 4 * pieces),
+        np.empty(corners + 4 * pieces),
+        np.zeros(pieces + 2, np.int64),
+        np.zeros((pieces + 1, cuts + 1), np.uint8),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _room(scratch, cuts, corners, factor):  # type: ignore[no-untyped-def]
+    enough = cuts + 1 <= len(scratch.choice) and corners + cuts + 8 <= len(scratch.values)
+    if enough and factor == 1:
+        return scratch
+    factor = factor * max(1, len(scratch.done_bits) // (2 + cuts * (cuts + 1) // 2))
+    return _new_scratch(max(cuts, len(scratch.choice)), corners + 64, factor if enough else 1)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _split(x, y, a, b, begin, cuts, cutting, forms, band, s):  # type: ignore[no-untyped-def]
+    """Split a face by its cutting units; finished pieces land in ``s.done_*``.
+
+    Returns the number of pieces and of their corners, or -1 when the scratch is too small.
+    """
+    for v in range(a, b):
+        s.x[v - a], s.y[v - a] = x[v], y[v]
+    s.ptr[0], s.ptr[1] = 0, b - a
+    for c in range(cuts):
+        s.units[c] = c
+    s.units_ptr[0], s.units_ptr[1] = 0, cuts
+    top, done = 1, 0
+    while top:
+        level = top - 1
+        va, vb = s.ptr[level], s.ptr[level + 1]
+        ua, ub = s.units_ptr[level], s.units_ptr[level + 1]
+        chosen, kept = -1, ua
+        for k in range(ua, ub):
+            c = s.units[k]
+            i = begin + cutting[c]
+            fx, fy, fc, edge = forms[0, i], forms[1, i], forms[2, i], band[i]
+            low = high = fx * s.x[va] + fy * s.y[va] + fc
+            for v in range(va + 1, vb):
+                value = fx * s.x[v] + fy * s.y[v] + fc
+                low, high = min(low, value), max(high, value)
+            if high > edge and low < -edge:
+                if chosen < 0:
+                    chosen = c
+                else:
+                    s.units[kept] = c
+                    kept += 1
+            else:
+                s.choice[c] = _side(low, high, edge, fx, fy)
+        if chosen < 0:
+            at = s.done_ptr[done]
+            if done + 1 >= len(s.done_bits) or at + vb - va > len(s.done_x):
+                return -1, 0
+            for v in range(va, vb):
+                s.done_x[at + v - va], s.done_y[at + v - va] = s.x[v], s.y[v]
+            for c in range(cuts):
+                s.done_bits[done, c] = s.choice[c]
+            done += 1
+            s.done_ptr[done] = at + vb - va
+            top -= 1
+            if top:
+                # The waiting piece is the minus side of the cut remembered in its first unit.
+                ua = s.units_ptr[top - 1]
+                s.choice[s.units[ua]] = 0
+                s.units_ptr[top - 1] = ua + 1
+            continue
+        top += _cut(s, level, va, vb, ua, kept, chosen, forms, band, begin + cutting[chosen])
+    return done, s.done_ptr[done]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _cut(s, level, va, vb, ua, kept, chosen, forms, band, i):  # type: ignore[no-untyped-def]
+    """Replace the top piece by its minus side (below) and its plus side (on top); returns 1.
+
+    A crossing is interpolated from the positive end, so both sides get the same numbers.
+    """
+    fx, fy, fc, edge = forms[0, i], forms[1, i], forms[2, i], band[i]
+    n = vb - va
+    for v in range(n):
+        s.values[v] = fx * s.x[va + v] + fy * s.y[va + v] + fc
+    # Both sides have at most n + 1 corners; the plus side is built behind, the minus side over a copy.
+    minus, plus = vb, vb + n + 2
+    nm, np_ = 0, 0
+    for v in range(n):
+        w = v + 1 if v + 1 < n else 0
+        p, q = s.values[v], s.values[w]
+        if p >= -edge:
+            s.x[plus + np_], s.y[plus + np_] = s.x[va + v], s.y[va + v]
+            np_ += 1
+        if p <= edge:
+            s.x[minus + nm], s.y[minus + nm] = s.x[va + v], s.y[va + v]
+            nm += 1
+        if (p > edge and q < -edge) or (p < -edge and q > edge):
+            if p > q:
+                t = p / (p - q)
+                cx = s.x[va + v] + t * (s.x[va + w] - s.x[va + v])
+                cy = s.y[va + v] + t * (s.y[va + w] - s.y[va + v])
+            else:
+                t = q / (q - p)
+                cx = s.x[va + w] + t * (s.x[va + v] - s.x[va + w])
+                cy = s.y[va + w] + t * (s.y[va + v] - s.y[va + w])
+            s.x[plus + np_], s.y[plus + np_] = cx, cy
+            s.x[minus + nm], s.y[minus + nm] = cx, cy
+            np_ += 1
+            nm += 1
+    for v in range(nm):
+        s.x[va + v], s.y[va + v] = s.x[minus + v], s.y[minus + v]
+    to = va + nm
+    for v in range(np_):
+        s.x[to + v], s.y[to + v] = s.x[plus + v], s.y[plus + v]
+    s.ptr[level + 1], s.ptr[level + 2] = to, to + np_
+    # Units: the waiting minus side remembers the cut in front of its list.
+    rest = kept - ua
+    for k in range(rest - 1, -1, -1):
+        s.units[ua + 1 + k] = s.units[ua + k]
+    s.units[ua] = chosen
+    s.units_ptr[level + 1] = ua + 1 + rest
+    for k in range(rest):
+        s.units[ua + 1 + rest + k] = s.units[ua + 1 + k]
+    s.units_ptr[level + 2] = ua + 1 + 2 * rest
+    s.choice[chosen] = 1
+    return 1
