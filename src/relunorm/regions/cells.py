@@ -108,7 +108,7 @@ def grown(search: Search) -> Search:
 # ---------------------------------------------------------------------- clipping
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _at_least(word, count):  # type: ignore[no-untyped-def]
     """Whether at least ``count`` bits are set."""
     one = np.uint64(1)
@@ -168,6 +168,14 @@ def _cross(corners, walls, begin, count, values, edge, bit, to):  # type: ignore
 
 
 @njit(cache=True, nogil=True)
+def _move(corners, walls, start, to, count):  # type: ignore[no-untyped-def]
+    for v in range(count):
+        walls[to + v] = walls[start + v]
+        for k in range(corners.shape[1]):
+            corners[to + v, k] = corners[start + v, k]
+
+
+@njit(cache=True, nogil=True)
 def _free_bit(walls, begin, count):  # type: ignore[no-untyped-def]
     """The lowest bit no corner uses; 0 when there is none."""
     taken = np.uint64(0)
@@ -193,7 +201,10 @@ def clip_all(corners, walls, rows, rhs, tolerance):  # type: ignore[no-untyped-d
         if low >= -tolerance:
             continue
         space, tags = np.empty((count + room, d)), np.empty(count + room, np.uint64)
-        space[:count], tags[:count] = corners[:count], walls[:count]
+        for v in range(count):
+            tags[v] = walls[v]
+            for k in range(d):
+                space[v, k] = corners[v, k]
         bit = _free_bit(tags, 0, count)
         if bit == np.uint64(0):
             return space[:0], tags[:0]
@@ -236,10 +247,11 @@ def _start_layer(net, weights_t, search, layer):  # type: ignore[no-untyped-def]
     begin, end = net.first[layer], net.first[layer + 1]
     if not _exchange_columns(net, weights_t, search, layer):
         width = end - begin
-        for k in range(d):
-            forms[k, begin:end] = 0.0
-        forms[d, begin:end] = net.bias[begin:end]
-        size[begin:end] = net.size0[begin:end]
+        for i in range(begin, end):
+            for k in range(d):
+                forms[k, i] = 0.0
+            forms[d, i] = net.bias[i]
+            size[i] = net.size0[i]
         for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
             start, source = net.start[term], net.source[term] - 1
             if source < 0:
@@ -254,9 +266,8 @@ def _start_layer(net, weights_t, search, layer):  # type: ignore[no-untyped-def]
                 if slope != 0.0:
                     at = start + (u - net.first[source]) * width
                     _add_column(weights_t, at, begin, end, forms, size, u, slope)
-        for u in range(begin):
-            if layer and u >= net.first[layer - 1]:
-                search.used[u] = bits[u]
+        for u in range(net.first[layer - 1] if layer else begin, begin):
+            search.used[u] = bits[u]
         search.age[layer] = 0
     for k in range(layer + 1, len(search.age)):
         search.age[k] = -1
@@ -405,14 +416,11 @@ def _split(search, entry, unit):  # type: ignore[no-untyped-def]
     minus = _clip(corners, walls, va, n, values, edge, bit, b, -1.0)
     c = b + minus
     plus = _clip(corners, walls, va, n, values, edge, bit, c, 1.0)
-    for k in range(crossings):
-        corners[c + plus + k], walls[c + plus + k] = corners[a + k], walls[a + k]
+    _move(corners, walls, a, c + plus, crossings)
     # [crossings, minus | plus, crossings]: the minus part may list its crossings first.
     shift = n
-    for k in range(crossings + minus):
-        corners[va + k], walls[va + k] = corners[a + k], walls[a + k]
-    for k in range(plus + crossings):
-        corners[c + k - shift], walls[c + k - shift] = corners[c + k], walls[c + k]
+    _move(corners, walls, a, va, crossings + minus)
+    _move(corners, walls, c, c - shift, plus + crossings)
     la, rest = entry[LIST], entry[LENGTH] - 1
     other = search.entries[search.at[0]]
     other[CORNERS], other[COUNT], other[LAYER] = c - shift, plus + crossings, entry[LAYER]
@@ -517,9 +525,10 @@ def _write_leaf(net, search, va, n, point):  # type: ignore[no-untyped-def]
 def _output(net, search, out):  # type: ignore[no-untyped-def]
     """The output's forms under the current bits."""
     layers, outputs, d = net.shape[1], net.shape[3], net.shape[0]
-    out[:] = 0.0
     for o in range(outputs):
         to = out[o * (d + 1) : (o + 1) * (d + 1)]
+        for k in range(d):
+            to[k] = 0.0
         to[d] = net.bias[net.shape[2] + o]
         for term in range(net.term_ptr[layers], net.term_ptr[layers + 1]):
             start, source = net.start[term], net.source[term] - 1

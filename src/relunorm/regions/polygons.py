@@ -25,7 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from relunorm.regions.pack import Packed
-from relunorm.regions.tree import ROUNDING, TOLERANCE
+from relunorm.regions.tree import ROUNDING, TOLERANCE, layer_of
 
 #: Columns added to and taken from a layer's forms before they are computed afresh.
 REFRESH = 32
@@ -128,11 +128,12 @@ def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: igno
             scratch = _room(scratch, cuts, b - a, 2)
             produced, corners = _split(x, y, a, b, begin, cuts, cutting, forms, band, scratch)
         while out_ptr[pieces] + corners > len(out_x):
-            out_x, out_y = _longer(out_x), _longer(out_y)
+            used = out_ptr[pieces]
+            out_x, out_y = longer(out_x, used), longer(out_y, used)
         while pieces + produced + 1 > len(out_bits):
-            out_ptr, out_bits = _longer(out_ptr), _taller(out_bits)
+            out_ptr, out_bits = longer(out_ptr, pieces + 1), taller(out_bits, pieces)
             if last:
-                out_maps = _tallerf(out_maps)
+                out_maps = taller(out_maps, pieces)
         at = out_ptr[pieces]
         for k in range(corners):
             out_x[at + k] = scratch.done_x[k]
@@ -157,23 +158,20 @@ def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: igno
 
 
 @njit(cache=True, nogil=True)
-def _longer(array):  # type: ignore[no-untyped-def]
+def longer(array, used):  # type: ignore[no-untyped-def]
+    """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
     grown = np.zeros(2 * len(array), array.dtype)
-    grown[: len(array)] = array
+    for k in range(used):
+        grown[k] = array[k]
     return grown
 
 
 @njit(cache=True, nogil=True)
-def _taller(array):  # type: ignore[no-untyped-def]
-    grown = np.empty((2 * len(array), array.shape[1]), np.uint8)
-    grown[: len(array)] = array
-    return grown
-
-
-@njit(cache=True, nogil=True)
-def _tallerf(array):  # type: ignore[no-untyped-def]
-    grown = np.empty((2 * len(array), array.shape[1]))
-    grown[: len(array)] = array
+def taller(array, used):  # type: ignore[no-untyped-def]
+    grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
+    for r in range(used):
+        for k in range(array.shape[1]):
+            grown[r, k] = array[r, k]
     return grown
 
 
@@ -188,7 +186,7 @@ def _switch(net, weights_t, bits, current, layer, forms, size, changes, index): 
     if index:
         for u in range(before):
             if bits[u] != current[u]:
-                changed = np.searchsorted(net.first, u, side="right")
+                changed = layer_of(net.first, u) + 1
                 break
     if changed < 0:
         return -1, changes
@@ -213,11 +211,11 @@ def _start_layer(net, weights_t, layer, bits, forms, size):  # type: ignore[no-u
     """The forms of a layer's units: three rows of sums over the live units before it."""
     begin, end = net.first[layer], net.first[layer + 1]
     fx, fy, fc = forms[0, begin:end], forms[1, begin:end], forms[2, begin:end]
-    fx[:] = 0.0
-    fy[:] = 0.0
-    fc[:] = net.bias[begin:end]
-    size[begin:end] = net.size0[begin:end]
     width = end - begin
+    for i in range(width):
+        fx[i] = fy[i] = 0.0
+        fc[i] = net.bias[begin + i]
+        size[begin + i] = net.size0[begin + i]
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
         start, source = net.start[term], net.source[term] - 1
         if source < 0:

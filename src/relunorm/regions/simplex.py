@@ -99,7 +99,7 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
     return FAILED
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(len(b)):

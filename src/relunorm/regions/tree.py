@@ -116,6 +116,15 @@ def new_state(
 
 
 @njit(cache=True, nogil=True)
+def layer_of(first, unit):  # type: ignore[no-untyped-def]
+    """The layer a unit belongs to."""
+    layer = 0
+    while first[layer + 1] <= unit:
+        layer += 1
+    return layer
+
+
+@njit(cache=True, nogil=True)
 def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
     """The affine forms of a layer's units on the current cell, scaled gradients and tolerances."""
     forms, size = state.forms, state.size
@@ -398,7 +407,7 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
                 at[STARTED] = 2
                 break
         at[STARTED] = 1
-        layer = np.searchsorted(net.first, unit, side="right") - 1
+        layer = layer_of(net.first, unit)
         while unit < units:
             if unit == net.first[layer]:
                 start_layer(net, state, layer)
@@ -440,7 +449,7 @@ def advance(net, state, stop):  # type: ignore[no-untyped-def]
             at[STARTED] = 2
             return False
     at[STARTED] = 1
-    layer = np.searchsorted(net.first, unit, side="right") - 1
+    layer = layer_of(net.first, unit)
     while unit < stop:
         if unit == net.first[layer]:
             start_layer(net, state, layer)
