@@ -22,9 +22,9 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from relunorm.regions.jit import allocating, inner, kernel
 from relunorm.regions.limits import CellLimitError
 from relunorm.regions.pack import Packed
 from relunorm.regions.tree import ROUNDING, TOLERANCE
@@ -55,6 +55,7 @@ class Search(NamedTuple):
     values: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    value: NDArray[np.float64]
     at: NDArray[np.int64]  # entries on the stack
 
 
@@ -89,6 +90,7 @@ def new_search(
         np.zeros(room),
         np.zeros(widest),
         np.zeros(widest),
+        np.zeros(widest),
         np.array([1], np.int64),
     )
     search.corners[: len(walls)], search.walls[: len(walls)] = corners, walls
@@ -108,7 +110,7 @@ def grown(search: Search) -> Search:
 # ---------------------------------------------------------------------- clipping
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _at_least(word, count):  # type: ignore[no-untyped-def]
     """Whether at least ``count`` bits are set."""
     one = np.uint64(1)
@@ -117,7 +119,7 @@ def _at_least(word, count):  # type: ignore[no-untyped-def]
     return count == 0 or word != np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _adjacent(walls, begin, count, p, q, d):  # type: ignore[no-untyped-def]
     """Whether two corners span an edge."""
     common = walls[p] & walls[q]
@@ -131,7 +133,7 @@ def _adjacent(walls, begin, count, p, q, d):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _clip(corners, walls, begin, count, values, edge, bit, to, side):  # type: ignore[no-untyped-def]
     """Write the part with side * value >= 0 behind ``to``; returns its number of corners."""
     d = corners.shape[1]
@@ -147,7 +149,7 @@ def _clip(corners, walls, begin, count, values, edge, bit, to, side):  # type: i
     return made - to
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _cross(corners, walls, begin, count, values, edge, bit, to):  # type: ignore[no-untyped-def]
     """Write the crossings of edges behind ``to``; returns how many."""
     d = corners.shape[1]
@@ -167,7 +169,7 @@ def _cross(corners, walls, begin, count, values, edge, bit, to):  # type: ignore
     return made - to
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move(corners, walls, start, to, count):  # type: ignore[no-untyped-def]
     for v in range(count):
         walls[to + v] = walls[start + v]
@@ -175,7 +177,7 @@ def _move(corners, walls, start, to, count):  # type: ignore[no-untyped-def]
             corners[to + v, k] = corners[start + v, k]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _free_bit(walls, begin, count):  # type: ignore[no-untyped-def]
     """The lowest bit no corner uses; 0 when there is none."""
     taken = np.uint64(0)
@@ -185,7 +187,7 @@ def _free_bit(walls, begin, count):  # type: ignore[no-untyped-def]
     return free & (~free + np.uint64(1))
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def clip_all(corners, walls, rows, rhs, tolerance):  # type: ignore[no-untyped-def]
     """Corners and walls of the part of a cell with rows . t <= rhs (no corners: it is empty)."""
     d = corners.shape[1]
@@ -217,7 +219,7 @@ def clip_all(corners, walls, rows, rhs, tolerance):  # type: ignore[no-untyped-d
     return corners, walls
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def section(corners, walls, values, edge):  # type: ignore[no-untyped-def]
     """Corners of the cell's section by the plane where ``values`` (affine, at corners) vanish."""
     count, d = corners.shape
@@ -239,7 +241,7 @@ def section(corners, walls, values, edge):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- forms
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _start_layer(net, weights_t, search, layer):  # type: ignore[no-untyped-def]
     """The forms of a layer's units under the current bits, afresh or by exchanging columns."""
     forms, size, bits = search.forms, search.size, search.bits
@@ -282,7 +284,7 @@ def _start_layer(net, weights_t, search, layer):  # type: ignore[no-untyped-def]
         search.band[i] = max(TOLERANCE * length, noise)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _exchange_columns(net, weights_t, search, layer):  # type: ignore[no-untyped-def]
     """Update valid forms by the columns of the bits that changed in the layer before."""
     if layer == 0 or search.age[layer] < 0 or search.age[layer] >= REFRESH:
@@ -302,7 +304,7 @@ def _exchange_columns(net, weights_t, search, layer):  # type: ignore[no-untyped
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_column(weights_t, at, begin, end, forms, size, unit, slope):  # type: ignore[no-untyped-def]
     width = end - begin
     column = weights_t[at : at + width]
@@ -320,14 +322,13 @@ def _add_column(weights_t, at, begin, end, forms, size, unit, slope):  # type: i
 # ---------------------------------------------------------------------- search
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-def]
     """Units of the layer that cut the cell, listed from ``out``; the others get their bits."""
     begin, end = net.first[layer], net.first[layer + 1]
     width = end - begin
     d = len(search.forms) - 1
-    low, high, forms = search.low, search.high, search.forms
-    value = np.empty(width)
+    low, high, value, forms = search.low, search.high, search.value, search.forms
     for v in range(va, va + n):
         row = forms[d, begin:end]
         for i in range(width):
@@ -354,7 +355,7 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
     return cuts
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _side(forms, unit, low, high, edge):  # type: ignore[no-untyped-def]
     """The bit of a unit that does not cut: plus, minus, or the larger part of a sliver."""
     if high > edge:
@@ -367,7 +368,7 @@ def _side(forms, unit, low, high, edge):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _still_cutting(search, va, n, la, length):  # type: ignore[no-untyped-def]
     """Keep the listed units that cut the cell; returns how many."""
     forms, corners = search.forms, search.corners
@@ -389,7 +390,7 @@ def _still_cutting(search, va, n, la, length):  # type: ignore[no-untyped-def]
     return kept - la
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _split(search, entry, unit):  # type: ignore[no-untyped-def]
     """Replace the top cell by its two parts; 0, GROW or TOO_MANY_WALLS."""
     corners, walls, values = search.corners, search.walls, search.values
@@ -434,7 +435,7 @@ def _split(search, entry, unit):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run(net, weights_t, search, patterns, points, maps):  # type: ignore[no-untyped-def]
     """Go on until the buffers are full or the search is done; how many leaves were written.
 
@@ -466,7 +467,7 @@ def run(net, weights_t, search, patterns, points, maps):  # type: ignore[no-unty
     return found, 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _decide(net, weights_t, search, entry):  # type: ignore[no-untyped-def]
     """Decide units on the top cell until one cuts it; False when none is left (a region)."""
     va, n = entry[CORNERS], entry[COUNT]
@@ -481,7 +482,7 @@ def _decide(net, weights_t, search, entry):  # type: ignore[no-untyped-def]
     return entry[LENGTH] > 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _step(net, weights_t, search):  # type: ignore[no-untyped-def]
     """Split the top cell once; 0, GROW or TOO_MANY_WALLS. A region stays as it is."""
     entry = search.entries[search.at[0] - 1]
@@ -512,7 +513,7 @@ def divide(
     return searches
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _write_leaf(net, search, va, n, point):  # type: ignore[no-untyped-def]
     for k in range(len(point)):
         total = 0.0
@@ -521,7 +522,7 @@ def _write_leaf(net, search, va, n, point):  # type: ignore[no-untyped-def]
         point[k] = total / n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _output(net, search, out):  # type: ignore[no-untyped-def]
     """The output's forms under the current bits."""
     layers, outputs, d = net.shape[1], net.shape[3], net.shape[0]

@@ -15,14 +15,14 @@ Redundant rows are dropped one after the other, so of several equal rows exactly
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from relunorm.regions.jit import allocating
 from relunorm.regions.polygons import longer, taller
 from relunorm.regions.simplex import FOUND, maximize
 from relunorm.regions.tree import TOLERANCE, start_layer
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
     """The half-spaces of a pattern: rows . t <= rhs, and the unit each row comes from."""
     d, layers, units = net.shape[0], net.shape[1], net.shape[2]
@@ -46,7 +46,7 @@ def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
     return rows[:count], rhs[:count], names[:count]
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untyped-def]
     """Which rows are facets of {rows . t <= rhs, lo <= t <= hi}; fills ``at`` with points on them.
 
@@ -94,7 +94,7 @@ def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untype
     return kept
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type: ignore[no-untyped-def]
     """Facets made by units, for many regions: their region, unit, point and outward normal."""
     n, d = points.shape
@@ -124,7 +124,7 @@ def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type
     return owner[:count], name[:count], where[:count], normal[:count]
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def]
     """Centre and radius of a largest ball in {rows . t <= rhs}: one programme in d + 1 variables.
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from relunorm.regions.jit import allocating, inner, kernel
 from relunorm.regions.pack import Packed
 from relunorm.regions.tree import ROUNDING, TOLERANCE, layer_of
 
@@ -82,7 +82,7 @@ def transposed(net: Packed) -> NDArray[np.float64]:
     return flat
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@allocating
 def refine(net, weights_t, faces, layer, limit):  # type: ignore[no-untyped-def]
     """Clip faces by the layers from ``layer`` on; returns the faces and the layer reached."""
     layers = net.shape[1]
@@ -97,7 +97,7 @@ def refine(net, weights_t, faces, layer, limit):  # type: ignore[no-untyped-def]
     return faces, layer
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@allocating
 def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: ignore[no-untyped-def]
     x, y, ptr, bits, _ = faces
     count, units = len(ptr) - 1, net.shape[2]
@@ -157,7 +157,7 @@ def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: igno
     )
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def longer(array, used):  # type: ignore[no-untyped-def]
     """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
     grown = np.zeros(2 * len(array), array.dtype)
@@ -166,7 +166,7 @@ def longer(array, used):  # type: ignore[no-untyped-def]
     return grown
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def taller(array, used):  # type: ignore[no-untyped-def]
     grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
     for r in range(used):
@@ -178,7 +178,7 @@ def taller(array, used):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- forms
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _switch(net, weights_t, bits, current, layer, forms, size, changes, index):  # type: ignore[no-untyped-def]
     """Make ``forms`` those of a face with these bits; returns the first layer changed, or -1."""
     before = net.first[layer]
@@ -206,7 +206,7 @@ def _switch(net, weights_t, bits, current, layer, forms, size, changes, index): 
     return changed, 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _start_layer(net, weights_t, layer, bits, forms, size):  # type: ignore[no-untyped-def]
     """The forms of a layer's units: three rows of sums over the live units before it."""
     begin, end = net.first[layer], net.first[layer + 1]
@@ -243,7 +243,7 @@ def _start_layer(net, weights_t, layer, bits, forms, size):  # type: ignore[no-u
             forms[1, i] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_column(net, weights_t, layer, source, unit, step, forms, size):  # type: ignore[no-untyped-def]
     """Add ``step`` times the column of one unit; the rounding bound only grows."""
     begin, end = net.first[layer], net.first[layer + 1]
@@ -262,7 +262,7 @@ def _add_column(net, weights_t, layer, source, unit, step, forms, size):  # type
             size[begin + i] += abs(step * column[i]) * size[unit]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _measure(net, layer, forms, size, band):  # type: ignore[no-untyped-def]
     """How far from zero a raw form must be to count as a sign."""
     for i in range(net.first[layer], net.first[layer + 1]):
@@ -274,7 +274,7 @@ def _measure(net, layer, forms, size, band):  # type: ignore[no-untyped-def]
         band[i] = max(TOLERANCE * length, noise)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _output(net, bits, forms, out):  # type: ignore[no-untyped-def]
     """The output's forms on a finished face."""
     layers, outputs = net.shape[1], net.shape[3]
@@ -300,7 +300,7 @@ def _output(net, bits, forms, out):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- clipping
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find_cutting(x, y, a, b, begin, end, forms, band, current, low, high, cutting):  # type: ignore[no-untyped-def]
     """List the units (relative to ``begin``) that cut the face; set the bits of the others."""
     width = end - begin
@@ -324,7 +324,7 @@ def _find_cutting(x, y, a, b, begin, end, forms, band, current, low, high, cutti
     return cuts
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _side(low, high, edge, gx, gy):  # type: ignore[no-untyped-def]
     """The bit of a unit that does not cut: plus, minus, or the larger part of a sliver."""
     if high > edge:
@@ -350,7 +350,7 @@ class _Scratch(NamedTuple):
     done_bits: NDArray[np.uint8]
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _new_scratch(cuts, corners, factor):  # type: ignore[no-untyped-def]
     # k lines make at most 1 + k (k + 1) / 2 pieces of a convex face, and a cut adds at most four
     # corners; an open piece was cut at most k times. The factor is for what rounding may add.
@@ -371,7 +371,7 @@ def _new_scratch(cuts, corners, factor):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _room(scratch, cuts, corners, factor):  # type: ignore[no-untyped-def]
     enough = cuts + 1 <= len(scratch.choice) and corners + cuts + 8 <= len(scratch.values)
     if enough and factor == 1:
@@ -380,7 +380,7 @@ def _room(scratch, cuts, corners, factor):  # type: ignore[no-untyped-def]
     return _new_scratch(max(cuts, len(scratch.choice)), corners + 64, factor if enough else 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _split(x, y, a, b, begin, cuts, cutting, forms, band, s):  # type: ignore[no-untyped-def]
     """Split a face by its cutting units; finished pieces land in ``s.done_*``.
 
@@ -435,7 +435,7 @@ def _split(x, y, a, b, begin, cuts, cutting, forms, band, s):  # type: ignore[no
     return done, s.done_ptr[done]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _cut(s, level, va, vb, ua, kept, chosen, forms, band, i):  # type: ignore[no-untyped-def]
     """Replace the top piece by its minus side (below) and its plus side (on top); returns 1.
 
