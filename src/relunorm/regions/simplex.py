@@ -15,12 +15,6 @@ How to call it::
                                               # status ABSENT: the maximum is <= stop (proved)
                                               # status EMPTY: no x satisfies the rows
 
-Where a point of the feasible set is known, `seek` answers "is g.x > stop somewhere?" faster: the
-segment from that point to the current vertex leaves the set at a point that often settles it::
-
-    status = seek(g, rows, rhs, m, lo, hi, stop, inside, slack, work)   # slack: scratch, >= m long
-    x = work.x                                # status FOUND: some feasible point with g.x > stop
-
 Rows should have unit length: then feasibility is kept to `FEASIBLE` as a distance. FOUND points
 satisfy every row to that accuracy whatever rounding went before, because it is measured. Cycling is
 excluded by Bland's rule, which takes over when the bound stalls. FAILED (the pivot limit) has not been
@@ -106,88 +100,6 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
     return FAILED
 
 
-@kernel
-def seek(g, rows, rhs, m, lo, hi, stop, inside, slack, work):  # type: ignore[no-untyped-def]
-    """Look for a feasible point with g.x > stop; see the head of this file."""
-    x, inverse, basis = work.x, work.inverse, work.basis
-    multipliers, u = work.multipliers, work.pivot_row
-    d = len(g)
-    work.counts[0] += 1
-    bound, known = 0.0, 0.0
-    for i in range(d):
-        for j in range(d):
-            inverse[i, j] = 0.0
-        if g[i] >= 0.0:
-            x[i], inverse[i, i], basis[i] = hi[i], 1.0, -2 * i - 1
-            multipliers[i] = g[i]
-        else:
-            x[i], inverse[i, i], basis[i] = lo[i], -1.0, -2 * i - 2
-            multipliers[i] = -g[i]
-        bound += g[i] * x[i]
-        known += g[i] * inside[i]
-    if bound <= stop:
-        return ABSENT
-    _slacks(rows, rhs, m, inside, slack)
-    patience, limit = 8 * (d + 4), 200 + 50 * (m + 2 * d)
-    for pivot in range(limit):
-        row, gap, reach = _exits(rows, rhs, m, lo, hi, x, inside, slack)
-        if gap <= FEASIBLE:
-            return FOUND if _dot(g, x) > stop else ABSENT
-        if known + reach * (bound - known) > stop:
-            for i in range(d):
-                x[i] = inside[i] + reach * (x[i] - inside[i])
-            if _dot(g, x) > stop:
-                return FOUND
-            return FAILED
-        if pivot > patience:
-            return maximize(g, rows, rhs, m, lo, hi, stop, work)
-        work.counts[1] += 1
-        _pivot_row(rows, row, inverse, u)
-        leave = _leaving(u, multipliers, basis, False)
-        if leave < 0:
-            return EMPTY
-        bound -= _exchange(leave, row, gap, x, inverse, multipliers, u, basis)
-        if bound <= stop:
-            return ABSENT
-    work.counts[2] += 1
-    return FAILED
-
-
-@inner_sum
-def _slacks(rows, rhs, m, inside, slack):  # type: ignore[no-untyped-def]
-    for k in range(m):
-        total = rhs[k]
-        for i in range(len(inside)):
-            total -= rows[k, i] * inside[i]
-        slack[k] = total
-
-
-@inner_sum
-def _exits(rows, rhs, m, lo, hi, x, inside, slack):  # type: ignore[no-untyped-def]
-    """The row violated most, by how much, and the share of the way from ``inside`` to x that is."""
-    worst, row, reach = FEASIBLE, -1, 1.0
-    d = len(x)
-    for i in range(d):
-        over, under = x[i] - hi[i], lo[i] - x[i]
-        if over > FEASIBLE:
-            reach = min(reach, (hi[i] - inside[i]) / (hi[i] - inside[i] + over))
-            if over > worst:
-                worst, row = over, -2 * i - 1
-        elif under > FEASIBLE:
-            reach = min(reach, (inside[i] - lo[i]) / (inside[i] - lo[i] + under))
-            if under > worst:
-                worst, row = under, -2 * i - 2
-    for k in range(m):
-        gap = -rhs[k]
-        for i in range(d):
-            gap += rows[k, i] * x[i]
-        if gap > FEASIBLE:
-            reach = min(reach, slack[k] / (slack[k] + gap))
-            if gap > worst:
-                worst, row = gap, k
-    return row, worst, max(reach, 0.0)
-
-
 @inner
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = 0.0
@@ -196,7 +108,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel
+@inner_sum
 def _violated(rows, rhs, m, lo, hi, x, first):  # type: ignore[no-untyped-def]
     """The row violated most (or the first one violated, for Bland's rule) and by how much."""
     worst, row = FEASIBLE, -1

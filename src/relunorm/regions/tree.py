@@ -5,7 +5,7 @@ per decided unit, one half-space per unit that really splits its cell, the affin
 entered so far and a few points known to lie in the cell (witnesses). No queue, no visited set:
 memory is O(depth). A unit's sign is possible on a cell when the form, scaled to unit gradient,
 exceeds its tolerance somewhere in the cell; witnesses usually show that at once, and otherwise one
-small linear programme decides (`simplex.seek`). A proof that a sign is absent rests on a few of the
+small linear programme decides (`simplex.maximize`). A proof that a sign is absent rests on a few of the
 cell's walls; it is remembered as a clause ("with these bits, unit u is never plus") and serves every
 later cell with the same bits below the same layer.
 
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
-from relunorm.regions.simplex import ABSENT, FAILED, FOUND, Workspace, maximize, seek, workspace
+from relunorm.regions.simplex import ABSENT, FAILED, FOUND, Workspace, maximize, workspace
 
 #: A sign must be taken this far from the unit's hyperplane to count, in half-widths of the box.
 TOLERANCE = 1e-10
@@ -78,8 +78,6 @@ class State(NamedTuple):
     clauses: NDArray[np.int64]  # (units, 2, CLAUSES, d): per side the bits that exclude it
     clause_size: NDArray[np.int64]  # (units, 2, CLAUSES)
     learned: NDArray[np.int64]  # (units, 2): clauses learned since the layer started
-    slack: NDArray[np.float64]  # scratch: per row
-    middle: NDArray[np.float64]  # scratch: the mean of the witnesses
     work: Workspace
 
 
@@ -122,8 +120,6 @@ def new_state(
         np.zeros((units, 2, CLAUSES, d), np.int64),
         np.zeros((units, 2, CLAUSES), np.int64),
         np.zeros((units, 2), np.int64),
-        np.zeros(depth + 1),
-        np.zeros(d),
         workspace(d),
     )
     state.rows[: len(rhs)], state.rhs[: len(rhs)] = rows, rhs
@@ -232,15 +228,9 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
         plus |= value > tolerance
         minus |= value < -tolerance
     at[NODES] += 1
-    look_plus = not plus and not _excluded(state, unit, 1)
-    look_minus = not minus and not _excluded(state, unit, 0)
-    if look_plus or look_minus:
-        _mean(state.points, base, at[POINTS], state.middle)
-        for k in range(d):
-            state.middle[k] = 0.5 * (state.middle[k] + state.points[base, k])
-    if look_plus:
+    if not plus and not _excluded(state, unit, 1):
         plus = _reach(state, unit, 1, c, tolerance)
-    if look_minus:
+    if not minus and not _excluded(state, unit, 0):
         for k in range(d):
             g[k] = -g[k]
         minus = _reach(state, unit, 0, -c, tolerance)
@@ -301,17 +291,8 @@ def _learn(state, unit, side):  # type: ignore[no-untyped-def]
 def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
     """Whether row.t + c exceeds the tolerance in the cell; the maximiser becomes a witness."""
     at = state.at
-    status = seek(
-        state.row,
-        state.rows,
-        state.rhs,
-        at[ROWS],
-        state.lo,
-        state.hi,
-        tolerance - c,
-        state.middle,
-        state.slack,
-        state.work,
+    status = maximize(
+        state.row, state.rows, state.rhs, at[ROWS], state.lo, state.hi, tolerance - c, state.work
     )
     if status == FAILED:
         at[FAILURES] += 1
