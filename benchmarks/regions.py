@@ -3,9 +3,9 @@
     python benchmarks/regions.py [--relucent PYTHON] [--real FOLDER]
 
 ``--relucent`` is an interpreter that has relucent (AGPL, needs Gurobi's size-limited licence);
-``--real`` the folder with the ACAS Xu networks. CPU seconds of one thread, best of the repeats, with
-pattern, affine map and interior point of every region; compiled code is warm, and the first call with
-an empty cache is reported apart.
+``--real`` the folder with the ACAS Xu networks. CPU seconds of one thread, best of the repeats,
+with pattern, affine map and interior point of every region; compiled code is warm, and the first
+call with an empty cache is reported apart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import relunorm as rn
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-from regions.nets import REFERENCE, he_net, random_net
+from regions.nets import REFERENCE, he_net, random_net  # noqa: E402
 
 TARGET = dict(
     zip(
@@ -159,7 +159,9 @@ def line_figures() -> list[list[object]]:
     a, b = rng.uniform(0, 1, (2, 3072))
     cpu, line = best(lambda: rn.along(net, a, b), 2)
     rows = rows_per_layer(net, line)
-    inputs = [rng.standard_normal((n, w.shape[1])) for n, w in zip(rows, net.weights()[0], strict=True)]
+    inputs = [
+        rng.standard_normal((n, w.shape[1])) for n, w in zip(rows, net.weights()[0], strict=True)
+    ]
 
     def products() -> None:
         for x, w in zip(inputs, net.weights()[0], strict=True):
@@ -213,7 +215,9 @@ def decide(net, box, file) -> tuple[str, float]:  # type: ignore[no-untyped-def]
     minus = np.column_stack([-np.ones(4), np.eye(4)])
     net = net.folded()
     last = net.output
-    terms = {s: minus @ (m if isinstance(m, np.ndarray) else m.toarray()) for s, m in last.terms.items()}
+    terms = {
+        s: minus @ (m if isinstance(m, np.ndarray) else m.toarray()) for s, m in last.terms.items()
+    }
     layer = rn.Layer(rn.Affine(terms, minus @ last.bias))
     end = rn.Affine({len(net.layers) + 1: np.ones((1, 4))}, [0.0])
     start = time.process_time()

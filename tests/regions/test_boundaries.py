@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from relunorm import Box, Network, along, on_plane, region_at, regions
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 from relunorm.regions import plot

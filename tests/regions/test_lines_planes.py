@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from relunorm import Activation, Affine, Box, Layer, Network, along, on_plane, regions
 from relunorm.errors import InvalidInputError
 
@@ -24,7 +25,11 @@ def dense_patterns(net, line, count=20_001):
 @given(st.integers(0, 10_000))
 def test_lines_against_dense_sampling(seed):
     rng = np.random.default_rng(seed)
-    net = skip_net(rng, d=3, slope=[0.0, 0.2][seed % 2]) if seed % 3 else random_net(rng, [3, 8, 8, 2])
+    net = (
+        skip_net(rng, d=3, slope=[0.0, 0.2][seed % 2])
+        if seed % 3
+        else random_net(rng, [3, 8, 8, 2])
+    )
     line = along(net, rng.standard_normal(3), rng.standard_normal(3) * 3)
     t, piece = dense_patterns(net, line, 2001)
     values = net.preactivations(line.points(t))

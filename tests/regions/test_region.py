@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from relunorm import Box, Network, region_at, regions
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 
@@ -92,7 +93,7 @@ def paths_by_listing(weights, slopes):
         product = slopes[-1][path[-1]] if len(sizes) > 1 else 1.0
         for k, w in enumerate(hidden):
             product *= w[path[k + 1], path[k]]
-            if 0 < k:
+            if k > 0:
                 product *= slopes[k][path[k]]
         c[path[-1], path[0]] += product
     return c

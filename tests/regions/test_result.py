@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+
 from relunorm import Box, Network, Polytope, load_regions, regions
 from relunorm.errors import InvalidInputError
 
@@ -30,9 +31,7 @@ def test_euler_characteristic_in_the_plane():
         for i in range(len(found)):
             ring = [tuple(p) for p in np.round(found.vertices(i), 9) + 0.0]
             vertices.update(ring)
-            edges.update(
-                frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True)
-            )
+            edges.update(frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True))
         assert len(vertices) - len(edges) + len(found) == 1
 
 
@@ -50,11 +49,13 @@ def test_polytopes_have_only_facets_and_name_them(solid):
     for i in range(0, len(solid), 7):
         cell = solid.polytope(i)
         corners = solid.vertices(i)
-        assert (cell.A @ corners.T <= cell.b[:, None] + 1e-9).all()
+        assert (cell.b[:, None] + 1e-9 >= cell.A @ corners.T).all()
         # A facet of a 3-polytope holds at least three corners.
         on = np.abs(cell.A @ corners.T - cell.b[:, None]) < 1e-9
         assert (on.sum(axis=1) >= 3).all()
-        assert np.allclose(np.abs(np.einsum("kd,kd->k", cell.A, cell.facet_points) - cell.b), 0, atol=1e-9)
+        assert np.allclose(
+            np.abs(np.einsum("kd,kd->k", cell.A, cell.facet_points) - cell.b), 0, atol=1e-9
+        )
         pre = net.preactivations(cell.facet_points)
         for k, wall in enumerate(cell.walls):
             if not wall.is_domain:
@@ -115,7 +116,9 @@ def test_adjacency_is_by_shared_facets(flat):
         if len(rings[i] & rings[j]) >= 2
     }
     rows, columns = graph.nonzero()
-    assert {(i, j) for i, j in zip(rows.tolist(), columns.tolist(), strict=True) if i < j} == expected
+    assert {
+        (i, j) for i, j in zip(rows.tolist(), columns.tolist(), strict=True) if i < j
+    } == expected
 
 
 def test_one_bit_apart_is_not_adjacent():
@@ -182,7 +185,9 @@ def test_merge_equal():
     assert len(set(labels.tolist())) <= 248
 
 
-@pytest.mark.parametrize("domain", [Box.cube(2), Polytope([[-1, 0], [0, -1], [1, 1]], [0, 0, 1]), None])
+@pytest.mark.parametrize(
+    "domain", [Box.cube(2), Polytope([[-1, 0], [0, -1], [1, 1]], [0, 0, 1]), None]
+)
 def test_save_and_load(tmp_path, domain):
     found = regions(skip_net(np.random.default_rng(0)), domain)
     found.save(tmp_path / "regions.npz")

@@ -1,10 +1,10 @@
 """Regions in three to six dimensions with the corners of every cell; compiled, depth first.
 
 A cell is the list of its corners, each with the set of walls it lies on as bits of a word. A unit
-cuts the cell when its form changes sign among the corners, so no linear programme is needed. The two
-parts keep the corners on their side; the new corners are the crossings of edges, and two corners span
-an edge when they share d - 1 walls and no third corner lies on all of these (double description:
-Motzkin et al. 1953, Fukuda and Prodon 1996). A wall without corners frees its bit for another.
+cuts the cell when its form changes sign among the corners, so no linear programme is needed. The
+two parts keep the corners on their side; the new corners are the crossings of edges, and two
+corners span an edge when they share d - 1 walls and no third corner lies on all of these (double
+description: Motzkin et al. 1953, Fukuda and Prodon 1996). A wall without corners frees its bit.
 
 How to call it::
 
@@ -69,9 +69,7 @@ def box_corners(
     return corners, np.array(walls, np.uint64)
 
 
-def new_search(
-    net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint64]
-) -> Search:
+def new_search(net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint64]) -> Search:
     """A search at the root: the cell with these corners."""
     d, layers, units, outputs = (int(n) for n in net.shape)
     widest = int(np.diff(net.first[: layers + 1]).max())
@@ -491,10 +489,8 @@ def _step(net, weights_t, search):  # type: ignore[no-untyped-def]
     return 0
 
 
-def divide(
-    net: Packed, weights_t: NDArray[np.float64], search: Search, parts: int
-) -> list[Search]:
-    """Searches that together do what ``search`` would, in its order: at least ``parts`` if it can."""
+def divide(net: Packed, weights_t: NDArray[np.float64], search: Search, parts: int) -> list[Search]:
+    """Searches that do what ``search`` would, in its order: at least ``parts`` if it can."""
     searches, before = [search], 0
     while before < len(searches) < parts:
         before, halves = len(searches), []

@@ -1,8 +1,8 @@
 """The walls of a cell: which rows matter, a point on each facet, the largest ball inside; compiled.
 
-A row is a facet when, with the row taken away, the cell reaches beyond it. The programme that shows
-this ends in a point x beyond the wall; the segment from an interior point to x crosses the wall at a
-point in the facet's relative interior. One programme a row, nothing else.
+A row is a facet when, with the row taken away, the cell reaches beyond it. The programme that
+shows this ends in a point x beyond the wall; the segment from an interior point to x crosses the
+wall at a point in the facet's relative interior. One programme a row, nothing else.
 
 How to call it::
 

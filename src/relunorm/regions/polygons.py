@@ -18,7 +18,7 @@ and falls below minus that at another, which is the same criterion.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,9 @@ REFRESH = 32
 class Faces(NamedTuple):
     """Polygons: face f has the corners ``ptr[f]`` to ``ptr[f + 1]`` and the bits ``bits[f]``."""
 
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
+    corners: NDArray[np.float64]
     ptr: NDArray[np.int64]
+    points: NDArray[np.float64]  # the mean of each face's corners
     bits: NDArray[np.uint8]  # as np.packbits writes them, one row a face; undecided units are 0
     maps: NDArray[np.float64]  # (faces, 3 * outputs) after the last layer: x, y, constant
 
@@ -48,9 +48,9 @@ class Faces(NamedTuple):
 def one_face(net: Packed, corners: NDArray[np.float64]) -> Faces:
     """The domain as a single face, with nothing decided."""
     return Faces(
-        np.array(corners[:, 0], dtype=np.float64),
-        np.array(corners[:, 1], dtype=np.float64),
+        np.array(corners, dtype=np.float64),
         np.array([0, len(corners)], np.int64),
+        corners.mean(axis=0)[None],
         np.zeros((1, (int(net.shape[2]) + 7) // 8), np.uint8),
         np.zeros((1, 3 * int(net.shape[3]))),
     )
@@ -60,9 +60,9 @@ def part(faces: Faces, begin: int, end: int) -> Faces:
     """The faces ``begin`` to ``end``."""
     a, b = faces.ptr[begin], faces.ptr[end]
     return Faces(
-        faces.x[a:b],
-        faces.y[a:b],
+        faces.corners[a:b],
         faces.ptr[begin : end + 1] - a,
+        faces.points[begin:end],
         faces.bits[begin:end],
         faces.maps[begin:end],
     )
@@ -77,9 +77,7 @@ def transposed(net: Packed) -> NDArray[np.float64]:
         for term in range(int(net.term_ptr[layer]), int(net.term_ptr[layer + 1])):
             source, start = int(net.source[term]), int(net.start[term])
             columns = (
-                int(net.shape[0])
-                if source == 0
-                else int(net.first[source] - net.first[source - 1])
+                int(net.shape[0]) if source == 0 else int(net.first[source] - net.first[source - 1])
             )
             block = net.weights[start : start + width * columns].reshape(width, columns)
             flat[start : start + width * columns] = block.T.ravel()
@@ -106,7 +104,7 @@ def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: igno
     count, width = len(faces.bits), net.first[layer + 1] - net.first[layer]
     last = layer == net.shape[1] - 1
     room = 4 * count + 64
-    out_x, out_y = np.empty(4 * room), np.empty(4 * room)
+    out_corners, out_points = np.empty((4 * room, 2)), np.empty((room, 2))
     out_ptr = np.zeros(room, np.int64)
     out_bits = np.empty((room, faces.bits.shape[1]), np.uint8)
     out_maps = np.empty((room if last else 0, 3 * net.shape[3]))
@@ -116,12 +114,12 @@ def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: igno
     at = np.zeros(5, np.int64)
     status = FILL
     while status:
-        out = Faces(out_x, out_y, out_ptr, out_bits, out_maps)
+        out = Faces(out_corners, out_ptr, out_points, out_bits, out_maps)
         status = _fill(
             net, weights_t, faces, layer, forms, size, band, current, search, scratch, out, at
         )
         if status == MORE_FACES:
-            out_x, out_y = longer(out_x, out_ptr[at[1]]), longer(out_y, out_ptr[at[1]])
+            out_corners, out_points = taller(out_corners, out_ptr[at[1]]), taller(out_points, at[1])
             out_ptr, out_bits = longer(out_ptr, at[1] + 1), taller(out_bits, at[1])
             if last:
                 out_maps = taller(out_maps, at[1])
@@ -129,9 +127,9 @@ def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: igno
             scratch = _new_scratch(max(at[3], 16), 2 * len(scratch.values))
     pieces, stop = at[1], out_ptr[at[1]]
     return Faces(
-        out_x[:stop].copy(),
-        out_y[:stop].copy(),
+        out_corners[:stop].copy(),
         out_ptr[: pieces + 1].copy(),
+        out_points[:pieces].copy(),
         out_bits[:pieces].copy(),
         out_maps[:pieces].copy() if last else np.zeros((pieces, 3 * net.shape[3])),
     )
@@ -144,7 +142,7 @@ def _fill(net, weights_t, faces, layer, forms, size, band, current, search, s, o
     Returns 0 when all are done, else what it needs more of, and can then be called again.
     ``at[2]``: see `_switch`; ``at[3]``: units that cut the face; ``at[4]``: its open pieces.
     """
-    x, y, ptr = faces.x, faces.y, faces.ptr
+    xy, ptr = faces.corners, faces.ptr
     begin, end = net.first[layer], net.first[layer + 1]
     bits, packed = current
     low, high, cutting = search
@@ -154,11 +152,11 @@ def _fill(net, weights_t, faces, layer, forms, size, band, current, search, s, o
         if at[4] == 0:
             if _switch(net, weights_t, faces.bits[f], bits, packed, layer, forms, size, at):
                 _measure(net, layer, forms, size, band)
-            cuts = _find_cutting(x, y, a, b, begin, end, forms, band, bits, low, high, cutting)
+            cuts = _find_cutting(xy, a, b, begin, end, forms, band, bits, low, high, cutting)
             at[3] = cuts
             if cuts >= len(s.choice) or b - a + len(s.choice) + 8 > len(s.values):
                 return MORE_SCRATCH
-            _open(x, y, a, b, cuts, s)
+            _open(xy, a, b, cuts, s)
             at[4] = 1
         if not _split(net, layer, at, cutting, forms, band, bits, packed, s, out):
             return MORE_FACES
@@ -181,7 +179,7 @@ def _pack(packed, bits, begin, end):  # type: ignore[no-untyped-def]
 
 
 @allocating
-def longer(array, used):  # type: ignore[no-untyped-def]
+def longer(array: Any, used: int) -> Any:
     """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
     grown = np.zeros(2 * len(array), array.dtype)
     for k in range(used):
@@ -190,7 +188,7 @@ def longer(array, used):  # type: ignore[no-untyped-def]
 
 
 @allocating
-def taller(array, used):  # type: ignore[no-untyped-def]
+def taller(array: Any, used: int) -> Any:
     grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
     for r in range(used):
         for k in range(array.shape[1]):
@@ -335,14 +333,14 @@ def _output(net, bits, forms, out):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _find_cutting(x, y, a, b, begin, end, forms, band, current, low, high, cutting):  # type: ignore[no-untyped-def]
+def _find_cutting(xy, a, b, begin, end, forms, band, current, low, high, cutting):  # type: ignore[no-untyped-def]
     """List the units (relative to ``begin``) that cut the face; set the bits of the others."""
     width = end - begin
     fx, fy, fc = forms[0, begin:end], forms[1, begin:end], forms[2, begin:end]
     for i in range(width):
-        low[i] = high[i] = fx[i] * x[a] + fy[i] * y[a] + fc[i]
+        low[i] = high[i] = fx[i] * xy[a, 0] + fy[i] * xy[a, 1] + fc[i]
     for v in range(a + 1, b):
-        px, py = x[v], y[v]
+        px, py = xy[v, 0], xy[v, 1]
         for i in range(width):
             value = fx[i] * px + fy[i] * py + fc[i]
             low[i] = min(low[i], value)
@@ -382,8 +380,8 @@ class _Scratch(NamedTuple):
 
 @allocating
 def _new_scratch(cuts, corners):  # type: ignore[no-untyped-def]
-    # An open piece was cut at most ``cuts`` times, and so many pieces are open at most; `_cut` works
-    # behind the last one.
+    # An open piece was cut at most ``cuts`` times, and so many pieces are open at most; `_cut`
+    # works behind the last one.
     depth = (cuts + 5) * (corners + cuts + 4)
     return _Scratch(
         np.empty(depth),
@@ -397,10 +395,10 @@ def _new_scratch(cuts, corners):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _open(x, y, a, b, cuts, s):  # type: ignore[no-untyped-def]
+def _open(xy, a, b, cuts, s):  # type: ignore[no-untyped-def]
     """Put a face on the empty stack, with all the units that cut it."""
     for v in range(a, b):
-        s.x[v - a], s.y[v - a] = x[v], y[v]
+        s.x[v - a], s.y[v - a] = xy[v, 0], xy[v, 1]
     s.ptr[0], s.ptr[1] = 0, b - a
     for c in range(cuts):
         s.units[c] = c
@@ -437,11 +435,15 @@ def _split(net, layer, at, cutting, forms, band, bits, packed, s, out):  # type:
             at[4] += 1
             continue
         corner, piece = out.ptr[at[1]], at[1]
-        if corner + vb - va > len(out.x) or piece + 1 >= len(out.bits):
+        if corner + vb - va > len(out.corners) or piece + 1 >= len(out.bits):
             s.units_ptr[level + 1] = ua
             return False
+        mean_x, mean_y = 0.0, 0.0
         for v in range(va, vb):
-            out.x[corner + v - va], out.y[corner + v - va] = s.x[v], s.y[v]
+            out.corners[corner + v - va, 0], out.corners[corner + v - va, 1] = s.x[v], s.y[v]
+            mean_x += s.x[v]
+            mean_y += s.y[v]
+        out.points[piece, 0], out.points[piece, 1] = mean_x / (vb - va), mean_y / (vb - va)
         out.ptr[piece + 1] = corner + vb - va
         for c in range(cuts):
             bits[begin + cutting[c]] = s.choice[c]
@@ -470,7 +472,7 @@ def _cut(s, level, va, vb, ua, kept, chosen, forms, band, i):  # type: ignore[no
     n = vb - va
     for v in range(n):
         s.values[v] = fx * s.x[va + v] + fy * s.y[va + v] + fc
-    # Both sides have at most n + 1 corners; the plus side is built behind, the minus side over a copy.
+    # Both sides have at most n + 1 corners; they are built behind the piece and then moved.
     minus, plus = vb, vb + n + 2
     nm, np_ = 0, 0
     for v in range(n):

@@ -16,9 +16,10 @@ How to call it::
                                               # status EMPTY: no x satisfies the rows
 
 Rows should have unit length: then feasibility is kept to `FEASIBLE` as a distance. FOUND points
-satisfy every row to that accuracy whatever rounding went before, because it is measured. Cycling is
-excluded by Bland's rule, which takes over when the bound stalls. FAILED (the pivot limit) has not been
-seen; callers must report it, not guess.
+satisfy every row to that accuracy whatever rounding went before, because it is measured. Cycling
+is excluded by Bland's rule, which takes over when the bound stalls. FAILED (the pivot limit) has
+not been seen; callers must report it, not guess. After ABSENT, ``work.basis`` (row numbers;
+negative for sides of the box) with positive ``work.multipliers`` is the proof.
 
 Reference: Lemke's dual method (1954) with bounds as rows; Bland (1977).
 Cost: O(d^2 + m d) a pivot, no allocation.

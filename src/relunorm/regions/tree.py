@@ -1,13 +1,13 @@
 """The sign tree: all activation patterns of a network on a polytope, depth first, compiled.
 
-Units are decided one after the other, in layer order. The state is the path from the root: one bit
-per decided unit, one half-space per unit that really splits its cell, the affine forms of the layers
-entered so far and a few points known to lie in the cell (witnesses). No queue, no visited set:
-memory is O(depth). A unit's sign is possible on a cell when the form, scaled to unit gradient,
-exceeds its tolerance somewhere in the cell; witnesses usually show that at once, and otherwise one
-small linear programme decides (`simplex.maximize`). A proof that a sign is absent rests on a few of the
-cell's walls; it is remembered as a clause ("with these bits, unit u is never plus") and serves every
-later cell with the same bits below the same layer.
+Units are decided one after the other, in layer order. The state is the path from the root: one
+bit per decided unit, one half-space per unit that really splits its cell, the affine forms of the
+layers entered so far and a few points known to lie in the cell (witnesses). No queue, no visited
+set: memory is O(depth). A unit's sign is possible on a cell when the form, scaled to unit
+gradient, exceeds its tolerance somewhere in the cell; witnesses usually show that at once, and
+otherwise one small linear programme decides (`simplex.maximize`). A proof that a sign is absent
+rests on a few of the cell's walls; it is remembered as a clause ("with these bits, unit u is never
+plus") and serves every later cell with the same bits below the same layer.
 
 How to call it (``net`` from `pack.pack`, everything in the window's coordinates)::
 
@@ -24,8 +24,8 @@ or, for a search of one's own (branch and bound), the steps `run` is made of::
     backtrack(net, state)              pop the last frame, take its other side; its unit, or -1
     interior_point(net, state, x)      a strictly interior point of the current cell
 
-After `start_layer` the form of unit i is ``state.forms[i, :d] . t + state.forms[i, d]``. The current
-cell is ``state.rows[:m] . t <= state.rhs[:m]`` with ``m = state.at[ROWS]``, inside the box.
+After `start_layer` the form of unit i is ``state.forms[i, :d] . t + state.forms[i, d]``. The
+current cell is ``state.rows[:m] . t <= state.rhs[:m]`` with ``m = state.at[ROWS]``, inside the box.
 
 Exactness: decisions are exact for every cell that holds points farther than the tolerance from the
 walls in question; the tolerance of unit i is ``max(TOLERANCE, its rounding error)`` as a distance,
@@ -354,7 +354,7 @@ def _take(state, unit, bit):  # type: ignore[no-untyped-def]
             for k in range(d):
                 points[to + kept, k] = points[base + p, k]
             kept += 1
-    # Where segments between witnesses of opposite sides cross the new wall: points of both children.
+    # Where segments between witnesses of opposite sides cross the new wall: points of both.
     q = count - 1
     for p in range(count):
         if kept >= room:

@@ -66,7 +66,9 @@ class Window:
     @cached_property
     def _is_plain(self) -> bool:
         e = self.embedding
-        return e.shape[0] == e.shape[1] and not self.offset.any() and bool((e == np.eye(len(e))).all())
+        return (
+            e.shape[0] == e.shape[1] and not self.offset.any() and bool((e == np.eye(len(e))).all())
+        )
 
     def maps(self, forms: Array, outputs: int) -> tuple[Array, Array] | None:
         """Output forms in t to (A, c) in x; None where the window loses input coordinates."""
@@ -105,9 +107,7 @@ def open_window(network: Network, domain: Domain | None) -> Window:
     )
 
 
-def _box_window(
-    box: Box, domain: Domain, A: Array, b: Array, labels: tuple[int, ...]
-) -> Window:
+def _box_window(box: Box, domain: Domain, A: Array, b: Array, labels: tuple[int, ...]) -> Window:
     half, offset = box.halfwidth, box.center
     free = half.nonzero()[0]
     if not len(free):
