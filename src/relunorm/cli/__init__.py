@@ -13,7 +13,10 @@ import typer
 
 import relunorm
 from relunorm.cli.convert import convert
+from relunorm.cli.geometry import geometry
 from relunorm.cli.info import info
+from relunorm.cli.output import printable
+from relunorm.cli.papers import papers
 from relunorm.cli.region import region
 from relunorm.cli.regions import regions
 from relunorm.errors import RelunormError
@@ -43,7 +46,7 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert, regions, region):
+for _command in (info, convert, regions, region, geometry, papers):
     app.command()(_command)
 
 
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments, prog_name="relunorm")
     except (RelunormError, OSError) as error:
-        typer.echo(f"relunorm: {_describe(error)}", err=True)
+        typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("relunorm: interrupted", err=True)
