@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+
 from relunorm import Activation, Affine, Layer, Network
 
 ORDER = (
@@ -41,7 +44,7 @@ def he_net(name: str) -> Network:
 def random_net(rng, widths, activation="relu") -> Network:
     """He-initialised weights, uniform biases."""
     weights, biases = [], []
-    for a, b in zip(widths[:-1], widths[1:], strict=True):
+    for a, b in itertools.pairwise(widths):
         weights.append(rng.normal(0, np.sqrt(2 / a), (b, a)))
         biases.append(rng.uniform(-1 / np.sqrt(a), 1 / np.sqrt(a), b))
     return Network.from_weights(weights, biases, activation)
@@ -57,7 +60,9 @@ def skip_net(rng, d=2, width=4, outputs=2, slope=0.0) -> Network:
     first = Layer(Affine({0: draw(width, d)}, draw(1, width)[0]), act)
     second = Layer(Affine({0: draw(width, d), 1: draw(width, width)}, draw(1, width)[0]), act)
     third = Layer(Affine({1: draw(2, width), 2: draw(2, width)}, draw(1, 2)[0]), act)
-    out = Affine({0: draw(outputs, d), 2: draw(outputs, width), 3: draw(outputs, 2)}, np.zeros(outputs))
+    out = Affine(
+        {0: draw(outputs, d), 2: draw(outputs, width), 3: draw(outputs, 2)}, np.zeros(outputs)
+    )
     return Network([first, second, third], out, input_shape=d)
 
 
@@ -77,7 +82,9 @@ def degenerate_nets(d: int) -> dict[str, Network]:
     face = np.concatenate([eye, -eye])
     corner = np.concatenate([np.ones((1, d)), np.ones((1, d)) + 0.5 * draw(1, d), -np.ones((1, d))])
     integer = rng.integers(-3, 4, (24, d)).astype(float)
-    cancel = np.array([[1.0, -1.0, 0.0, 0, 0], [0.1, -0.1, 1, 0, 0], [0, 0, 0, 1, -1], [1, 1, 1, 1, 1]])
+    cancel = np.array(
+        [[1.0, -1.0, 0.0, 0, 0], [0.1, -0.1, 1, 0, 0], [0, 0, 0, 1, -1], [1, 1, 1, 1, 1]]
+    )
     twin = np.repeat(W1[:1], 5, axis=0)
     return {
         "zero biases": make([W1, W2, W3]),
@@ -95,9 +102,7 @@ def degenerate_nets(d: int) -> dict[str, Network]:
         "zero first layer": make([0 * W1, W2, W3], [b1, b2, zero3]),
         "parallel": make([parallel, W2, W3], [np.array([0, 0.5, 0.2, -0.3, 0.1]), b2, zero3]),
         "on the faces": make([face, draw(4, 2 * d), W3], [-np.ones(2 * d), b2, zero3]),
-        "through a corner": make(
-            [corner, draw(4, 3), W3], [-corner @ np.ones(d), b2, zero3]
-        ),
+        "through a corner": make([corner, draw(4, 3), W3], [-corner @ np.ones(d), b2, zero3]),
         "width one": make([W1[:1], W2[:1, :1], W3[:, :1]], [b1[:1], b2[:1], zero3]),
         "cancelling": make([twin, cancel, W3], [np.full(5, b1[0]), np.zeros(4), zero3]),
         "concurrent integers": make(

@@ -79,15 +79,15 @@ def _maximum(table: list[Row], objective: int) -> Fraction:
     value = Fraction(0)
     names, basic = list(range(n)), list(range(n, n + m))
     while True:
-        enter = min((names[k], k) for k in range(n) if cost[k] > 0) if any(
-            c > 0 for c in cost
-        ) else None
+        enter = (
+            min((names[k], k) for k in range(n) if cost[k] > 0)
+            if any(c > 0 for c in cost)
+            else None
+        )
         if enter is None:
             return value
         k = enter[1]
-        ratios = [
-            (table[r][n] / table[r][k], basic[r], r) for r in range(m) if table[r][k] > 0
-        ]
+        ratios = [(table[r][n] / table[r][k], basic[r], r) for r in range(m) if table[r][k] > 0]
         _, _, r = min(ratios)
         pivot = table[r][k]
         row = [v / pivot for v in table[r]]

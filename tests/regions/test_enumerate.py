@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope, regions
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
@@ -142,7 +143,7 @@ def test_degenerate_networks_against_dense_sampling(d):
 
 def test_thousands_of_concurrent_lines():
     """All lines a x + b y = 0 with small integers, and shifted by integers: cells by Euler."""
-    pairs = [(a, b) for a in range(-6, 7) for b in range(0, 7) if (a, b) > (0, 0) or b > 0]
+    pairs = [(a, b) for a in range(-6, 7) for b in range(7) if (a, b) > (0, 0) or b > 0]
     normals = {(a // np.gcd(a, b), b // np.gcd(a, b)) for a, b in pairs}
     W = np.array(sorted(normals), dtype=float)
     net = Network.from_weights([W, np.ones((1, len(W)))])
@@ -169,7 +170,9 @@ def test_polytope_domain():
     assert as_set(regions(net, triangle, method="tree").patterns) == as_set(found.patterns)
     whole = regions(net, Box([0, 0], [1, 1]))
     assert as_set(found.patterns) < as_set(whole.patterns)
-    in3 = regions(he_net("3-16-16"), Polytope(np.vstack([-np.eye(3), np.ones((1, 3))]), [0, 0, 0, 1]))
+    in3 = regions(
+        he_net("3-16-16"), Polytope(np.vstack([-np.eye(3), np.ones((1, 3))]), [0, 0, 0, 1])
+    )
     assert abs(sum(in3.volume(i) for i in range(len(in3))) - 1 / 6) < 1e-12
 
 
@@ -216,7 +219,9 @@ def test_all_of_space():
 def test_zero_biases_have_conic_regions_with_interior():
     """The closed definition of seed 003 would admit all 2^N patterns at 0 (docs/errata.md)."""
     rng = np.random.default_rng(3)
-    net = Network.from_weights([rng.standard_normal((3, 2)), rng.standard_normal((2, 3)), [[1.0, 1.0]]])
+    net = Network.from_weights(
+        [rng.standard_normal((3, 2)), rng.standard_normal((2, 3)), [[1.0, 1.0]]]
+    )
     found = regions(net, None)
     x = rng.standard_normal((200_000, 2))
     assert as_set(found.patterns) == as_set(np.unique(net.pattern(x), axis=0))
@@ -239,7 +244,9 @@ def test_off_centre_boxes_of_any_size():
     net = he_net("2-16-16")
     W, b = net.weights()
     for scale, shift in ((1e-6, 0.3), (1e3, -200.0)):
-        moved = Network.from_weights([W[0] / scale, *W[1:]], [b[0] - W[0].sum(1) * shift / scale, *b[1:]])
+        moved = Network.from_weights(
+            [W[0] / scale, *W[1:]], [b[0] - W[0].sum(1) * shift / scale, *b[1:]]
+        )
         found = regions(moved, Box.cube(2, shift - scale, shift + scale))
         assert len(found) == 248
         assert (moved.pattern(found.points) == found.patterns).all()
@@ -290,7 +297,9 @@ def test_linear_stages_and_sparse_matrices():
     second = Layer(Affine({2: layers[1].affine.terms[1] / 2}, layers[1].affine.bias))
     output = Affine({3: net.output.terms[2]}, net.output.bias)
     staged = Network([layers[0], stage, second], output, input_shape=2)
-    assert as_set(regions(staged, Box.cube(2)).patterns) == as_set(regions(net, Box.cube(2)).patterns)
+    assert as_set(regions(staged, Box.cube(2)).patterns) == as_set(
+        regions(net, Box.cube(2)).patterns
+    )
 
 
 def test_several_outputs():
@@ -298,7 +307,9 @@ def test_several_outputs():
     found = regions(net, Box.cube(3))
     A, c = found.affine()
     assert A.shape == (len(found), 4, 3)
-    np.testing.assert_allclose(np.einsum("nod,nd->no", A, found.points) + c, net(found.points), atol=1e-12)
+    np.testing.assert_allclose(
+        np.einsum("nod,nd->no", A, found.points) + c, net(found.points), atol=1e-12
+    )
 
 
 def test_refusals():
@@ -308,7 +319,9 @@ def test_refusals():
     with pytest.raises(InvalidDomainError, match="single point"):
         regions(net, Box([0, 0], [0, 0]))
     with pytest.raises(InvalidDomainError, match="no interior"):
-        regions(net, Polytope([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]], [1, 1, 1, 1, 0, 0]))
+        regions(
+            net, Polytope([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]], [1, 1, 1, 1, 0, 0])
+        )
     with pytest.raises(InvalidInputError, match="workers"):
         regions(net, Box.cube(2), workers=0)
     with pytest.raises(InvalidInputError, match="method"):

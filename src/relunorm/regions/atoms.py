@@ -57,7 +57,7 @@ class Atoms:
 
     def atom(self, i: int, j: int) -> Array:
         """w_{L,:i} (x) w_{1,j:}, the rank-one matrix coefficients[i, j] multiplies."""
-        return np.outer(self.outer[:, i], self.inner[j])
+        return self.outer[:, i, None] * self.inner[j]
 
     def alpha(self, x: ArrayLike) -> Array:
         """The coefficients alpha(x) of eq. (12): network(x) = outer @ alpha(x) + bias.
@@ -137,7 +137,7 @@ def atoms(region: Region) -> Atoms:
 
 
 def atom_images(found: Atoms, shape: tuple[int, ...], count: int = 8) -> list[tuple[str, Array]]:
-    """The input sides of the strongest atoms, reshaped to the input's shape, with a caption each."""
+    """The input sides of the strongest atoms, in the input's shape, with a caption each."""
     if int(np.prod(shape)) != found.inner.shape[1]:
         raise InvalidInputError(
             f"shape {shape} does not have the {found.inner.shape[1]} entries of an input"

@@ -195,7 +195,13 @@ class DecisionCells:
 
     def area(self, which: int) -> float:
         """The area of a class."""
-        return float(sum(_flat_area(p) for p, k in zip(self.polygons, self.classes, strict=True) if k == which))
+        return float(
+            sum(
+                _flat_area(p)
+                for p, k in zip(self.polygons, self.classes, strict=True)
+                if k == which
+            )
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -215,7 +221,9 @@ class DecisionCells:
 def decision_cells(found: Regions) -> DecisionCells:
     """The argmax cells of a classifier of two inputs and the boundary between them, exactly."""
     if found.network.input_size != 2 or found.domain is None:
-        raise InvalidInputError("decision cells are for two inputs on a bounded domain (or a slice)")
+        raise InvalidInputError(
+            "decision cells are for two inputs on a bounded domain (or a slice)"
+        )
     if found.network.output_size < 2:
         raise InvalidInputError("a network of one output has no argmax; use level_set for its sign")
     flat, ptr = _polygons(found)

@@ -1,4 +1,4 @@
-"""One region as a polytope: half-spaces with the unit that makes each, corners, volume, neighbours."""
+"""One region as a polytope: half-spaces with the unit that makes each."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Wall:
 class Cell:
     """{x : A x <= b}, every row a facet.
 
-    Rows have unit length. ``walls[k]`` names what makes row k: a unit, or the domain (sides of a box
-    are numbered 2 i for the upper and 2 i + 1 for the lower one). ``facet_points[k]`` lies in the
-    relative interior of facet k. ``bounded`` is False for a region of R^d that reaches infinity.
+    Rows have unit length. ``walls[k]`` names what makes row k: a unit, or the domain (sides of a
+    box are numbered 2 i for the upper and 2 i + 1 for the lower one). ``facet_points[k]`` lies in
+    the relative interior of facet k. ``bounded`` is False for a region that reaches infinity.
     """
 
     A: Array
@@ -68,6 +68,5 @@ class Cell:
         by_units = sum(not wall.is_domain for wall in self.walls)
         rest = len(self.walls) - by_units
         end = "" if self.bounded else ", unbounded"
-        return (
-            f"Cell({self.dimension} dimensions, {by_units} walls of units, {rest} of the domain{end})"
-        )
+        walls = f"{by_units} walls of units, {rest} of the domain"
+        return f"Cell({self.dimension} dimensions, {walls}{end})"

@@ -1,13 +1,14 @@
 """All linear regions of a network on a domain.
 
 A region is a maximal set of constant hidden pattern with non-empty interior (docs/regions.md lists
-the other definitions in use). Two inputs: polygons are clipped layer by layer (`polygons`). Three and
-four: cells with their corners are (`cells`). Otherwise the sign tree (`tree`) with small linear
-programmes. All are exhaustive; which one ran is in the result.
+the other definitions in use). Two inputs: polygons are clipped layer by layer (`polygons`). Three
+and four: cells with their corners are (`cells`). Otherwise the sign tree (`tree`) with small
+linear programmes. All are exhaustive; which one ran is in the result.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -42,7 +43,7 @@ class Batch(NamedTuple):
     points: NDArray[np.float64]
     maps: NDArray[np.float64]
     corners: NDArray[np.float64] | None = None
-    sizes: NDArray[np.int64] | None = None
+    ptr: NDArray[np.int64] | None = None  # the corners of region i: ptr[i] to ptr[i + 1]
 
 
 Job = Callable[[], Iterator[Batch]]
@@ -240,9 +241,7 @@ def _single(net: Packed, window: Window) -> Batch:
 def _tree_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> list[Job]:
     from relunorm.regions import tree
 
-    root = tree.new_state(
-        net, window.lo, window.hi, window.rows, window.rhs, window.witnesses
-    )
+    root = tree.new_state(net, window.lo, window.hi, window.rows, window.rhs, window.witnesses)
     parts = budget.parts(workers)
     if parts == 1:
         return [lambda: _run_tree(net, root, budget)]
@@ -277,9 +276,7 @@ def _cell_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> li
     from relunorm.regions.polygons import transposed
 
     weights_t = transposed(net)
-    cell = cells.clip_all(
-        *cells.box_corners(window.lo, window.hi), window.rows, window.rhs, 1e-13
-    )
+    cell = cells.clip_all(*cells.box_corners(window.lo, window.hi), window.rows, window.rhs, 1e-13)
     root = cells.new_search(net, *cell)
     parts = budget.parts(workers)
     searches = cells.divide(net, weights_t, root, parts) if parts > 1 else [root]
@@ -317,20 +314,16 @@ def _polygon_jobs(net: Packed, window: Window, workers: int, budget: _Budget) ->
     faces, layer = polygons.refine(net, weights_t, domain, 0, limit)
     count = len(faces.bits)
     shares = 1 if layer == layers else max(SHARES * workers, count // 1024)
-    cuts = np.linspace(0, count, min(shares, count) + 1).astype(int)
+    shares = min(shares, count)
+    cuts = [count * k // shares for k in range(shares + 1)]
 
     def run(begin: int, end: int) -> Iterator[Batch]:
         some = polygons.part(faces, begin, end) if end - begin < count else faces
         if layer < layers:
             some, _ = polygons.refine(net, weights_t, some, layer, 1 << 62)
-        sizes = np.diff(some.ptr)
-        corners = np.column_stack([some.x, some.y])
-        points = np.add.reduceat(corners, some.ptr[:-1], axis=0) / sizes[:, None]
-        yield Batch(np.packbits(some.bits, axis=1), points, some.maps, corners, sizes)
+        yield Batch(some.bits, some.points, some.maps, some.corners, some.ptr)
 
-    return [
-        lambda a=int(a), b=int(b): run(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    return [lambda a=a, b=b: run(a, b) for a, b in itertools.pairwise(cuts)]
 
 
 def _outline(window: Window) -> NDArray[np.float64]:
@@ -380,10 +373,9 @@ def _assemble(
     maps = window.maps(forms, outputs) if len(forms) == len(points) else None
     polygons = None
     if flat[0].corners is not None:
-        sizes = _join([b.sizes for b in flat if b.sizes is not None], limit)
-        ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        corners = _join([b.corners for b in flat if b.corners is not None], None)
-        polygons = window.points(corners[: ptr[-1]]), ptr
+        ptr = _join_ptr([b.ptr for b in flat if b.ptr is not None])[: len(points) + 1]
+        corners = _join([b.corners for b in flat if b.corners is not None], int(ptr[-1]))
+        polygons = window.points(corners), ptr
     if budget.failures:
         budget.stop(f"{budget.failures} linear programmes did not converge")
     return Regions(
@@ -403,3 +395,12 @@ def _assemble(
 def _join(parts, limit):  # type: ignore[no-untyped-def]
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return whole if limit is None or len(whole) <= limit else whole[:limit]
+
+
+def _join_ptr(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """One list of offsets for arrays put one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([0, *(int(part[-1]) for part in parts)])
+    shifted = [part[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
+    return np.concatenate([*shifted, ends[-1:]]).astype(np.int64)

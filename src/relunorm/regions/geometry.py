@@ -207,7 +207,7 @@ class Geometry:
         scale = float(max(slack.max(initial=0.0), self.window.embedding[0, 0])) * 1e6
         d = len(point)
         box = Box.cube(d)
-        corners, walls = clip_all(*box_corners(box.lo, box.hi), A, slack / scale, 1e-16)
+        corners, _ = clip_all(*box_corners(box.lo, box.hi), A, slack / scale, 1e-16)
         near = np.abs(corners).max(axis=1, initial=0.0) < 1 - 1e-6
         found = corners[near] * scale + point
         return self._polish(found, A, b)

@@ -8,6 +8,7 @@ size: nothing but forward products of the stored matrices is needed.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -102,7 +103,7 @@ def along(network: Network, *points: ArrayLike) -> Line:
         network: relu, leaky or linear stages, any skips, dense or sparse.
         points: two or more inputs, or one array of them, shape (k, d).
 
-    Exactness: crossings are exact up to rounding; pieces shorter than 1e-10 of their leg are merged.
+    Exactness: crossings are exact up to rounding; pieces below 1e-10 of their leg are merged.
     Cost: one product per matrix with as many rows as breakpoints known at that layer.
 
     >>> from relunorm import Network
@@ -117,7 +118,7 @@ def along(network: Network, *points: ArrayLike) -> Line:
             raise InvalidInputError(
                 f"layer {index} has step units; regions are defined here for relu and leaky units"
             )
-    legs = [_leg(network, a, b) for a, b in zip(vertices[:-1], vertices[1:], strict=True)]
+    legs = [_leg(network, a, b) for a, b in itertools.pairwise(vertices)]
     packed = np.concatenate([bits for _, bits, _ in legs])
     starts = np.concatenate([index + t[:-1] for index, (t, _, _) in enumerate(legs)])
     values = np.concatenate([out[:-1] for _, _, out in legs])
@@ -217,9 +218,10 @@ def _insert(
     left: NDArray[np.intp], share: Array, t: Array, z: Array, values: list[Any]
 ) -> tuple[Array, Array, list[Any]]:
     """Breakpoints, pre-activations and live values with the crossings put in, interpolated."""
-    old = np.arange(len(t)) + np.concatenate([[0], np.cumsum(np.bincount(left, minlength=len(t)))])[
-        : len(t)
-    ]
+    old = (
+        np.arange(len(t))
+        + np.concatenate([[0], np.cumsum(np.bincount(left, minlength=len(t)))])[: len(t)]
+    )
     new = left + 1 + np.arange(len(left))
     total = len(t) + len(left)
 

@@ -46,16 +46,18 @@ class Mesh:
 def mesh(surface: LevelSet, tolerance: float = 1e-9) -> Mesh:
     """Join the polygons of a 3-D level set at corners closer than ``tolerance`` (of its extent)."""
     if surface.dimension != 3:
-        raise InvalidInputError(f"a mesh is for three inputs; the level set has {surface.dimension}")
+        raise InvalidInputError(
+            f"a mesh is for three inputs; the level set has {surface.dimension}"
+        )
     if not surface.pieces:
         return Mesh(np.zeros((0, 3)), [])
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
     points = np.concatenate(surface.pieces)
     extent = float(np.ptp(points, axis=0).max()) or 1.0
-    pairs = cKDTree(points).query_pairs(tolerance * extent, output_type="ndarray")
+    pairs = KDTree(points).query_pairs(tolerance * extent, output_type="ndarray")
     graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(points),) * 2)
     _, label = connected_components(graph, directed=False)
     _, first = np.unique(label, return_index=True)

@@ -46,6 +46,7 @@ def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.fl
         offset: shape (d,).
     """
     check_units(network)
+    shifted = bool(offset.any())
     sources, starts, blocks, bias, size0, ptr = [], [], [], [], [], [0]
     position = 0
     for affine in network.maps:
@@ -53,8 +54,9 @@ def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.fl
         for source, matrix in affine.terms.items():
             block = mx.dense(matrix)
             if source == 0:
-                shift = shift + block @ offset
-                size = size + np.abs(block) @ np.abs(offset)
+                if shifted:
+                    shift = shift + block @ offset
+                    size = size + np.abs(block) @ np.abs(offset)
                 block = block @ embedding
             sources.append(source)
             starts.append(position)

@@ -89,7 +89,7 @@ def on_plane(
         raise InvalidInputError("u and v are parallel; a plane needs two directions")
     if not isinstance(bounds, Box):
         s0, s1, t0, t1 = bounds
-        bounds = Box([s0, t0], [s1, t1])
+        bounds = Box(np.array([s0, t0]), np.array([s1, t1]))
     need = 8 * sum(
         a.size * network.widths[source] for a in network.maps for source in a.sources if source
     )

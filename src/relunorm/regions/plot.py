@@ -1,4 +1,4 @@
-"""Pictures of regions. Every function takes data, accepts ``ax``, returns the figure, never shows."""
+"""Pictures of regions. Functions take data, accept ``ax``, return the figure and never show it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 COLORS = ("value", "gradient", "layer", "pattern")
 
 
-def _axes(ax: Axes | None, **size: Any) -> tuple[Figure, Axes]:
+def _axes(ax: Axes | None, **size: Any) -> tuple[Any, Any]:
+    """The figure and axes to draw on."""
     if ax is not None:
-        return ax.get_figure(root=True), ax  # type: ignore[return-value]
+        return ax.get_figure(root=True), ax
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained", **size)
@@ -55,7 +56,7 @@ def plot_regions(
             f"a picture of regions needs two inputs, the network has {found.network.input_size}; "
             "use on_plane for a slice"
         )
-    figure, ax = _axes(ax, figsize=(6.4, 5.6))
+    figure, axes = _axes(ax, figsize=(6.4, 5.6))
     values, cmap, label = _colors(found, color, output, layer)
     shapes = PolyCollection(
         [found.vertices(i) for i in range(len(found))],
@@ -64,12 +65,12 @@ def plot_regions(
         edgecolors="black" if edges else "face",
         linewidths=min(0.5, 20 / max(len(found), 1) ** 0.5),
     )
-    ax.add_collection(shapes)
-    ax.autoscale_view()
-    ax.set_aspect("equal")
-    ax.set(xlabel="x0", ylabel="x1", title=f"{len(found):,} regions")
+    axes.add_collection(shapes)
+    axes.autoscale_view()
+    axes.set_aspect("equal")
+    axes.set(xlabel="x0", ylabel="x1", title=f"{len(found):,} regions")
     if label:
-        figure.colorbar(shapes, ax=ax, label=label)
+        figure.colorbar(shapes, ax=axes, label=label)
     return figure
 
 
@@ -126,10 +127,10 @@ def plot_line(
         if line.input_size != 1 or domain is None:
             raise InvalidInputError("give a Line, or a network of one input and its interval")
         line = along(line, domain.lo, domain.hi)
-    figure, ax = _axes(ax, figsize=(6.4, 3.6))
+    figure, axes = _axes(ax, figsize=(6.4, 3.6))
     one = line.vertices.shape[1] == 1
     at = line.points()[:, 0] if one else line.breakpoints
-    ax.plot(at, line.values[:, output], color="tab:blue")
+    axes.plot(at, line.values[:, output], color="tab:blue")
     cuts = np.cumsum([line.network.layers[i].width for i in line.network.hidden])
     for k in range(len(cuts)):
         mine = [
@@ -138,11 +139,11 @@ def plot_line(
             if len(units) and np.searchsorted(cuts, units[0], side="right") == k
         ]
         if mine:
-            ax.plot(at[mine], line.values[mine, output], ".", label=f"knots of layer {k + 1}")
-    ax.set(xlabel="x" if one else "position", ylabel=f"output {output}")
-    ax.set_title(f"{len(line):,} pieces")
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(fontsize="small")
+            axes.plot(at[mine], line.values[mine, output], ".", label=f"knots of layer {k + 1}")
+    axes.set(xlabel="x" if one else "position", ylabel=f"output {output}")
+    axes.set_title(f"{len(line):,} pieces")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
     return figure
 
 
@@ -151,12 +152,14 @@ def plot_level_set(level: LevelSet, *, ax: Axes | None = None) -> Figure:
     from matplotlib.collections import LineCollection
 
     if level.dimension != 2:
-        raise InvalidInputError(f"the level set has {level.dimension} dimensions; 3-D: write a mesh")
-    figure, ax = _axes(ax, figsize=(5.6, 5.6))
-    ax.add_collection(LineCollection(level.pieces, colors="tab:red", linewidths=1.2))
-    ax.autoscale_view()
-    ax.set_aspect("equal")
-    ax.set_title(f"output {level.output} = {level.level:g}")
+        raise InvalidInputError(
+            f"the level set has {level.dimension} dimensions; 3-D: write a mesh"
+        )
+    figure, axes = _axes(ax, figsize=(5.6, 5.6))
+    axes.add_collection(LineCollection(level.pieces, colors="tab:red", linewidths=1.2))
+    axes.autoscale_view()
+    axes.set_aspect("equal")
+    axes.set_title(f"output {level.output} = {level.level:g}")
     return figure
 
 

@@ -16,9 +16,10 @@ How to call it::
                                               # status EMPTY: no x satisfies the rows
 
 Rows should have unit length: then feasibility is kept to `FEASIBLE` as a distance. FOUND points
-satisfy every row to that accuracy whatever rounding went before, because it is measured. Cycling is
-excluded by Bland's rule, which takes over when the bound stalls. FAILED (the pivot limit) has not been
-seen; callers must report it, not guess.
+satisfy every row to that accuracy whatever rounding went before, because it is measured. Cycling
+is excluded by Bland's rule, which takes over when the bound stalls. FAILED (the pivot limit) has
+not been seen; callers must report it, not guess. After ABSENT, ``work.basis`` (row numbers;
+negative for sides of the box) with positive ``work.multipliers`` is the proof.
 
 Reference: Lemke's dual method (1954) with bounds as rows; Bland (1977).
 Cost: O(d^2 + m d) a pivot, no allocation.
@@ -29,8 +30,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from relunorm.regions.jit import inner, inner_sum, kernel
 
 FOUND, ABSENT, EMPTY, FAILED = 1, 0, -1, -2
 
@@ -64,7 +66,7 @@ def workspace(dimension: int) -> Workspace:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-def]
     """Maximise g.x; see the head of this file. Returns FOUND, ABSENT, EMPTY or FAILED."""
     x, inverse, basis = work.x, work.inverse, work.basis
@@ -99,7 +101,7 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
     return FAILED
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inner
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(len(b)):
@@ -107,7 +109,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@inner_sum
 def _violated(rows, rhs, m, lo, hi, x, first):  # type: ignore[no-untyped-def]
     """The row violated most (or the first one violated, for Bland's rule) and by how much."""
     worst, row = FEASIBLE, -1
@@ -130,7 +132,7 @@ def _violated(rows, rhs, m, lo, hi, x, first):  # type: ignore[no-untyped-def]
     return row, worst
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _pivot_row(rows, row, inverse, u):  # type: ignore[no-untyped-def]
     """The entering row in terms of the basis: u = a @ inverse."""
     d = len(u)
@@ -147,7 +149,7 @@ def _pivot_row(rows, row, inverse, u):  # type: ignore[no-untyped-def]
             u[j] += a * inverse[i, j]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _leaving(u, multipliers, basis, bland):  # type: ignore[no-untyped-def]
     """Ratio test: the basic row that keeps every multiplier non-negative; -1 if there is none."""
     best, leave = np.inf, -1
@@ -163,7 +165,7 @@ def _leaving(u, multipliers, basis, bland):  # type: ignore[no-untyped-def]
     return leave
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _exchange(leave, row, gap, x, inverse, multipliers, u, basis):  # type: ignore[no-untyped-def]
     """Swap the basic row ``leave`` for ``row``; returns by how much the bound falls."""
     d = len(x)

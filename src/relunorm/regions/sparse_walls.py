@@ -7,6 +7,8 @@ objective. Rows that are linearly independent are all facets, and then no progra
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,8 +50,8 @@ def _model(A: Array, b: Array):  # type: ignore[no-untyped-def]
     import highspy
     import scipy.sparse as sp
 
-    matrix = sp.csr_matrix(A)
-    lp = highspy.HighsLp()
+    matrix: Any = sp.csr_matrix(A)
+    lp: Any = highspy.HighsLp()
     lp.num_row_, lp.num_col_ = A.shape
     lp.col_cost_ = np.zeros(A.shape[1])
     lp.col_lower_ = np.full(A.shape[1], -highspy.kHighsInf)
@@ -100,7 +102,7 @@ def largest_ball(A: Array, b: Array) -> tuple[float, Array]:
 
 
 def is_bounded(A: Array) -> bool:
-    """Whether {A x <= b} is bounded: the rows span, and some positive combination of all is zero."""
+    """Whether {A x <= b} is bounded: rows span, and a positive combination of all is zero."""
     from scipy.optimize import linprog
 
     m, d = A.shape
