@@ -187,7 +187,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
         if np.isfinite(run.upper) and run.upper - run.lower <= EXACT * run.upper:
             return
     _try(run, sdp.METHOD, lambda: _auto_sdp(run))
-    _search(run, 120, random_state + 1)
+    _search(run, 300, random_state + 1)
     if too_large:
         run.refused(
             "branch and bound",
