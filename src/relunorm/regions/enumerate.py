@@ -8,6 +8,7 @@ programmes. All are exhaustive; which one ran is in the result.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -317,19 +318,22 @@ def _polygon_jobs(net: Packed, window: Window, workers: int, budget: _Budget) ->
     faces, layer = polygons.refine(net, weights_t, domain, 0, limit)
     count = len(faces.bits)
     shares = 1 if layer == layers else max(SHARES * workers, count // 1024)
-    cuts = np.linspace(0, count, min(shares, count) + 1).astype(int)
+    shares = min(shares, count)
+    cuts = [count * k // shares for k in range(shares + 1)]
 
     def run(begin: int, end: int) -> Iterator[Batch]:
         some = polygons.part(faces, begin, end) if end - begin < count else faces
         if layer < layers:
             some, _ = polygons.refine(net, weights_t, some, layer, 1 << 62)
-        sizes = np.diff(some.ptr)
-        corners = np.column_stack([some.x, some.y])
-        points = np.add.reduceat(corners, some.ptr[:-1], axis=0) / sizes[:, None]
-        yield Batch(np.packbits(some.bits, axis=1), points, some.maps, corners, sizes)
+        begin, sizes = some.ptr[:-1], some.ptr[1:] - some.ptr[:-1]
+        corners, points = np.empty((len(some.x), 2)), np.empty((len(sizes), 2))
+        for axis, values in enumerate((some.x, some.y)):
+            corners[:, axis] = values
+            points[:, axis] = np.add.reduceat(values, begin) / sizes
+        yield Batch(some.bits, points, some.maps, corners, sizes)
 
     return [
-        lambda a=int(a), b=int(b): run(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+        lambda a=a, b=b: run(a, b) for a, b in itertools.pairwise(cuts)
     ]
 
 
@@ -381,7 +385,8 @@ def _assemble(
     polygons = None
     if flat[0].corners is not None:
         sizes = _join([b.sizes for b in flat if b.sizes is not None], limit)
-        ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        ptr = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=ptr[1:])
         corners = _join([b.corners for b in flat if b.corners is not None], None)
         polygons = window.points(corners[: ptr[-1]]), ptr
     if budget.failures:

@@ -15,13 +15,14 @@ Redundant rows are dropped one after the other, so of several equal rows exactly
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from relunorm.regions.jit import allocating
+from relunorm.regions.polygons import longer, taller
 from relunorm.regions.simplex import FOUND, maximize
 from relunorm.regions.tree import TOLERANCE, start_layer
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
     """The half-spaces of a pattern: rows . t <= rhs, and the unit each row comes from."""
     d, layers, units = net.shape[0], net.shape[1], net.shape[2]
@@ -45,7 +46,7 @@ def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
     return rows[:count], rhs[:count], names[:count]
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untyped-def]
     """Which rows are facets of {rows . t <= rhs, lo <= t <= hi}; fills ``at`` with points on them.
 
@@ -60,13 +61,24 @@ def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untype
     kept = np.ones(m, np.bool_)
     others, bounds = np.empty((m, d)), np.empty(m)
     # The far rows first: they are the likeliest to be redundant, and each one gone is cheaper.
-    slack = rhs - rows @ inside
-    for r in np.argsort(-slack):
+    slack = np.empty(m)
+    for r in range(m):
+        slack[r] = rhs[r]
+        for k in range(d):
+            slack[r] -= rows[r, k] * inside[k]
+    done = np.zeros(m, np.bool_)
+    for _ in range(m):
+        r = -1
+        for k in range(m):
+            if not done[k] and (r < 0 or slack[k] > slack[r]):
+                r = k
+        done[r] = True
         count = 0
         for k in range(m):
             if kept[k] and k != r:
-                others[count] = rows[k]
                 bounds[count] = rhs[k]
+                for i in range(d):
+                    others[count, i] = rows[k, i]
                 count += 1
         stop = rhs[r] + TOLERANCE
         status = maximize(rows[r], others, bounds, count, lo, hi, stop, work)
@@ -82,7 +94,7 @@ def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untype
     return kept
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type: ignore[no-untyped-def]
     """Facets made by units, for many regions: their region, unit, point and outward normal."""
     n, d = points.shape
@@ -94,37 +106,25 @@ def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type
         rows1, rhs1, units = cell_rows(net, state, patterns[i])
         m = len(rhs1)
         rows, rhs = np.empty((m + m0, d)), np.empty(m + m0)
-        rows[:m], rows[m:] = rows1, rows0
-        rhs[:m], rhs[m:] = rhs1, rhs0
+        for r in range(m + m0):
+            rhs[r] = rhs1[r] if r < m else rhs0[r - m]
+            for k in range(d):
+                rows[r, k] = rows1[r, k] if r < m else rows0[r - m, k]
         at = np.empty((m + m0, d))
         kept = facet_points(rows, rhs, lo, hi, points[i], at, work)
-        while count + m > capacity:
-            capacity *= 2
-            owner, name = _longer(owner, capacity), _longer(name, capacity)
-            where, normal = _taller(where, capacity), _taller(normal, capacity)
-        for k in range(m):
-            if kept[k]:
-                owner[count], name[count] = i, units[k]
-                where[count], normal[count] = at[k], rows[k]
+        while count + m > len(owner):
+            owner, name = longer(owner, count), longer(name, count)
+            where, normal = taller(where, count), taller(normal, count)
+        for r in range(m):
+            if kept[r]:
+                owner[count], name[count] = i, units[r]
+                for k in range(d):
+                    where[count, k], normal[count, k] = at[r, k], rows[r, k]
                 count += 1
     return owner[:count], name[:count], where[:count], normal[:count]
 
 
-@njit(cache=True, nogil=True)
-def _longer(array, capacity):  # type: ignore[no-untyped-def]
-    grown = np.empty(capacity, array.dtype)
-    grown[: len(array)] = array
-    return grown
-
-
-@njit(cache=True, nogil=True)
-def _taller(array, capacity):  # type: ignore[no-untyped-def]
-    grown = np.empty((capacity, array.shape[1]))
-    grown[: len(array)] = array
-    return grown
-
-
-@njit(cache=True, nogil=True)
+@allocating
 def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def]
     """Centre and radius of a largest ball in {rows . t <= rhs}: one programme in d + 1 variables.
 
@@ -145,7 +145,8 @@ def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def
     for r in range(m):
         if reach[r] > 0.0:
             top = max(top, 2.0 * d / reach[r])
-    lows[:d], highs[:d] = lo, hi
+    for k in range(d):
+        lows[k], highs[k] = lo[k], hi[k]
     highs[d] = top
     goal[d] = 1.0
     status = maximize(goal, lifted, bounds, m, lows, highs, 0.0, work)

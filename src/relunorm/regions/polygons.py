@@ -21,11 +21,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from relunorm.regions.jit import allocating, inner, kernel
 from relunorm.regions.pack import Packed
-from relunorm.regions.tree import ROUNDING, TOLERANCE
+from relunorm.regions.tree import ROUNDING, TOLERANCE, layer_of
+
+#: Why `_fill` stopped.
+FILL = MORE_FACES = 1
+MORE_SCRATCH = 2
 
 #: Columns added to and taken from a layer's forms before they are computed afresh.
 REFRESH = 32
@@ -37,7 +41,7 @@ class Faces(NamedTuple):
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     ptr: NDArray[np.int64]
-    bits: NDArray[np.uint8]  # (faces, units), one byte a bit; undecided units are 0
+    bits: NDArray[np.uint8]  # as np.packbits writes them, one row a face; undecided units are 0
     maps: NDArray[np.float64]  # (faces, 3 * outputs) after the last layer: x, y, constant
 
 
@@ -47,7 +51,7 @@ def one_face(net: Packed, corners: NDArray[np.float64]) -> Faces:
         np.array(corners[:, 0], dtype=np.float64),
         np.array(corners[:, 1], dtype=np.float64),
         np.array([0, len(corners)], np.int64),
-        np.zeros((1, int(net.shape[2])), np.uint8),
+        np.zeros((1, (int(net.shape[2]) + 7) // 8), np.uint8),
         np.zeros((1, 3 * int(net.shape[3]))),
     )
 
@@ -82,13 +86,12 @@ def transposed(net: Packed) -> NDArray[np.float64]:
     return flat
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@allocating
 def refine(net, weights_t, faces, layer, limit):  # type: ignore[no-untyped-def]
     """Clip faces by the layers from ``layer`` on; returns the faces and the layer reached."""
     layers = net.shape[1]
     total = net.shape[2] + net.shape[3]
-    forms = np.zeros((3, total))
-    size, band = np.zeros(total), np.zeros(total)
+    forms, size, band = np.zeros((3, total)), np.zeros(total), np.zeros(total)
     while layer < layers:
         faces = _refine_once(net, weights_t, faces, layer, forms, size, band)
         layer += 1
@@ -97,56 +100,34 @@ def refine(net, weights_t, faces, layer, limit):  # type: ignore[no-untyped-def]
     return faces, layer
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@allocating
 def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: ignore[no-untyped-def]
-    x, y, ptr, bits, _ = faces
-    count, units = len(ptr) - 1, net.shape[2]
-    begin, end = net.first[layer], net.first[layer + 1]
+    """Clip faces by one layer: `_fill` does it, and stops whenever it needs more room."""
+    count, width = len(faces.bits), net.first[layer + 1] - net.first[layer]
     last = layer == net.shape[1] - 1
-    width = end - begin
-    out_x, out_y = np.empty(4 * len(x) + 64), np.empty(4 * len(x) + 64)
-    out_ptr = np.zeros(2 * count + 64, np.int64)
-    out_bits = np.empty((2 * count + 64, units), np.uint8)
-    out_maps = np.empty((len(out_bits) if last else 0, 3 * net.shape[3]))
-    pieces = 0
-    current = np.zeros(units, np.uint8)
-    low, high = np.empty(width), np.empty(width)
-    cutting = np.empty(width, np.int64)
-    scratch = _new_scratch(min(width, 8), 64, 1)
-    stale, changes = -1, 0
-    for f in range(count):
-        stale, changes = _switch(net, weights_t, bits[f], current, layer, forms, size, changes, f)
-        if stale >= 0:
-            _measure(net, layer, forms, size, band)
-        a, b = ptr[f], ptr[f + 1]
-        cuts = _find_cutting(
-            x, y, a, b, begin, end, forms, band, current, low, high, cutting
+    room = 4 * count + 64
+    out_x, out_y = np.empty(4 * room), np.empty(4 * room)
+    out_ptr = np.zeros(room, np.int64)
+    out_bits = np.empty((room, faces.bits.shape[1]), np.uint8)
+    out_maps = np.empty((room if last else 0, 3 * net.shape[3]))
+    current = np.zeros(net.shape[2], np.uint8), np.zeros(faces.bits.shape[1], np.uint8)
+    search = np.empty(width), np.empty(width), np.empty(width, np.int64)
+    scratch = _new_scratch(width if count == 1 else min(width, 16), 64)
+    at = np.zeros(5, np.int64)
+    status = FILL
+    while status:
+        out = Faces(out_x, out_y, out_ptr, out_bits, out_maps)
+        status = _fill(
+            net, weights_t, faces, layer, forms, size, band, current, search, scratch, out, at
         )
-        scratch = _room(scratch, cuts, b - a, 1)
-        produced, corners = _split(x, y, a, b, begin, cuts, cutting, forms, band, scratch)
-        while produced < 0:
-            scratch = _room(scratch, cuts, b - a, 2)
-            produced, corners = _split(x, y, a, b, begin, cuts, cutting, forms, band, scratch)
-        while out_ptr[pieces] + corners > len(out_x):
-            out_x, out_y = _longer(out_x), _longer(out_y)
-        while pieces + produced + 1 > len(out_bits):
-            out_ptr, out_bits = _longer(out_ptr), _taller(out_bits)
+        if status == MORE_FACES:
+            out_x, out_y = longer(out_x, out_ptr[at[1]]), longer(out_y, out_ptr[at[1]])
+            out_ptr, out_bits = longer(out_ptr, at[1] + 1), taller(out_bits, at[1])
             if last:
-                out_maps = _tallerf(out_maps)
-        at = out_ptr[pieces]
-        for k in range(corners):
-            out_x[at + k] = scratch.done_x[k]
-            out_y[at + k] = scratch.done_y[k]
-        for p in range(produced):
-            out_ptr[pieces + 1] = at + scratch.done_ptr[p + 1]
-            for u in range(units):
-                out_bits[pieces, u] = current[u]
-            for c in range(cuts):
-                out_bits[pieces, begin + cutting[c]] = scratch.done_bits[p, c]
-            if last:
-                _output(net, out_bits[pieces], forms, out_maps[pieces])
-            pieces += 1
-    stop = out_ptr[pieces]
+                out_maps = taller(out_maps, at[1])
+        elif status == MORE_SCRATCH:
+            scratch = _new_scratch(max(at[3], 16), 2 * len(scratch.values))
+    pieces, stop = at[1], out_ptr[at[1]]
     return Faces(
         out_x[:stop].copy(),
         out_y[:stop].copy(),
@@ -156,68 +137,119 @@ def _refine_once(net, weights_t, faces, layer, forms, size, band):  # type: igno
     )
 
 
-@njit(cache=True, nogil=True)
-def _longer(array):  # type: ignore[no-untyped-def]
+@kernel
+def _fill(net, weights_t, faces, layer, forms, size, band, current, search, s, out, at):  # type: ignore[no-untyped-def]
+    """Clip faces from number ``at[0]`` on into ``out`` from piece ``at[1]`` on.
+
+    Returns 0 when all are done, else what it needs more of, and can then be called again.
+    ``at[2]``: see `_switch`; ``at[3]``: units that cut the face; ``at[4]``: its open pieces.
+    """
+    x, y, ptr = faces.x, faces.y, faces.ptr
+    begin, end = net.first[layer], net.first[layer + 1]
+    bits, packed = current
+    low, high, cutting = search
+    for f in range(at[0], len(ptr) - 1):
+        at[0] = f
+        a, b = ptr[f], ptr[f + 1]
+        if at[4] == 0:
+            if _switch(net, weights_t, faces.bits[f], bits, packed, layer, forms, size, at):
+                _measure(net, layer, forms, size, band)
+            cuts = _find_cutting(x, y, a, b, begin, end, forms, band, bits, low, high, cutting)
+            at[3] = cuts
+            if cuts >= len(s.choice) or b - a + len(s.choice) + 8 > len(s.values):
+                return MORE_SCRATCH
+            _open(x, y, a, b, cuts, s)
+            at[4] = 1
+        if not _split(net, layer, at, cutting, forms, band, bits, packed, s, out):
+            return MORE_FACES
+    return 0
+
+
+@inner
+def _pack(packed, bits, begin, end):  # type: ignore[no-untyped-def]
+    """Write the bits of one layer into the packed bytes, after those of the layers before."""
+    byte = begin >> 3
+    value = packed[byte] & ~(255 >> (begin & 7)) if begin < end else 0
+    for u in range(begin, end):
+        value |= bits[u] << (7 - (u & 7))
+        if u & 7 == 7:
+            packed[byte] = value
+            byte += 1
+            value = 0
+    if end & 7:
+        packed[byte] = value
+
+
+@allocating
+def longer(array, used):  # type: ignore[no-untyped-def]
+    """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
     grown = np.zeros(2 * len(array), array.dtype)
-    grown[: len(array)] = array
+    for k in range(used):
+        grown[k] = array[k]
     return grown
 
 
-@njit(cache=True, nogil=True)
-def _taller(array):  # type: ignore[no-untyped-def]
-    grown = np.empty((2 * len(array), array.shape[1]), np.uint8)
-    grown[: len(array)] = array
-    return grown
-
-
-@njit(cache=True, nogil=True)
-def _tallerf(array):  # type: ignore[no-untyped-def]
-    grown = np.empty((2 * len(array), array.shape[1]))
-    grown[: len(array)] = array
+@allocating
+def taller(array, used):  # type: ignore[no-untyped-def]
+    grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
+    for r in range(used):
+        for k in range(array.shape[1]):
+            grown[r, k] = array[r, k]
     return grown
 
 
 # ---------------------------------------------------------------------- forms
 
 
-@njit(cache=True, nogil=True)
-def _switch(net, weights_t, bits, current, layer, forms, size, changes, index):  # type: ignore[no-untyped-def]
-    """Make ``forms`` those of a face with these bits; returns the first layer changed, or -1."""
+@inner
+def _switch(net, weights_t, face, bits, packed, layer, forms, size, at):  # type: ignore[no-untyped-def]
+    """Make ``forms`` those of a face with these packed bits; whether anything changed.
+
+    ``at[2]`` counts columns exchanged since the forms were computed afresh, plus one; 0 before.
+    """
     before = net.first[layer]
-    changed = -1 if index else 0
-    if index:
-        for u in range(before):
-            if bits[u] != current[u]:
-                changed = np.searchsorted(net.first, u, side="right")
-                break
+    changed = 0 if at[2] == 0 else -1
     if changed < 0:
-        return -1, changes
-    if index and changed == layer and changes < REFRESH:
+        for k in range((before + 7) >> 3):
+            if face[k] != packed[k]:
+                for u in range(8 * k, min(8 * k + 8, before)):
+                    if (face[k] >> (7 - (u & 7))) & 1 != bits[u]:
+                        changed = layer_of(net.first, u) + 1
+                        break
+                if changed >= 0:
+                    break
+    if changed < 0:
+        return False
+    if at[2] and changed == layer and at[2] < REFRESH:
         source = layer - 1
-        for u in range(net.first[source], net.first[source + 1]):
-            if bits[u] != current[u]:
-                step = net.slopes[source, bits[u]] - net.slopes[source, current[u]]
-                current[u] = bits[u]
+        for u in range(net.first[source], before):
+            bit = (face[u >> 3] >> (7 - (u & 7))) & 1
+            if bit != bits[u]:
+                step = net.slopes[source, bit] - net.slopes[source, bits[u]]
+                bits[u] = bit
                 _add_column(net, weights_t, layer, source, u, step, forms, size)
-                changes += 1
-        return layer, changes
-    for u in range(before):
-        current[u] = bits[u]
-    for k in range(changed, layer + 1):
-        _start_layer(net, weights_t, k, current, forms, size)
-    return changed, 0
+                at[2] += 1
+    else:
+        for u in range(before):
+            bits[u] = (face[u >> 3] >> (7 - (u & 7))) & 1
+        for k in range(changed, layer + 1):
+            _start_layer(net, weights_t, k, bits, forms, size)
+        at[2] = 1
+    for k in range((before + 7) >> 3):
+        packed[k] = face[k]
+    return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _start_layer(net, weights_t, layer, bits, forms, size):  # type: ignore[no-untyped-def]
     """The forms of a layer's units: three rows of sums over the live units before it."""
     begin, end = net.first[layer], net.first[layer + 1]
     fx, fy, fc = forms[0, begin:end], forms[1, begin:end], forms[2, begin:end]
-    fx[:] = 0.0
-    fy[:] = 0.0
-    fc[:] = net.bias[begin:end]
-    size[begin:end] = net.size0[begin:end]
     width = end - begin
+    for i in range(width):
+        fx[i] = fy[i] = 0.0
+        fc[i] = net.bias[begin + i]
+        size[begin + i] = net.size0[begin + i]
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
         start, source = net.start[term], net.source[term] - 1
         if source < 0:
@@ -245,7 +277,7 @@ def _start_layer(net, weights_t, layer, bits, forms, size):  # type: ignore[no-u
             forms[1, i] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_column(net, weights_t, layer, source, unit, step, forms, size):  # type: ignore[no-untyped-def]
     """Add ``step`` times the column of one unit; the rounding bound only grows."""
     begin, end = net.first[layer], net.first[layer + 1]
@@ -264,7 +296,7 @@ def _add_column(net, weights_t, layer, source, unit, step, forms, size):  # type
             size[begin + i] += abs(step * column[i]) * size[unit]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _measure(net, layer, forms, size, band):  # type: ignore[no-untyped-def]
     """How far from zero a raw form must be to count as a sign."""
     for i in range(net.first[layer], net.first[layer + 1]):
@@ -276,7 +308,7 @@ def _measure(net, layer, forms, size, band):  # type: ignore[no-untyped-def]
         band[i] = max(TOLERANCE * length, noise)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _output(net, bits, forms, out):  # type: ignore[no-untyped-def]
     """The output's forms on a finished face."""
     layers, outputs = net.shape[1], net.shape[3]
@@ -302,7 +334,7 @@ def _output(net, bits, forms, out):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- clipping
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _find_cutting(x, y, a, b, begin, end, forms, band, current, low, high, cutting):  # type: ignore[no-untyped-def]
     """List the units (relative to ``begin``) that cut the face; set the bits of the others."""
     width = end - begin
@@ -326,7 +358,7 @@ def _find_cutting(x, y, a, b, begin, end, forms, band, current, low, high, cutti
     return cuts
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _side(low, high, edge, gx, gy):  # type: ignore[no-untyped-def]
     """The bit of a unit that does not cut: plus, minus, or the larger part of a sliver."""
     if high > edge:
@@ -337,7 +369,7 @@ def _side(low, high, edge, gx, gy):  # type: ignore[no-untyped-def]
 
 
 class _Scratch(NamedTuple):
-    """A stack of open pieces (corners, units that cut) and the finished pieces of one face."""
+    """A stack of open pieces of one face: their corners and the units that may still cut them."""
 
     x: NDArray[np.float64]
     y: NDArray[np.float64]
@@ -346,17 +378,12 @@ class _Scratch(NamedTuple):
     units_ptr: NDArray[np.int64]
     choice: NDArray[np.uint8]
     values: NDArray[np.float64]
-    done_x: NDArray[np.float64]
-    done_y: NDArray[np.float64]
-    done_ptr: NDArray[np.int64]
-    done_bits: NDArray[np.uint8]
 
 
-@njit(cache=True, nogil=True)
-def _new_scratch(cuts, corners, factor):  # type: ignore[no-untyped-def]
-    # k lines make at most 1 + k (k + 1) / 2 pieces of a convex face, and a cut adds at most four
-    # corners; an open piece was cut at most k times. The factor is for what rounding may add.
-    pieces = factor * (2 + cuts * (cuts + 1) // 2)
+@allocating
+def _new_scratch(cuts, corners):  # type: ignore[no-untyped-def]
+    # An open piece was cut at most ``cuts`` times, and so many pieces are open at most; `_cut` works
+    # behind the last one.
     depth = (cuts + 5) * (corners + cuts + 4)
     return _Scratch(
         np.empty(depth),
@@ -366,37 +393,26 @@ def _new_scratch(cuts, corners, factor):  # type: ignore[no-untyped-def]
         np.zeros(cuts + 4, np.int64),
         np.zeros(cuts + 1, np.uint8),
         np.empty(corners + cuts + 8),
-        np.empty(corners + 4 * pieces),
-        np.empty(corners + 4 * pieces),
-        np.zeros(pieces + 2, np.int64),
-        np.zeros((pieces + 1, cuts + 1), np.uint8),
     )
 
 
-@njit(cache=True, nogil=True)
-def _room(scratch, cuts, corners, factor):  # type: ignore[no-untyped-def]
-    enough = cuts + 1 <= len(scratch.choice) and corners + cuts + 8 <= len(scratch.values)
-    if enough and factor == 1:
-        return scratch
-    factor = factor * max(1, len(scratch.done_bits) // (2 + cuts * (cuts + 1) // 2))
-    return _new_scratch(max(cuts, len(scratch.choice)), corners + 64, factor if enough else 1)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _split(x, y, a, b, begin, cuts, cutting, forms, band, s):  # type: ignore[no-untyped-def]
-    """Split a face by its cutting units; finished pieces land in ``s.done_*``.
-
-    Returns the number of pieces and of their corners, or -1 when the scratch is too small.
-    """
+@inner
+def _open(x, y, a, b, cuts, s):  # type: ignore[no-untyped-def]
+    """Put a face on the empty stack, with all the units that cut it."""
     for v in range(a, b):
         s.x[v - a], s.y[v - a] = x[v], y[v]
     s.ptr[0], s.ptr[1] = 0, b - a
     for c in range(cuts):
         s.units[c] = c
     s.units_ptr[0], s.units_ptr[1] = 0, cuts
-    top, done = 1, 0
-    while top:
-        level = top - 1
+
+
+@inner
+def _split(net, layer, at, cutting, forms, band, bits, packed, s, out):  # type: ignore[no-untyped-def]
+    """Split the pieces on the stack until none is left; False when ``out`` is full first."""
+    begin, cuts = net.first[layer], at[3]
+    while at[4]:
+        level = at[4] - 1
         va, vb = s.ptr[level], s.ptr[level + 1]
         ua, ub = s.units_ptr[level], s.units_ptr[level + 1]
         chosen, kept = -1, ua
@@ -416,30 +432,37 @@ def _split(x, y, a, b, begin, cuts, cutting, forms, band, s):  # type: ignore[no
                     kept += 1
             else:
                 s.choice[c] = _side(low, high, edge, fx, fy)
-        if chosen < 0:
-            at = s.done_ptr[done]
-            if done + 1 >= len(s.done_bits) or at + vb - va > len(s.done_x):
-                return -1, 0
-            for v in range(va, vb):
-                s.done_x[at + v - va], s.done_y[at + v - va] = s.x[v], s.y[v]
-            for c in range(cuts):
-                s.done_bits[done, c] = s.choice[c]
-            done += 1
-            s.done_ptr[done] = at + vb - va
-            top -= 1
-            if top:
-                # The waiting piece is the minus side of the cut remembered in its first unit.
-                ua = s.units_ptr[top - 1]
-                s.choice[s.units[ua]] = 0
-                s.units_ptr[top - 1] = ua + 1
+        if chosen >= 0:
+            _cut(s, level, va, vb, ua, kept, chosen, forms, band, begin + cutting[chosen])
+            at[4] += 1
             continue
-        top += _cut(s, level, va, vb, ua, kept, chosen, forms, band, begin + cutting[chosen])
-    return done, s.done_ptr[done]
+        corner, piece = out.ptr[at[1]], at[1]
+        if corner + vb - va > len(out.x) or piece + 1 >= len(out.bits):
+            s.units_ptr[level + 1] = ua
+            return False
+        for v in range(va, vb):
+            out.x[corner + v - va], out.y[corner + v - va] = s.x[v], s.y[v]
+        out.ptr[piece + 1] = corner + vb - va
+        for c in range(cuts):
+            bits[begin + cutting[c]] = s.choice[c]
+        _pack(packed, bits, begin, net.first[layer + 1])
+        for k in range(len(packed)):
+            out.bits[piece, k] = packed[k]
+        if layer == net.shape[1] - 1:
+            _output(net, bits, forms, out.maps[piece])
+        at[1] += 1
+        at[4] -= 1
+        if at[4]:
+            # The waiting piece is the minus side of the cut remembered in its first unit.
+            ua = s.units_ptr[at[4] - 1]
+            s.choice[s.units[ua]] = 0
+            s.units_ptr[at[4] - 1] = ua + 1
+    return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner
 def _cut(s, level, va, vb, ua, kept, chosen, forms, band, i):  # type: ignore[no-untyped-def]
-    """Replace the top piece by its minus side (below) and its plus side (on top); returns 1.
+    """Replace the top piece by its minus side (below) and its plus side (on top).
 
     A crossing is interpolated from the positive end, so both sides get the same numbers.
     """
@@ -488,4 +511,3 @@ def _cut(s, level, va, vb, ua, kept, chosen, forms, band, i):  # type: ignore[no
         s.units[ua + 1 + rest + k] = s.units[ua + 1 + k]
     s.units_ptr[level + 2] = ua + 1 + 2 * rest
     s.choice[chosen] = 1
-    return 1

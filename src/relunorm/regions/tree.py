@@ -5,7 +5,9 @@ per decided unit, one half-space per unit that really splits its cell, the affin
 entered so far and a few points known to lie in the cell (witnesses). No queue, no visited set:
 memory is O(depth). A unit's sign is possible on a cell when the form, scaled to unit gradient,
 exceeds its tolerance somewhere in the cell; witnesses usually show that at once, and otherwise one
-small linear programme decides (`simplex.maximize`).
+small linear programme decides (`simplex.seek`). A proof that a sign is absent rests on a few of the
+cell's walls; it is remembered as a clause ("with these bits, unit u is never plus") and serves every
+later cell with the same bits below the same layer.
 
 How to call it (``net`` from `pack.pack`, everything in the window's coordinates)::
 
@@ -35,16 +37,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
-from relunorm.regions.simplex import FAILED, FOUND, Workspace, maximize, workspace
+from relunorm.regions.simplex import ABSENT, FAILED, FOUND, Workspace, maximize, seek, workspace
 
 #: A sign must be taken this far from the unit's hyperplane to count, in half-widths of the box.
 TOLERANCE = 1e-10
 #: Rounding of a sum, relative to the sum of its absolute terms.
 ROUNDING = 32 * 2.0**-52
+
+#: Clauses remembered per unit and side.
+CLAUSES = 16
 
 # Entries of State.at.
 UNIT, ROWS, POINTS_START, POINTS, FRAMES, STARTED, LAYER, FAILURES, NODES = range(9)
@@ -69,6 +74,12 @@ class State(NamedTuple):
     frames: NDArray[np.int64]  # unit, rows, start and number of witnesses, side still to do
     at: NDArray[np.int64]
     live: NDArray[np.int64]  # scratch: units with non-zero slope
+    row_bit: NDArray[np.int64]  # what made a row: 2 * unit + bit, -1 for the domain
+    clauses: NDArray[np.int64]  # (units, 2, CLAUSES, d): per side the bits that exclude it
+    clause_size: NDArray[np.int64]  # (units, 2, CLAUSES)
+    learned: NDArray[np.int64]  # (units, 2): clauses learned since the layer started
+    slack: NDArray[np.float64]  # scratch: per row
+    middle: NDArray[np.float64]  # scratch: the mean of the witnesses
     work: Workspace
 
 
@@ -84,7 +95,7 @@ def new_state(
     """A search at the root: the cell is the box ``lo .. hi`` cut by ``rows . t <= rhs``.
 
     Args:
-        witnesses: shape (k, d), points of the cell; at least one.
+        witnesses: shape (k, d), points of the cell; the first one strictly inside it.
         keep: witnesses kept per cell; by default 2 d + 8.
     """
     d, _, units, outputs = (int(n) for n in net.shape)
@@ -107,6 +118,12 @@ def new_state(
         np.zeros((units + 1, 5), np.int64),
         np.zeros(9, np.int64),
         np.zeros(max(int(np.diff(net.first).max()), 1), np.int64),
+        np.full(depth + 1, -1, np.int64),
+        np.zeros((units, 2, CLAUSES, d), np.int64),
+        np.zeros((units, 2, CLAUSES), np.int64),
+        np.zeros((units, 2), np.int64),
+        np.zeros(depth + 1),
+        np.zeros(d),
         workspace(d),
     )
     state.rows[: len(rhs)], state.rhs[: len(rhs)] = rows, rhs
@@ -115,7 +132,16 @@ def new_state(
     return state
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def layer_of(first, unit):  # type: ignore[no-untyped-def]
+    """The layer a unit belongs to."""
+    layer = 0
+    while first[layer + 1] <= unit:
+        layer += 1
+    return layer
+
+
+@kernel
 def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
     """The affine forms of a layer's units on the current cell, scaled gradients and tolerances."""
     forms, size = state.forms, state.size
@@ -126,6 +152,8 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
             forms[i, k] = 0.0
         forms[i, d] = net.bias[i]
         size[i] = net.size0[i]
+    for i in range(begin, min(end, len(state.bits))):
+        state.learned[i, 0] = state.learned[i, 1] = 0
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
         if net.source[term] == 0:
             _add_input(net, state, begin, end, net.start[term])
@@ -148,7 +176,7 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
         size[i] = total
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_input(net, state, begin, end, start):  # type: ignore[no-untyped-def]
     forms, size = state.forms, state.size
     d = forms.shape[1] - 1
@@ -159,7 +187,7 @@ def _add_input(net, state, begin, end, start):  # type: ignore[no-untyped-def]
             size[i] += abs(w)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untyped-def]
     forms, size, live = state.forms, state.size, state.live
     d = forms.shape[1] - 1
@@ -179,7 +207,7 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
             size[i] += abs(w) * size[first + j]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def signs(net, state, unit):  # type: ignore[no-untyped-def]
     """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both.
 
@@ -204,12 +232,18 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
         plus |= value > tolerance
         minus |= value < -tolerance
     at[NODES] += 1
-    if not plus:
-        plus = _reach(state, c, tolerance)
-    if not minus:
+    look_plus = not plus and not _excluded(state, unit, 1)
+    look_minus = not minus and not _excluded(state, unit, 0)
+    if look_plus or look_minus:
+        _mean(state.points, base, at[POINTS], state.middle)
+        for k in range(d):
+            state.middle[k] = 0.5 * (state.middle[k] + state.points[base, k])
+    if look_plus:
+        plus = _reach(state, unit, 1, c, tolerance)
+    if look_minus:
         for k in range(d):
             g[k] = -g[k]
-        minus = _reach(state, -c, tolerance)
+        minus = _reach(state, unit, 0, -c, tolerance)
         for k in range(d):
             g[k] = -g[k]
         if minus:
@@ -223,15 +257,66 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
     return 2 if values[0] > 0.0 else 1
 
 
-@njit(cache=True, nogil=True)
-def _reach(state, c, tolerance):  # type: ignore[no-untyped-def]
+@inner
+def _mean(points, base, count, out):  # type: ignore[no-untyped-def]
+    for k in range(len(out)):
+        out[k] = 0.0
+    for p in range(base, base + count):
+        for k in range(len(out)):
+            out[k] += points[p, k]
+    for k in range(len(out)):
+        out[k] /= count
+
+
+@inner
+def _excluded(state, unit, side):  # type: ignore[no-untyped-def]
+    """Whether a remembered clause rules the side out on the current cell."""
+    for c in range(min(state.learned[unit, side], CLAUSES)):
+        holds = True
+        for k in range(state.clause_size[unit, side, c]):
+            literal = state.clauses[unit, side, c, k]
+            if state.bits[literal >> 1] != literal & 1:
+                holds = False
+                break
+        if holds:
+            return True
+    return False
+
+
+@inner
+def _learn(state, unit, side):  # type: ignore[no-untyped-def]
+    """Remember which walls the last proof of absence rests on: those with a multiplier."""
+    slot = state.learned[unit, side] % CLAUSES
+    state.learned[unit, side] += 1
+    size = 0
+    for k in range(len(state.row)):
+        row = state.work.basis[k]
+        if row >= 0 and state.row_bit[row] >= 0 and state.work.multipliers[k] > 0.0:
+            state.clauses[unit, side, slot, size] = state.row_bit[row]
+            size += 1
+    state.clause_size[unit, side, slot] = size
+
+
+@inner
+def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
     """Whether row.t + c exceeds the tolerance in the cell; the maximiser becomes a witness."""
     at = state.at
-    status = maximize(
-        state.row, state.rows, state.rhs, at[ROWS], state.lo, state.hi, tolerance - c, state.work
+    status = seek(
+        state.row,
+        state.rows,
+        state.rhs,
+        at[ROWS],
+        state.lo,
+        state.hi,
+        tolerance - c,
+        state.middle,
+        state.slack,
+        state.work,
     )
     if status == FAILED:
         at[FAILURES] += 1
+    if status == ABSENT:
+        _learn(state, unit, side)
     if status != FOUND:
         return False
     slot = at[POINTS]
@@ -244,7 +329,7 @@ def _reach(state, c, tolerance):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _set_bit(state, unit, bit):  # type: ignore[no-untyped-def]
     state.bits[unit] = bit
     mask = np.uint8(128 >> (unit & 7))
@@ -254,7 +339,7 @@ def _set_bit(state, unit, bit):  # type: ignore[no-untyped-def]
         state.packed[unit >> 3] &= np.uint8(255) ^ mask
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def descend(net, state, unit, code):  # type: ignore[no-untyped-def]
     """Decide the unit after `signs`; with code 3 push a frame and take the plus side."""
     if code != 3:
@@ -268,7 +353,7 @@ def descend(net, state, unit, code):  # type: ignore[no-untyped-def]
     _take(state, unit, 1)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _take(state, unit, bit):  # type: ignore[no-untyped-def]
     """Enter the child where the unit has this bit: one more row, and the witnesses on its side."""
     at, points, values, scale = state.at, state.points, state.values, state.scale[unit]
@@ -278,9 +363,11 @@ def _take(state, unit, bit):  # type: ignore[no-untyped-def]
     for k in range(d):
         state.rows[m, k] = sign * state.forms[unit, k] * scale
     state.rhs[m] = -sign * state.forms[unit, d] * scale
+    state.row_bit[m] = 2 * unit + bit
     at[ROWS] = m + 1
     base, count = at[POINTS_START], at[POINTS]
-    to, kept, room = base + count, 0, len(values) - 2
+    to, kept, room = base + count, 1, len(values) - 2
+    _enter(points, values, base, count, to, -sign, state.tolerance[unit])
     for p in range(count):
         if sign * values[p] <= 0.0 and kept < room:
             for k in range(d):
@@ -310,7 +397,28 @@ def _take(state, unit, bit):  # type: ignore[no-untyped-def]
     _set_bit(state, unit, bit)
 
 
-@njit(cache=True, nogil=True)
+@inner
+def _enter(points, values, base, count, to, side, tolerance):  # type: ignore[no-untyped-def]
+    """The first witness of a child, strictly inside it because its parent's first one is.
+
+    That one itself where it lies on the child's side; else a point between it and the farthest
+    witness on that side, half-way from the wall.
+    """
+    d = points.shape[1]
+    far = 0
+    for p in range(1, count):
+        if side * values[p] > side * values[far]:
+            far = p
+    share = 0.0
+    start, end = side * values[0], side * values[far]
+    if start <= tolerance:
+        share = 0.5 + 0.5 * max(-start, 0.0) / (end - start)
+    for k in range(d):
+        first = points[base, k]
+        points[to, k] = first + share * (points[base + far, k] - first)
+
+
+@kernel
 def backtrack(net, state):  # type: ignore[no-untyped-def]
     """Take the other side of the last split; its unit, or -1 when none is left."""
     at = state.at
@@ -330,20 +438,19 @@ def backtrack(net, state):  # type: ignore[no-untyped-def]
     return unit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def interior_point(net, state, x):  # type: ignore[no-untyped-def]
-    """A strictly interior point of the current cell: the mean of points, one off every wall.
+    """A strictly interior point of the current cell: between the first witness and the mean.
 
-    The mean of points of a convex set is off a wall as soon as one of them is. For a wall that
-    holds all witnesses, one programme finds a point away from it.
+    The first witness is strictly inside by construction (`_enter`). Where rounding has eaten its
+    distance from a wall, one programme finds a point away from that wall.
     """
     at = state.at
-    d, base, count = len(x), at[POINTS_START], at[POINTS]
+    d = len(x)
+    base = at[POINTS_START]
+    _mean(state.points, base, at[POINTS], x)
     for k in range(d):
-        total = 0.0
-        for p in range(count):
-            total += state.points[base + p, k]
-        x[k] = total / count
+        x[k] = 0.5 * (x[k] + state.points[base, k])
     for m in range(at[ROWS]):
         slack = state.rhs[m]
         for k in range(d):
@@ -361,7 +468,7 @@ def interior_point(net, state, x):  # type: ignore[no-untyped-def]
             _pull_inside(state, -state.hi[k] if upper else state.lo[k], x)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _pull_inside(state, stop, x):  # type: ignore[no-untyped-def]
     status = maximize(
         state.row, state.rows, state.rhs, state.at[ROWS], state.lo, state.hi, stop, state.work
@@ -373,7 +480,7 @@ def _pull_inside(state, stop, x):  # type: ignore[no-untyped-def]
         state.at[FAILURES] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
     """Go on with the search until the buffers are full or the tree is done.
 
@@ -398,7 +505,7 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
                 at[STARTED] = 2
                 break
         at[STARTED] = 1
-        layer = np.searchsorted(net.first, unit, side="right") - 1
+        layer = layer_of(net.first, unit)
         while unit < units:
             if unit == net.first[layer]:
                 start_layer(net, state, layer)
@@ -416,7 +523,7 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _write_map(net, state, out):  # type: ignore[no-untyped-def]
     units, d = net.shape[2], net.shape[0]
     for o in range(net.shape[3]):
@@ -424,7 +531,7 @@ def _write_map(net, state, out):  # type: ignore[no-untyped-def]
             out[o * (d + 1) + k] = state.forms[units + o, k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def advance(net, state, stop):  # type: ignore[no-untyped-def]
     """Go on to the next node at depth ``stop`` (a number of decided units); False when done.
 
@@ -440,7 +547,7 @@ def advance(net, state, stop):  # type: ignore[no-untyped-def]
             at[STARTED] = 2
             return False
     at[STARTED] = 1
-    layer = np.searchsorted(net.first, unit, side="right") - 1
+    layer = layer_of(net.first, unit)
     while unit < stop:
         if unit == net.first[layer]:
             start_layer(net, state, layer)
@@ -465,5 +572,6 @@ def subtree(net: Packed, state: State, stop: int) -> State:
         (child.tolerance, state.tolerance),
     ):
         mine[...] = theirs
+    child.row_bit[:m] = state.row_bit[:m]
     child.at[UNIT] = stop
     return child

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,15 +63,10 @@ class Window:
             return t
         return t @ self.embedding.T + self.offset
 
-    @property
+    @cached_property
     def _is_plain(self) -> bool:
         e = self.embedding
-        return (
-            not self.offset.any()
-            and e.shape[0] == e.shape[1]
-            and bool((e.diagonal() == 1).all())
-            and np.count_nonzero(e) == len(e)
-        )
+        return e.shape[0] == e.shape[1] and not self.offset.any() and bool((e == np.eye(len(e))).all())
 
     def maps(self, forms: Array, outputs: int) -> tuple[Array, Array] | None:
         """Output forms in t to (A, c) in x; None where the window loses input coordinates."""
@@ -112,14 +108,17 @@ def open_window(network: Network, domain: Domain | None) -> Window:
 def _box_window(
     box: Box, domain: Domain, A: Array, b: Array, labels: tuple[int, ...]
 ) -> Window:
-    free = np.flatnonzero(box.halfwidth > 0)
+    half, offset = box.halfwidth, box.center
+    free = half.nonzero()[0]
     if not len(free):
         raise InvalidDomainError("the domain is a single point; region_at answers for a point")
     d, k = box.dimension, len(free)
     embedding = np.zeros((d, k))
-    embedding[free, np.arange(k)] = box.halfwidth[free]
-    offset = np.array(box.center)
-    lo, hi = -np.ones(k), np.ones(k)
+    embedding[free, np.arange(k)] = half[free]
+    hi = np.ones(k)
+    lo = -hi
+    if not len(b):
+        return Window(embedding, offset, lo, hi, A[:, :k], b, domain, witnesses=_box_star(k))
     rows, rhs = A @ embedding, b - A @ offset
     length = np.linalg.norm(rows, axis=1)
     cuts = np.abs(rows).sum(axis=1) > rhs * (1 + 1e-12) + 1e-14 * np.abs(b)
@@ -127,7 +126,7 @@ def _box_window(
     rows, rhs = rows[use] / length[use, None], rhs[use] / length[use]
     start = np.zeros(k)
     if isinstance(domain, Polytope):
-        start = (domain.center - offset)[free] / box.halfwidth[free]
+        start = (domain.center - offset)[free] / half[free]
     return Window(
         embedding,
         offset,
@@ -139,6 +138,14 @@ def _box_window(
         labels=tuple(labels[i] for i in use),
         witnesses=_star(start, lo, hi, rows, rhs),
     )
+
+
+def _box_star(k: int) -> Array:
+    """`_star` for the whole box [-1, 1]^k."""
+    points = np.zeros((2 * k + 1, k))
+    for i in range(k):
+        points[1 + i, i], points[1 + k + i, i] = 0.999, -0.999
+    return points
 
 
 def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
