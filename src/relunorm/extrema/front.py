@@ -23,7 +23,7 @@ Progress = Callable[[float, float], None]
 BOX_INPUTS = 6
 
 #: The sign tree on the whole domain goes first, for at most FIRST_LOOK seconds and these sizes.
-FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 3.0, 200, 2000
+FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 5.0, 200, 2000
 
 
 def maximize(
