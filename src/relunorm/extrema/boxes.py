@@ -27,6 +27,7 @@ class _Box:
     lo: NDArray[np.float64]
     hi: NDArray[np.float64]
     known: UnitBounds | None = None
+    depth: int = 0
 
 
 def split_boxes(search: Search, max_boxes: int | None = None) -> None:
@@ -75,7 +76,9 @@ def _process(
         if search.out_of_time() or search.decided():
             rest.append((values[i], box))
             continue
-        solved, value = solve_box(search, window, box.lo, box.hi, one, values[i], BUDGET)
+        # Where many kinks meet at the maximum no cut separates them: the budget must grow.
+        budget = BUDGET * 2 ** min(box.depth // 4, 40)
+        solved, value = solve_box(search, window, box.lo, box.hi, one, values[i], budget)
         if not solved:
             rest += [(min(value, values[i]), part) for part in _cut(box, form[i, 0], one)]
     search.nodes += len(taken)
@@ -99,4 +102,5 @@ def _cut(box: _Box, form: NDArray[np.float64], bounds: UnitBounds) -> list[_Box]
     middle = box.lo[axis] + width[axis] / 2
     left, right = np.array(box.hi), np.array(box.lo)
     left[axis] = right[axis] = middle
-    return [_Box(box.lo, left, bounds), _Box(right, box.hi, bounds)]
+    depth = box.depth + 1
+    return [_Box(box.lo, left, bounds, depth), _Box(right, box.hi, bounds, depth)]

@@ -10,8 +10,8 @@ domain, so it is tried as a better value. A leaf is a region, and its programme 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from relunorm.regions.jit import inner, kernel
 from relunorm.regions.simplex import FAILED, FOUND, maximize
 from relunorm.regions.tree import (
     FAILURES,
@@ -21,6 +21,7 @@ from relunorm.regions.tree import (
     UNIT,
     backtrack,
     descend,
+    layer_of,
     signs,
     start_layer,
 )
@@ -29,7 +30,7 @@ from relunorm.regions.tree import (
 BEST, IMPROVED, MARGIN, NODES, TARGET = range(5)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type: ignore[no-untyped-def]
     """Go on for ``budget`` nodes; 1 when the tree is done, 0 when not.
 
@@ -53,7 +54,7 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
                 return 1
         at[STARTED] = 1
         record[NODES] += 1
-        layer = np.searchsorted(net.first, unit, side="right") - 1
+        layer = layer_of(net.first, unit)
         bound = kept[at[FRAMES]]
         left, fresh = False, True
         while unit < units:
@@ -87,7 +88,7 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _bound(net, state, layer, unit, lb, ub, record, point, coef, lin):  # type: ignore[no-untyped-def]
     """An upper bound on the output over the cell; the maximiser is tried as a new best point."""
     d = net.shape[0]
@@ -107,19 +108,22 @@ def _bound(net, state, layer, unit, lb, ub, record, point, coef, lin):  # type: 
     reached = evaluate(net, state.work.x, coef)
     if reached > record[BEST]:
         record[BEST], record[IMPROVED] = reached, 1.0
-        point[:] = state.work.x
+        for k in range(d):
+            point[k] = state.work.x[k]
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _linear_bound(net, state, layer, unit, lb, ub, coef, lin):  # type: ignore[no-untyped-def]
     """A linear form above the output on the cell; ``lin`` receives its gradient.
 
     Layers up to ``layer`` have their forms, units before ``unit`` are decided.
     """
     d, layers = net.shape[0], net.shape[1]
-    coef[:] = 0.0
-    lin[:] = 0.0
+    for i in range(len(coef)):
+        coef[i] = 0.0
+    for k in range(d):
+        lin[k] = 0.0
     constant = _pull(net, layers, 0, 1.0, coef, lin)
     for q in range(layers - 1, layer, -1):
         for i in range(net.first[q], net.first[q + 1]):
@@ -148,7 +152,7 @@ def _linear_bound(net, state, layer, unit, lb, ub, coef, lin):  # type: ignore[n
     return constant
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inner
 def _range(state, i):  # type: ignore[no-untyped-def]
     """The values of a form on the box."""
     d = len(state.lo)
@@ -160,7 +164,7 @@ def _range(state, i):  # type: ignore[no-untyped-def]
     return low, high
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inner
 def _line(c, low, high, below, above):  # type: ignore[no-untyped-def]
     """c times a line above (c > 0) or below (c < 0) the activation on [low, high]."""
     if high <= 0.0:
@@ -173,7 +177,7 @@ def _line(c, low, high, below, above):  # type: ignore[no-untyped-def]
     return c * (above if high > -low else below), 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pull(net, layer, row, a, coef, lin):  # type: ignore[no-untyped-def]
     """Add a times a row of a layer's matrices to the coefficients; a times its constant part."""
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
@@ -192,7 +196,7 @@ def _pull(net, layer, row, a, coef, lin):  # type: ignore[no-untyped-def]
     return a * net.bias[net.first[layer] + row]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def evaluate(net, t, values):  # type: ignore[no-untyped-def]
     """The first output at t; ``values`` is scratch for the units."""
     layers = net.shape[1]

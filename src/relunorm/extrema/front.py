@@ -23,7 +23,7 @@ Progress = Callable[[float, float], None]
 BOX_INPUTS = 6
 
 #: The sign tree on the whole domain goes first, for at most FIRST_LOOK seconds and these sizes.
-FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 3.0, 200, 2000
+FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 5.0, 200, 2000
 
 
 def maximize(
@@ -90,7 +90,8 @@ def decide(
 
     The property to prove is that the conjunction of these output constraints never holds. It does
     not hold iff max over x of min_i (b - A f(x))_i is negative; the minimum is itself a few ReLU
-    units (min(s, t) = s - relu(s - t)), so the question is a maximisation that may stop early.
+    units (min(s, t) = s - relu(s - t)), so the question is a maximisation that may stop early. A
+    maximum between -1e-9 and 0 is too close to call: ``unknown``.
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
@@ -111,7 +112,7 @@ def decide(
     verdict: Verdict = "unknown"
     if reached >= 0.0:
         verdict = "counterexample"
-    elif search.upper < 0.0:
+    elif search.upper <= -TOLERANCE / 2:
         verdict = "proved"
     return Decision(verdict, point, (reached, upper), search.nodes, time.monotonic() - begin)
 
@@ -160,13 +161,13 @@ def _run(
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     check_units(scalar)
     compile_kernels()
-    limit = np.inf if time_limit is None else time_limit
+    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     local = localize(scalar, domain)
     assert local.domain is not None
     search = Search(
         local.network,
         local.domain,
-        time.monotonic() + limit,
+        deadline,
         np.inf if target is None else target,
         tolerance,
         progress=on_progress,

@@ -47,7 +47,7 @@ class Search:
     def floor(self) -> float:
         """Bounds at or below this need no further look."""
         if self.decide:
-            return max(self.lower, self.target - 10 * SAFE * max(1.0, abs(self.target)))
+            return max(self.lower, self.target - self.tolerance * max(1.0, abs(self.target)))
         return self.lower + self.margin / 2
 
     def offer(self, points: NDArray[np.float64]) -> None:
@@ -72,10 +72,6 @@ class Search:
         """Tell the caller where the search stands."""
         if self.progress is not None:
             self.progress(self.lower, max(self.upper, self.lower))
-
-
-#: Share of a target within which a bound below it is not trusted to be below.
-SAFE = 1e-12
 
 
 def project(points: NDArray[np.float64], domain: Domain) -> NDArray[np.float64]:

@@ -116,13 +116,15 @@ def _run(
         record[cells.BEST], record[cells.IMPROVED] = search.lower, 0.0
         record[cells.MARGIN] = search.floor - search.lower
         record[cells.TARGET] = search.target if search.decide else np.inf
-        step = SLICE if budget is None else budget
+        left = SLICE if budget is None else budget - int(record[cells.NODES])
+        step = min(SLICE, left)
         finished = bool(
             cells.search(window.net, state, lb, ub, kept, record, point, *scratch, step)
         )
         if record[cells.IMPROVED]:
             search.offer((window.scale * point + window.shift)[None])
-        if budget is not None or search.decided() or time.monotonic() > deadline:
+        spent = budget is not None and record[cells.NODES] >= budget
+        if spent or search.decided() or time.monotonic() > min(deadline, search.deadline):
             break
     search.nodes += int(record[cells.NODES])
     if state.at[FAILURES] or not state.at[STARTED]:

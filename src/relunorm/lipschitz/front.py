@@ -116,8 +116,8 @@ def lipschitz(
     search.check_lipschitz(network)
     _check_interior(domain)
     words = "whole space" if domain is None else repr(domain)
-    limit = np.inf if time_limit is None else time_limit
-    run = _Run(localize(network, domain), p, time.monotonic() + limit, progress=on_progress)
+    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
+    run = _Run(localize(network, domain), p, deadline, progress=on_progress)
     run.witness = np.zeros(network.input_size) if domain is None else np.array(domain.center)
     if domain is not None and _is_point(domain):
         bound = LipschitzBound("single point", "upper", 0.0, 0.0)
@@ -187,7 +187,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
         if np.isfinite(run.upper) and run.upper - run.lower <= EXACT * run.upper:
             return
     _try(run, sdp.METHOD, lambda: _auto_sdp(run))
-    _search(run, 120, random_state + 1)
+    _search(run, 300, random_state + 1)
     if too_large:
         run.refused(
             "branch and bound",
@@ -203,7 +203,7 @@ def _tree(run: _Run, seconds: float) -> None:
     domain = run.local.domain
     plane = domain is not None and domain.dimension == 2
     if plane or isinstance(domain, Ball):
-        _enumeration(run, seconds)
+        _enumeration(run, 8 * seconds)
     else:
         _branch(run, seconds)
 

@@ -7,6 +7,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
@@ -17,6 +18,15 @@ METHOD = "search"
 
 #: Jacobian entries evaluated in one batch.
 BATCH_ENTRIES = 1 << 21
+
+#: Populations of the first half of a search.
+ISLANDS = 12
+
+#: Points of the elite whose units are flipped one by one.
+FLIP_PARENTS = 16
+
+#: Points at a kink per batch for which it is checked whether the kink is a real one.
+CLOSER_LOOKS = 4
 
 
 def search(
@@ -40,27 +50,56 @@ def search(
     entries = max(network.output_size * network.input_size, max(network.widths))
     count = int(np.clip(BATCH_ENTRIES // entries, 16, 1024))
     scale = _length(network, domain)
-    points = _starts(network, domain, count, scale, rng)
-    values = _scores(network, points, norm)
+    # Separate populations first: one good region found early must not crowd out the others.
+    parts = [
+        _evolve(network, domain, norm, None, count // 4, 1 + rounds // 6, scale, deadline, rng)
+        for _ in range(ISLANDS)
+    ]
+    points = np.concatenate([part[0] for part in parts])
+    values = np.concatenate([part[1] for part in parts])
+    points, values = _evolve(
+        network, domain, norm, (points, values), count, rounds // 2, scale, deadline, rng
+    )
+    top = int(np.argmax(values))
+    if values[top] < 0:
+        return 0.0, points[top]
+    return float(values[top]) * (1 - 64 * sum(network.widths) * ROUNDOFF), points[top]
+
+
+def _evolve(
+    network: Network,
+    domain: Domain | None,
+    norm: float,
+    start: tuple[NDArray[np.float64], Vector] | None,
+    count: int,
+    rounds: int,
+    scale: float,
+    deadline: float,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], Vector]:
+    """Rounds of moves from an elite of points; the last generation and its scores."""
+    if start is None:
+        points = _starts(network, domain, count, scale, rng)
+        values = _scores(network, points, norm)
+    else:
+        points, values = start
     for _ in range(rounds):
-        order = np.argsort(-values, kind="stable")[: max(8, count // 16)]
-        elite, best = points[order], values[order]
         if time.monotonic() > deadline:
             break
+        order = np.argsort(-values, kind="stable")[: max(8, count // 16)]
+        elite, best = points[order], values[order]
         base = elite[(rng.random(count) ** 2 * len(elite)).astype(int)]
         moved = np.where(
             rng.random((count, 1)) < 0.5,
             _crossings(network, base, rng),
             _moves(base, elite, scale, rng),
         )
+        flips = _flips(network, elite, count // 2, rng)
+        moved[: len(flips)] = flips
         moved = _clip(moved, domain)
-        scores = _scores(network, moved, norm)
         points = np.concatenate([elite, moved])
-        values = np.concatenate([best, scores])
-    top = int(np.argmax(values))
-    if values[top] < 0:
-        return 0.0, points[top]
-    return float(values[top]) * (1 - 64 * sum(network.widths) * ROUNDOFF), points[top]
+        values = np.concatenate([best, _scores(network, moved, norm)])
+    return points, values
 
 
 def at_point(network: Network, point: Vector, norm: float) -> float:
@@ -144,6 +183,35 @@ def _crossings(
     return base + (np.sign(reach) * length)[:, None] * direction
 
 
+def _flips(
+    network: Network, elite: NDArray[np.float64], count: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Cross the kink of one unit along its own gradient: a coordinate search in patterns."""
+    size, units = elite.shape[1], network.units
+    if not units or FLIP_PARENTS * units * size > BATCH_ENTRIES:
+        return elite[:0]
+    parents = elite[:FLIP_PARENTS]
+    values: list[NDArray[np.float64]] = [parents]
+    rates = [np.broadcast_to(np.eye(size), (len(parents), size, size))]
+    heights, gradients = [], []
+    for layer in network.layers:
+        z = layer.affine(values)
+        rate = np.zeros((len(parents), layer.width, size))
+        for source, matrix in layer.affine.terms.items():
+            rate = rate + np.matmul(mx.dense(matrix), rates[source])
+        heights.append(z.copy())
+        gradients.append(rate)
+        rates.append(rate * layer.activation.derivative(z)[:, :, None])
+        values.append(layer.activation.apply_(z))
+    z, g = np.concatenate(heights, axis=1), np.concatenate(gradients, axis=1)
+    who, unit = rng.integers(len(parents), size=count), rng.integers(units, size=count)
+    normal = g[who, unit]
+    square = np.maximum(np.einsum("nd,nd->n", normal, normal), 1e-300)
+    beyond = 1 + 10.0 ** rng.uniform(-4, 0, count)
+    step = np.minimum(np.abs(beyond * z[who, unit] / square), 1e12)
+    return parents[who] - (np.sign(z[who, unit]) * step)[:, None] * normal
+
+
 def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.float64]:
     """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
     if domain is None:
@@ -164,8 +232,14 @@ def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.floa
 def _scores(network: Network, points: NDArray[np.float64], norm: float) -> Vector:
     """Norms of the Jacobians; -1 for points where some unit is within rounding of its kink."""
     values = operator_norms(network.jacobian(points), norm)
-    values[_near_kink(network, points)] = -1.0
-    return values
+    near = np.flatnonzero(_near_kink(network, points))
+    # The best of the points at a kink get a closer look: the unit may vanish on a whole region.
+    closer = near[np.argsort(-values[near])[:CLOSER_LOOKS]]
+    kept = [i for i in closer if _is_differentiable(network, points[i])]
+    scores = values.copy()
+    scores[near] = -1.0
+    scores[kept] = values[kept]
+    return scores
 
 
 def _near_kink(network: Network, points: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -183,6 +257,36 @@ def _near_kink(network: Network, points: NDArray[np.float64]) -> NDArray[np.bool
         values.append(layer.activation.apply_(z))
         sizes.append(size * slope)
     return near
+
+
+def _is_differentiable(network: Network, point: Vector) -> bool:
+    """Whether every unit near its kink at the point vanishes identically around it.
+
+    Then its gradient is zero up to rounding: weights that cancel (a maximum of equal terms, a unit
+    and its copy) make such units on whole regions.
+    """
+    if network.input_size * max(network.widths) > BATCH_ENTRIES:
+        return False
+    values: list[Vector] = [point]
+    sizes: list[Vector] = [np.abs(point)]
+    rates: list[NDArray[np.float64]] = [np.eye(network.input_size)]
+    bulks: list[NDArray[np.float64]] = [np.eye(network.input_size)]
+    for layer in network.layers:
+        z, size = np.array(layer.affine.bias), np.abs(layer.affine.bias)
+        rate = np.zeros((layer.width, network.input_size))
+        bulk = np.zeros_like(rate)
+        for source, matrix in layer.affine.terms.items():
+            z, size = z + matrix @ values[source], size + abs(matrix) @ sizes[source]
+            rate, bulk = rate + matrix @ rates[source], bulk + abs(matrix) @ bulks[source]
+        flat = (np.abs(rate) <= 16 * ROUNDOFF * bulk).all(axis=1)
+        if layer.has_units and ((np.abs(z) <= 16 * ROUNDOFF * size) & ~flat).any():
+            return False
+        slope = layer.activation.derivative(z)
+        values.append(layer.activation.apply_(z))
+        sizes.append(size * np.abs(slope))
+        rates.append(rate * slope[:, None])
+        bulks.append(bulk * np.abs(slope)[:, None])
+    return True
 
 
 def check_lipschitz(network: Network) -> None:
