@@ -6,8 +6,8 @@ that needs "what can reach this unit" asks here.
 """
 
 from relunorm.domain.ball import Ball
-from relunorm.domain.base import Domain
+from relunorm.domain.base import Domain, RandomState
 from relunorm.domain.box import Box
 from relunorm.domain.polytope import Polytope
 
-__all__ = ["Ball", "Box", "Domain", "Polytope"]
+__all__ = ["Ball", "Box", "Domain", "Polytope", "RandomState"]

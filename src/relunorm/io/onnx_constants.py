@@ -7,6 +7,8 @@ than their inputs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
@@ -61,8 +63,8 @@ def evaluate(node: Node) -> NDArray[np.generic]:
     try:
         with np.errstate(all="ignore"):
             runner = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports))
-            result = runner.run(None, feed)[0]
+            result: Any = runner.run(None, feed)
     except Exception as error:
         # The reference implementation raises whatever numpy or its own checks do.
         raise ModelFileError(f"{node.place}: {error}") from error
-    return np.asarray(result)
+    return np.asarray(result[0])
