@@ -31,3 +31,13 @@ def test_clean(command: list[str]) -> None:
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert "exec ./test\n" in (ROOT / ".ci" / "run").read_text()
     assert "./test" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert len(names["cells"]) == 745  # type: ignore[arg-type]
+    assert (tmp_path / "moons-small.onnx").exists()
