@@ -1,6 +1,6 @@
 """Regions a second, against relucent (a separate process), and the other figures of the room.
 
-    python benchmarks/regions.py [--relucent PYTHON] [--real FOLDER]
+    python benchmarks/regions.py [--relucent PYTHON] [--real FOLDER] [--only PART]
 
 ``--relucent`` is an interpreter that has relucent (AGPL, needs Gurobi's size-limited licence);
 ``--real`` the folder with the ACAS Xu networks. CPU seconds of one thread, best of the repeats,
@@ -283,13 +283,20 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--relucent", help="an interpreter that has relucent")
     parser.add_argument("--real", type=Path, help="the folder with the ACAS Xu networks")
+    parts = ("speed", "workers", "others", "first")
+    parser.add_argument("--only", choices=parts, help="one part instead of all")
     options = parser.parse_args()
-    seconds = speed()
-    if options.relucent:
-        against_relucent(options.relucent, seconds)
-    workers()
-    others(options.real)
-    first_call()
+    wanted = [options.only] if options.only else parts
+    if "speed" in wanted:
+        seconds = speed()
+        if options.relucent:
+            against_relucent(options.relucent, seconds)
+    if "workers" in wanted:
+        workers()
+    if "others" in wanted:
+        others(options.real)
+    if "first" in wanted:
+        first_call()
 
 
 if __name__ == "__main__":
