@@ -1,6 +1,6 @@
 """Regions a second, against relucent (a separate process), and the other figures of the room.
 
-    python benchmarks/regions.py [--relucent PYTHON] [--real FOLDER]
+    python benchmarks/regions.py [--relucent PYTHON] [--real FOLDER] [--only PART]
 
 ``--relucent`` is an interpreter that has relucent (AGPL, needs Gurobi's size-limited licence);
 ``--real`` the folder with the ACAS Xu networks. CPU seconds of one thread, best of the repeats,
@@ -111,21 +111,23 @@ def workers() -> None:
     for name in ("2-128-128-128", "3-32-32", "6-10-10"):
         net = he_net(name)
         box = rn.Box.cube(net.input_size)
-        times = {}
+        times, work = {}, {}
         for count in (1, 2):
-            wall = []
-            for _ in range(7):
-                start = time.perf_counter()
+            wall, cpu = [], []
+            for _ in range(9):
+                start, spent = time.perf_counter(), time.process_time()
                 rn.regions(net, box, workers=count)
                 wall.append(time.perf_counter() - start)
-            times[count] = min(wall)
-        rows.append([name, times[1], times[2], times[1] / times[2]])
+                cpu.append(time.process_time() - spent)
+            times[count], work[count] = min(wall), min(cpu)
+        rows.append([name, times[1], times[2], times[1] / times[2], work[2] / work[1]])
     load = os.getloadavg()[0]
     record(
         "regions: two workers",
-        ["network", "one, s", "two, s", "ratio"],
+        ["network", "one, s", "two, s", "speed-up", "CPU time, two to one"],
         rows,
-        f"Wall seconds, best of 7; load average {load:.1f} (other work on the machine lowers it).",
+        f"Wall seconds, best of 9; load average {load:.1f} on {os.cpu_count()} cores (above zero "
+        "other work competes for them, and the speed-up is not to be trusted; CPU time is).",
     )
 
 
@@ -134,22 +136,35 @@ def others(real: Path | None) -> None:
     net = random_net(np.random.default_rng(0), [4, 32, 32, 1])
     cpu, found = best(lambda: rn.regions(net, rn.Box.cube(4)), 2)
     rows.append(["[4, 32, 32, 1], seed 0", f"{len(found):,} regions", f"{cpu:.3g} CPU s"])
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    code = (
-        "import sys,resource; sys.path.insert(0, sys.argv[1]); from regions.nets import he_net;"
-        "import relunorm as rn; rn.regions(he_net('2-16-16'), rn.Box.cube(2));"
-        "m=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; a=m();"
-        "n=len(rn.regions(he_net('2-64-64'), rn.Box.cube(2))); print((m()-a)*1024/n)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(ROOT / "tests")], capture_output=True, text=True
-    )
-    rows.append(["memory, 2-64-64", "peak above base", f"{float(run.stdout):.0f} B a region"])
-    del base
+    rows.append(["memory, 2-64-64", "peak above base", f"{memory_per_region():.0f} B a region"])
     rows.extend(line_figures())
     if real is not None:
         rows.extend(acas(real))
     record("regions: other figures", ["what", "found", "cost"], rows, "CPU seconds, one thread.")
+
+
+def memory_per_region() -> float:
+    """Peak resident memory above that before the call, in a process of its own (Linux)."""
+    code = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from regions.nets import he_net
+import relunorm as rn
+
+def kilobytes(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1])
+
+net = he_net("2-64-64")
+rn.regions(he_net("2-16-16"), rn.Box.cube(2))
+Path("/proc/self/clear_refs").write_text("5")
+before = kilobytes("VmRSS")
+found = rn.regions(net, rn.Box.cube(2))
+print((kilobytes("VmHWM") - before) * 1024 / len(found))
+"""
+    command = [sys.executable, "-c", code, str(ROOT / "tests")]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def line_figures() -> list[list[object]]:
@@ -270,13 +285,20 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--relucent", help="an interpreter that has relucent")
     parser.add_argument("--real", type=Path, help="the folder with the ACAS Xu networks")
+    parts = ("speed", "workers", "others", "first")
+    parser.add_argument("--only", choices=parts, help="one part instead of all")
     options = parser.parse_args()
-    seconds = speed()
-    if options.relucent:
-        against_relucent(options.relucent, seconds)
-    workers()
-    others(options.real)
-    first_call()
+    wanted = [options.only] if options.only else parts
+    if "speed" in wanted:
+        seconds = speed()
+        if options.relucent:
+            against_relucent(options.relucent, seconds)
+    if "workers" in wanted:
+        workers()
+    if "others" in wanted:
+        others(options.real)
+    if "first" in wanted:
+        first_call()
 
 
 if __name__ == "__main__":

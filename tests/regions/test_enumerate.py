@@ -71,6 +71,23 @@ def test_400_000_samples_lie_in_the_list(name):
         assert (found.find(net.pattern(x)) >= 0).all()
 
 
+def test_engines_agree_on_degenerate_networks():
+    """Coarse weights, zero biases, copies: the engines share no geometry, and must agree."""
+    rng = np.random.default_rng(0)
+    for _ in range(250):
+        d = int(rng.integers(2, 5))
+        most = {2: 12, 3: 8, 4: 6}[d]
+        widths = [d, *rng.integers(1, most, rng.integers(1, 4)).tolist(), 2]
+        unit = rng.choice([1.0, 0.5, 0.1, 1 / 3])
+        weights = [rng.integers(-3, 4, (b, a)) * unit for a, b in itertools.pairwise(widths)]
+        biases = [rng.integers(-2, 3, b) * unit * rng.integers(0, 2) for b in widths[1:]]
+        weights[0][-1] = -weights[0][0]
+        net = Network.from_weights(weights, biases)
+        first, second = regions(net, Box.cube(d)), regions(net, Box.cube(d), method="tree")
+        assert as_set(first.patterns) == as_set(second.patterns)
+        assert len(first) == len(second) == len(as_set(first.patterns))
+
+
 def small_nets(max_units):
     """Networks with weights on a coarse grid: most of them degenerate somewhere."""
 

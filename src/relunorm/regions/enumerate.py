@@ -32,6 +32,8 @@ Progress = Callable[[int, float, float], None]
 
 #: Output forms are stored with the regions up to this many numbers each, else computed on demand.
 STORED_MAP = 96
+#: Polygons clipped by a layer at a time; bounds memory and the time between looks at the clock.
+FACES = 2048
 #: Subtrees or groups of faces a worker gets, on average.
 SHARES = 16
 
@@ -318,10 +320,17 @@ def _polygon_jobs(net: Packed, window: Window, workers: int, budget: _Budget) ->
     cuts = [count * k // shares for k in range(shares + 1)]
 
     def run(begin: int, end: int) -> Iterator[Batch]:
-        some = polygons.part(faces, begin, end) if end - begin < count else faces
-        if layer < layers:
-            some, _ = polygons.refine(net, weights_t, some, layer, 1 << 62)
-        yield Batch(some.bits, some.points, some.maps, some.corners, some.ptr)
+        waiting = [(polygons.part(faces, begin, end) if end - begin < count else faces, layer)]
+        while waiting:
+            some, at = waiting.pop()
+            if at < layers:
+                some, at = polygons.refine(net, weights_t, some, at, FACES)
+            if at == layers:
+                yield Batch(some.bits, some.points, some.maps, some.corners, some.ptr)
+                continue
+            starts = range(0, len(some.bits), FACES // 4)
+            parts = [polygons.part(some, k, min(k + FACES // 4, len(some.bits))) for k in starts]
+            waiting.extend((part, at) for part in reversed(parts))
 
     return [lambda a=a, b=b: run(a, b) for a, b in itertools.pairwise(cuts)]
 

@@ -15,18 +15,20 @@ from numba import njit as _njit
 
 njit: Any = _njit  # its stubs do not know every option
 
-#: For functions that allocate nothing.
-kernel = njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
-#: The same for small parts of kernels: always inlined, so that no tuple of arrays is copied.
-inner = njit(cache=True, nogil=True, _nrt=False, error_model="numpy", forceinline=True)
-#: Inlined, and sums may be reordered (dot products become vector instructions).
-inner_sum = njit(
-    cache=True,
-    nogil=True,
-    _nrt=False,
-    error_model="numpy",
-    forceinline=True,
-    fastmath={"reassoc", "contract"},
-)
+_common: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
+_inlined = {**_common, "_nrt": False, "forceinline": True, "no_cpython_wrapper": True}
+
 #: For functions that allocate their results.
-allocating = njit(cache=True, nogil=True, error_model="numpy")
+allocating = njit(**_common)
+#: For functions that allocate nothing.
+kernel = njit(**_common, _nrt=False)
+#: For small parts of kernels, not callable from Python: always inlined, so that no tuple of arrays
+#: is copied, and without the wrappers that take most of the time to compile.
+inner = njit(**_inlined)
+#: Inlined, and sums may be reordered (dot products become vector instructions).
+inner_sum = njit(**_inlined, fastmath={"reassoc", "contract"})

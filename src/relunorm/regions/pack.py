@@ -7,6 +7,7 @@ two-dimensional network. Exact up to rounding; costs one product per matrix that
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -65,8 +66,8 @@ def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.fl
         bias.append(shift)
         size0.append(size)
         ptr.append(len(sources))
-    widths = [affine.size for affine in network.maps]
-    first = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+    widths = [len(shift) for shift in bias]
+    first = np.array(list(itertools.accumulate(widths, initial=0)), np.int64)
     slopes = np.array([layer.activation.slopes for layer in network.layers]).reshape(-1, 2)
     layers = len(network.layers)
     return Packed(

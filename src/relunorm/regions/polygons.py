@@ -50,7 +50,7 @@ def one_face(net: Packed, corners: NDArray[np.float64]) -> Faces:
     return Faces(
         np.array(corners, dtype=np.float64),
         np.array([0, len(corners)], np.int64),
-        corners.mean(axis=0)[None],
+        np.array(corners[:1], dtype=np.float64),
         np.zeros((1, (int(net.shape[2]) + 7) // 8), np.uint8),
         np.zeros((1, 3 * int(net.shape[3]))),
     )

@@ -108,7 +108,8 @@ def open_window(network: Network, domain: Domain | None) -> Window:
 
 
 def _box_window(box: Box, domain: Domain, A: Array, b: Array, labels: tuple[int, ...]) -> Window:
-    half, offset = box.halfwidth, box.center
+    half = box.halfwidth
+    offset = box.lo + half
     free = half.nonzero()[0]
     if not len(free):
         raise InvalidDomainError("the domain is a single point; region_at answers for a point")
