@@ -22,7 +22,8 @@ class LayeredProblem:
         x: (n, d) inputs, scaled to order one.
         y: (n, m) targets.
         weight: (n,) non-negative row weights; ones if omitted.
-        ridge: penalty ridge * n * |c|^2 on the output weights of the last hidden layer.
+        ridge: penalty ridge * sum(weight) * |c|^2 on the output weights of the last hidden layer;
+            one number, or one per member.
         skip: whether the output also reads x.
         clip: whether thresholds stay within their data-driven interval.
 
@@ -34,14 +35,15 @@ class LayeredProblem:
         x: Tensor,
         y: Tensor,
         weight: Tensor | None = None,
-        ridge: float = 0.0,
+        ridge: float | Tensor = 0.0,
         skip: bool = True,
         clip: bool = True,
     ):
         self.x, self.y, self.skip, self.clip = x, y, skip, clip
         self.root = torch.ones_like(x[:, 0]) if weight is None else weight.sqrt()
         self.energy = float(((y * self.root[:, None]) ** 2).sum())
-        self.penalty = ridge * float(self.root.square().sum())
+        total = self.root.square().sum()
+        self.penalty = torch.as_tensor(ridge, dtype=x.dtype, device=x.device) * total
 
     # ------------------------------------------------------------------ the problem
 
@@ -88,6 +90,13 @@ class LayeredProblem:
             total = total + (fit * self.root[rows, None]).square().sum(dim=(1, 2))
         return weights, total
 
+    def predict(self, point: Point, x: Tensor) -> Tensor:
+        """Outputs (B, rows, m) of every member with its best output layer on other inputs."""
+        weights = self._project(point)[0]
+        other = LayeredProblem(x, x.new_zeros(len(x), 1), skip=self.skip)
+        everything = slice(None)
+        return other._features(other._forward(point, everything)[-1], everything) @ weights
+
     # ------------------------------------------------------------------ pieces
 
     def _project(self, point: Point) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -100,8 +109,9 @@ class LayeredProblem:
             gram = block.mT @ block if gram is None else gram + block.mT @ block
         assert gram is not None
         m = self.y.shape[1]
-        ridge = gram.new_full((gram.shape[1] - m,), self.penalty)
-        ridge[: 1 + self.x.shape[1] * self.skip] = 0.0
+        first = 1 + self.x.shape[1] * self.skip
+        only = torch.nn.functional.pad(gram.new_ones(gram.shape[1] - m - first), (first, 0))
+        ridge = self.penalty[..., None] * only
         root, scale, info = factor(gram[:, :-m, :-m], ridge)
         top = torch.linalg.solve_triangular(
             root, gram[:, :-m, -m:] * scale[:, :, None], upper=False

@@ -56,6 +56,7 @@ class Solution:
         iterations: how many iterations ran.
         converged: (B,) whether the member stopped moving before the iterations ran out.
         curve: the smallest loss over members, after every iteration.
+        interrupted: whether Ctrl-C ended the run; the point is then the best until it.
     """
 
     point: Point
@@ -63,6 +64,7 @@ class Solution:
     iterations: int
     converged: Tensor
     curve: list[float]
+    interrupted: bool = False
 
 
 def minimize(
@@ -91,27 +93,33 @@ def minimize(
     factor = torch.full_like(model.loss, damping)
     still = torch.zeros_like(model.loss, dtype=torch.bool)
     curve = [float(model.loss.min())]
-    done = 0
-    for done in range(1, iterations + 1):
-        trial = problem.move(point, _steps(model, factor))
-        reached = problem.linearize(trial)
-        better = (reached.loss < model.loss) & ~still
-        gain = model.loss - reached.loss
-        still |= better & (gain <= tolerance * model.loss)
-        point = tuple(_select(better, new, old) for new, old in zip(trial, point, strict=True))
-        model = Model(
-            torch.where(better, reached.loss, model.loss),
-            _select(better, reached.hessian, model.hessian),
-            _select(better, reached.descent, model.descent),
-        )
-        factor = torch.where(better, factor / 4, factor * 3).clamp(1e-12, 1e12)
-        still |= factor > 1e8
-        curve.append(float(model.loss.min()))
-        if callback is not None:
-            callback(done, curve[-1])
-        if time.monotonic() > deadline or bool(still.all()):
-            break
-    return Solution(point, model.loss, done, still, curve)
+    done, interrupted = 0, False
+    try:
+        for done in range(1, iterations + 1):
+            trial = problem.move(point, _steps(model, factor))
+            reached = problem.linearize(trial)
+            better = (reached.loss < model.loss) & ~still
+            still = still | (better & (model.loss - reached.loss <= tolerance * model.loss))
+            factor = torch.where(better, factor / 4, factor * 3).clamp(1e-12, 1e12)
+            still = still | (factor > 1e8)
+            point, model = _keep(better, (trial, reached), (point, model))
+            curve.append(float(model.loss.min()))
+            if callback is not None:
+                callback(done, curve[-1])
+            if time.monotonic() > deadline or bool(still.all()):
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    return Solution(point, model.loss, done, still, curve, interrupted)
+
+
+def _keep(
+    better: Tensor, new: tuple[Point, Model], old: tuple[Point, Model]
+) -> tuple[Point, Model]:
+    """Per member the new point and model where they are better, else the old ones."""
+    point = tuple(_select(better, a, b) for a, b in zip(new[0], old[0], strict=True))
+    names = ("loss", "hessian", "descent")
+    return point, Model(*(_select(better, getattr(new[1], k), getattr(old[1], k)) for k in names))
 
 
 def _steps(model: Model, factor: Tensor) -> Tensor:

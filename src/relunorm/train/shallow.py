@@ -65,7 +65,8 @@ class ShallowProblem:
         y: (n, m) targets.
         bounds: where thresholds may lie.
         weight: (n,) non-negative row weights; ones if omitted.
-        ridge: penalty ridge * n * |c|^2 on the units' output weights.
+        ridge: penalty ridge * sum(weight) * |c|^2 on the units' output weights; one number, or one
+            per member.
 
     A point is ``(w, b)`` with w (B, K, d) of unit rows and b (B, K).
     """
@@ -76,12 +77,13 @@ class ShallowProblem:
         y: Tensor,
         bounds: Bounds,
         weight: Tensor | None = None,
-        ridge: float = 0.0,
+        ridge: float | Tensor = 0.0,
     ):
         self.x, self.y, self.bounds = x, y, bounds
         self.root = torch.ones_like(x[:, 0]) if weight is None else weight.sqrt()
         self.energy = float(((y * self.root[:, None]) ** 2).sum())
-        self.penalty = ridge * float(self.root.square().sum())
+        total = self.root.square().sum()
+        self.penalty = torch.as_tensor(ridge, dtype=x.dtype, device=x.device) * total
 
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in (tangent of w, b), unit by unit."""
@@ -129,10 +131,20 @@ class ShallowProblem:
         fit = (weights * (inner @ weights - 2 * target)).sum(dim=(1, 2))
         return weights, (self.energy + fit).clamp_min(0)
 
+    def contributions(self, point: Point) -> Tensor:
+        """(B, K) how much the loss would grow without each unit: c_j^2 / (G^-1)_jj."""
+        w, b = point
+        _, units, d = w.shape
+        gram = self._gram(w, b, jacobian=False)
+        q = 1 + d + units
+        root, scale, _ = factor(gram[:, :q, :q], self._ridge(d, units))
+        inverse = torch.cholesky_inverse(root)
+        weights = inverse @ (gram[:, :q, q:] * scale[..., None])
+        return (weights.square().sum(dim=2) / inverse.diagonal(dim1=1, dim2=2))[:, 1 + d :]
+
     def _ridge(self, d: int, units: int) -> Tensor:
-        ridge = self.x.new_full((1 + d + units,), self.penalty)
-        ridge[: 1 + d] = 0.0
-        return ridge
+        only = torch.nn.functional.pad(self.x.new_ones(units), (1 + d, 0))
+        return self.penalty[..., None] * only
 
     def _gram(self, w: Tensor, b: Tensor, jacobian: bool) -> Tensor:
         """Gram matrix of [1, x, relu | tangent and threshold columns | y], summed over slices."""

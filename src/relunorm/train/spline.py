@@ -10,7 +10,9 @@ Kaufman 1975).
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from relunorm.train.lm import Model, Point
@@ -37,29 +39,22 @@ class SplineProblem:
         high: float | None = None,
     ):
         weight = torch.ones_like(x) if weight is None else weight
-        self.x = x.contiguous()
+        self.x, self.y, self.weight = x.contiguous(), y, weight
         self.low = float(x[0]) if low is None else low
         self.high = float(x[-1]) if high is None else high
         terms = torch.stack([torch.ones_like(x), x, x * x, y, x * y]) * weight
         self.sums = torch.cat([terms.new_zeros(5, 1), terms.cumsum(dim=1)], dim=1)
-        self.energy = float((weight * y * y).sum())
-        self.gap = 1e-7 * (self.high - self.low)
+        self.squares = _pad((weight * y * y).cumsum(dim=0), 1, 0)
+        self.energy = float(self.squares[-1])
+        self.gap = 1e-5 * (self.high - self.low)
 
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in the knots."""
-        (knots,) = point
-        h, a, b, c, left, right = self._segments(knots)
-        gram = torch.diag_embed(_pad(a, 0, 1) + _pad(c, 1, 0))
-        gram.diagonal(1, 1, 2).copy_(b)
-        gram.diagonal(-1, 1, 2).copy_(b)
-        target = _pad(left, 0, 1) + _pad(right, 1, 0)
-        scale = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12 * float(self.sums[0, -1])).rsqrt()
-        scaled = gram * scale[:, :, None] * scale[:, None, :]
-        scaled.diagonal(0, 1, 2).add_(1e-12)
-        root, info = torch.linalg.cholesky_ex(scaled)
-        values = torch.cholesky_solve((scale * target)[..., None], root)[..., 0] * scale
+        h, a, b, c, left, right = self._segments(point[0])
+        values, root, scale, sound = self._fit(a, b, c, left, right)
         slopes = values.diff(dim=1) / h
         kink = slopes[:, :-1] - slopes[:, 1:]
+        target = _pad(left, 0, 1) + _pad(right, 1, 0)
         a, b = kink * a[:, 1:], kink * b[:, 1:]
         cross = torch.diag_embed(_pad(a, 1, 1))[:, 1:-1]
         cross.diagonal(2, 1, 2).copy_(b)
@@ -67,8 +62,27 @@ class SplineProblem:
         hessian = torch.diag_embed(kink * a) - half.mT @ half
         descent = kink * left[:, 1:] - a * values[:, 1:-1] - b * values[:, 2:]
         loss = (self.energy - (target * values).sum(dim=1)).clamp_min(0)
-        loss = torch.where((info == 0) & loss.isfinite(), loss, torch.inf)
-        return Model(loss, hessian, descent)
+        return Model(torch.where(sound & loss.isfinite(), loss, torch.inf), hessian, descent)
+
+    def values(self, point: Point) -> Tensor:
+        """(B, K + 2) best values of the spline at the ends and knots, in order."""
+        return self._fit(*self._segments(point[0])[1:])[0]
+
+    def _fit(
+        self, a: Tensor, b: Tensor, c: Tensor, left: Tensor, right: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Values in the hat basis, the Cholesky factor they came from, its scaling, success."""
+        gram = torch.diag_embed(_pad(a, 0, 1) + _pad(c, 1, 0))
+        gram.diagonal(1, 1, 2).copy_(b)
+        gram.diagonal(-1, 1, 2).copy_(b)
+        target = _pad(left, 0, 1) + _pad(right, 1, 0)
+        scale = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12 * float(self.sums[0, -1])).rsqrt()
+        scaled = gram * scale[:, :, None] * scale[:, None, :]
+        # segments without data leave values undetermined; this picks small ones
+        scaled.diagonal(0, 1, 2).add_(1e-12)
+        root, info = torch.linalg.cholesky_ex(scaled)
+        values = torch.cholesky_solve((scale * target)[..., None], root)[..., 0] * scale
+        return values, root, scale, info == 0
 
     def move(self, point: Point, step: Tensor) -> Point:
         """Add, clip into the interval, sort, and keep knots a hair apart."""
@@ -92,6 +106,56 @@ class SplineProblem:
         u2 = (x2 - start * (2 * x1 - start * n)) / h.square()
         yu = (y1 - start * y0) / h
         return h, n - 2 * u1 + u2, u1 - u2, u2, y0 - yu, yu
+
+
+    def pair_sums(self, grid: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        """For every pair g < h of grid positions the sums over rows between them.
+
+        With u = (x - grid[g]) / (grid[h] - grid[g]): sums of (1-u)^2, u(1-u), u^2, y(1-u), y u and
+        y^2; infinite where g >= h.
+        """
+        x = self.x.numpy()
+        cut = np.searchsorted(x, grid)
+        cut[0], cut[-1] = 0, len(x)
+        n, x1, x2, y0, y1 = (row[cut][None, :] - row[cut][:, None] for row in self.sums.numpy())
+        squares = self.squares.numpy()[cut]
+        start, h = grid[:, None], grid[None, :] - grid[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            u1 = (x1 - start * n) / h
+            u2 = (x2 - start * (2 * x1 - start * n)) / (h * h)
+            yu = (y1 - start * y0) / h
+        sums = n - 2 * u1 + u2, u1 - u2, u2, y0 - yu, yu
+        energy = np.where(h > 0, squares[None, :] - squares[:, None], np.inf)
+        return (*(np.where(h > 0, part, 0.0) for part in sums), energy)
+
+
+def refit(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    edges: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], float]:
+    """Best values at the edges (ends and knots) and the sum of squares, without prefix sums.
+
+    Slower than `SplineProblem.values` but free of its cancellation where knots nearly meet. Values
+    that no row determines are put on the line between their neighbours.
+    """
+    count = len(edges)
+    at = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, count - 2)
+    u = (x - edges[at]) / np.diff(edges)[at]
+    gram, target = np.zeros((count, count)), np.zeros(count)
+    for row, first in ((at, 1 - u), (at + 1, u)):
+        np.add.at(target, row, weight * first * y)
+        for column, second in ((at, 1 - u), (at + 1, u)):
+            np.add.at(gram, (row, column), weight * first * second)
+    inner = np.arange(1, count - 1)
+    share = (edges[inner] - edges[inner - 1]) / (edges[inner + 1] - edges[inner - 1])
+    bend = np.zeros((len(inner), count))
+    bend[inner - 1, inner - 1], bend[inner - 1, inner], bend[inner - 1, inner + 1] = share - 1, 1, -share
+    gram += 1e-12 * float(weight.sum()) * bend.T @ bend
+    values = np.linalg.lstsq(gram, target, rcond=1e-15)[0]
+    residual = y - (1 - u) * values[at] - u * values[at + 1]
+    return values, float((weight * residual**2).sum())
 
 
 def stratified_knots(
