@@ -2,8 +2,9 @@
 
 A continuous piecewise-linear function with K knots is affine on K + 1 pieces; on each of them it
 fits no better than that piece's own least-squares line. The cheapest division of the sorted data
-into K + 1 consecutive groups, each with its own line, is therefore a lower bound on the squared error
-of every network with one input and K units (beside an affine part), and its cuts are excellent knots.
+into K + 1 consecutive groups, each with its own line, is therefore a lower bound on the squared
+error of every network with one input and K units (beside an affine part), and its cuts are
+excellent knots.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def spline_bound(
     >>> spline_bound(x, np.abs(x - 0.5), np.ones(50), 1).value < 1e-12
     True
     >>> round(spline_bound(x, np.abs(x - 0.5), np.ones(50), 0).value, 4)
-    1.1271
+    1.0829
     """
     edges, coarse = _cells(x)
     cost = _costs(x, y, weight, edges)

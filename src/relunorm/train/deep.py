@@ -1,15 +1,14 @@
 """Solver ``deep``: any number of hidden layers.
 
-Live starts, layer by layer, go through a knock-out: all of them take a few Levenberg-Marquardt steps
-at once with the output layer eliminated, the better quarter goes on, and the last ones run to
-convergence. No start can begin with a dead unit, and none is waited for.
+Live starts, layer by layer, go through a knock-out: all of them take a few Levenberg-Marquardt
+steps at once with the output layer eliminated, the better half goes on, then the better quarter,
+and the best one runs to convergence. No start can begin with a dead unit, and none is waited for.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from relunorm.train.holdout import choose_alpha

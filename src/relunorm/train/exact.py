@@ -1,9 +1,9 @@
 """Solver ``exact``: one input, one output, one hidden layer, with a certificate.
 
 The network is a linear spline. Knots come from the dynamic programme behind the lower bound, are
-polished by variable projection + Levenberg-Marquardt, and improved by a second dynamic programme over
-(knot, value) states in a tube around the fit and by dropping and re-inserting knots, until the gap to
-the bound closes or the effort is spent.
+polished by variable projection + Levenberg-Marquardt, and improved by a second dynamic programme
+over (knot, value) states in a tube around the fit and by dropping and re-inserting knots, until the
+gap to the bound closes or the effort is spent.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _check(task: Task) -> None:
         )
     if task.alpha:
         raise InvalidInputError(
-            f"solver 'exact' certifies the squared error without penalty, but alpha={task.alpha:g}; "
-            "use alpha=0 or 'auto', or solver='greedy'"
+            f"solver 'exact' certifies the squared error without penalty; alpha={task.alpha:g} was "
+            "given: use alpha=0 or 'auto', or solver='greedy'"
         )
     if float(task.x.amax()) <= float(task.x.amin()):
         raise InvalidInputError("solver 'exact': the input has a single value, so there is no knot")
@@ -112,7 +112,9 @@ class _Search:
             starts = self._tube(0.5**done) if done < 3 else self._exchange()
             self.improve(starts)
             idle = idle + 1 if self.loss >= before * (1 - 1e-9) else 0
-            task.report("knots", float("nan") if rounds > 1e6 else done / rounds, self.loss / self.total)
+            task.report(
+                "knots", float("nan") if rounds > 1e6 else done / rounds, self.loss / self.total
+            )
 
     def improve(self, starts: Tensor) -> None:
         """Polish a batch of knots and keep the best."""
@@ -131,7 +133,7 @@ class _Search:
         self.curve.append(self.loss / self.total)
 
     def _exchange(self, members: int = 16) -> Tensor:
-        """Copies that lose one to three knots and get new ones near large residuals or at random."""
+        """Copies that lose one to three knots and get new ones at random inputs."""
         knots = self.knots.numpy()
         starts = np.tile(knots, (members, 1))
         x = self.problem.x.numpy()

@@ -1,8 +1,8 @@
 """Solver ``greedy``: one hidden layer, any number of inputs.
 
 Units are chosen one by one from a sample of the reduced parameter space, moved together by variable
-projection + Levenberg-Marquardt, and then exchanged in rounds: drop a few that contribute little, grow
-others on what is left, move all, keep what is better.
+projection + Levenberg-Marquardt, and then exchanged in rounds: drop a few that contribute little,
+grow others on what is left, move all, keep what is better.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
     w, b = _grow(task, units, task.generator(5))
     count = len(ladder)
     problem = _problem(task, task.x.new_tensor(ladder))
-    found = minimize(problem, (w.expand(count, -1, -1), b.expand(count, -1)), iterations=8)
+    found = minimize(problem, (w.expand(count, -1, -1), b.expand(count, -1)), iterations=6)
     weights, _ = problem.output(found.point)
     w, b = found.point
     hidden = (x @ w.mT + b[:, None]).clamp_min(0)
@@ -105,7 +105,7 @@ class _Search:
         """Exchange rounds until the rounds or the time are spent."""
         rounds = self.task.rounds
         if rounds is None:
-            rounds = 4 if self.task.time_limit is None else 10**9
+            rounds = self._own_rounds if self.task.time_limit is None else 10**9
         for done in range(rounds):
             if self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
@@ -113,9 +113,15 @@ class _Search:
                 self.stopped = "time limit"
                 return
             starts = [self._exchange() for _ in range(EXCHANGES)]
-            self._refine(torch.stack([s[0] for s in starts]), torch.stack([s[1] for s in starts]), 15)
+            self._refine(
+                torch.stack([s[0] for s in starts]), torch.stack([s[1] for s in starts]), 15
+            )
             share = float("nan") if rounds > 1e6 else (done + 1) / rounds
             self.task.report("exchange", share, self.curve[-1])
+
+    @property
+    def _own_rounds(self) -> int:
+        return 4 if self.w.numel() <= 120 else 2
 
     def _refine(self, w: Tensor, b: Tensor, iterations: int) -> None:
         b = self.problem.bounds.clip(w, b)

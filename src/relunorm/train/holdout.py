@@ -11,7 +11,7 @@ from torch import Tensor
 from relunorm.train.task import Task
 
 #: Penalties that are tried, relative to a target of variance one.
-LADDER = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+LADDER = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 #: Held-out error, as a share of the variance, below which the data counts as free of noise.
 CLEAN = 2e-3
@@ -22,9 +22,9 @@ CAUTIOUS = 1e-2
 
 
 def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor], Tensor]) -> float:
-    """The penalty with the smallest error on held-out rows, or 0 for data free of noise.
+    """The penalty with the smallest error on held-out rows, or the smallest for data free of noise.
 
-    Small tables are split more often (up to five folds), since one split of them is a coin toss.
+    Small tables are split more often (up to three folds), since one split of them is a coin toss.
     Among penalties within one standard error of the best the largest wins. An estimate.
 
     Args:
@@ -34,7 +34,7 @@ def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor]
     n = len(task.x)
     if n < FEWEST:
         return CAUTIOUS
-    folds = max(1, min(5, 2000 // n))
+    folds = max(1, min(3, 2000 // n))
     order = torch.randperm(n, generator=task.generator(91), device=task.x.device)
     size = max(1, n // 5)
     errors = []
@@ -43,8 +43,8 @@ def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor]
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
         keep[held] = False
         part = replace(task.rows(keep), seed=task.seed + fold)
-        if fold == 0 and float(_errors(part, task, held, predict, (0.0,)).mean()) < CLEAN:
-            return 0.0
+        if fold == 0 and float(_errors(part, task, held, predict, LADDER[:1]).mean()) < CLEAN:
+            return LADDER[0]
         errors.append(_errors(part, task, held, predict, LADDER))
     table = torch.cat(errors, dim=1)
     mean = table.mean(dim=1)

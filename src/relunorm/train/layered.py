@@ -2,8 +2,8 @@
 
 Every hidden row has unit length and every threshold lies between the extremes of w.h over the
 training data, so no unit is dead on them (docs/errata, seed 001: the data-driven interval replaces
-eq. 4.5, which is wrong as printed). The output layer is eliminated by least squares; the Jacobian of
-the rest is one backward pass, projected off the rows and off the output features.
+eq. 4.5, which is wrong as printed). The output layer is eliminated by least squares; the Jacobian
+of the rest is one backward pass, projected off the rows and off the output features.
 """
 
 from __future__ import annotations
@@ -139,8 +139,7 @@ class LayeredProblem:
         parts: list[Tensor] = []
         signal = c[:, None].expand_as(values[-1])
         for index in range(len(point) // 2 - 1, -1, -1):
-            w, b = point[2 * index], point[2 * index + 1]
-            h = values[index]
+            w, h = point[2 * index], values[index]
             delta = signal * (values[index + 1] > 0)
             along = (h @ w.mT)[..., None] * w[:, None]
             columns = delta[..., None] * (h[:, :, None] - along)
@@ -170,7 +169,9 @@ def layers(point: Point) -> list[tuple[Tensor, Tensor]]:
     return list(zip(point[::2], point[1::2], strict=True))
 
 
-def live_start(x: Tensor, widths: tuple[int, ...], members: int, generator: torch.Generator) -> Point:
+def live_start(
+    x: Tensor, widths: tuple[int, ...], members: int, generator: torch.Generator
+) -> Point:
     """Random layers whose every unit has its hyperplane through a training point.
 
     w uniform on the sphere, b = -w . h(x_i) with h the values the layer reads: on the data no unit

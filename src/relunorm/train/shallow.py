@@ -88,7 +88,7 @@ class ShallowProblem:
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in (tangent of w, b), unit by unit."""
         w, b = point
-        members, units, d = w.shape
+        _, units, d = w.shape
         gram = self._gram(w, b, jacobian=True)
         q, m = 1 + d + units, self.y.shape[1]
         inner, cross, target = gram[:, :q, :q], gram[:, :q, q:-m], gram[:, :q, -m:]
@@ -160,7 +160,7 @@ class ShallowProblem:
 
     def _columns(self, w: Tensor, b: Tensor, rows: slice, jacobian: bool) -> Tensor:
         x, y, root = self.x[rows], self.y[rows], self.root[rows, None]
-        members, units, d = w.shape
+        members, _, d = w.shape
         shared = torch.cat([torch.ones_like(root), x], dim=1) * root
         z = torch.baddbmm(b[:, None], x.expand(members, -1, -1), w.mT)
         parts = [shared.expand(members, -1, -1), z.clamp_min(0) * root]
@@ -177,7 +177,7 @@ class ShallowProblem:
 
 
 def _householder(w: Tensor) -> tuple[Tensor, Tensor]:
-    """v and 2/|v|^2 with (I - 2 v v^T/|v|^2) w = -+e_1: its other columns span w's tangent space."""
+    """v and 2/|v|^2 of the reflection taking w to -+e_1; its other columns span w's tangent."""
     sign = torch.where(w[..., :1] < 0, -1.0, 1.0)
     head = torch.cat([w[..., :1] + sign, w[..., 1:]], dim=-1)
     return head, 2 / head.square().sum(-1, keepdim=True)
