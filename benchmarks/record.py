@@ -12,7 +12,9 @@ from pathlib import Path
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
-def record(title: str, header: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> str:
+def record(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[object]], note: str = ""
+) -> str:
     """Print a markdown table, append it to RESULTS.md and return it.
 
     Args:

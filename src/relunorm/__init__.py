@@ -29,7 +29,7 @@ _HOME = {
     "to_torch": "relunorm.io.torch_write",
 }
 
-__all__ = ["__version__", *sorted(_HOME)]
+__all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from relunorm.domain import Ball as Ball

@@ -11,7 +11,6 @@ import heapq
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,7 +126,9 @@ class Box(Domain):
         """
         rows = np.asarray(points, dtype=np.float64)
         if rows.ndim < 2 or not rows.size:
-            raise InvalidDomainError(f"data of shape {rows.shape}: expected (n, d), both at least 1")
+            raise InvalidDomainError(
+                f"data of shape {rows.shape}: expected (n, d), both at least 1"
+            )
         rows = rows.reshape(len(rows), -1)
         if not np.isfinite(rows).all():
             raise InvalidDomainError("the data holds NaN or infinite entries")
@@ -154,7 +155,8 @@ class Box(Domain):
 
     def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
         rows = self._points(points)
-        return ((rows >= self.lo - tolerance) & (rows <= self.hi + tolerance)).all(axis=1)
+        inside = (rows >= self.lo - tolerance) & (rows <= self.hi + tolerance)
+        return np.all(inside, axis=1)
 
     def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
         rng = np.random.default_rng(random_state)
@@ -282,7 +284,7 @@ class Polytope(Domain):
         return (rows @ self.A.T <= self.b + slack).all(axis=1)
 
     def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
-        """Points by hit-and-run from the Chebyshev centre: uniform in the limit, not independent."""
+        """Points by hit-and-run from the Chebyshev centre: uniform in the limit, dependent."""
         rng = np.random.default_rng(random_state)
         chains = np.repeat(self.center[None], min(count, 256), axis=0)
         burn, kept = 20 + 5 * self.dimension, []
@@ -291,8 +293,7 @@ class Polytope(Domain):
                 chains = self._hit_and_run(chains, rng)
             burn = self.dimension
             kept.append(chains)
-        points = np.concatenate(kept)[:count] if kept else np.empty((0, self.dimension))
-        return points
+        return np.concatenate(kept)[:count] if kept else np.empty((0, self.dimension))
 
     def _hit_and_run(
         self, points: NDArray[np.float64], rng: np.random.Generator
@@ -356,62 +357,6 @@ class Polytope(Domain):
 
     def __repr__(self) -> str:
         return f"Polytope({len(self.b)} rows, dimension {self.dimension})"
-
-
-def parse_domain(text: str, dimension: int) -> Domain:
-    """A domain from its command-line spelling.
-
-    - ``box:-1,1`` the cube [-1, 1]^d; ``box:@file.npz`` with arrays lo and hi
-    - ``ball:2`` the ball of radius 2 around 0; ``ball:@file.npz`` with arrays center and radius
-    - ``polytope:@file.npz`` with arrays A and b
-    - ``data:train.csv`` the smallest box around a table (csv, npy, npz with x, parquet);
-      ``data:train.csv?target=y`` leaves the column y out
-
-    >>> parse_domain("box:-1,1", 3)
-    Box([-1, 1]^3)
-    """
-    kind, colon, rest = text.partition(":")
-    if not colon or kind not in ("box", "ball", "polytope", "data") or not rest:
-        raise InvalidDomainError(
-            f"domain {text!r} is not understood; write box:-1,1 or box:@file.npz, ball:2, "
-            "polytope:@file.npz or data:train.csv"
-        )
-    domain = _parse(kind, rest, dimension)
-    domain.check_dimension(dimension)
-    return domain
-
-
-def _parse(kind: str, rest: str, dimension: int) -> Domain:
-    if kind == "data":
-        from relunorm.io.table import read_table
-
-        file, _, target = rest.partition("?target=")
-        return Box.around(read_table(Path(file), target=target or None, width=dimension).x)
-    if rest.startswith("@"):
-        from relunorm.io.table import read_arrays
-
-        names = {"box": ("lo", "hi"), "ball": ("center", "radius"), "polytope": ("A", "b")}[kind]
-        first, second = read_arrays(Path(rest[1:]), names)
-        if kind == "box":
-            return Box(first, second)
-        return Polytope(first, second) if kind == "polytope" else Ball(first, _scalar(second))
-    try:
-        numbers = [float(part) for part in rest.split(",")]
-    except ValueError:
-        numbers = []
-    if kind == "box" and len(numbers) == 2:
-        return Box.cube(dimension, *numbers)
-    if kind == "ball" and len(numbers) == 1:
-        return Ball(np.zeros(dimension), numbers[0])
-    raise InvalidDomainError(
-        f"domain '{kind}:{rest}' is not understood; write box:LO,HI, ball:RADIUS or {kind}:@file.npz"
-    )
-
-
-def _scalar(array: NDArray[Any]) -> float:
-    if np.size(array) != 1:
-        raise InvalidDomainError(f"the radius has {np.size(array)} entries, expected one number")
-    return float(np.ravel(array)[0])
 
 
 def _vector(values: ArrayLike, what: str) -> Vector:

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Vector: TypeAlias = NDArray[np.float64]
-Matrix: TypeAlias = "NDArray[np.float64] | sp.csr_array"
+#: ``NDArray[np.float64] | sp.csr_array``; scipy ships no types, so checkers see Any.
+Matrix: TypeAlias = Any
 
 #: Above this share of non-zero entries a sparse matrix is stored dense.
 DENSE_ABOVE = 0.25
@@ -44,7 +45,7 @@ def is_frozen(matrix: Any) -> bool:
 
 def entries(matrix: Matrix) -> Vector:
     """The stored entries: all of a dense matrix, the non-zero pattern of a sparse one."""
-    return matrix.data if sp.issparse(matrix) else matrix  # type: ignore[return-value]
+    return matrix.data if sp.issparse(matrix) else matrix
 
 
 def nnz(matrix: Matrix) -> int:
@@ -54,7 +55,7 @@ def nnz(matrix: Matrix) -> int:
 
 def dense(matrix: Matrix) -> NDArray[np.float64]:
     """The matrix as a dense array (the same object when it already is one)."""
-    return matrix.toarray() if sp.issparse(matrix) else matrix  # type: ignore[return-value]
+    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 def compact(matrix: Matrix) -> Matrix:

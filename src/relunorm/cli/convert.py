@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, markup
 
 
 def convert(
@@ -15,15 +15,16 @@ def convert(
         str, typer.Argument(metavar="OUT", help="The file to write; its ending says the format.")
     ],
     dtype: Annotated[
-        str, typer.Option(help="Number type of the written weights: float32 or float64.")
-    ] = "float64",
+        str | None,
+        typer.Option(help="float32 or float64; by default float32 for ONNX, float64 elsewhere."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Read a model and write it in the format that OUT's ending names."""
     from relunorm.io import load, save
 
     network = load(source)
-    save(network, target, dtype=dtype)
+    save(network, target, dtype=dtype)  # type: ignore[arg-type]  # checked there
     document = {
         "schema": "relunorm.convert/1",
         "source": source,
@@ -31,4 +32,4 @@ def convert(
         "dtype": dtype,
         "parameters": network.parameters,
     }
-    emit(document, json, lambda console: console.print(f"{source} -> {target}", markup=False))
+    emit(document, json, lambda console: console.print(markup(f"{source} -> {target}")))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relunorm.errors import MissingDependencyError, ModelFileError, UnsupportedFormatError
+from relunorm.examples import example_path
 from relunorm.network import Network
 
 DType = Literal["float32", "float64"]
@@ -54,7 +55,8 @@ def load(source: Any, example: Any = None) -> Network:
     """Read a network from a file or from a framework's own object.
 
     Args:
-        source: a path (.onnx, .npz, .safetensors, .pt2), or a torch.nn.Module,
+        source: a path (.onnx, .npz, .safetensors, .pt2), "example:moons" for a network that ships
+            with the package, or a torch.nn.Module,
             torch.export.ExportedProgram, onnx.ModelProto, scikit-learn MLPRegressor or
             MLPClassifier, Keras model, or Network.
         example: where the model does not fix its input shape: the shape of one input without the
@@ -69,6 +71,8 @@ def load(source: Any, example: Any = None) -> Network:
     """
     if isinstance(source, Network):
         return source
+    if isinstance(source, str) and source.startswith("example:"):
+        return _load_file(example_path(source.removeprefix("example:")), example)
     if isinstance(source, str | Path):
         return _load_file(Path(source), example)
     for package, names, module, function in _OBJECTS:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm.errors import ModelFileError
+from relunorm.errors import ModelFileError, RelunormError
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Layer, Network
 
@@ -84,7 +84,9 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
             output_shape=fields["output_shape"],
             origin=origin,
         )
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, RecursionError) as error:
+    except RelunormError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ModelFileError(f"{origin}: the header is damaged ({error!r})") from None
 
 

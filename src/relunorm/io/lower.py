@@ -30,7 +30,7 @@ FILL_FACTOR = 2
 MAX_SIZE = 1 << 24
 
 
-class CannotLower(Exception):  # noqa: N818 - control flow between lowering and a reader
+class CannotLower(Exception):
     """An operation that is not piecewise affine, or not known; the reader names the place."""
 
 
@@ -75,8 +75,6 @@ class Lowering:
             origin=origin,
         )
 
-    # ------------------------------------------------------------------ moving entries
-
     def rearrange(self, x: Tensor, index: NDArray[np.intp]) -> Tensor:
         """The tensor whose entry at i is entry ``index[i]`` of x; a negative index gives 0."""
         _check_size(index.size)
@@ -114,8 +112,6 @@ class Lowering:
             terms[source] = mx.compact(sp.csr_array(sp.vstack(blocks, format="csr")))
         bias = np.concatenate([t.affine.bias for t in tensors])
         return self.rearrange(Tensor((bias.size,), Affine(terms, bias)), index)
-
-    # ------------------------------------------------------------------ affine operations
 
     def map(
         self, x: Tensor, matrix: Matrix, bias: NDArray[Any] | None, shape: Sequence[int]
@@ -212,8 +208,6 @@ class Lowering:
         """Entrywise difference of two tensors."""
         return self.add(x, self.scale(y, np.array(-1.0)))
 
-    # ------------------------------------------------------------------ activations
-
     def activate(self, x: Tensor, activation: Activation, name: str) -> Tensor:
         """Close x into a layer."""
         shape = x.shape[1:] if len(x.shape) > 1 and x.shape[0] == 1 else x.shape
@@ -281,8 +275,6 @@ class Lowering:
         back[target] = np.arange(len(a))
         kept = self.rearrange(items, np.flatnonzero(first))
         return self.add(kept, self.rearrange(gain, back)), (remaining + 1) // 2
-
-    # ------------------------------------------------------------------ inside
 
     def _value(self, number: int, shape: tuple[int, ...]) -> Tensor:
         size = math.prod(shape)

@@ -69,7 +69,9 @@ def read_npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
             members = archive.infolist()
             claimed = sum(member.file_size for member in members)
             if claimed > MAX_BYTES:
-                raise ModelFileError(f"{path}: claims {claimed:,} bytes, the limit is {MAX_BYTES:,}")
+                raise ModelFileError(
+                    f"{path}: claims {claimed:,} bytes, the limit is {MAX_BYTES:,}"
+                )
             names = [member.filename for member in members]
             if len(set(names)) != len(names):
                 raise ModelFileError(f"{path}: holds two entries of the same name")

@@ -1,4 +1,4 @@
-"""ONNX bytes from an untrusted file: parsed, weights as arrays, external data kept in its folder."""
+"""ONNX bytes from an untrusted file: parsed, weights as arrays, external data in its folder."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ def parse(path: Path) -> onnx.ModelProto:
     if not model.graph.node and not model.graph.output:
         raise ModelFileError(f"{path}: parses as ONNX but holds no graph")
     return model
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without its initializers; the argument is emptied.
+
+    Protobuf keeps all of a message in one arena, so only a new message lets the old weights go.
+    """
+    model.graph.ClearField("initializer")
+    return onnx.ModelProto.FromString(model.SerializeToString())
 
 
 def tensor_array(tensor: onnx.TensorProto, origin: str, folder: Path | None) -> NDArray[Any]:

@@ -18,12 +18,16 @@ from relunorm.errors import (
 )
 from relunorm.io import input_shape
 from relunorm.io.lower import CannotLower, Lowering, Tensor
-from relunorm.io.onnx_file import parse, tensor_array
-from relunorm.io.onnx_ops import OPERATIONS, Node
+from relunorm.io.onnx_file import parse, tensor_array, without_weights
+from relunorm.io.onnx_layers import OPERATIONS
+from relunorm.io.onnx_ops import Node
 from relunorm.network import Network
 
 #: Operations that treat the first axis of their data input as the batch.
 _BATCHED = {"Gemm", "Conv", "Flatten", "BatchNormalization", "MaxPool", "AveragePool"}
+
+#: No operation has so many inputs unless it takes any number of them.
+MANY_INPUTS = 1000
 
 SUPPORTED = ", ".join(sorted(OPERATIONS)) + " (a final Softmax or Sigmoid: export without it)"
 
@@ -38,32 +42,42 @@ _Value = Tensor | NDArray[Any] | _Unknown
 
 def read_onnx(path: Path, example: Any = None) -> Network:
     """Read a network from an .onnx file, which is not trusted."""
-    return _convert(parse(path), str(path), path.parent, example)
+    model = parse(path)
+    weights = _weights(model.graph, str(path), path.parent)
+    model = without_weights(model)  # rebound, so that the weights are held only once
+    return _convert(model, weights, str(path), path.parent, example)
 
 
 def from_onnx(model: onnx.ModelProto, example: Any = None) -> Network:
     """Read a network from a model in memory, which is not changed."""
-    return _convert(model, model.graph.name or "ONNX model", None, example)
+    origin = model.graph.name or "ONNX model"
+    return _convert(model, _weights(model.graph, origin, None), origin, None, example)
 
 
 def _convert(
-    model: onnx.ModelProto, origin: str, folder: Path | None, example: Any
+    model: onnx.ModelProto,
+    values: dict[str, Any],
+    origin: str,
+    folder: Path | None,
+    example: Any,
 ) -> Network:
     graph = model.graph
-    values: dict[str, Any] = {}
-    for tensor in graph.initializer:
-        _define(values, tensor.name, tensor_array(tensor, origin, folder), origin)
-    if graph.sparse_initializer:
-        raise ModelFileError(f"{origin}: sparse initializers are not supported; store them dense")
     info = _only_input(graph, values, origin)
     shape, batched = _input_shape(info, graph, values, origin, example)
     lowering = Lowering(shape)
     _define(values, info.name, lowering.input, origin)
     _walk(model, lowering, values, origin, folder)
     output = _only_output(graph, values, origin)
-    return lowering.finish(
-        output, input_shape=shape[1:] if batched else shape, origin=origin
-    )
+    return lowering.finish(output, input_shape=shape[1:] if batched else shape, origin=origin)
+
+
+def _weights(graph: onnx.GraphProto, origin: str, folder: Path | None) -> dict[str, Any]:
+    if graph.sparse_initializer:
+        raise ModelFileError(f"{origin}: sparse initializers are not supported; store them dense")
+    values: dict[str, Any] = {}
+    for tensor in graph.initializer:
+        _define(values, tensor.name, tensor_array(tensor, origin, folder), origin)
+    return values
 
 
 def _walk(
@@ -106,6 +120,7 @@ def _apply(node: Node) -> Sequence[_Value]:
     operation = OPERATIONS.get(node.kind)
     if operation is None or node.proto.domain not in ("", "ai.onnx"):
         raise CannotLower
+    _check_signature(node)
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused by the network's own check
             result = operation(node)
@@ -117,15 +132,35 @@ def _apply(node: Node) -> Sequence[_Value]:
     return result if isinstance(result, list) else [result]
 
 
+def _check_signature(node: Node) -> None:
+    """Refuse missing inputs and attributes of the wrong type, by the operation's own schema."""
+    newest = onnx.defs.onnx_opset_version()
+    try:
+        schema = onnx.defs.get_schema(node.kind, max(1, min(node.opset, newest)))
+    except onnx.defs.SchemaError:
+        raise ModelFileError(f"{node.place}: opset {node.opset} has no {node.kind}") from None
+    variadic = schema.max_input > MANY_INPUTS
+    required = node.inputs if variadic else node.inputs[: schema.min_input]
+    if any(value is None for value in required) or not (
+        schema.min_input <= len(node.inputs) <= schema.max_input
+    ):
+        raise ModelFileError(
+            f"{node.place}: {len(node.inputs)} inputs, some perhaps left out; "
+            f"{schema.min_input} to {schema.max_input} are expected"
+        )
+    for attribute in node.proto.attribute:
+        known = schema.attributes.get(attribute.name)
+        if known is not None and int(known.type) != attribute.type:  # type: ignore[call-overload]
+            raise ModelFileError(f"{node.place}: attribute {attribute.name!r} has the wrong type")
+
+
 def _define(values: dict[str, Any], name: str, value: _Value, origin: str) -> None:
     if name in values:
         raise ModelFileError(f"{origin}: the name {name!r} is defined twice")
     values[name] = value
 
 
-def _only_input(
-    graph: onnx.GraphProto, values: dict[str, Any], origin: str
-) -> onnx.ValueInfoProto:
+def _only_input(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> onnx.ValueInfoProto:
     inputs = [info for info in graph.input if info.name not in values]
     if len(inputs) != 1:
         names = ", ".join(repr(info.name) for info in inputs) or "none"
@@ -191,9 +226,7 @@ def _reads_batch(name: str, consumer: onnx.NodeProto | None) -> bool:
     return left or consumer.op_type in _BATCHED
 
 
-def _features(
-    name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]
-) -> int | None:
+def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]) -> int | None:
     """How many inputs the first operation fixes, if it is a matrix product with a constant."""
     if consumer is None or consumer.op_type not in ("Gemm", "MatMul") or len(consumer.input) < 2:
         return None

@@ -59,7 +59,7 @@ def write_onnx(network: Network, path: Path, dtype: str | None = None) -> None:
 
 
 class _Writer:
-    """Emits nodes. Value k is held in the shape of its layer, and flattened where a map needs it."""
+    """Emits nodes; value k is held in the shape of its layer, flattened where a map needs it."""
 
     def __init__(self, network: Network, dtype: np.dtype[Any]):
         self.network = network
@@ -91,8 +91,6 @@ class _Writer:
             producer_name="relunorm",
             producer_version=__version__,
         )
-
-    # ------------------------------------------------------------------ maps
 
     def affine(self, affine: Affine, prefix: str, shape: tuple[int, ...]) -> str:
         """Emit an affine map with a result of this shape; one term carries the bias if it can."""
@@ -200,8 +198,6 @@ class _Writer:
         axes = self.tensor(f"{name}_axes", np.array([2]))
         return self.node("ReduceSum", [weighed, axes], f"{name}_gathered", keepdims=0)
 
-    # ------------------------------------------------------------------ activations
-
     def activation(self, activation: Activation, z: str, prefix: str) -> str:
         if activation.kind == "relu":
             return self.node("Relu", [z], f"{prefix}_relu")
@@ -239,8 +235,6 @@ class _Writer:
         zero = self.node("Sub", [one, size], f"{prefix}_zero")
         value = self.tensor(f"{prefix}_value", np.array(at_zero))
         return self.node("Add", [above, self.node("Mul", [zero, value], f"{prefix}_at")], prefix)
-
-    # ------------------------------------------------------------------ pieces
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))

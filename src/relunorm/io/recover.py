@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -66,15 +67,13 @@ def recover_convolution(
     offset = (positions - low) // dilation
     weight[(taps[0], taps[1], *offset.T)] = taps[3]
     groups = _groups(weight)
-    found = Convolution(
-        _grouped(weight, groups), tuple(stride), pads, tuple(dilation), groups
-    )
+    found = Convolution(_grouped(weight, groups), tuple(stride), pads, tuple(dilation), groups)
     return found if _is_behind(found, matrix, shape_in, shape_out) else None
 
 
 def _taps(
     matrix: sp.csr_array, shape_in: Sequence[int], shape_out: Sequence[int], at: Sequence[int]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]] | None:
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]] | None:
     """Out channel, in channel, spatial position and value of all weights into one position."""
     plane_out, plane_in = math.prod(shape_out[1:]), math.prod(shape_in[1:])
     rows = np.arange(shape_out[0]) * plane_out + int(np.ravel_multi_index(at, shape_out[1:]))

@@ -1,7 +1,7 @@
 """scikit-learn multi-layer perceptrons, in and out.
 
-A classifier's network computes what comes before its last softmax or logistic: one column for two
-classes, one per class otherwise.
+The network computes what comes before the estimator's last function: before the softmax or the
+logistic of a classifier (one column for two classes), before the exponential of a Poisson loss.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
     return Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
 
 
-def to_sklearn(
-    network: Network, *, classes: ArrayLike | None = None, like: Any = None
-) -> Any:
+def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any = None) -> Any:
     """A fitted scikit-learn estimator that computes the network.
 
     Args:
@@ -54,10 +52,9 @@ def to_sklearn(
         raise InvalidNetworkError(
             f"{network!r} is not a plain relu perceptron, which is all scikit-learn can hold"
         )
+    estimator: Any = MLPRegressor() if classes is None else MLPClassifier()
     if like is not None:
         estimator = clone(like)
-    else:
-        estimator = MLPRegressor() if classes is None else MLPClassifier()
     hidden = tuple(layer.width for layer in network.layers)
     activation = "relu" if hidden else "identity"
     estimator.set_params(hidden_layer_sizes=hidden, activation=activation)
@@ -67,8 +64,8 @@ def to_sklearn(
     elif hasattr(like, "classes_"):
         _copy_classes(estimator, like, network.output_size)
     else:
-        estimator.out_activation_ = "identity"
-    if hasattr(like, "feature_names_in_"):
+        estimator.out_activation_ = getattr(like, "out_activation_", "identity")
+    if like is not None and hasattr(like, "feature_names_in_"):
         estimator.feature_names_in_ = like.feature_names_in_
     return estimator
 

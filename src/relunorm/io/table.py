@@ -129,7 +129,9 @@ def _read_parquet(path: Path) -> tuple[NDArray[np.float64], list[str]]:
         import pyarrow.parquet as parquet
         from pyarrow import ArrowException
     except ImportError:
-        raise MissingDependencyError("reading .parquet needs pyarrow: pip install pyarrow") from None
+        raise MissingDependencyError(
+            "reading .parquet needs pyarrow: pip install pyarrow"
+        ) from None
     try:
         table = parquet.read_table(path)
     except ArrowException as error:
@@ -164,11 +166,14 @@ def _read_numpy(path: Path, suffix: str, target: str | None) -> Table:
     if target is not None and y is None:
         raise InvalidInputError(f"{path}: no array 'y' to take the target {target!r} from")
     if x.ndim < 2 or x.dtype.kind not in "fiub":
-        raise InvalidInputError(f"{path}: x has shape {x.shape} and type {x.dtype}, expected (n, d)")
+        raise InvalidInputError(
+            f"{path}: x has shape {x.shape} and type {x.dtype}, expected (n, d)"
+        )
     rows = x.reshape(len(x), -1).astype(np.float64)
     given = by_lower.get("feature_names")
-    fits = given is not None and np.shape(given) == (rows.shape[1],)
-    names = [str(n) for n in given] if fits else [f"x{k}" for k in range(rows.shape[1])]
+    names = [f"x{k}" for k in range(rows.shape[1])]
+    if given is not None and np.shape(given) == (rows.shape[1],):
+        names = [str(n) for n in given]
     label = str(by_lower["target_name"]) if "target_name" in by_lower else "y"
     if y is None:
         return Table(rows, None, tuple(names))

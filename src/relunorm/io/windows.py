@@ -55,6 +55,7 @@ def sliding_windows(
             count -= 1
         if count < 1:
             raise InvalidNetworkError(f"a window of {k} (dilation {d}) does not fit an axis of {n}")
+        check_entries(count * k)
         at = np.arange(count)[:, None] * s - before + np.arange(k)[None, :] * d
         shape.append(count)
         positions.append(at)

@@ -1,0 +1,66 @@
+"""Domains as they are spelled on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.errors import InvalidDomainError
+from relunorm.io.table import read_arrays, read_table
+
+
+def parse_domain(text: str, dimension: int) -> Domain:
+    """A domain from its command-line spelling.
+
+    - ``box:-1,1`` the cube [-1, 1]^d; ``box:@file.npz`` with arrays lo and hi
+    - ``ball:2`` the ball of radius 2 around 0; ``ball:@file.npz`` with arrays center and radius
+    - ``polytope:@file.npz`` with arrays A and b
+    - ``data:train.csv`` the smallest box around a table (csv, npy, npz with x, parquet);
+      ``data:train.csv?target=y`` leaves the column y out
+
+    >>> parse_domain("box:-1,1", 3)
+    Box([-1, 1]^3)
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon or kind not in ("box", "ball", "polytope", "data") or not rest:
+        raise InvalidDomainError(
+            f"domain {text!r} is not understood; write box:-1,1 or box:@file.npz, ball:2, "
+            "polytope:@file.npz or data:train.csv"
+        )
+    domain = _parse(kind, rest, dimension)
+    domain.check_dimension(dimension)
+    return domain
+
+
+def _parse(kind: str, rest: str, dimension: int) -> Domain:
+    if kind == "data":
+        file, _, target = rest.partition("?target=")
+        return Box.around(read_table(Path(file), target=target or None, width=dimension).x)
+    if rest.startswith("@"):
+        names = {"box": ("lo", "hi"), "ball": ("center", "radius"), "polytope": ("A", "b")}[kind]
+        first, second = read_arrays(Path(rest[1:]), names)
+        if kind == "box":
+            return Box(first, second)
+        return Polytope(first, second) if kind == "polytope" else Ball(first, _scalar(second))
+    try:
+        numbers = [float(part) for part in rest.split(",")]
+    except ValueError:
+        numbers = []
+    if kind == "box" and len(numbers) == 2:
+        return Box.cube(dimension, *numbers)
+    if kind == "ball" and len(numbers) == 1:
+        return Ball(np.zeros(dimension), numbers[0])
+    raise InvalidDomainError(
+        f"domain '{kind}:{rest}' is not understood; write box:LO,HI or ball:RADIUS, or "
+        f"{kind}:@file.npz"
+    )
+
+
+def _scalar(array: NDArray[Any]) -> float:
+    if np.size(array) != 1:
+        raise InvalidDomainError(f"the radius has {np.size(array)} entries, expected one number")
+    return float(np.ravel(array)[0])

@@ -1,0 +1,140 @@
+"""Domains: support functions against vertices and samples, radius against vertices."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relunorm as rn
+from relunorm.cli.domains import parse_domain
+from relunorm.errors import InvalidDomainError, InvalidInputError
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random_box(rng: np.random.Generator, d: int) -> rn.Box:
+    ends = np.sort(rng.normal(size=(2, d)) * 3, axis=0)
+    return rn.Box(*ends)
+
+
+@given(seeds, st.integers(1, 5))
+def test_box_support_is_reached_at_a_vertex(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    box = random_box(rng, d)
+    W = rng.normal(size=(4, d)) * (rng.random((4, d)) < 0.8)
+    corners = np.array(list(itertools.product(*zip(box.lo, box.hi, strict=True))))
+    lo, hi = box.support(W)
+    np.testing.assert_allclose(lo, (corners @ W.T).min(axis=0), atol=1e-12)
+    np.testing.assert_allclose(hi, (corners @ W.T).max(axis=0), atol=1e-12)
+    np.testing.assert_allclose(box.radius, np.linalg.norm(corners, axis=1).max(), rtol=1e-12)
+    assert box.contains(box.sample(50, seed)).all()
+    assert box.contains(box.center).all()
+
+
+@given(seeds, st.integers(1, 5))
+def test_ball_support_and_samples(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    ball = rn.Ball(rng.normal(size=d), abs(rng.normal()))
+    W = rng.normal(size=(3, d))
+    lo, hi = ball.support(W)
+    X = ball.sample(300, seed)
+    assert ball.contains(X, 1e-12).all()
+    heights = X @ W.T
+    assert (heights >= lo - 1e-9).all()
+    assert (heights <= hi + 1e-9).all()
+    best = ball.center + ball.reach * W / np.linalg.norm(W, axis=1, keepdims=True)
+    np.testing.assert_allclose(hi, (best * W).sum(axis=1), rtol=1e-12, atol=1e-12)
+    assert np.linalg.norm(X, axis=1).max() <= ball.radius + 1e-12
+
+
+@given(seeds, st.integers(1, 4))
+def test_polytope_equals_the_box_it_describes(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    box = random_box(rng, d)
+    polytope = rn.Polytope(np.vstack([np.eye(d), -np.eye(d)]), np.concatenate([box.hi, -box.lo]))
+    W = rng.normal(size=(3, d))
+    for got, want in zip(polytope.support(W), box.support(W), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-7)
+    np.testing.assert_allclose(polytope.radius, box.radius, rtol=1e-7)
+    assert polytope.contains(polytope.sample(40, seed), 1e-9).all()
+    assert polytope.contains(polytope.center, 1e-9).all()
+
+
+def test_polytope_radius_against_its_vertices() -> None:
+    from scipy.spatial import HalfspaceIntersection
+
+    rng = np.random.default_rng(3)
+    A, b = rng.normal(size=(12, 3)), 1 + rng.random(12)
+    cube = np.vstack([np.eye(3), -np.eye(3)])
+    A, b = np.vstack([A, cube]), np.append(b, np.full(6, 2.0))
+    vertices = HalfspaceIntersection(np.column_stack([A, -b]), np.zeros(3)).intersections
+    expected = np.linalg.norm(vertices, axis=1).max()
+    np.testing.assert_allclose(rn.Polytope(A, b).radius, expected, rtol=1e-8)
+
+
+def test_samples_of_a_box_are_spread_over_it() -> None:
+    X = rn.Box.cube(2, 0, 1).sample(4000, random_state=0)
+    np.testing.assert_allclose(X.mean(axis=0), 0.5, atol=0.03)
+    assert rn.Box.cube(2).sample(0).shape == (0, 2)
+    same = rn.Box.cube(2).sample(3, 7)
+    np.testing.assert_array_equal(same, rn.Box.cube(2).sample(3, 7))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: rn.Box([1.0], [0.0]), "lo > hi at coordinate 0"),
+        (lambda: rn.Box([0.0], [np.nan]), "NaN"),
+        (lambda: rn.Box([0.0], [np.inf]), "infinite"),
+        (lambda: rn.Box([0.0], [1.0, 2.0]), "hi has 2"),
+        (lambda: rn.Box([], []), "non-empty"),
+        (lambda: rn.Box("ab", [1.0]), "not a list of numbers"),
+        (lambda: rn.Ball([0.0], -1.0), "radius -1"),
+        (lambda: rn.Ball([0.0], np.nan), "radius nan"),
+        (lambda: rn.Polytope([[1.0]], [1.0]), "unbounded"),
+        (lambda: rn.Polytope([[1.0], [-1.0]], [-1.0, -1.0]), "empty"),
+        (lambda: rn.Polytope([[1.0, np.nan]], [1.0]), "NaN"),
+        (lambda: rn.Polytope([[1.0, 0.0]], [1.0, 2.0]), "expected"),
+        (lambda: rn.Box.around(np.zeros((0, 2))), "both at least 1"),
+        (lambda: rn.Box.around([[np.nan]]), "NaN"),
+        (lambda: rn.Box.cube(2).check_dimension(3), "2 coordinates"),
+    ],
+)
+def test_bad_domains_are_refused(build: object, message: str) -> None:
+    with pytest.raises(InvalidDomainError, match=message):
+        build()  # type: ignore[operator]
+
+
+def test_directions_of_the_wrong_length() -> None:
+    with pytest.raises(InvalidInputError, match=r"expected \(k, 2\)"):
+        rn.Box.cube(2).support(np.ones((1, 3)))
+
+
+def test_command_line_spelling(tmp_path: Path) -> None:
+    np.savez(tmp_path / "box.npz", lo=[0.0, 1.0], hi=[2.0, 3.0])
+    np.savez(tmp_path / "poly.npz", A=np.vstack([np.eye(2), -np.eye(2)]), b=np.ones(4))
+    np.savez(tmp_path / "ball.npz", center=[1.0, 1.0], radius=2.0)
+    (tmp_path / "train.csv").write_text("a,b,y\n0,1,5\n2,-1,7\n")
+    assert repr(parse_domain("box:-1,1", 2)) == "Box([-1, 1]^2)"
+    assert repr(parse_domain(f"box:@{tmp_path / 'box.npz'}", 2)) == "Box([0, 1], [2, 3])"
+    assert repr(parse_domain("ball:2", 2)) == "Ball([0, 0], 2)"
+    assert repr(parse_domain(f"ball:@{tmp_path / 'ball.npz'}", 2)) == "Ball([1, 1], 2)"
+    assert parse_domain(f"polytope:@{tmp_path / 'poly.npz'}", 2).dimension == 2
+    around = parse_domain(f"data:{tmp_path / 'train.csv'}?target=y", 2)
+    assert repr(around) == "Box([0, -1], [2, 1])"
+    for text in ("", "box", "box:", "box:1", "box:a,b", "cube:1,2", "ball:1,2", "polytope:3"):
+        with pytest.raises(InvalidDomainError, match="not understood"):
+            parse_domain(text, 2)
+    with pytest.raises(InvalidDomainError, match="2 coordinates"):
+        parse_domain(f"box:@{tmp_path / 'box.npz'}", 3)
+    with pytest.raises(InvalidInputError, match="3 columns, expected 2"):
+        parse_domain(f"data:{tmp_path / 'train.csv'}", 2)
+    with pytest.raises(InvalidInputError, match="no array 'lo'"):
+        parse_domain(f"box:@{tmp_path / 'poly.npz'}", 2)
+    with pytest.raises(FileNotFoundError):
+        parse_domain("box:@missing.npz", 2)

@@ -1,0 +1,183 @@
+"""The network type against a scalar evaluator that shares no code with it."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import ACTIVATIONS, networks
+
+import relunorm as rn
+from relunorm import network as network_module
+from relunorm.errors import InvalidInputError, InvalidNetworkError
+
+KINKS = tuple(a for a in ACTIVATIONS if a.kind != "step")
+
+
+def scalar_forward(network: rn.Network, x: list[float]) -> tuple[list[float], list[list[float]]]:
+    """Outputs and all pre-activations, by plain Python arithmetic."""
+
+    def affine(part: rn.Affine, values: list[list[float]]) -> list[float]:
+        out = [float(b) for b in part.bias]
+        for source, matrix in part.terms.items():
+            rows = matrix.toarray().tolist() if sp.issparse(matrix) else matrix.tolist()
+            for i, row in enumerate(rows):
+                out[i] += sum(w * v for w, v in zip(row, values[source], strict=True))
+        return out
+
+    def activate(kind: rn.Activation, z: float) -> float:
+        if kind.kind == "relu":
+            return z if z > 0 else 0.0
+        if kind.kind == "leaky":
+            return z if z > 0 else kind.slope * z
+        if kind.kind == "step":
+            return 1.0 if z > 0 else (0.0 if z < 0 else kind.at_zero)
+        return z
+
+    values, pre = [x], []
+    for layer in network.layers:
+        z = affine(layer.affine, values)
+        pre.append(z)
+        values.append([activate(layer.activation, v) for v in z])
+    return affine(network.output, values), pre
+
+
+@given(networks(), st.integers(0, 2**32 - 1))
+def test_evaluation_matches_scalar_arithmetic(network: rn.Network, seed: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(5, network.input_size))
+    outputs = network(X)
+    pre = network.preactivations(X)
+    pattern = network.pattern(X)
+    for row, x in enumerate(X):
+        expected, expected_pre = scalar_forward(network, x.tolist())
+        np.testing.assert_allclose(outputs[row], expected, rtol=1e-12, atol=1e-12)
+        hidden = [expected_pre[i] for i in network.hidden]
+        for got, want in zip(pre, hidden, strict=True):
+            np.testing.assert_allclose(got[row], want, rtol=1e-12, atol=1e-12)
+        flat = [z > 0 for layer in hidden for z in layer]
+        assert pattern[row].tolist() == flat
+        np.testing.assert_allclose(network(x), outputs[row], rtol=1e-12, atol=1e-12)
+
+
+@given(networks(activations=KINKS), st.integers(0, 2**32 - 1))
+def test_jacobian_is_the_slope_of_the_function(network: rn.Network, seed: int) -> None:
+    """Piecewise affine: a difference quotient inside one region is exact up to rounding."""
+    X = np.random.default_rng(seed).normal(size=(4, network.input_size))
+    J = network.jacobian(X)
+    assert J.shape == (4, network.output_size, network.input_size)
+    for row, x in enumerate(X):
+        np.testing.assert_allclose(network.jacobian(x), J[row], rtol=1e-12, atol=1e-12)
+        margin = min((abs(z).min() for z in network.preactivations(x)), default=1.0)
+        if margin < 1e-4:
+            continue
+        for axis in range(network.input_size):
+            step = np.zeros(network.input_size)
+            step[axis] = 1e-7
+            quotient = (network(x + step) - network(x - step)) / 2e-7
+            np.testing.assert_allclose(J[row, :, axis], quotient, rtol=1e-5, atol=1e-5)
+
+
+@given(networks())
+def test_folding_keeps_the_function_and_leaves_only_units(network: rn.Network) -> None:
+    folded = network.folded()
+    assert all(layer.has_units for layer in folded.layers)
+    assert folded.units == network.units
+    X = np.random.default_rng(0).normal(size=(20, network.input_size))
+    safe = np.ones(len(X), dtype=bool)
+    for z in network.preactivations(X):  # a step can jump where folding rounds a pre-activation
+        safe &= (abs(z) > 1e-9).all(axis=1)
+    np.testing.assert_allclose(folded(X)[safe], network(X)[safe], rtol=1e-10, atol=1e-10)
+
+
+@given(networks())
+def test_pickle_and_equality(network: rn.Network) -> None:
+    copy = pickle.loads(pickle.dumps(network))
+    assert copy == network
+    assert hash(copy) == hash(network)
+    shifted = network.replace(
+        output=rn.Affine(dict(network.output.terms), network.output.bias + 2.0**-40)
+    )
+    assert shifted != network
+
+
+def test_storage_does_not_change_identity() -> None:
+    W = np.array([[1.0, 0.0], [0.0, 2.0]])
+    a = rn.Network.from_weights([W, [[1.0, 1.0]]])
+    b = rn.Network.from_weights([sp.csr_array(W), [[1.0, 1.0]]])
+    assert a == b
+
+
+def test_nothing_can_be_changed() -> None:
+    W, b = np.ones((2, 2)), np.zeros(2)
+    net = rn.Network.from_weights([W, np.ones((1, 2))], [b, np.zeros(1)])
+    W[0, 0] = b[0] = 99.0
+    assert net([1.0, 1.0])[0] == 4.0
+    with pytest.raises(AttributeError, match="immutable"):
+        net.layers = ()  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        net.output.bias[0] = 1.0
+    with pytest.raises(TypeError):
+        net.output.terms[0] = W  # type: ignore[index]
+    X = np.array([[1.0, 1.0]])
+    net(X)
+    assert X.tolist() == [[1.0, 1.0]]
+
+
+def test_long_batches_are_cut_without_changing_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    net = rn.Network.from_weights([rng.normal(size=(8, 3)), rng.normal(size=(2, 8))])
+    X = rng.normal(size=(101, 3))
+    whole = net(X)
+    monkeypatch.setattr(network_module, "CHUNK_DOUBLES", 80)
+    np.testing.assert_allclose(net(X), whole, rtol=1e-14)
+
+
+def test_input_shapes() -> None:
+    net = rn.Network.from_weights([np.eye(6)]).replace(input_shape=(1, 2, 3))
+    image = np.arange(6.0).reshape(1, 2, 3)
+    assert net(image).shape == (6,)
+    assert net(image[None]).shape == (1, 6)
+    assert net(np.zeros((4, 6))).shape == (4, 6)
+    assert net(np.zeros((0, 6))).shape == (0, 6)
+    assert net.jacobian(np.zeros((0, 6))).shape == (0, 6, 6)
+    with pytest.raises(InvalidInputError, match=r"shape \(5,\)"):
+        net(np.zeros(5))
+    row = rn.Network.from_weights([np.eye(2)]).replace(input_shape=(1, 2))
+    assert row(np.zeros((1, 2))).shape == (1, 2)  # a matrix with d columns is a batch
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: rn.Network.from_weights([]), "at least one"),
+        (lambda: rn.Network.from_weights([np.ones(3)]), "1 axes"),
+        (lambda: rn.Network.from_weights([np.ones((2, 3)), np.ones((1, 4))]), "expected"),
+        (lambda: rn.Network.from_weights([[[np.nan]]]), "NaN"),
+        (lambda: rn.Network.from_weights([[[1.0]]], [[np.inf]]), "NaN or infinite"),
+        (lambda: rn.Network.from_weights([np.ones((0, 3)), np.ones((1, 0))]), "width 0"),
+        (lambda: rn.Network.from_weights([np.ones((1, 1))], [[1.0], [2.0]]), "1 weights but 2"),
+        (lambda: rn.Network([], rn.Affine({3: np.ones((1, 1))}, [0.0]), input_shape=1), "value 3"),
+        (lambda: rn.Network([], rn.Affine({}, [0.0]), input_shape=0), "no entries"),
+        (lambda: rn.Activation("tanh"), "not known"),  # type: ignore[arg-type]
+        (lambda: rn.Activation("leaky", float("nan")), "not finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused(build: object, message: str) -> None:
+    with pytest.raises(InvalidNetworkError, match=message):
+        build()  # type: ignore[operator]
+
+
+def test_facts() -> None:
+    net = rn.Network.from_weights([np.ones((4, 3)), np.ones((2, 4))])
+    assert net.widths == (3, 4, 2)
+    assert net.parameters == 12 + 4 + 8 + 2
+    assert net.units == 4
+    assert repr(net) == "Network(3 -> 4 relu -> 2, 26 parameters)"
+    assert net.to_dict()["layers"][0]["reads"] == [0]
+    constant = rn.Network([], rn.Affine({}, [1.0, 2.0]), input_shape=3)
+    assert constant(np.zeros((2, 3))).tolist() == [[1.0, 2.0], [1.0, 2.0]]
+    assert constant.jacobian(np.zeros(3)).tolist() == [[0.0] * 3] * 2
