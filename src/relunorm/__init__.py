@@ -27,6 +27,7 @@ _HOME = {
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
+    "ReLURegressor": "relunorm.train.estimator",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer
     from relunorm.network import Network as Network
+    from relunorm.train.estimator import ReLURegressor as ReLURegressor
 
 
 def __getattr__(name: str) -> Any:

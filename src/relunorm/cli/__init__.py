@@ -13,6 +13,7 @@ import typer
 
 import relunorm
 from relunorm.cli.convert import convert
+from relunorm.cli.fit import fit
 from relunorm.cli.info import info
 from relunorm.cli.output import printable
 from relunorm.errors import RelunormError
@@ -42,7 +43,7 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert):
+for _command in (info, convert, fit):
     app.command()(_command)
 
 

@@ -184,11 +184,11 @@ def _rescale(layer: HiddenLinear) -> None:
         if linear.bias is not None:
             linear.bias[dead] = torch.finfo(linear.bias.dtype).min
         length[dead] = 1.0
-    linear.weight /= length[:, None]
+    linear.weight.div_(length[:, None])
     if linear.bias is not None:
-        linear.bias /= length
+        linear.bias.div_(length)
     for _, reader in layer.readers:
-        reader.weight *= length
+        reader.weight.mul_(length)
 
 
 def _clip(layer: HiddenLinear, reach: Reach) -> None:
@@ -211,4 +211,4 @@ def _push(layer: HiddenLinear, constant: Tensor) -> None:
                 f"layer {layer.name!r} has units that are active on the whole domain, and layer "
                 f"{name!r} that reads them has no bias to take their constant part; give it one"
             )
-        reader.bias += reader.weight @ constant
+        reader.bias.add_(reader.weight @ constant)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from relunorm.train.holdout import choose_alpha
+from relunorm.train.holdout import alpha_or_hint
 from relunorm.train.layered import LayeredProblem, layers, live_start
 from relunorm.train.lm import Point, Solution, minimize
 from relunorm.train.task import Fit, Task, assemble
@@ -27,11 +27,12 @@ def solve_deep(task: Task) -> Fit:
     ``rounds`` is the number of starts. With a time limit knock-outs are repeated until it is
     spent. An estimate (local search). Cost per start and iteration O(n P^2 + P^3), P parameters.
     """
-    alpha = choose_alpha(task, _predictions) if task.alpha is None else task.alpha
+    alpha, stopped = alpha_or_hint(task, _predictions)
     task.report("penalty", 0.1, float("nan"))
     task = replace(task, alpha=alpha)
     problem = _problem(task, alpha)
     search = _Search(problem, task)
+    search.stopped = stopped
     search.run()
     weights, loss = problem.output(search.point)
     member = [(w[0], b[0]) for w, b in layers(search.point)]
@@ -60,6 +61,8 @@ def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
     point = tuple(part[best].expand(count, *part.shape[1:]) for part in first.point)
     problem = _problem(task, task.x.new_tensor(ladder))
     found = minimize(problem, point, iterations=12)
+    if first.interrupted or found.interrupted:
+        raise KeyboardInterrupt
     return problem.predict(found.point, x)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -95,7 +95,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ scikit-learn
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLURegressor:
         """Fit the network.
 
         Args:
@@ -124,7 +124,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         self._solve(x, y, weight, hidden, penalty)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict(self, X: Any) -> NDArray[np.float64]:
         """Outputs (n,) or (n, m), as the target was given."""
         check_is_fitted(self, "network_")
         X = validate_data(self, X, reset=False, dtype=np.float64)
@@ -239,7 +239,7 @@ def merge_rows(
     table = np.column_stack([x, y])[keep] + 0.0
     rows, where = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(where.ravel(), weights=weight[keep], minlength=len(rows))
-    return rows[:, : x.shape[1]], rows[:, x.shape[1] :], total
+    return rows[:, : x.shape[1]], rows[:, x.shape[1] :], total.astype(np.float64)
 
 
 def _gap(loss: float, lower: float) -> float:

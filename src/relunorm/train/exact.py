@@ -43,8 +43,9 @@ def solve_exact(task: Task) -> Fit:
     except KeyboardInterrupt:
         search.stopped = "interrupted"
     # two units spent on the affine part could be knots of another network without bias
-    honest = bound if task.skip else spline_bound(*(v.numpy() for v in (x, y, weight)), knots + 2)
-    return _network(task, search, honest.value / float(weight.sum()))
+    if not task.skip:
+        bound = spline_bound(x.numpy(), y.numpy(), weight.numpy(), knots + 2)
+    return _network(task, search, bound.value / float(weight.sum()))
 
 
 def _check(task: Task) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.dictionary import greedy_units
-from relunorm.train.holdout import choose_alpha
+from relunorm.train.holdout import alpha_or_hint
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
 from relunorm.train.task import Fit, Task, assemble
@@ -34,9 +34,10 @@ def solve_greedy(task: Task) -> Fit:
             f"solver 'greedy' fits one hidden layer, but hidden={task.hidden}; use solver='deep'"
         )
     units = min(_free_units(task), max(1, len(task.x) // 2))
-    alpha = choose_alpha(task, _predictions) if task.alpha is None else task.alpha
+    alpha, stopped = alpha_or_hint(task, _predictions)
     task.report("penalty", 0.2, float("nan"))
     search = _Search(replace(task, alpha=alpha), units)
+    search.stopped = stopped
     search.start()
     try:
         search.run()
@@ -78,6 +79,8 @@ def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
     count = len(ladder)
     problem = _problem(task, task.x.new_tensor(ladder))
     found = minimize(problem, (w.expand(count, -1, -1), b.expand(count, -1)), iterations=6)
+    if found.interrupted:
+        raise KeyboardInterrupt
     weights, _ = problem.output(found.point)
     w, b = found.point
     hidden = (x @ w.mT + b[:, None]).clamp_min(0)

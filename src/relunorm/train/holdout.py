@@ -39,6 +39,8 @@ def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor]
     size = max(1, n // 5)
     errors = []
     for fold in range(folds):
+        if task.spent:
+            break
         held = order[fold * size : (fold + 1) * size]
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
         keep[held] = False
@@ -46,6 +48,8 @@ def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor]
         if fold == 0 and float(_errors(part, task, held, predict, LADDER[:1]).mean()) < CLEAN:
             return LADDER[0]
         errors.append(_errors(part, task, held, predict, LADDER))
+    if not errors:
+        return CAUTIOUS
     table = torch.cat(errors, dim=1)
     mean = table.mean(dim=1)
     best = int(mean.argmin())
@@ -53,6 +57,18 @@ def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor]
     spread = (table - table[best]).std(dim=1) / table.shape[1] ** 0.5
     allowed = mean <= mean[best] + spread
     return LADDER[max(i for i in range(len(LADDER)) if bool(allowed[i]) and i >= best)]
+
+
+def alpha_or_hint(
+    task: Task, predict: Callable[[Task, tuple[float, ...], Tensor], Tensor]
+) -> tuple[float, str]:
+    """The task's own penalty, or the chosen one; and "interrupted" if the choice was cut short."""
+    if task.alpha is not None:
+        return task.alpha, ""
+    try:
+        return choose_alpha(task, predict), ""
+    except KeyboardInterrupt:
+        return CAUTIOUS, "interrupted"
 
 
 def _errors(

@@ -46,6 +46,7 @@ class SplineProblem:
         self.sums = torch.cat([terms.new_zeros(5, 1), terms.cumsum(dim=1)], dim=1)
         self.squares = _pad((weight * y * y).cumsum(dim=0), 1, 0)
         self.energy = float(self.squares[-1])
+        self.total = float(self.sums[0, -1])
         self.gap = 1e-5 * (self.high - self.low)
 
     def linearize(self, point: Point) -> Model:
@@ -76,7 +77,7 @@ class SplineProblem:
         gram.diagonal(1, 1, 2).copy_(b)
         gram.diagonal(-1, 1, 2).copy_(b)
         target = _pad(left, 0, 1) + _pad(right, 1, 0)
-        scale = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12 * float(self.sums[0, -1])).rsqrt()
+        scale = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12 * self.total).rsqrt()
         scaled = gram * scale[:, :, None] * scale[:, None, :]
         # segments without data leave values undetermined; this picks small ones
         scaled.diagonal(0, 1, 2).add_(1e-12)
