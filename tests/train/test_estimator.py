@@ -163,7 +163,7 @@ def test_wrong_arguments_are_named(wrong, message):
 
 def test_zero_weights_and_values_beyond_float64_are_refused():
     x, y = surface(20)
-    with pytest.raises(ValueError, match="[Ww]eight"):
+    with pytest.raises(ValueError, match=r"[Ww]eight"):
         ReLURegressor().fit(x, y, sample_weight=np.zeros(20))
     with pytest.raises(InvalidInputError, match="too large or too small"):
         ReLURegressor().fit(x * 1e301, y)

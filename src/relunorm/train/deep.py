@@ -11,13 +11,15 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from relunorm.train.holdout import alpha_or_hint
+from relunorm.train.holdout import Clean, alpha_or_hint
 from relunorm.train.layered import LayeredProblem, layers, live_start
 from relunorm.train.lm import Point, Solution, minimize
 from relunorm.train.task import Fit, Task, assemble
 
 #: Starts of one knock-out; iterations of its stages and the members that enter them.
 STARTS = 12
+#: A short fit of a deep network is further from its best than one of a shallow network.
+CLEAN = Clean(share=2e-2, alpha=1e-7)
 STAGES = ((15, 1.0), (25, 0.5), (60, 0.25))
 
 
@@ -27,7 +29,7 @@ def solve_deep(task: Task) -> Fit:
     ``rounds`` is the number of starts. With a time limit knock-outs are repeated until it is
     spent. An estimate (local search). Cost per start and iteration O(n P^2 + P^3), P parameters.
     """
-    alpha, stopped = alpha_or_hint(task, _predictions)
+    alpha, stopped = alpha_or_hint(task, _predictions, CLEAN)
     task.report("penalty", 0.1, float("nan"))
     task = replace(task, alpha=alpha)
     problem = _problem(task, alpha)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.dictionary import greedy_units
-from relunorm.train.holdout import alpha_or_hint
+from relunorm.train.holdout import Clean, alpha_or_hint
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
 from relunorm.train.task import Fit, Task, assemble
@@ -34,7 +34,7 @@ def solve_greedy(task: Task) -> Fit:
             f"solver 'greedy' fits one hidden layer, but hidden={task.hidden}; use solver='deep'"
         )
     units = min(_free_units(task), max(1, len(task.x) // 2))
-    alpha, stopped = alpha_or_hint(task, _predictions)
+    alpha, stopped = alpha_or_hint(task, _predictions, Clean())
     task.report("penalty", 0.2, float("nan"))
     search = _Search(replace(task, alpha=alpha), units)
     search.stopped = stopped

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from relunorm.train.task import Task
 
+#: Fits a task once per penalty and predicts on the inputs given last.
+Predict = Callable[[Task, tuple[float, ...], Tensor], Tensor]
+
 #: Penalties that are tried, relative to a target of variance one.
 LADDER = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
-#: Held-out error, as a share of the variance, below which the data counts as free of noise.
-CLEAN = 2e-3
+
+@dataclass(frozen=True)
+class Clean:
+    """When data counts as free of noise, and the penalty it then gets.
+
+    Attributes:
+        share: held-out error of a short fit, as a share of the variance, below which it does.
+        alpha: small enough not to be felt, large enough to keep weights that no row asks for down.
+    """
+
+    share: float = 2e-3
+    alpha: float = LADDER[0]
+
 
 #: With fewer rows than this a hold-out says nothing; the penalty is then `CAUTIOUS`.
 FEWEST = 20
 CAUTIOUS = 1e-2
 
 
-def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor], Tensor]) -> float:
-    """The penalty with the smallest error on held-out rows, or the smallest for data free of noise.
+def choose_alpha(task: Task, predict: Predict, clean: Clean) -> float:
+    """The penalty with the smallest error on held-out rows; data free of noise needs no search.
 
     Small tables are split more often (up to three folds), since one split of them is a coin toss.
     Among penalties within one standard error of the best the largest wins. An estimate.
@@ -45,8 +59,10 @@ def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor]
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
         keep[held] = False
         part = replace(task.rows(keep), seed=task.seed + fold)
-        if fold == 0 and float(_errors(part, task, held, predict, LADDER[:1]).mean()) < CLEAN:
-            return LADDER[0]
+        if fold == 0:
+            first = _errors(part, task, held, predict, (clean.alpha,))
+            if float(first.mean()) < clean.share:
+                return clean.alpha
         errors.append(_errors(part, task, held, predict, LADDER))
     if not errors:
         return CAUTIOUS
@@ -59,14 +75,12 @@ def choose_alpha(task: Task, predict: Callable[[Task, tuple[float, ...], Tensor]
     return LADDER[max(i for i in range(len(LADDER)) if bool(allowed[i]) and i >= best)]
 
 
-def alpha_or_hint(
-    task: Task, predict: Callable[[Task, tuple[float, ...], Tensor], Tensor]
-) -> tuple[float, str]:
+def alpha_or_hint(task: Task, predict: Predict, clean: Clean) -> tuple[float, str]:
     """The task's own penalty, or the chosen one; and "interrupted" if the choice was cut short."""
     if task.alpha is not None:
         return task.alpha, ""
     try:
-        return choose_alpha(task, predict), ""
+        return choose_alpha(task, predict, clean), ""
     except KeyboardInterrupt:
         return CAUTIOUS, "interrupted"
 
@@ -75,7 +89,7 @@ def _errors(
     part: Task,
     task: Task,
     held: Tensor,
-    predict: Callable[[Task, tuple[float, ...], Tensor], Tensor],
+    predict: Predict,
     ladder: tuple[float, ...],
 ) -> Tensor:
     """(penalties, held rows) weighted squared errors, averaged over outputs."""
