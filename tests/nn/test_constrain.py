@@ -159,3 +159,22 @@ def test_live_init_leaves_no_dead_unit(constrained):
             assert float((share == 0).double().mean()) < 0.1
             assert float((share == 1).double().mean()) < 0.1
     assert net.training
+
+
+def test_deep_threshold_that_the_printed_bound_forbids():
+    # docs/errata, seed 001: on the unit ball (4.5) asks for |b| <= 2, but this network needs -2.1
+    net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1), nn.ReLU(), nn.Linear(1, 1))
+    net = net.double()
+    for part, weight, bias in (
+        (net[0], torch.eye(6), 0.9),
+        (net[2], torch.ones(1, 6) / 6**0.5, -2.1),
+        (net[4], torch.ones(1, 1), 0.0),
+    ):
+        part.weight.data = weight.double()
+        part.bias.data = torch.full_like(part.bias.data, bias)
+    x = torch.full((1, 6), 6**-0.5, dtype=torch.float64)
+    before = net(x)
+    rnn.constrain(net, Ball(np.zeros(6), 1.0))
+    torch.testing.assert_close(net(x), before)
+    assert net[2].bias.item() == pytest.approx(-2.1)
+    assert before.item() == pytest.approx(6**0.5 * (6**-0.5 + 0.9) - 2.1)
