@@ -19,10 +19,10 @@ TARGET = Path(__file__).resolve().parents[1] / "src" / "relunorm" / "examples" /
 
 
 def train(
-    width: int = 24, steps: int = 2000, rate: float = 0.01, shrink: float = 2e-5
+    width: int = 24, steps: int = 2000, rate: float = 0.01, shrink: float = 1e-4
 ) -> nn.Sequential:
     torch.manual_seed(0)
-    X, y = make_moons(2000, noise=0.12, random_state=0)
+    X, y = make_moons(2000, noise=0.2, random_state=0)
     inputs = torch.tensor(X, dtype=torch.float64)
     targets = torch.tensor(y, dtype=torch.float64)[:, None]
     model = nn.Sequential(

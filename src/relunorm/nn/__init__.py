@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 #: Public name -> module that defines it.
 _HOME = {
-    "constrain": "relunorm.nn.constrain",
+    "DatapointInit": "relunorm.nn.datapoint",
+    "DecomposedBatchNorm": "relunorm.nn.batchnorm",
+    "constrain": "relunorm.nn.reduced_space",
+    "datapoint_init_": "relunorm.nn.datapoint",
+    "decompose": "relunorm.nn.batchnorm",
     "live_init_": "relunorm.nn.live",
-    "release": "relunorm.nn.constrain",
+    "release": "relunorm.nn.reduced_space",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [*sorted(_HOME)]
 
 if TYPE_CHECKING:
-    from relunorm.nn.constrain import constrain as constrain
-    from relunorm.nn.constrain import release as release
+    from relunorm.nn.batchnorm import DecomposedBatchNorm as DecomposedBatchNorm
+    from relunorm.nn.batchnorm import decompose as decompose
+    from relunorm.nn.datapoint import DatapointInit as DatapointInit
+    from relunorm.nn.datapoint import datapoint_init_ as datapoint_init_
     from relunorm.nn.live import live_init_ as live_init_
+    from relunorm.nn.reduced_space import constrain as constrain
+    from relunorm.nn.reduced_space import release as release
 
 
 def __getattr__(name: str) -> Any:
