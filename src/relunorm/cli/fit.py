@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, markup
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -249,10 +249,9 @@ def _finite(value: Any) -> Any:
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from rich.markup import escape
     from rich.table import Table as Grid
 
-    title = f"{escape(document['source'])}: {escape(document['target'] or 'y')}"
+    title = f"{markup(document['source'])}: {markup(document['target'] or 'y')}"
     rows = f"{document['train_rows']:,} rows to fit, {document['holdout_rows']:,} held out"
     console.print(f"[bold]{title}[/bold], {rows}")
     grid = Grid("model", "train RMSE", "held-out RMSE", "train R²", "held-out R²")
@@ -261,7 +260,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         grid.add_row(row["model"], *("-" if v is None else f"{v:.4g}" for v in values))
     console.print(grid)
     console.print(
-        f"{escape(document['network'])}, solver {document['solver']}, penalty "
+        f"{markup(document['network'])}, solver {document['solver']}, penalty "
         f"{document['alpha']:g}, {document['iterations']:,} iterations"
     )
     if document["optimality_gap"] is not None:
@@ -270,4 +269,4 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     for note in document["notes"]:
         console.print(f"[yellow]note:[/yellow] {note}")
     if "output" in document:
-        console.print(f"written to {escape(document['output'])}")
+        console.print(f"written to {markup(document['output'])}")
