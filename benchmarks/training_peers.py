@@ -128,9 +128,11 @@ def _gp(units: int, seed: int, inputs: int) -> Any:
 PEERS: dict[str, Callable[[int, int, int], Any]] = {
     "relunorm ReLURegressor": lambda k, s, d: ReLURegressor(hidden=k, random_state=s),
     "MLPRegressor lbfgs": lambda k, s, d: scaled(
-        MLPRegressor((k,), solver="lbfgs", max_iter=2000, random_state=s)
+        MLPRegressor(hidden_layer_sizes=(k,), solver="lbfgs", max_iter=2000, random_state=s)
     ),
-    "MLPRegressor adam": lambda k, s, d: scaled(MLPRegressor((k,), max_iter=2000, random_state=s)),
+    "MLPRegressor adam": lambda k, s, d: scaled(
+        MLPRegressor(hidden_layer_sizes=(k,), max_iter=2000, random_state=s)
+    ),
     "torch Adam": lambda k, s, d: TorchNet(k, s, "adam"),
     "torch LBFGS": lambda k, s, d: TorchNet(k, s, "lbfgs"),
     "geotorch sphere + Adam": _geotorch,

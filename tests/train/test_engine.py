@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from relunorm.train.layered import LayeredProblem, live_start
-from relunorm.train.lm import Model, minimize
+from relunorm.train.lm import Model, dense_step, minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
 from relunorm.train.spline import SplineProblem, refit, stratified_knots
+from relunorm.train.tridiagonal import solve_blocks, solve_tridiagonal
 
 TORCH = {"dtype": torch.float64}
 
@@ -54,14 +55,86 @@ def test_spline_loss_is_least_squares_over_hinges():
 def test_spline_and_general_engine_are_the_same_model():
     x, y = sine(200)
     knots = stratified_knots(float(x[0]), float(x[-1]), 6, 12, torch.Generator().manual_seed(0))
-    spline = SplineProblem(x, y).linearize((knots,))
+    problem = SplineProblem(x, y)
+    spline = problem.linearize((knots,))
     general = ShallowProblem(x[:, None], y[:, None], Bounds.around(x[:, None]))
     other = general.linearize((torch.ones(6, 12, 1, **TORCH), -knots))
-    # thresholds are minus the knots, so the gradient changes sign and the Hessian does not
     torch.testing.assert_close(spline.loss, other.loss, rtol=1e-4, atol=0)
-    scale = float(spline.hessian.abs().max())
-    assert float((spline.hessian - other.hessian).abs().max()) < 1e-4 * scale
-    assert float((spline.descent + other.descent).abs().max()) < 1e-4 * scale
+    gram, columns, square, descent = dense_parts(spline.parts)
+    hessian = square - columns @ torch.linalg.solve(gram, columns.mT)
+    # thresholds are minus the knots, so the gradient changes sign and the Hessian does not
+    scale = float(hessian.abs().max())
+    assert float((hessian - other.parts[0]).abs().max()) < 1e-4 * scale
+    assert float((descent + other.parts[1]).abs().max()) < 1e-4 * scale
+
+
+def dense_parts(parts):
+    """Gram matrix of the scaled hats, knot columns against them, and among themselves."""
+    diagonal, off, same, following, square, descent = parts
+    gram = torch.diag_embed(diagonal) + torch.diag_embed(off, 1) + torch.diag_embed(off, -1)
+    columns = torch.zeros(*same.shape, diagonal.shape[1], **TORCH)
+    index = torch.arange(same.shape[1])
+    columns[:, index, index + 1], columns[:, index, index + 2] = same, following
+    return gram, columns, torch.diag_embed(square), descent
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e-2, 10.0])
+def test_spline_step_solves_the_damped_normal_equations(factor):
+    x, y = sine(200)
+    problem = SplineProblem(x, y)
+    knots = stratified_knots(float(x[0]), float(x[-1]), 6, 12, torch.Generator().manual_seed(0))
+    model = problem.linearize((knots,))
+    gram, columns, square, descent = dense_parts(model.parts)
+    diagonal = square.diagonal(dim1=1, dim2=2)
+    alone = (diagonal - columns.square().sum(dim=2)).maximum(0.02 * diagonal)
+    damped = square + torch.diag_embed(factor * alone)
+    schur = damped - columns @ torch.linalg.solve(gram, columns.mT)
+    expected = torch.linalg.solve(schur, descent[..., None])[..., 0]
+    found = problem.step(model, torch.full((6,), factor, **TORCH))
+    # the step's own floor of 1e-10 shows where the undamped system is nearly singular
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 22])
+def test_cyclic_reduction_against_dense_solves(size):
+    rng = np.random.default_rng(size)
+    dense = np.zeros((3, 2 * size, 2 * size))
+    for i in range(size):
+        here, ahead = slice(2 * i, 2 * i + 2), slice(2 * i + 2, 2 * i + 4)
+        dense[:, here, here] += 5 * np.eye(2) + 0.5
+        if i + 1 < size:
+            block = rng.normal(size=(3, 2, 2))
+            dense[:, here, ahead] = block
+            dense[:, ahead, here] = block.transpose(0, 2, 1)
+            dense[:, here, here] += 2 * np.eye(2) * np.abs(block).max()
+            dense[:, ahead, ahead] += 2 * np.eye(2) * np.abs(block).max()
+    right = rng.normal(size=(3, 2 * size))
+    blocks = dense.reshape(3, size, 2, size, 2)
+    index = np.arange(size)
+    diagonal = torch.from_numpy(blocks[:, index, :, index, :].transpose(2, 3, 1, 0).copy())
+    after = torch.zeros_like(diagonal)
+    if size > 1:
+        next_to = blocks[:, index[:-1], :, index[1:], :].transpose(2, 3, 1, 0)
+        after[..., :-1] = torch.from_numpy(next_to.copy())
+    shaped = torch.from_numpy(right.reshape(3, size, 2).transpose(2, 0, 1).copy())
+    found = solve_blocks(diagonal, after, shaped).numpy().transpose(1, 2, 0).reshape(3, -1)
+    assert found == pytest.approx(np.linalg.solve(dense, right[..., None])[..., 0], abs=1e-12)
+    single, off = dense[:, ::2, ::2], dense[:, ::2, ::2].diagonal(1, 1, 2)
+    scalar = solve_tridiagonal(
+        *(torch.from_numpy(v.copy()) for v in (single.diagonal(0, 1, 2), off, right[:, ::2]))
+    )
+    expected = np.linalg.solve(single, right[:, ::2, None])[..., 0]
+    assert scalar.numpy() == pytest.approx(expected, abs=1e-12)
+
+
+def test_loss_of_nearly_meeting_knots_is_true():
+    x, y = sine(200)
+    problem = SplineProblem(x, y)
+    base = torch.linspace(0.1, 0.9, 10, **TORCH)[None]
+    knots = torch.cat([base, base + 1.5e-4], dim=1).sort(dim=1).values
+    edges = np.concatenate([[problem.low], knots[0].numpy(), [problem.high]])
+    _, direct = refit(x.numpy(), y.numpy(), np.ones(200), edges)
+    assert float(problem.linearize((knots,)).loss[0]) == pytest.approx(direct, rel=0.01)
 
 
 @pytest.mark.parametrize(("d", "m", "ridge"), [(1, 1, 0.0), (2, 1, 0.0), (3, 2, 0.01), (5, 3, 0.0)])
@@ -86,14 +159,14 @@ def test_layered_gradient_is_the_derivative_of_the_projected_loss():
 def check_descent(problem, point) -> None:
     """J^T r is minus half the gradient of the loss, along a few directions."""
     model = problem.linearize(point)
-    size = model.descent.shape[1]
+    size = model.parts[-1].shape[1]
     generator = torch.Generator().manual_seed(9)
     for _ in range(4):
         step = torch.randn(len(model.loss), size, generator=generator, **TORCH)
         h = 1e-6
         up = problem.linearize(problem.move(point, h * step)).loss
         down = problem.linearize(problem.move(point, -h * step)).loss
-        slope = -2 * (model.descent * step).sum(dim=1)
+        slope = -2 * (model.parts[-1] * step).sum(dim=1)
         # central differences of a loss with 1e-12 of jitter in its normal equations
         torch.testing.assert_close((up - down) / (2 * h), slope, rtol=1e-3, atol=1e-4)
 
@@ -135,7 +208,7 @@ def test_rows_are_sliced_without_changing_the_answer(monkeypatch):
         monkeypatch.setattr(f"relunorm.train.{module}.SLICE_DOUBLES", 100)
     sliced = ShallowProblem(x, y, Bounds.around(x), weight).linearize(start)
     sliced_deep = LayeredProblem(x, y, weight).linearize(deep)
-    torch.testing.assert_close(whole.hessian, sliced.hessian, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(whole.parts[0], sliced.parts[0], rtol=1e-7, atol=1e-8)
     torch.testing.assert_close(whole_deep.loss, sliced_deep.loss)
 
 
@@ -191,7 +264,10 @@ def test_a_quadratic_is_solved_in_a_few_steps():
         def linearize(self, point):
             gap = (self.target - point[0]) * self.scale
             hessian = torch.diag(self.scale**2).expand(2, 2, 2)
-            return Model(gap.square().sum(dim=1), hessian, gap * self.scale)
+            return Model(gap.square().sum(dim=1), (hessian, gap * self.scale))
+
+        def step(self, model, factor):
+            return dense_step(*model.parts, factor)
 
         def move(self, point, step):
             return (point[0] + step,)

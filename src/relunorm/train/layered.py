@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relunorm.train.lm import Model, Point
+from relunorm.train.lm import Model, Point, dense_step
 from relunorm.train.shallow import SLICE_DOUBLES, factor
 
 
@@ -61,7 +61,10 @@ class LayeredProblem:
             descent = descent + gram[:, q:-1, -1]
         sound = (info == 0) & loss.isfinite()
         loss = torch.where(sound, loss.clamp_min(0), torch.inf)
-        return Model(loss, torch.as_tensor(hessian), torch.as_tensor(descent))
+        return Model(loss, (torch.as_tensor(hessian), torch.as_tensor(descent)))
+
+    def step(self, model: Model, factor: Tensor) -> Tensor:
+        return dense_step(*model.parts, factor)
 
     def move(self, point: Point, step: Tensor) -> Point:
         """Rows back to unit length, thresholds back into their interval, first layer first."""

@@ -21,17 +21,16 @@ Point = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Model:
-    """What Levenberg-Marquardt needs to know at a batch of points.
+    """What a problem knows at a batch of points.
 
     Attributes:
         loss: (B,) sum of squares (plus penalties); infinite where it could not be computed.
-        hessian: (B, P, P) Gauss-Newton matrix J^T J.
-        descent: (B, P) J^T r, the negative gradient halved.
+        parts: what the problem's ``step`` needs, member dimension first; the last part is
+            J^T r (B, P), the negative gradient halved.
     """
 
     loss: Tensor
-    hessian: Tensor
-    descent: Tensor
+    parts: tuple[Tensor, ...]
 
 
 class Problem(Protocol):
@@ -39,6 +38,10 @@ class Problem(Protocol):
 
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations at every member's point."""
+        ...
+
+    def step(self, model: Model, factor: Tensor) -> Tensor:
+        """(B, P) damped Gauss-Newton step, with one damping factor a member."""
         ...
 
     def move(self, point: Point, step: Tensor) -> Point:
@@ -96,7 +99,8 @@ def minimize(
     done, interrupted = 0, False
     try:
         for done in range(1, iterations + 1):
-            trial = problem.move(point, _steps(model, factor))
+            step = problem.step(model, factor)
+            trial = problem.move(point, torch.where(step.isfinite(), step, 0.0))
             reached = problem.linearize(trial)
             better = (reached.loss < model.loss) & ~still
             still = still | (better & (model.loss - reached.loss <= tolerance * model.loss))
@@ -113,24 +117,27 @@ def minimize(
     return Solution(point, model.loss, done, still, curve, interrupted)
 
 
+def dense_step(hessian: Tensor, descent: Tensor, factor: Tensor) -> Tensor:
+    """(H + factor diag(H))^-1 J^T r by Cholesky; zero where the factorization fails."""
+    scale = hessian.diagonal(dim1=1, dim2=2)
+    floor = 1e-10 * scale.amax(dim=1, keepdim=True) + 1e-300
+    damped = hessian + torch.diag_embed(factor[:, None] * scale.clamp_min(floor) + floor)
+    root, info = torch.linalg.cholesky_ex(damped)
+    half = torch.linalg.solve_triangular(root, descent[..., None], upper=False)
+    step = torch.linalg.solve_triangular(root.mT, half, upper=True)[..., 0]
+    return torch.where((info == 0)[:, None], step, 0.0)
+
+
 def _keep(
     better: Tensor, new: tuple[Point, Model], old: tuple[Point, Model]
 ) -> tuple[Point, Model]:
     """Per member the new point and model where they are better, else the old ones."""
-    point = tuple(_select(better, a, b) for a, b in zip(new[0], old[0], strict=True))
-    names = ("loss", "hessian", "descent")
-    return point, Model(*(_select(better, getattr(new[1], k), getattr(old[1], k)) for k in names))
 
+    def pick(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(_select(better, x, y) for x, y in zip(a, b, strict=True))
 
-def _steps(model: Model, factor: Tensor) -> Tensor:
-    """The damped Gauss-Newton step of every member; zero where the factorization fails."""
-    scale = model.hessian.diagonal(dim1=1, dim2=2)
-    floor = 1e-10 * scale.amax(dim=1, keepdim=True) + 1e-300
-    damped = model.hessian + torch.diag_embed(factor[:, None] * scale.clamp_min(floor) + floor)
-    root, info = torch.linalg.cholesky_ex(damped)
-    step = torch.cholesky_solve(model.descent[..., None], root)[..., 0]
-    sound = (info == 0) & step.isfinite().all(dim=1)
-    return torch.where(sound[:, None], step, 0.0)
+    loss = torch.where(better, new[1].loss, old[1].loss)
+    return pick(new[0], old[0]), Model(loss, pick(new[1].parts, old[1].parts))
 
 
 def _select(keep: Tensor, new: Tensor, old: Tensor) -> Tensor:

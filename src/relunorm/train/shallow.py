@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relunorm.train.lm import Model, Point
+from relunorm.train.lm import Model, Point, dense_step
 
 #: Rows are taken in slices once features of all members would need more than this many doubles.
 SLICE_DOUBLES = 1 << 23
@@ -106,7 +106,10 @@ class ShallowProblem:
         residual = gram[:, q:-m, -m:] - cross.mT @ output
         descent = (residual * c.repeat_interleave(d, 1)).sum(dim=2)
         sound = (info == 0) & loss.isfinite()
-        return Model(torch.where(sound, loss.clamp_min(0), torch.inf), schur * pairs, descent)
+        return Model(torch.where(sound, loss.clamp_min(0), torch.inf), (schur * pairs, descent))
+
+    def step(self, model: Model, factor: Tensor) -> Tensor:
+        return dense_step(*model.parts, factor)
 
     def move(self, point: Point, step: Tensor) -> Point:
         """Along the sphere by normalization; thresholds clipped into their interval."""

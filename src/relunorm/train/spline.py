@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relunorm.train.lm import Model, Point
+from relunorm.train.tridiagonal import solve_blocks, solve_tridiagonal
 
 
 class SplineProblem:
@@ -47,43 +48,61 @@ class SplineProblem:
         self.squares = _pad((weight * y * y).cumsum(dim=0), 1, 0)
         self.energy = float(self.squares[-1])
         self.total = float(self.sums[0, -1])
-        self.gap = 1e-5 * (self.high - self.low)
+        # closer knots would lose the differences of prefix sums in rounding
+        self.gap = 1e-4 * (self.high - self.low)
 
     def linearize(self, point: Point) -> Model:
-        """Loss and normal equations in the knots."""
+        """Loss and normal equations in (values, knots): all of them tridiagonal."""
         h, a, b, c, left, right = self._segments(point[0])
-        values, root, scale, sound = self._fit(a, b, c, left, right)
+        target = _pad(left, 0, 1) + _pad(right, 1, 0)
+        scale, diagonal, off = self._scaled(a, b, c)
+        scaled = solve_tridiagonal(diagonal, off, scale * target)
+        # the loss of these very values, not of the exact solution: a poor solve cannot look good
+        pairs = diagonal * scaled + 2 * _pad(off * scaled[:, 1:], 0, 1) - 2 * scale * target
+        loss = self.energy + (scaled * pairs).sum(dim=1)
+        values = scaled * scale
         slopes = values.diff(dim=1) / h
         kink = slopes[:, :-1] - slopes[:, 1:]
-        target = _pad(left, 0, 1) + _pad(right, 1, 0)
-        a, b = kink * a[:, 1:], kink * b[:, 1:]
-        cross = torch.diag_embed(_pad(a, 1, 1))[:, 1:-1]
-        cross.diagonal(2, 1, 2).copy_(b)
-        half = torch.linalg.solve_triangular(root, (cross * scale[:, None]).mT, upper=False)
-        hessian = torch.diag_embed(kink * a) - half.mT @ half
-        descent = kink * left[:, 1:] - a * values[:, 1:-1] - b * values[:, 2:]
-        loss = (self.energy - (target * values).sum(dim=1)).clamp_min(0)
-        return Model(torch.where(sound & loss.isfinite(), loss, torch.inf), hessian, descent)
+        same, following = kink * a[:, 1:], kink * b[:, 1:]
+        descent = kink * left[:, 1:] - same * values[:, 1:-1] - following * values[:, 2:]
+        cross = same * scale[:, 1:-1], following * scale[:, 2:]
+        parts = (diagonal, off, *cross, kink * same, descent)
+        sound = loss.isfinite() & (loss > -1e-10 * self.energy)
+        return Model(torch.where(sound, loss.clamp_min(0), torch.inf), parts)
+
+    def step(self, model: Model, factor: Tensor) -> Tensor:
+        """Move of the knots, values moving along undamped: one block-tridiagonal solve.
+
+        Eliminating the values gives the step of variable projection.
+        """
+        diagonal, off, same, following, square, descent = model.parts
+        floor = 1e-10 * square.amax(dim=1, keepdim=True) + 1e-300
+        # what the two nearest hats cannot follow of a knot's move stands for diag(J^T J)
+        alone = (square - same.square() - following.square()).maximum(0.02 * square)
+        square = square + factor[:, None] * alone.maximum(floor) + floor
+        size = descent.square().mean(dim=1, keepdim=True).sqrt() + 1e-300
+        unit = square.rsqrt()
+        ones, zeros = torch.ones_like(diagonal), torch.zeros_like(diagonal)
+        middle = _pad(same * unit, 1, 1)
+        blocks = torch.stack([torch.stack([diagonal, middle]), torch.stack([middle, ones])])
+        lower = torch.stack([_pad(off, 0, 1), _pad(following * unit, 1, 1)])
+        after = torch.stack([lower, torch.stack([zeros, zeros])], dim=1)
+        right = torch.stack([zeros, _pad(descent / size * unit, 1, 1)])
+        return solve_blocks(blocks, after, right)[1, :, 1:-1] * unit * size
 
     def values(self, point: Point) -> Tensor:
         """(B, K + 2) best values of the spline at the ends and knots, in order."""
-        return self._fit(*self._segments(point[0])[1:])[0]
-
-    def _fit(
-        self, a: Tensor, b: Tensor, c: Tensor, left: Tensor, right: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Values in the hat basis, the Cholesky factor they came from, its scaling, success."""
-        gram = torch.diag_embed(_pad(a, 0, 1) + _pad(c, 1, 0))
-        gram.diagonal(1, 1, 2).copy_(b)
-        gram.diagonal(-1, 1, 2).copy_(b)
+        _, a, b, c, left, right = self._segments(point[0])
+        scale, diagonal, off = self._scaled(a, b, c)
         target = _pad(left, 0, 1) + _pad(right, 1, 0)
-        scale = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12 * self.total).rsqrt()
-        scaled = gram * scale[:, :, None] * scale[:, None, :]
-        # segments without data leave values undetermined; this picks small ones
-        scaled.diagonal(0, 1, 2).add_(1e-12)
-        root, info = torch.linalg.cholesky_ex(scaled)
-        values = torch.cholesky_solve((scale * target)[..., None], root)[..., 0] * scale
-        return values, root, scale, info == 0
+        return solve_tridiagonal(diagonal, off, scale * target) * scale
+
+    def _scaled(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scaling to unit diagonal, and the scaled hats' Gram matrix: diagonal and next to it."""
+        diagonal = _pad(a, 0, 1) + _pad(c, 1, 0)
+        scale = diagonal.clamp_min(1e-12 * self.total).rsqrt()
+        # segments without data leave values undetermined; the jitter picks small ones
+        return scale, diagonal * scale.square() + 1e-12, b * scale[:, :-1] * scale[:, 1:]
 
     def move(self, point: Point, step: Tensor) -> Point:
         """Add, clip into the interval, sort, and keep knots a hair apart."""
@@ -108,7 +127,10 @@ class SplineProblem:
         u1 = (x1 - start * n) / h
         u2 = (x2 - start * (2 * x1 - start * n)) / h.square()
         yu = (y1 - start * y0) / h
-        return h, n - 2 * u1 + u2, u1 - u2, u2, y0 - yu, yu
+        first, last = (n - 2 * u1 + u2).clamp_min(0), u2.clamp_min(0)
+        # 2 x 2 Gram matrices stay positive semidefinite whatever the rounding
+        mixed = (u1 - u2).clamp_min(0).minimum((first * last).sqrt())
+        return h, first, mixed, last, y0 - yu, yu
 
     def pair_sums(self, grid: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         """For every pair g < h of grid positions the sums over rows between them.
