@@ -2,8 +2,8 @@
 
 Live start, unit rows kept by stepping in the tangent space and normalizing (the same path as the
 parametrization w = u/|u| with |u| = 1), thresholds clipped into the support interval of what the
-layer can receive, forward and backward passes written out, and at the end the output layer by exact
-least squares over all rows.
+layer can receive, forward and backward passes written out, and at the end the output layer by least
+squares over the rows (at most 300,000 of them, evenly spread).
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from relunorm.train.task import Fit, Task, assemble
 
 #: Updates that the default number of epochs aims at, and how often thresholds are clipped.
 UPDATES, CLIP_EVERY = 12_000, 16
+
+#: Rows that the last least squares uses at most, and how many at a time.
+FINISH_ROWS, SLICE = 300_000, 8192
 
 
 def solve_adam(task: Task) -> Fit:
@@ -190,24 +193,27 @@ class _Trainer:
         gram = self._accumulate(pairs)
         q = gram.shape[0] - self.y.shape[1]
         inner, target = gram[:q, :q], gram[:q, q:]
-        ridge = torch.full_like(inner[0], self.alpha * float(self.task.weight.sum()))
+        share = float(inner[0, 0] / self.task.weight.sum())
+        ridge = torch.full_like(inner[0], self.alpha * float(inner[0, 0]))
         ridge[: 1 + self.x.shape[1] * self.task.skip] = 0.0
         ridge += 1e-12 * inner.diagonal().amax()
         weights = torch.linalg.solve(inner + torch.diag(ridge), target)
         fit = float((weights * (inner @ weights - 2 * target)).sum() + gram.diagonal()[q:].sum())
-        return pairs, weights, max(fit, 0.0)
+        return pairs, weights, max(fit, 0.0) / share
 
     def _accumulate(self, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Gram matrix of [1, x, last hidden layer, y] over slices of rows."""
+        """Gram matrix of [1, x, last hidden layer, y] over slices of rows, evenly spread."""
         total = None
-        for at in range(0, len(self.task.x), 16_384):
-            x, y = self.task.x[at : at + 16_384], self.task.y[at : at + 16_384]
+        slices = range(0, len(self.task.x), SLICE)
+        stride = max(1, len(slices) * SLICE // FINISH_ROWS)
+        for at in slices[::stride]:
+            x, y = self.task.x[at : at + SLICE], self.task.y[at : at + SLICE]
             h = x
             for w, b in pairs:
                 h = torch.addmm(b, h, w.mT).clamp_min_(0)
             parts = [torch.ones_like(x[:, :1]), *([x] if self.task.skip else []), h, y]
             block = torch.cat(parts, dim=1)
-            part = (block * self.task.weight[at : at + 16_384, None]).mT @ block
+            part = (block * self.task.weight[at : at + SLICE, None]).mT @ block
             total = part if total is None else total.add_(part)
         assert total is not None
         return total

@@ -28,10 +28,13 @@ class Scaling:
         """Weighted mean and deviation, computed so that huge and tiny values do not overflow."""
         unit = np.abs(table).max(axis=0)
         unit = np.where(unit > 0, unit, 1.0)
-        small = table / unit
         share = weight / weight.sum()
+        if unit.min() > 1e-100 and unit.max() < 1e100:
+            unit = np.ones_like(unit)
+        small = table if (unit == 1).all() else table / unit
         mean = share @ small
-        spread = np.sqrt(share @ (small - mean) ** 2)
+        gap = small - mean
+        spread = np.sqrt(share @ np.square(gap, out=gap))
         # differences within rounding of the values themselves are not information
         constant = spread <= 1e-13 * np.maximum(np.abs(mean), 1e-300)
         with np.errstate(over="ignore"):
