@@ -16,7 +16,15 @@ _HOME = {
     "release": "relunorm.nn.reduced_space",
 }
 
-__all__ = [*sorted(_HOME)]
+__all__ = [
+    "DatapointInit",
+    "DecomposedBatchNorm",
+    "constrain",
+    "datapoint_init_",
+    "decompose",
+    "live_init_",
+    "release",
+]
 
 if TYPE_CHECKING:
     from relunorm.nn.batchnorm import DecomposedBatchNorm as DecomposedBatchNorm

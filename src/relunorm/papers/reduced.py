@@ -126,7 +126,8 @@ def table(results: dict[str, Any]) -> tuple[tuple[Any, ...], ...]:
         failed = int((train > FAILED * results["variance"]).sum())
         wins, losses = int((train < base).sum()), int((train > base).sum())
         p = binomtest(wins, wins + losses).pvalue if wins + losses else float("nan")
-        rows.append((label, middle, low, high, float(np.median(held)), failed, len(train), wins, p))
+        shown = (float(v) for v in (middle, low, high, np.median(held)))
+        rows.append((label, *shown, failed, len(train), wins, float(p)))
     return tuple(rows)
 
 

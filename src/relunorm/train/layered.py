@@ -64,7 +64,7 @@ class LayeredProblem:
         return Model(loss, (torch.as_tensor(hessian), torch.as_tensor(descent)))
 
     def step(self, model: Model, factor: Tensor) -> Tensor:
-        return dense_step(*model.parts, factor)
+        return dense_step(model.parts[0], model.parts[1], factor)
 
     def move(self, point: Point, step: Tensor) -> Point:
         """Rows back to unit length, thresholds back into their interval, first layer first."""

@@ -109,7 +109,7 @@ class ShallowProblem:
         return Model(torch.where(sound, loss.clamp_min(0), torch.inf), (schur * pairs, descent))
 
     def step(self, model: Model, factor: Tensor) -> Tensor:
-        return dense_step(*model.parts, factor)
+        return dense_step(model.parts[0], model.parts[1], factor)
 
     def move(self, point: Point, step: Tensor) -> Point:
         """Along the sphere by normalization; thresholds clipped into their interval."""
