@@ -96,6 +96,9 @@ def test_samples_of_a_box_are_spread_over_it() -> None:
         (lambda: rn.Box("ab", [1.0]), "not a list of numbers"),
         (lambda: rn.Ball([0.0], -1.0), "radius -1"),
         (lambda: rn.Ball([0.0], np.nan), "radius nan"),
+        (lambda: rn.Ball([0.0], [1.0, 2.0]), "one number"),
+        (lambda: rn.Box.cube(-1), "dimension -1"),
+        (lambda: rn.Box([-1e300], [1e300]), "too large"),
         (lambda: rn.Polytope([[1.0]], [1.0]), "unbounded"),
         (lambda: rn.Polytope([[1.0], [-1.0]], [-1.0, -1.0]), "empty"),
         (lambda: rn.Polytope([[1.0, np.nan]], [1.0]), "NaN"),
@@ -138,3 +141,40 @@ def test_command_line_spelling(tmp_path: Path) -> None:
         parse_domain(f"box:@{tmp_path / 'poly.npz'}", 2)
     with pytest.raises(FileNotFoundError):
         parse_domain("box:@missing.npz", 2)
+
+
+def test_polytopes_of_any_scale() -> None:
+    """The solver drops coefficients below 1e-9 and calls 1e20 infinite: scaling must prevent it."""
+    tiny = rn.Polytope([[1, 1e-10], [-1, 0], [0, 1], [0, -1]], [1, 5, 1e10, 1e10])
+    np.testing.assert_allclose(tiny.support([[1.0, 0.0]])[1], [2.0], rtol=1e-9)
+    both = np.vstack([np.eye(2), -np.eye(2)])
+    for factor, reach in ((1e-10, 1.0), (1e16, 1.0), (1.0, 1e20), (1.0, 1e-12)):
+        box = rn.Polytope(both * factor, np.full(4, reach * factor))
+        np.testing.assert_allclose(box.support(np.eye(2))[1], reach, rtol=1e-9)
+        np.testing.assert_allclose(box.radius, reach * np.sqrt(2), rtol=1e-8)
+        assert box.contains(box.sample(50, 0), 1e-9 * reach).all()
+    with pytest.raises(InvalidDomainError, match="empty"):
+        rn.Polytope([[1.0, 1], [-1, -1], [1, 0], [-1, 0]], [0, -1e-8, 1, 1])
+    with pytest.raises(InvalidDomainError, match="empty"):
+        rn.Polytope([[0.0, 0.0], [1, 0], [-1, 0], [0, 1], [0, -1]], [-1, 1, 1, 1, 1])
+
+
+def test_flat_polytopes_are_sampled_in_their_plane() -> None:
+    simplex = rn.Polytope(
+        np.vstack([-np.eye(3), np.ones((1, 3)), -np.ones((1, 3))]), [0, 0, 0, 1, -1]
+    )
+    X = simplex.sample(3000, 0)
+    np.testing.assert_allclose(X.sum(axis=1), 1.0, atol=1e-7)
+    np.testing.assert_allclose(X.mean(axis=0), 1 / 3, atol=0.03)
+    assert (simplex.center > 0.1).all()
+    point = rn.Polytope(np.vstack([np.eye(2), -np.eye(2)]), [1, 2, -1, -2])
+    np.testing.assert_allclose(point.sample(3, 0), [[1, 2]] * 3, atol=1e-7)
+    np.testing.assert_allclose(point.radius, np.sqrt(5), rtol=1e-7)
+    thin = rn.Polytope(np.vstack([np.eye(2), -np.eye(2)]), [1, 1e-6, 1, 1e-6]).sample(2000, 0)
+    np.testing.assert_allclose(thin.std(axis=0), [1 / np.sqrt(3), 1e-6 / np.sqrt(3)], rtol=0.1)
+
+
+def test_lengths_neither_overflow_nor_vanish() -> None:
+    assert not rn.Ball([0, 0], 1e-200).contains([[1e-200, 1e-200]])[0]
+    assert rn.Ball([3e-200, 4e-200], 0).radius == pytest.approx(5e-200)
+    assert rn.Box([-1e99] * 3, [1e99] * 3).radius == pytest.approx(np.sqrt(3) * 1e99)

@@ -15,22 +15,39 @@ __version__ = "0.1.0"
 _HOME = {
     "Activation": "relunorm.network",
     "Affine": "relunorm.network",
-    "Layer": "relunorm.network",
-    "Network": "relunorm.network",
+    "along": "relunorm.regions.lines",
     "Ball": "relunorm.domain",
-    "Box": "relunorm.domain",
-    "Domain": "relunorm.domain",
-    "Polytope": "relunorm.domain",
     "batchnorm": "relunorm.batchnorm",
+    "Box": "relunorm.domain",
+    "Certificate": "relunorm.forms.certificate",
+    "compare": "relunorm.forms.compare",
+    "decide": "relunorm.extrema.front",
+    "Domain": "relunorm.domain",
+    "fingerprint": "relunorm.forms.fingerprint",
     "geometry": "relunorm.batchnorm.probes",
-    "nn": "relunorm.nn",
+    "Layer": "relunorm.network",
+    "lipschitz": "relunorm.lipschitz",
     "load": "relunorm.io",
+    "load_regions": "relunorm.regions.storage",
+    "maximize": "relunorm.extrema.front",
+    "Network": "relunorm.network",
+    "never_smallest": "relunorm.extrema.front",
+    "nn": "relunorm.nn",
+    "normalize": "relunorm.forms.normalize",
+    "on_plane": "relunorm.regions.planes",
+    "Polytope": "relunorm.domain",
+    "Region": "relunorm.regions.region",
+    "region_at": "relunorm.regions.region",
+    "Regions": "relunorm.regions.result",
+    "regions": "relunorm.regions",
     "save": "relunorm.io",
+    "theorem6": "relunorm.lipschitz.theorem6",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
     "ReLURegressor": "relunorm.train.estimator",
+    "verify": "relunorm.forms.certificate",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -43,16 +60,33 @@ if TYPE_CHECKING:
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
     from relunorm.domain import Polytope as Polytope
+    from relunorm.extrema.front import decide as decide
+    from relunorm.extrema.front import maximize as maximize
+    from relunorm.extrema.front import never_smallest as never_smallest
+    from relunorm.forms.certificate import Certificate as Certificate
+    from relunorm.forms.certificate import verify as verify
+    from relunorm.forms.compare import compare as compare
+    from relunorm.forms.fingerprint import fingerprint as fingerprint
+    from relunorm.forms.normalize import normalize as normalize
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras
     from relunorm.io.onnx_write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
     from relunorm.io.torch_write import to_torch as to_torch
+    from relunorm.lipschitz.front import lipschitz as lipschitz
+    from relunorm.lipschitz.theorem6 import theorem6 as theorem6
     from relunorm.network import Activation as Activation
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer
     from relunorm.network import Network as Network
+    from relunorm.regions.enumerate import regions as regions
+    from relunorm.regions.lines import along as along
+    from relunorm.regions.planes import on_plane as on_plane
+    from relunorm.regions.region import Region as Region
+    from relunorm.regions.region import region_at as region_at
+    from relunorm.regions.result import Regions as Regions
+    from relunorm.regions.storage import load_regions as load_regions
     from relunorm.train.estimator import ReLURegressor as ReLURegressor
 
 

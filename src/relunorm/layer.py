@@ -122,10 +122,10 @@ class Affine:
 
     def check(self, place: str, sizes: Sequence[int]) -> None:
         """Raise `InvalidNetworkError` unless the map fits values of these sizes."""
-        if self.bias.ndim != 1 or self.size == 0:
+        if self.bias.ndim != 1:
+            raise InvalidNetworkError(f"{place}: the bias has shape {self.bias.shape}")
+        if self.size == 0:
             raise InvalidNetworkError(f"{place}: width 0; every layer needs at least one row")
-        if not np.isfinite(self.bias).all():
-            raise InvalidNetworkError(f"{place}: the bias holds NaN or infinite entries")
         for source, matrix in self.terms.items():
             if not 0 <= source < len(sizes):
                 raise InvalidNetworkError(
@@ -140,6 +140,8 @@ class Affine:
                 )
             if not np.isfinite(mx.entries(matrix)).all():
                 raise InvalidNetworkError(f"{place}: the weights hold NaN or infinite entries")
+        if not np.isfinite(self.bias).all():
+            raise InvalidNetworkError(f"{place}: the bias holds NaN or infinite entries")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

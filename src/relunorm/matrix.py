@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.errors import UnsupportedFormatError
+
 Vector: TypeAlias = NDArray[np.float64]
 #: ``NDArray[np.float64] | sp.csr_array``; scipy ships no types, so checkers see Any.
 Matrix: TypeAlias = Any
@@ -41,6 +43,22 @@ def is_frozen(matrix: Any) -> bool:
     """Whether nobody can write into the matrix through this handle."""
     parts = (matrix.data, matrix.indices, matrix.indptr) if sp.issparse(matrix) else (matrix,)
     return not any(part.flags.writeable for part in parts)
+
+
+def narrowed(array: NDArray[Any], dtype: Any, what: str) -> NDArray[Any]:
+    """Floating-point numbers in another type; raises where one does not fit.
+
+    Raises:
+        UnsupportedFormatError: a finite number became infinite.
+    """
+    with np.errstate(over="ignore"):
+        converted = np.asarray(array).astype(dtype)
+    if not np.isfinite(converted).all():
+        raise UnsupportedFormatError(
+            f"{what}: a number of size {np.abs(array).max():.3g} does not fit {np.dtype(dtype)}; "
+            "write float64"
+        )
+    return converted
 
 
 def entries(matrix: Matrix) -> Vector:

@@ -123,7 +123,10 @@ class Network:
         matrices = [mx.as_matrix(w if sp.issparse(w) else np.asarray(w)) for w in weights]
         for index, matrix in enumerate(matrices):
             if matrix.ndim != 2:
-                raise InvalidNetworkError(f"weight {index} has {matrix.ndim} axes, expected 2")
+                raise InvalidNetworkError(
+                    f"{origin + ': ' if origin else ''}weight {index} has {matrix.ndim} axes, "
+                    "expected 2"
+                )
         if biases is None:
             biases = [np.zeros(matrix.shape[0]) for matrix in matrices]
         if len(biases) != len(matrices):
@@ -239,6 +242,8 @@ class Network:
         torch. Computed in reverse, one matrix product per layer for the whole batch.
         """
         batch, single = self._batch(inputs)
+        if not np.isfinite(batch).all():
+            raise InvalidInputError("inputs hold NaN or infinite entries: no Jacobian there")
         n, outputs = len(batch), self.output.size
         preactivations: list[NDArray[np.float64]] = []
         self._forward(batch, keep=False, preactivations=preactivations, all_layers=True)
@@ -264,7 +269,10 @@ class Network:
         return np.array(result[0] if single else result)
 
     def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
-        array = np.asarray(inputs, dtype=np.float64)
+        try:
+            array = np.asarray(inputs, dtype=np.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidInputError(f"inputs are not an array of numbers: {error}") from None
         size = self.input_size
         # A matrix with d columns is always a batch, also where one input has shape (1, d).
         if array.ndim > 1 and array.shape[1:] in ((size,), self.input_shape):

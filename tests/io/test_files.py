@@ -96,6 +96,8 @@ def test_other_contents_are_explained(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", kernel=np.ones(2))
     with pytest.raises(ModelFileError, match="expected W0, b0"):
         rn.load(tmp_path / "a.npz")
+    np.savez(tmp_path / "more.npz", W0=np.ones((1, 2)), b0=np.zeros(1), accuracy=0.9)
+    assert rn.load(tmp_path / "more.npz").widths == (2, 1)
     np.savez(tmp_path / "b.npz", W0=np.array([["a"]]), b0=np.zeros(1))
     with pytest.raises(ModelFileError, match="expected numbers"):
         rn.load(tmp_path / "b.npz")

@@ -1,7 +1,7 @@
 """The ``relunorm`` command: parse, call one library function, render.
 
-Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input. One file per
-command; heavy packages are imported inside the commands, so that ``relunorm --help`` stays light.
+Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input, 3 undecided.
+One file per command; heavy packages are imported inside them, so that ``--help`` stays light.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ from typing import Annotated
 import typer
 
 import relunorm
+from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
+from relunorm.cli.fingerprint import fingerprint
 from relunorm.cli.fit import fit
 from relunorm.cli.geometry import geometry
 from relunorm.cli.info import info
+from relunorm.cli.lipschitz import lipschitz
+from relunorm.cli.maximize import maximize
+from relunorm.cli.normalize import normalize
 from relunorm.cli.output import printable
 from relunorm.cli.papers import papers
+from relunorm.cli.region import region
+from relunorm.cli.regions import regions
+from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
 
 app = typer.Typer(
@@ -45,7 +53,21 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert, fit, geometry, papers):
+for _command in (
+    info,
+    convert,
+    normalize,
+    compare,
+    fingerprint,
+    verify,
+    regions,
+    region,
+    lipschitz,
+    maximize,
+    geometry,
+    papers,
+    fit,
+):
     app.command()(_command)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup
+from relunorm.cli.output import Example, Json, emit, markup, parse_example
 
 
 def convert(
@@ -18,18 +18,19 @@ def convert(
         str | None,
         typer.Option(help="float32 or float64; by default float32 for ONNX, float64 elsewhere."),
     ] = None,
+    example: Example = None,
     json: Json = False,
 ) -> None:
     """Read a model and write it in the format that OUT's ending names."""
     from relunorm.io import load, save
 
-    network = load(source)
+    network = load(source, parse_example(example))
     save(network, target, dtype=dtype)  # type: ignore[arg-type]  # checked there
     document = {
         "schema": "relunorm.convert/1",
         "source": source,
         "target": target,
-        "dtype": dtype,
+        "dtype": dtype or ("float32" if target.lower().endswith(".onnx") else "float64"),
         "parameters": network.parameters,
     }
     emit(document, json, lambda console: console.print(markup(f"{source} -> {target}")))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup
+from relunorm.cli.output import Example, Json, emit, markup, parse_example
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 def info(
     model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    example: Example = None,
     json: Json = False,
 ) -> None:
     """Show layers, units, parameters and activations of MODEL, and where each came from."""
     from relunorm.io import load
 
-    document = load(model).to_dict()
+    document = load(model, parse_example(example)).to_dict()
     emit(document, json, lambda console: _render(console, document))
 
 

@@ -17,6 +17,23 @@ Json = Annotated[
 ]
 
 
+#: For models whose file does not fix the input shape.
+Example = Annotated[
+    str | None,
+    typer.Option(help="Shape of one input, such as 1,28,28, where the file leaves it open."),
+]
+
+
+def parse_example(text: str | None) -> tuple[int, ...] | None:
+    """The shape behind `--example`."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a shape; write it as 1,28,28") from None
+
+
 def printable(text: str) -> str:
     """Text from a file, safe on a terminal: control characters shown, not obeyed."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

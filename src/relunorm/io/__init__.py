@@ -6,6 +6,7 @@ what is wrong with a file is said in the package's own errors. Writing is atomic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,9 @@ from relunorm.examples import example_path
 from relunorm.network import Network
 
 DType = Literal["float32", "float64"]
+
+#: One input may have this many entries.
+MAX_AXIS = 1 << 24
 
 #: File ending -> module and name of the reader, module and name of the writer.
 _FILES = {
@@ -101,8 +105,16 @@ def save(network: Network, path: str | Path, dtype: DType | None = None) -> None
         dtype: number type of the written weights. By default float64, except float32 for ONNX
             (what runtimes expect as input type).
     """
+    if not isinstance(network, Network):
+        raise UnsupportedFormatError(
+            f"save takes a Network, not {type(network).__qualname__}; relunorm.load reads one first"
+        )
     path = Path(path)
+    if path.suffix.lower() in (".keras", ".h5", ".hdf5"):
+        raise UnsupportedFormatError(f"{path}: use relunorm.to_keras(network).save(path)")
     _, _, module, function = _format(path)
+    if path.is_dir():
+        raise UnsupportedFormatError(f"{path}: is a folder, expected a file to write")
     if dtype not in (None, "float32", "float64"):
         raise UnsupportedFormatError(f"dtype {dtype!r}: use float32 or float64")
     _named(module, function)(network, path, dtype=dtype)
@@ -111,12 +123,21 @@ def save(network: Network, path: str | Path, dtype: DType | None = None) -> None
 def _load_file(path: Path, example: Any) -> Network:
     module, function, _, _ = _format(path)
     _check_file(path)
-    return _named(module, function)(path, example=example)
+    network = _named(module, function)(path, example=example)
+    if example is not None and input_shape(example, str(path)) != network.input_shape:
+        raise UnsupportedFormatError(
+            f"{path}: its inputs have shape {network.input_shape}, not the example's"
+        )
+    return network
 
 
 def _check_file(path: Path) -> None:
+    if "\0" in str(path):
+        raise ModelFileError(f"{str(path)!r}: a path cannot hold a null character")
     if path.is_dir():
         raise ModelFileError(f"{path}: is a folder, expected a model file")
+    if path.exists() and not path.is_file():
+        raise ModelFileError(f"{path}: is not a regular file")
     if path.stat().st_size == 0:
         raise ModelFileError(f"{path}: the file is empty")
 
@@ -149,14 +170,16 @@ def input_shape(example: Any, what: str) -> tuple[int, ...]:
 
     A sequence of ints is the shape itself; an array is a batch, whose first axis is dropped.
     """
+    shape: tuple[Any, ...] = ()
     if isinstance(example, int):
-        return (example,)
-    shape = getattr(example, "shape", None)
-    if shape is not None and len(shape) >= 2:
-        return tuple(int(n) for n in shape[1:])
-    if isinstance(example, Sequence) and example and all(isinstance(n, int) for n in example):
-        return tuple(example)
+        shape = (example,)
+    elif len(getattr(example, "shape", ())) >= 2:
+        shape = tuple(int(n) for n in example.shape[1:])
+    elif isinstance(example, Sequence) and all(isinstance(n, int) for n in example):
+        shape = tuple(example)
+    if shape and all(1 <= n <= MAX_AXIS for n in shape) and math.prod(shape) <= MAX_AXIS:
+        return shape
     raise UnsupportedFormatError(
         f"{what}: example must be the shape of one input, such as (1, 28, 28), or a batch of "
-        "inputs with the batch as first axis"
+        f"inputs with the batch as first axis, with at most {MAX_AXIS:,} entries each"
     )

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.errors import ModelFileError, RelunormError
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Layer, Network
@@ -23,17 +24,17 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
     arrays: dict[str, NDArray[Any]] = {}
 
     def put(affine: Affine, name: str) -> dict[str, Any]:
-        arrays[f"{name}.bias"] = affine.bias.astype(dtype)
+        arrays[f"{name}.bias"] = mx.narrowed(affine.bias, dtype, f"{name}.bias")
         terms = []
         for source, matrix in affine.terms.items():
             key = f"{name}.from{source}"
             if sp.issparse(matrix):
-                arrays[f"{key}.data"] = matrix.data.astype(dtype)
+                arrays[f"{key}.data"] = mx.narrowed(matrix.data, dtype, key)
                 arrays[f"{key}.indices"] = matrix.indices.astype(np.int64)
                 arrays[f"{key}.indptr"] = matrix.indptr.astype(np.int64)
                 terms.append({"source": source, "csr": key, "shape": list(matrix.shape)})
             else:
-                arrays[key] = matrix.astype(dtype)
+                arrays[key] = mx.narrowed(matrix, dtype, key)
                 terms.append({"source": source, "dense": key})
         return {"bias": f"{name}.bias", "terms": terms}
 

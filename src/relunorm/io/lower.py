@@ -28,6 +28,8 @@ FILL_FREE = 1 << 16
 FILL_FACTOR = 2
 #: No value may have more entries than this (128 MB each); refused before allocating.
 MAX_SIZE = 1 << 24
+#: All operations together may build this many matrix entries (about 3 GB).
+MAX_TOTAL = 1 << 28
 
 
 class CannotLower(Exception):
@@ -62,6 +64,7 @@ class Lowering:
 
     def __init__(self, shape: Sequence[int]):
         self.layers: list[Layer] = []
+        self._spent = 0
         self.input = self._value(0, tuple(shape))
 
     def finish(self, output: Tensor, *, input_shape: Sequence[int], origin: str) -> Network:
@@ -178,7 +181,7 @@ class Lowering:
 
     def scale(self, x: Tensor, factors: NDArray[Any]) -> Tensor:
         """Entrywise product with a constant, broadcast by numpy's rules."""
-        factors = np.asarray(factors, dtype=np.float64)
+        factors = _float64(factors)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, factors.shape))
         flat = np.broadcast_to(factors, x.shape).ravel()
         terms = {s: mx.scale_rows(m, flat) for s, m in x.affine.terms.items()}
@@ -186,7 +189,7 @@ class Lowering:
 
     def shift(self, x: Tensor, constant: NDArray[Any]) -> Tensor:
         """Entrywise sum with a constant, broadcast by numpy's rules."""
-        constant = np.asarray(constant, dtype=np.float64)
+        constant = _float64(constant)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, constant.shape))
         bias = x.affine.bias + np.broadcast_to(constant, x.shape).ravel()
         return Tensor(x.shape, Affine(x.affine.terms, bias))
@@ -279,8 +282,18 @@ class Lowering:
     def _value(self, number: int, shape: tuple[int, ...]) -> Tensor:
         size = math.prod(shape)
         _check_size(size)
+        self._spend(size)
         whole = mx.frozen(mx.identity(size))
         return Tensor(shape, Affine({number: whole}, np.zeros(size)))
+
+    def _spend(self, entries: int) -> None:
+        """Count what all operations together build; a graph of cheap steps can add up to a bomb."""
+        check_entries(entries)
+        self._spent += entries
+        if self._spent > MAX_TOTAL:
+            raise InvalidNetworkError(
+                f"the graph lowers to more than {MAX_TOTAL:,} matrix entries in all"
+            )
 
     def _size(self, source: int) -> int:
         return self.input.size if source == 0 else self.layers[source - 1].width
@@ -293,7 +306,7 @@ class Lowering:
         if product > max(FILL_FREE, FILL_FACTOR * factors):
             self._stage(x)
             product = mx.nnz(matrix)
-        check_entries(product)
+        self._spend(product)
         outer = Affine({0: mx.frozen(matrix)}, np.zeros(matrix.shape[0]) if bias is None else bias)
         return substitute(outer, [x.affine])
 
@@ -317,7 +330,11 @@ def _frozen(terms: dict[int, Matrix]) -> dict[int, Matrix]:
 
 
 def _float64(array: NDArray[Any]) -> NDArray[np.float64]:
-    return np.array(array, dtype=np.float64, order="C")
+    """A copy; refused here, where the operation is known, when it is not finite."""
+    copy = np.array(array, dtype=np.float64, order="C")
+    if not np.isfinite(copy).all():
+        raise InvalidNetworkError("a weight or constant holds NaN or infinite entries")
+    return copy
 
 
 def _check_size(size: int) -> None:

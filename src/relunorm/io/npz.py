@@ -1,6 +1,7 @@
 """NumPy archives: W0, b0, W1, b1, ... for a plain ReLU perceptron, a header for anything else.
 
-The plain form is y = W x + b with relu between layers and none at the end.
+The plain form is y = W x + b with relu between layers and none at the end; other arrays beside the
+weights are passed over.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from numpy.typing import NDArray
 from relunorm.errors import ModelFileError
 from relunorm.io.archive import decode, encode
 from relunorm.io.atomic import atomic_path
+from relunorm.matrix import narrowed
 from relunorm.network import RELU, Network
 
 HEADER = "relunorm"
 
-#: Total size of the arrays an archive may claim, in bytes.
+#: Total size of the arrays an archive may claim, in bytes; and, past an easy size, how many times
+#: the size of the file itself.
 MAX_BYTES = 1 << 33
+EASY = 1 << 28
+MAX_RATIO = 50
 
 
 def read_npz(path: Path, example: Any = None) -> Network:
@@ -38,9 +43,9 @@ def read_npz(path: Path, example: Any = None) -> Network:
             return _numbers(arrays, name, path)
 
         return decode(str(header), fetch, str(path))
-    count = sum(name.startswith("W") for name in arrays)
+    count = sum(name[:1] == "W" and name[1:].isdecimal() for name in arrays)
     expected = [f"{letter}{k}" for k in range(count) for letter in "Wb"]
-    if not count or set(expected) != set(arrays):
+    if not count or not set(expected) <= set(arrays):
         names = ", ".join(sorted(arrays)[:8]) or "nothing"
         raise ModelFileError(f"{path}: holds {names}; expected W0, b0, W1, b1, ...")
     weights = [_numbers(arrays, f"W{k}", path) for k in range(count)]
@@ -53,8 +58,8 @@ def write_npz(network: Network, path: Path, dtype: str | None = None) -> None:
     dtype = dtype or "float64"
     if _is_plain(network):
         weights, biases = network.weights()
-        arrays = {f"W{k}": np.asarray(w).astype(dtype) for k, w in enumerate(weights)}
-        arrays |= {f"b{k}": b.astype(dtype) for k, b in enumerate(biases)}
+        arrays = {f"W{k}": narrowed(w, dtype, f"W{k}") for k, w in enumerate(weights)}
+        arrays |= {f"b{k}": narrowed(b, dtype, f"b{k}") for k, b in enumerate(biases)}
     else:
         header, arrays = encode(network, dtype)
         arrays[HEADER] = np.array(header)
@@ -68,9 +73,11 @@ def read_npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             claimed = sum(member.file_size for member in members)
-            if claimed > MAX_BYTES:
+            if claimed > MAX_BYTES or (
+                claimed > EASY and claimed > MAX_RATIO * path.stat().st_size
+            ):
                 raise ModelFileError(
-                    f"{path}: claims {claimed:,} bytes, the limit is {MAX_BYTES:,}"
+                    f"{path}: {path.stat().st_size:,} bytes claim to hold {claimed:,}; refused"
                 )
             names = [member.filename for member in members]
             if len(set(names)) != len(names):

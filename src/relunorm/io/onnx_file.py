@@ -56,7 +56,7 @@ def tensor_array(tensor: onnx.TensorProto, origin: str, folder: Path | None) -> 
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return _external(tensor, place, folder)
         return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, MemoryError, OverflowError) as error:
+    except (ValueError, TypeError, MemoryError, OverflowError, OSError) as error:
         if isinstance(error, ModelFileError):
             raise
         raise ModelFileError(

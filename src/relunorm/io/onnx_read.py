@@ -18,6 +18,7 @@ from relunorm.errors import (
 )
 from relunorm.io import input_shape
 from relunorm.io.lower import CannotLower, Lowering, Tensor
+from relunorm.io.onnx_constants import evaluate, is_constant
 from relunorm.io.onnx_file import parse, tensor_array, without_weights
 from relunorm.io.onnx_layers import OPERATIONS
 from relunorm.io.onnx_ops import Node
@@ -88,10 +89,10 @@ def _walk(
     folder: Path | None,
 ) -> None:
     opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
-    used = {name for node in model.graph.node for name in node.input}
+    used = {name for node in _needed(model.graph) for name in node.input}
     used |= {output.name for output in model.graph.output}
     unsupported: list[tuple[str, str]] = []
-    for proto in model.graph.node:
+    for proto in _needed(model.graph):
         label = proto.name or (proto.output[0] if proto.output else "unnamed node")
         missing = [name for name in proto.input if name and name not in values]
         if missing:
@@ -101,7 +102,10 @@ def _walk(
             )
         inputs = [values[name] if name else None for name in proto.input]
         results: Sequence[_Value] = [_UNKNOWN] * len(proto.output)
-        if not any(value is _UNKNOWN for value in inputs):
+        if any(value is _UNKNOWN for value in inputs):
+            if proto.op_type not in OPERATIONS:
+                unsupported.append((label, proto.op_type))
+        else:
             node = Node(proto, label, inputs, lowering, opset, used, origin, folder)
             try:
                 results = _apply(node)
@@ -116,7 +120,21 @@ def _walk(
         raise UnsupportedOperationError(origin, unsupported, SUPPORTED)
 
 
+def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes the output depends on, in the graph's order."""
+    wanted = {output.name for output in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            kept.append(node)
+            wanted.update(node.input)
+    return kept[::-1]
+
+
 def _apply(node: Node) -> Sequence[_Value]:
+    if is_constant(node) and node.proto.domain in ("", "ai.onnx"):
+        _check_signature(node)
+        return [evaluate(node)]
     operation = OPERATIONS.get(node.kind)
     if operation is None or node.proto.domain not in ("", "ai.onnx"):
         raise CannotLower
@@ -194,6 +212,8 @@ def _input_shape(
     kind = info.type.tensor_type
     known = kind.HasField("shape")
     dims = [int(d.dim_value) if d.HasField("dim_value") else None for d in kind.shape.dim]
+    if dims and dims[0] == -1:  # not legal, but a common spelling of a free batch
+        dims[0] = None
     if any(d is not None and d < 0 for d in dims):
         raise ModelFileError(f"{origin}: input {info.name!r} has a negative dimension: {dims}")
     if example is not None:

@@ -242,13 +242,6 @@ class _Writer:
 
     def tensor(self, name: str, array: NDArray[Any]) -> str:
         if array.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                converted = array.astype(self.dtype)
-            if not np.isfinite(converted).all():
-                raise UnsupportedFormatError(
-                    f"{name}: a weight of size {np.abs(array).max():.3g} does not fit float32; "
-                    "write float64"
-                )
-            array = converted
+            array = mx.narrowed(array, self.dtype, name)
         self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name

@@ -1,7 +1,7 @@
 """scikit-learn multi-layer perceptrons, in and out.
 
-The network computes what comes before the estimator's last function: before the softmax or the
-logistic of a classifier (one column for two classes), before the exponential of a Poisson loss.
+A classifier's network computes what comes before its last softmax or logistic: one column for two
+classes, one per class otherwise.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ def from_sklearn(estimator: Any, example: Any = None) -> Network:
         raise UnsupportedOperationError(name, [(place, estimator.activation)], SUPPORTED)
     if not hasattr(estimator, "coefs_"):
         raise InvalidNetworkError(f"{name} is not fitted; call fit first")
+    if getattr(estimator, "out_activation_", "identity") == "exp":
+        place = f"{name}.out_activation_"
+        raise UnsupportedOperationError(name, [(place, "exp (a Poisson loss)")], SUPPORTED)
     activation: Activation = RELU if estimator.activation == "relu" else IDENTITY
     weights = [np.asarray(w, dtype=np.float64).T for w in estimator.coefs_]
     return Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
@@ -64,7 +67,7 @@ def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any 
     elif hasattr(like, "classes_"):
         _copy_classes(estimator, like, network.output_size)
     else:
-        estimator.out_activation_ = getattr(like, "out_activation_", "identity")
+        estimator.out_activation_ = "identity"
     if like is not None and hasattr(like, "feature_names_in_"):
         estimator.feature_names_in_ = like.feature_names_in_
     return estimator

@@ -83,8 +83,12 @@ def from_torch(model: nn.Module | ExportedProgram, example: Any = None) -> Netwo
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         twin = detached_copy(module)
         if example is None:
-            return lower(_export_guessing(twin, origin))
-        return lower(_program(_export(twin, input_shape(example, origin), origin), origin))
+            network = lower(_export_guessing(twin, origin))
+        else:
+            shape = input_shape(example, origin)
+            network = lower(_program(_export(twin, shape, origin), origin))
+        _check_batch(twin, network.input_shape, origin)
+        return network
 
 
 def _checked(module: nn.Module, origin: str) -> nn.Module:
@@ -122,14 +126,9 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
 
 def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedProgram:
     """torch.export on a batch of one input of this shape."""
-    like = next(
-        (t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None
-    )
-    dtype = torch.get_default_dtype() if like is None else like.dtype
-    batch = torch.zeros((1, *shape), dtype=dtype, device=None if like is None else like.device)
     try:
         with _quiet():
-            return torch.export.export(module, (batch,), strict=False)
+            return torch.export.export(module, (_zeros(module, (1, *shape)),), strict=False)
     except Exception as error:
         # The exporter runs the caller's own forward, so anything can come out of it.
         reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -137,6 +136,32 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
             f"{type(error).__name__}: {' '.join(reason[:3])}"
         ) from error
+
+
+def _zeros(module: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:
+    """A batch in the type and on the device of the module's own numbers."""
+    like = next(
+        (t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None
+    )
+    dtype = torch.get_default_dtype() if like is None else like.dtype
+    return torch.zeros(shape, dtype=dtype, device=None if like is None else like.device)
+
+
+def _check_batch(module: nn.Module, shape: tuple[int, ...], origin: str) -> None:
+    """Refuse a module that turns two inputs into anything but two outputs: it mixes them.
+
+    Called once the graph is known to change no buffer, which the copy shares with the caller's.
+    """
+    try:
+        with _quiet():
+            outputs = module(_zeros(module, (2, *shape)))
+    except Exception:  # written for exactly one input, which is what is read
+        return
+    if isinstance(outputs, torch.Tensor) and outputs.shape[:1] != (2,):
+        raise UnsupportedFormatError(
+            f"{origin}: a batch of two inputs gives an output of shape {tuple(outputs.shape)}, so "
+            "it mixes the inputs of a batch; a network computes one output per input"
+        )
 
 
 @contextmanager
@@ -173,6 +198,7 @@ def _export_guessing(module: nn.Module, origin: str) -> Program:
         f"{origin}: the shape of its input is not fixed by its first operation"
         f"{_first_hint(module)}; pass the shape of one input, for example "
         "relunorm.load(module, example=(3, 32, 32)), or a batch of inputs"
+        + (f". What was tried: {failure}" if failure else "")
     ) from failure
 
 

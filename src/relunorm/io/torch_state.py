@@ -49,6 +49,10 @@ def read_state(path: Path, example: Any = None, architecture: nn.Module | None =
             f"{path}: a state dict ({shown}{more}) has weights but no architecture; pass the "
             f"module they belong to, relunorm.load(path, architecture=module). {_WAY_OUT}"
         )
+    if not isinstance(architecture, nn.Module):
+        raise UnsupportedFormatError(
+            f"architecture is a {type(architecture).__qualname__}, expected a torch.nn.Module"
+        )
     twin = detached_copy(architecture)
     try:
         twin.load_state_dict(state, assign=True)
@@ -62,14 +66,15 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what cannot be read comes as an exception
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except _DAMAGE as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+    except _DAMAGE:
+        # torch's own text advises to switch the protection off, so it is not repeated here.
         raise ModelFileError(
             f"{path}: not a plain state dict; it is damaged, or it holds code (a pickled object), "
-            f"which is never loaded ({reason}). {_WAY_OUT}"
+            f"which is never loaded. {_WAY_OUT}"
         ) from None
-    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
-        state = state["state_dict"]  # a training checkpoint
+    for key in ("state_dict", "model_state_dict", "model"):  # training checkpoints
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
     if not isinstance(state, dict) or not all(
         isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()
     ):

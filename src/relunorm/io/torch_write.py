@@ -35,6 +35,10 @@ def to_torch(network: Network, dtype: str | torch.dtype | None = None) -> nn.Mod
     )
     """
     kind = _dtype(dtype)
+    if kind == torch.float32:
+        for number, affine in enumerate(network.maps):
+            for part in (affine.bias, *map(mx.entries, affine.terms.values())):
+                mx.narrowed(part, np.float32, f"layer {number}")  # raises where one overflows
     plain = network.is_chain and not any(
         sp.issparse(matrix) for affine in network.maps for matrix in affine.terms.values()
     )

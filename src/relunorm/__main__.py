@@ -1,0 +1,5 @@
+"""``python -m relunorm``."""
+
+from relunorm.cli import main
+
+main()

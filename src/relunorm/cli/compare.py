@@ -1,0 +1,61 @@
+"""``relunorm compare``: whether two models are the same function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT = {"equal": 0, "within": 0, "different": 1, "unknown": 3}
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A model file.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The model to compare it with.")],
+    domain: Annotated[
+        str, typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
+    ],
+    tolerance: Annotated[float, typer.Option(help="How far the outputs may be apart.")] = 1e-9,
+    time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+    certificate: Annotated[
+        str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Decide whether A and B agree over the domain.
+
+    Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
+    """
+    from relunorm.cli.domains import parse_domain
+    from relunorm.forms.compare import compare as run
+    from relunorm.io import load
+
+    a, b = load(first), load(second)
+    place = parse_domain(domain, a.input_size)
+    found = run(a, b, place, tolerance=tolerance, time_limit=time_limit)
+    document = {**found.to_dict(), "models": [first, second], "certificate": None}
+    if certificate is not None and found.certificate is not None:
+        found.certificate.save(certificate)
+        document["certificate"] = certificate
+    emit(document, json, lambda console: _render(console, document))
+    raise typer.Exit(EXIT[found.verdict])
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
+    console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
+    console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    if document["verdict"] == "different":
+        console.print(f"input    {_short(document['witness'])}")
+        console.print(f"A there  {_short(document['first'])}")
+        console.print(f"B there  {_short(document['second'])}")
+
+
+def _short(numbers: list[float]) -> str:
+    shown = ", ".join(f"{v:.6g}" for v in numbers[:8])
+    return f"{shown}, ... ({len(numbers)} numbers; all with --json)" if len(numbers) > 8 else shown

@@ -1,0 +1,42 @@
+"""``relunorm fingerprint``: one short name for all copies of a function."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+
+def fingerprint(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    domain: Annotated[
+        str | None,
+        typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv."),
+    ] = None,
+    digits: Annotated[
+        int | None,
+        typer.Option(help="Round parameters to this many digits first; exact if omitted."),
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for the stability analysis.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print the hash of MODEL's canonical form over the domain."""
+    from relunorm.cli.domains import parse_domain
+    from relunorm.forms.fingerprint import fingerprint as run
+    from relunorm.io import load
+
+    network = load(model)
+    place = None if domain is None else parse_domain(domain, network.input_size)
+    value = run(network, place, digits, time_limit=time_limit)
+    document = {
+        "schema": "relunorm.fingerprint/1",
+        "model": model,
+        "domain": domain,
+        "digits": digits,
+        "fingerprint": value,
+    }
+    emit(document, json, lambda console: console.print(value, markup=False, highlight=False))

@@ -1,0 +1,61 @@
+"""``relunorm lipschitz``: an interval around a Lipschitz constant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from relunorm.lipschitz.result import LipschitzResult
+
+
+def lipschitz(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            help="box:LO,HI, ball:R, box:@f.npz, polytope:@f.npz, data:f.csv; all inputs."
+        ),
+    ] = None,
+    norm: Annotated[str, typer.Option(help="1, 2 or inf, on inputs and outputs alike.")] = "2",
+    method: Annotated[
+        str,
+        typer.Option(help="auto, product, paths, theorem6, sdp, search, enumeration or branch."),
+    ] = "auto",
+    time_limit: Annotated[float, typer.Option(help="Seconds for the long methods.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Seed of the search for the lower end.")] = 0,
+    json: Json = False,
+) -> None:
+    """Bound the Lipschitz constant of MODEL from both sides; exact where the two meet.
+
+    Ctrl-C keeps what was found so far.
+    """
+    from relunorm.cli.domains import parse_domain
+    from relunorm.io import load
+    from relunorm.lipschitz.front import lipschitz as compute
+
+    network = load(model)
+    where = None if domain is None else parse_domain(domain, network.input_size)
+    result = compute(network, where, norm, time_limit, method, seed)
+    emit({"model": model, **result.to_dict()}, json, lambda console: _render(console, result))
+
+
+def _render(console: Console, result: LipschitzResult) -> None:
+    from rich.table import Table
+
+    table = Table("method", "side", "bound", "seconds", "note")
+    for bound in result.bounds:
+        shown = f"{bound.value:.9g}" if bound.value == bound.value else "-"
+        table.add_row(bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note)
+    console.print(table)
+    name = "inf" if result.norm > 2 else f"{result.norm:g}"
+    if result.exact:
+        text = f"{result.lower:.12g}, exact by {result.method}"
+    else:
+        text = f"in [{result.lower:.9g}, {result.upper:.9g}], upper end by {result.method}"
+    console.print(f"l{name} Lipschitz constant over {result.domain}: {text}", markup=False)

@@ -1,0 +1,64 @@
+"""``relunorm maximize``: the largest value of a combination of outputs over a domain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from relunorm.cli.output import Json, emit
+from relunorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from relunorm.extrema.result import Maximum
+
+
+def maximize(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    domain: Annotated[
+        str, typer.Option(help="box:LO,HI, ball:R, box:@f.npz, polytope:@f.npz or data:f.csv.")
+    ],
+    direction: Annotated[
+        str, typer.Option(help="One weight per output: 1,0,-1; or the number of one output: 2.")
+    ] = "0",
+    time_limit: Annotated[float, typer.Option(help="Seconds before an interval is returned.")] = 60,
+    json: Json = False,
+) -> None:
+    """Find the maximum of a linear combination of MODEL's outputs, with the input that attains it.
+
+    Negate the weights for a minimum. Ctrl-C keeps the interval reached so far.
+    """
+    from relunorm.cli.domains import parse_domain
+    from relunorm.extrema.front import maximize as compute
+    from relunorm.io import load
+
+    network = load(model)
+    where = parse_domain(domain, network.input_size)
+    result = compute(network, _weights(direction, network.output_size), where, time_limit)
+    emit({"model": model, **result.to_dict()}, json, lambda console: _render(console, result))
+
+
+def _weights(text: str, outputs: int) -> int | list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInputError(
+            f"--direction {text!r} is not understood; write {outputs} numbers with commas, or the "
+            "number of one output"
+        ) from None
+    if len(numbers) == 1 and outputs > 1 and numbers[0] == int(numbers[0]):
+        return int(numbers[0])
+    return int(numbers[0]) if numbers == [0.0] else numbers
+
+
+def _render(console: Console, result: Maximum) -> None:
+    if result.exact:
+        console.print(f"maximum {result.lower:.12g} (exact)")
+    else:
+        console.print(f"maximum in [{result.lower:.9g}, {result.upper:.9g}]", markup=False)
+    shown = ", ".join(f"{v:.9g}" for v in result.point[:12])
+    more = f", ... {len(result.point)} entries" if len(result.point) > 12 else ""
+    console.print(f"at [{shown}{more}]", markup=False)
+    console.print(f"{result.nodes:,} nodes in {result.seconds:.2f} s")

@@ -1,0 +1,122 @@
+"""``relunorm normalize``: the same function, smaller or in a standard shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def normalize(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--out", help="Where to write; MODEL-FORM in MODEL's format if omitted."
+        ),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            help="minimal, signed, unit, bounded, l1, pow2, atoms or canonical (see the docs)."
+        ),
+    ] = "minimal",
+    domain: Annotated[
+        str | None,
+        typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv."),
+    ] = None,
+    eps: Annotated[float, typer.Option(help="How far the outputs may move in all.")] = 0.0,
+    keep: Annotated[
+        bool, typer.Option("--keep-architecture", help="Add no skip connections.")
+    ] = False,
+    prefer: Annotated[
+        str, typer.Option(help="What folding active units saves: parameters or units.")
+    ] = "parameters",
+    pure: Annotated[bool, typer.Option(help="unit, bounded: no output bias.")] = False,
+    split: Annotated[bool, typer.Option(help="signed: weights -1, 0, 1 by copying units.")] = False,
+    exact: Annotated[bool, typer.Option(help="canonical, shallow: rational arithmetic.")] = False,
+    certificate: Annotated[
+        str | None, typer.Option(help="Write the proof that both models agree, as JSON.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(help="Number type of the written weights: float32 or float64.")
+    ] = "float64",
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for the stability analysis.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Put MODEL into a normal form, show what was removed and why, and write the result."""
+    from relunorm.cli.domains import parse_domain
+    from relunorm.forms.normalize import normalize as run
+    from relunorm.io import load, save
+
+    network = load(model)
+    place = None if domain is None else parse_domain(domain, network.input_size)
+    result = run(
+        network,
+        form,  # type: ignore[arg-type]
+        place,
+        eps=eps,
+        architecture="keep" if keep else "any",
+        prefer=prefer,  # type: ignore[arg-type]
+        pure=pure,
+        split=split,
+        exact=exact,
+        time_limit=time_limit,
+    )
+    source = Path(model)
+    target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
+    save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
+    document = {**result.to_dict(), "source": model, "target": target, "certificate": None}
+    if certificate is not None and result.certificate is not None:
+        result.certificate.save(certificate)
+        document["certificate"] = certificate
+    emit(document, json, lambda console: _render(console, document))
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    before, after = document["before"], document["after"]
+    console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
+    table = Table("layer", "reason", "units", "method", "smallest margin")
+    for row in summarize(document["removed"]):
+        table.add_row(*row)
+    if document["removed"]:
+        console.print(table)
+    console.print(
+        f"{before['units']:,} -> {after['units']:,} units, "
+        f"{before['parameters']:,} -> {after['parameters']:,} parameters"
+    )
+    if document["undecided"]:
+        console.print(f"{len(document['undecided'])} units undecided in the time given; kept")
+    if document["bound"] is not None:
+        trusted = document["solver_trusted"]
+        extra = f" ({trusted} verdicts rest on a solver's word)" if trusted else ""
+        console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")
+
+
+def summarize(removed: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Removed units counted by layer, reason and method, as cells of a table."""
+    groups: dict[tuple[int, str, str], list[float]] = {}
+    for unit in removed:
+        key = (unit["layer"], unit["reason"], unit["method"])
+        groups.setdefault(key, []).append(unit["margin"])
+    return [
+        (
+            str(layer + 1),
+            reason,
+            str(len(margins)),
+            method,
+            "" if method == "structure" else f"{min(margins):.3g}",
+        )
+        for (layer, reason, method), margins in sorted(groups.items())
+    ]

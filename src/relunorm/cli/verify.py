@@ -1,0 +1,45 @@
+"""``relunorm verify``: replay a certificate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def verify(
+    certificate: Annotated[str, typer.Argument(metavar="CERT", help="A certificate, JSON.")],
+    first: Annotated[str, typer.Argument(metavar="A", help="The model it was made from.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The model it was made for.")],
+    json: Json = False,
+) -> None:
+    """Check that CERT proves A and B to agree, recomputing every bound without a solver.
+
+    Exit code 0: it holds; 1: it does not; 2: bad input.
+    """
+    from relunorm.forms.certificate import Certificate
+    from relunorm.forms.certificate import verify as run
+    from relunorm.io import load
+
+    found = run(Certificate.load(certificate), load(first), load(second))
+    document = {**found.to_dict(), "certificate": certificate, "models": [first, second]}
+    if found.bound == float("inf"):
+        document["bound"] = None
+    emit(document, json, lambda console: _render(console, document))
+    raise typer.Exit(0 if found.holds else 1)
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    if document["holds"]:
+        console.print(f"[bold]holds[/bold]: |A - B| <= {document['bound']:.3g} over the domain")
+        if document["trusted"]:
+            console.print(f"given {document['trusted']} verdicts that rest on a solver's word")
+        return
+    console.print("[bold]does not hold[/bold]")
+    for problem in document["problems"]:
+        console.print(f"- {problem}", markup=False)

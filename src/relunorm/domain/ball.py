@@ -1,0 +1,69 @@
+"""Euclidean balls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.domain.base import LARGEST, Domain, RandomState, check_count, lengths, short, vector
+from relunorm.errors import InvalidDomainError
+from relunorm.matrix import Vector
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Ball(Domain):
+    """All x within ``reach`` of ``middle``, in the Euclidean norm.
+
+    Note the two radii: ``Ball(center, radius).reach`` is the ball's own radius, while ``.radius``
+    is X_B = sup |x|, as for every domain. They agree for a ball around 0.
+    """
+
+    middle: Vector
+    reach: float
+
+    def __init__(self, center: ArrayLike, radius: float):
+        try:
+            reach = float(radius)
+        except (TypeError, ValueError):
+            raise InvalidDomainError(f"the radius is {radius!r}, expected one number") from None
+        if not (0 <= reach <= LARGEST):
+            raise InvalidDomainError(
+                f"the ball has radius {reach:g}, expected one between 0 and {LARGEST:g}"
+            )
+        object.__setattr__(self, "middle", vector(center, "the centre"))
+        object.__setattr__(self, "reach", reach)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.middle)
+
+    @property
+    def center(self) -> Vector:
+        return self.middle
+
+    def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
+        rows = self._directions(directions)
+        mid = rows @ self.middle
+        swing = self.reach * lengths(rows)
+        return mid - swing, mid + swing
+
+    def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
+        rows = self._points(points)
+        return lengths(rows - self.middle) <= self.reach + tolerance
+
+    def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
+        count = check_count(count)
+        rng = np.random.default_rng(random_state)
+        steps = rng.standard_normal((count, self.dimension))
+        size = np.linalg.norm(steps, axis=1, keepdims=True)
+        shrink = rng.random((count, 1)) ** (1 / self.dimension)
+        return self.middle + self.reach * shrink * steps / np.maximum(size, 1e-300)
+
+    @property
+    def radius(self) -> float:
+        return float(lengths(self.middle[None])[0] + self.reach)
+
+    def __repr__(self) -> str:
+        return f"Ball({short(self.middle)}, {self.reach:g})"

@@ -1,0 +1,127 @@
+"""What every domain offers, and the checks they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.matrix import Vector, frozen
+
+if TYPE_CHECKING:
+    from relunorm.domain.box import Box
+
+RandomState: TypeAlias = "int | np.random.Generator | None"
+
+#: Coordinates beyond this are refused: their squares would overflow.
+LARGEST = 1e100
+
+
+class Domain(ABC):
+    """A bounded, non-empty, closed convex set of inputs."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Number of coordinates."""
+
+    @abstractmethod
+    def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
+        """Minimum and maximum of w.x over the domain, for every row w.
+
+        Args:
+            directions: shape (k, d), or (d,) for one.
+
+        Returns:
+            two vectors of length k.
+        """
+
+    @abstractmethod
+    def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
+        """For every row of ``points`` whether it lies in the domain, up to a distance tolerance."""
+
+    @abstractmethod
+    def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
+        """``count`` points of the domain, uniform for a box and a ball."""
+
+    @property
+    @abstractmethod
+    def center(self) -> Vector:
+        """A point of the domain, in its relative interior."""
+
+    @property
+    @abstractmethod
+    def radius(self) -> float:
+        """X_B = sup |x| over the domain (seed 001, eq. 2.9)."""
+
+    @cached_property
+    def bounding_box(self) -> Box:
+        """The smallest box around the domain."""
+        from relunorm.domain.box import Box
+
+        lo, hi = self.support(np.eye(self.dimension))
+        return Box(lo, np.maximum(lo, hi))
+
+    def check_dimension(self, dimension: int, what: str = "the network") -> None:
+        """Raise `InvalidDomainError` unless the domain has this many coordinates."""
+        if self.dimension != dimension:
+            raise InvalidDomainError(
+                f"the domain has {self.dimension} coordinates, but {what} has {dimension} inputs"
+            )
+
+    def _directions(self, directions: ArrayLike) -> NDArray[np.float64]:
+        rows = np.atleast_2d(np.asarray(directions, dtype=np.float64))
+        if rows.ndim != 2 or rows.shape[1] != self.dimension:
+            raise InvalidInputError(
+                f"directions have shape {np.shape(directions)}, expected (k, {self.dimension})"
+            )
+        return rows
+
+    def _points(self, points: ArrayLike) -> NDArray[np.float64]:
+        rows = np.atleast_2d(np.asarray(points, dtype=np.float64))
+        if rows.ndim != 2 or rows.shape[1] != self.dimension:
+            raise InvalidInputError(
+                f"points have shape {np.shape(points)}, expected (n, {self.dimension})"
+            )
+        return rows
+
+
+def lengths(rows: NDArray[np.float64]) -> Vector:
+    """Euclidean lengths of rows, without overflow or underflow of the squares."""
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    scaled = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+    return largest[:, 0] * np.linalg.norm(scaled, axis=1)
+
+
+def check_count(count: int) -> int:
+    """A number of samples."""
+    if not isinstance(count, int | np.integer) or count < 0:
+        raise InvalidInputError(f"{count!r} samples were asked for, expected a whole number >= 0")
+    return int(count)
+
+
+def vector(values: ArrayLike, what: str) -> Vector:
+    """A read-only vector of finite, not absurdly large numbers."""
+    try:
+        array = np.atleast_1d(np.array(values, dtype=np.float64))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidDomainError(f"{what} is not a list of numbers: {error}") from None
+    if array.ndim != 1 or not array.size:
+        raise InvalidDomainError(f"{what} has shape {array.shape}, expected a non-empty vector")
+    if not np.isfinite(array).all():
+        raise InvalidDomainError(f"{what} holds NaN or infinite entries")
+    if np.abs(array).max() > LARGEST:
+        raise InvalidDomainError(
+            f"{what} holds entries beyond {LARGEST:g}, too large to compute with"
+        )
+    return frozen(array)
+
+
+def short(vector: Vector) -> str:
+    """The first entries, for a repr."""
+    shown = ", ".join(f"{v:g}" for v in vector[:6])
+    return f"[{shown}{', ...' if len(vector) > 6 else ''}]"

@@ -1,0 +1,268 @@
+"""Bounded polytopes, through linear programmes in well-scaled coordinates."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.domain.base import Domain, RandomState, check_count, lengths, vector
+from relunorm.domain.box import Box
+from relunorm.errors import InvalidDomainError
+from relunorm.matrix import Vector, frozen
+
+#: HiGHS drops coefficients below 1e-9; with unit rows no entry that small may matter.
+DROPPED = 1e-9
+
+#: In scaled coordinates a polytope thinner than this counts as flat.
+FLAT = 1e-8
+
+_TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+@dataclass(frozen=True, eq=False)
+class Polytope(Domain):
+    """All x with A x <= b: a bounded, non-empty polytope, which is checked by linear programmes.
+
+    The support function is exact up to the solver's tolerance: 1e-9 relative to the polytope's
+    extent, in coordinates scaled so that rows and sides have length about one.
+    """
+
+    A: NDArray[np.float64]
+    b: Vector
+
+    def __post_init__(self) -> None:
+        try:
+            A = np.atleast_2d(np.array(self.A, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise InvalidDomainError(f"A is not a matrix of numbers: {error}") from None
+        b = vector(self.b, "b")
+        if A.ndim != 2 or A.shape[0] != len(b) or not A.size:
+            raise InvalidDomainError(
+                f"A has shape {A.shape} and b has {len(b)} entries; expected (rows, d) and rows"
+            )
+        vector(A.ravel(), "A")
+        object.__setattr__(self, "A", frozen(A))
+        object.__setattr__(self, "b", b)
+        _ = self._scaled  # raises when empty or unbounded
+
+    @property
+    def dimension(self) -> int:
+        return self.A.shape[1]
+
+    @cached_property
+    def _scaled(self) -> _Scaled:
+        return _scale(self.A, self.b)
+
+    @cached_property
+    def bounding_box(self) -> Box:
+        lo, hi = self.support(np.eye(self.dimension))
+        return Box(lo, np.maximum(lo, hi))
+
+    def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
+        rows = self._directions(directions)
+        lo = np.array([self._minimize(row)[0] for row in rows])
+        hi = np.array([-self._minimize(-row)[0] for row in rows])
+        return lo, hi
+
+    def _minimize(self, cost: Vector, box: Box | None = None) -> tuple[float, Vector]:
+        """Minimum and minimiser of cost.x, over the part inside ``box`` when given.
+
+        An empty part gives (inf, centre of the box).
+        """
+        scaled = self._scaled
+        ends: Any = (None, None)
+        if box is not None:
+            ends = np.column_stack([scaled.inward(box.lo), scaled.inward(box.hi)])
+        found = scaled.minimize(cost * scaled.size, ends)
+        if found is None:
+            return np.inf, self.center if box is None else box.center
+        x = scaled.outward(found)
+        return float(cost @ x), x
+
+    def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
+        rows = self._points(points)
+        return np.all(rows @ self.A.T <= self.b + tolerance * lengths(self.A), axis=1)
+
+    def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
+        """Points by hit-and-run from an interior point: uniform in the limit, dependent.
+
+        A flat polytope is sampled inside the plane it lies in.
+        """
+        count = check_count(count)
+        rng = np.random.default_rng(random_state)
+        scaled, (middle, plane, free) = self._scaled, self._interior
+        chains = np.repeat(middle[None], min(count, 256), axis=0)
+        burn, kept = 20 + 5 * self.dimension, []
+        while len(kept) * len(chains) < count:
+            for _ in range(burn):
+                steps = rng.standard_normal((len(chains), plane.shape[1])) @ plane.T
+                chains = _hit_and_run(scaled.A[free], scaled.b[free], chains, steps, rng)
+            burn = self.dimension
+            kept.append(scaled.outward(chains))
+        return np.concatenate(kept)[:count] if kept else np.empty((0, self.dimension))
+
+    @cached_property
+    def _interior(self) -> tuple[Vector, NDArray[np.float64], NDArray[np.bool_]]:
+        """A point of the relative interior, directions that span it, and the rows that bound it."""
+        scaled = self._scaled
+        every = np.ones(len(scaled.b), dtype=bool)
+        middle, depth = scaled.deepest(every)
+        plane = np.eye(self.dimension)
+        if depth > FLAT:
+            return middle, plane, every
+        slack = np.array([b + scaled.value(row) for row, b in zip(scaled.A, scaled.b, strict=True)])
+        free = slack > FLAT
+        _, sizes, axes = np.linalg.svd(scaled.A[~free])
+        rank = int((sizes > FLAT).sum())
+        middle, _ = scaled.deepest(free)
+        return middle, axes[rank:].T, free
+
+    @cached_property
+    def center(self) -> Vector:  # type: ignore[override]
+        """The middle of a largest inscribed ball, in scaled coordinates."""
+        return frozen(self._scaled.outward(self._interior[0]))
+
+    @cached_property
+    def radius(self) -> float:  # type: ignore[override]
+        """sup |x|, to 1e-9 relative, from above.
+
+        Maximising a convex function is a search: branch and bound over boxes, with the chord bound
+        x_i^2 <= (l_i + u_i) x_i - l_i u_i turned into a linear programme. Worst case exponential
+        in d; after 20,000 boxes the best upper bound so far is returned (still sound).
+        """
+        best, heap, count = 0.0, [], 0
+        box = self.bounding_box
+
+        def push(box: Box) -> None:
+            nonlocal best, count
+            value, x = self._minimize(-(box.lo + box.hi), box)
+            if value == np.inf:
+                return
+            best = max(best, float(x @ x))
+            heapq.heappush(heap, (value + float(box.lo @ box.hi), count, box, x))
+            count += 1
+
+        push(box)
+        while heap:
+            bound, _, box, x = heapq.heappop(heap)
+            if -bound <= best * (1 + 2e-9) or count > 20_000:
+                best = max(best, -bound)
+                break
+            axis = int(np.argmax((box.hi - x) * (x - box.lo)))
+            cut = np.array(box.hi), np.array(box.lo)
+            cut[0][axis] = cut[1][axis] = np.clip(x[axis], box.lo[axis], box.hi[axis])
+            push(Box(box.lo, cut[0]))
+            push(Box(cut[1], box.hi))
+        return float(np.sqrt(best))
+
+    def __repr__(self) -> str:
+        return f"Polytope({len(self.b)} rows, dimension {self.dimension})"
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A u <= b with unit rows, where x = middle + size * u."""
+
+    A: NDArray[np.float64]
+    b: Vector
+    middle: Vector
+    size: Vector
+
+    def outward(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.middle + self.size * u
+
+    def inward(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (x - self.middle) / self.size
+
+    def minimize(self, cost: Vector, ends: Any = (None, None)) -> Vector | None:
+        """A minimiser of cost.u; None when nothing is feasible and ``ends`` were given."""
+        from scipy.optimize import linprog
+
+        cost = cost / (np.abs(cost).max() or 1.0)
+        found = linprog(cost, A_ub=self.A, b_ub=self.b, bounds=ends, options=_TIGHT)
+        if found.status == 0:
+            return np.asarray(found.x)
+        if found.status == 2 and not isinstance(ends, tuple):
+            return None
+        reason = {2: "is empty", 3: "is unbounded"}.get(found.status, "could not be bounded")
+        raise InvalidDomainError(f"the polytope {reason} ({found.message.strip()})")
+
+    def value(self, cost: Vector) -> float:
+        """The maximum of -cost.u: how far the polytope reaches against ``cost``."""
+        found = self.minimize(cost)
+        return -float(cost @ found) if found is not None else -np.inf
+
+    def deepest(self, rows: NDArray[np.bool_]) -> tuple[Vector, float]:
+        """A point furthest inside the chosen rows, and how far it is."""
+        from scipy.optimize import linprog
+
+        A = np.column_stack([self.A, rows.astype(np.float64)])
+        cost = np.append(np.zeros(A.shape[1] - 1), -1.0)
+        ends = [(None, None)] * (A.shape[1] - 1) + [(0.0, 2.0)]
+        found = linprog(cost, A_ub=A, b_ub=self.b, bounds=ends, options=_TIGHT)
+        if found.status != 0:
+            raise InvalidDomainError(f"the polytope has no interior ({found.message.strip()})")
+        return np.asarray(found.x[:-1]), float(found.x[-1])
+
+
+def _scale(A: NDArray[np.float64], b: Vector) -> _Scaled:
+    """Coordinates in which rows have length one and the polytope about the size of a unit box."""
+    full = np.abs(A).max(axis=1) > 0
+    if (b[~full] < 0).any():
+        raise InvalidDomainError("the polytope is empty: a row of zeros asks for 0 <= a negative")
+    A, b = A[full], b[full]
+    if not len(A):
+        raise InvalidDomainError("the polytope is unbounded: it has no rows")
+    size = _equilibrated(A)
+    middle = np.zeros(A.shape[1])
+    for _ in range(4):
+        rows = A * size
+        norms = lengths(rows)
+        shifted = (b - A @ middle) / norms
+        unit = rows / norms[:, None]
+        far = np.abs(shifted).max() or 1.0
+        scaled = _Scaled(unit, shifted / far, middle, size * far)
+        ends = np.array([[-scaled.value(e), scaled.value(-e)] for e in np.eye(len(middle))])
+        half = (ends[:, 1] - ends[:, 0]) / 2
+        lost = (np.abs(unit) > 0) & (np.abs(unit) < DROPPED)
+        middle = scaled.outward(ends.mean(axis=1))
+        size = scaled.size * np.maximum(half, FLAT * (half.max() or 1.0))
+        if not lost.any() and 0.01 < half.max() < 100:
+            break
+    rows = A * size
+    norms = lengths(rows)
+    return _Scaled(rows / norms[:, None], (b - A @ middle) / norms, middle, size)
+
+
+def _equilibrated(A: NDArray[np.float64]) -> Vector:
+    """Column factors after a few rounds of scaling rows and columns to largest entry one."""
+    size = np.ones(A.shape[1])
+    for _ in range(4):
+        rows = np.abs(A * size)
+        rows = rows / rows.max(axis=1, keepdims=True)
+        size = size / np.where(rows.max(axis=0) > 0, rows.max(axis=0), 1.0)
+    return size
+
+
+def _hit_and_run(
+    A: NDArray[np.float64],
+    b: Vector,
+    points: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Each point moved to a uniform place on its chord in the given direction."""
+    rates = steps @ A.T
+    slack = np.maximum(b - points @ A.T, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        reach = slack / rates
+    far = np.where(rates > 0, reach, np.inf).min(axis=1, initial=np.inf)
+    near = np.where(rates < 0, reach, -np.inf).max(axis=1, initial=-np.inf)
+    far, near = (np.where(np.isfinite(end), end, 0.0) for end in (far, near))
+    t = near + rng.random(len(points)) * (far - near)
+    return points + t[:, None] * steps

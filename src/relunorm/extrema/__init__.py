@@ -1,0 +1,1 @@
+"""Exact extrema of outputs over a domain, and the bounds behind them."""

@@ -1,0 +1,102 @@
+"""Branch and bound over boxes of inputs, with the sign tree for boxes that are small enough.
+
+Best first: the box with the largest upper bound is looked at next. Its units are bounded, its
+output gets a linear bound; if that does not settle it, the sign tree tries to solve it exactly
+within a budget of nodes, and if it cannot, the box is cut in two along the side that matters most.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.extrema.problem import Search
+from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
+from relunorm.extrema.tree import solve_box
+from relunorm.extrema.window import Window, bounded
+
+#: Boxes bounded together, and nodes of the sign tree a box may use before it is cut.
+BATCH, BUDGET = 32, 100
+
+
+@dataclass(frozen=True, eq=False)
+class _Box:
+    lo: NDArray[np.float64]
+    hi: NDArray[np.float64]
+    known: UnitBounds | None = None
+
+
+def split_boxes(search: Search, max_boxes: int | None = None) -> None:
+    """Run until the interval closes, a target decides, or time is up; updates ``search``."""
+    domain = search.domain
+    window = bounded(search.network, domain)
+    box = domain.bounding_box
+    heap: list[tuple[float, int, _Box]] = [(-np.inf, 0, _Box(box.lo, box.hi))]
+    count = 1
+    while heap:
+        search.upper = max(search.lower, -heap[0][0])
+        search.report()
+        if -heap[0][0] <= search.floor or search.decided() or search.out_of_time():
+            return
+        if max_boxes is not None and count > max_boxes:
+            return
+        taken = [heapq.heappop(heap) for _ in range(min(BATCH, len(heap)))]
+        pending = {id(entry[2]): -entry[0] for entry in taken}
+        try:
+            for bound, part in _process(search, window, taken):
+                heapq.heappush(heap, (-bound, count, part))
+                count += 1
+            pending = {}
+        finally:  # an interrupt must not lose the boxes in hand: their bounds still hold
+            search.upper = max([search.lower, *(-h[0] for h in heap[:1]), *pending.values()])
+    search.upper = max(search.lower, search.floor)
+
+
+def _process(
+    search: Search, window: Window, taken: list[tuple[float, int, _Box]]
+) -> list[tuple[float, _Box]]:
+    """Bound some boxes; what is left of them, each with its upper bound."""
+    los = np.array([entry[2].lo for entry in taken])
+    his = np.array([entry[2].hi for entry in taken])
+    bounds = unit_bounds(search.network, los, his, known=_stack([e[2].known for e in taken]))
+    upper, form, _ = output_bound(search.network, bounds, los, his)
+    values = np.minimum(upper[:, 0], [-entry[0] for entry in taken])
+    search.offer(np.where(form[:, 0] > 0, his, los))
+    rest: list[tuple[float, _Box]] = []
+    for i, (_, _, box) in enumerate(taken):
+        if values[i] <= search.floor:
+            continue
+        one = UnitBounds(
+            tuple(a[i : i + 1] for a in bounds.lows), tuple(a[i : i + 1] for a in bounds.highs)
+        )
+        if search.out_of_time() or search.decided():
+            rest.append((values[i], box))
+            continue
+        solved, value = solve_box(search, window, box.lo, box.hi, one, values[i], BUDGET)
+        if not solved:
+            rest += [(min(value, values[i]), part) for part in _cut(box, form[i, 0], one)]
+    search.nodes += len(taken)
+    return rest
+
+
+def _stack(known: list[UnitBounds | None]) -> UnitBounds | None:
+    if any(k is None for k in known):
+        return None
+    given = [k for k in known if k is not None]
+    lows = zip(*(k.lows for k in given), strict=True)
+    highs = zip(*(k.highs for k in given), strict=True)
+    return UnitBounds(tuple(map(np.concatenate, lows)), tuple(map(np.concatenate, highs)))
+
+
+def _cut(box: _Box, form: NDArray[np.float64], bounds: UnitBounds) -> list[_Box]:
+    """Two halves along the side with the largest effect on the bound."""
+    width = box.hi - box.lo
+    effect = width * (np.abs(form) + 0.05 * float(np.abs(form).max(initial=0.0)) + 1e-300)
+    axis = int(np.argmax(effect))
+    middle = box.lo[axis] + width[axis] / 2
+    left, right = np.array(box.hi), np.array(box.lo)
+    left[axis] = right[axis] = middle
+    return [_Box(box.lo, left, bounds), _Box(right, box.hi, bounds)]

@@ -1,0 +1,90 @@
+"""What a maximisation knows while it runs: the problem, the best point, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Ball, Box, Domain
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+#: A maximum is exact when the interval is at most this wide, relative to max(1, |maximum|).
+TOLERANCE = 1e-9
+
+
+@dataclass
+class Search:
+    """A scalar network to maximise over a domain, and what was found so far.
+
+    Args:
+        network: one output, no linear stages, no step units.
+        target: stop once a value of at least this is found or the upper bound falls below it.
+    """
+
+    network: Network
+    domain: Domain
+    deadline: float = np.inf
+    target: float = np.inf
+    tolerance: float = TOLERANCE
+    lower: float = -np.inf
+    upper: float = np.inf
+    point: Vector = field(default_factory=lambda: np.zeros(0))
+    nodes: int = 0
+    progress: Callable[[float, float], None] | None = None
+    decide: bool = False
+
+    @property
+    def margin(self) -> float:
+        """A bound within this of the best value counts as reached."""
+        return self.tolerance * max(1.0, abs(self.lower)) if np.isfinite(self.lower) else 0.0
+
+    @property
+    def floor(self) -> float:
+        """Bounds at or below this need no further look."""
+        if self.decide:
+            return max(self.lower, self.target - 10 * SAFE * max(1.0, abs(self.target)))
+        return self.lower + self.margin / 2
+
+    def offer(self, points: NDArray[np.float64]) -> None:
+        """Evaluate points of the domain and keep the best."""
+        if not len(points):
+            return
+        points = project(points, self.domain)
+        values = self.network(points)[:, 0]
+        top = int(np.argmax(values))
+        if values[top] > self.lower:
+            self.lower, self.point = float(values[top]), points[top].copy()
+
+    def out_of_time(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.deadline
+
+    def decided(self) -> bool:
+        """Whether a target, if any, is already reached."""
+        return self.decide and self.lower >= self.target
+
+    def report(self) -> None:
+        """Tell the caller where the search stands."""
+        if self.progress is not None:
+            self.progress(self.lower, max(self.upper, self.lower))
+
+
+#: Share of a target within which a bound below it is not trusted to be below.
+SAFE = 1e-12
+
+
+def project(points: NDArray[np.float64], domain: Domain) -> NDArray[np.float64]:
+    """Points of the domain near the given ones: clipped for a box, scaled for a ball, else kept."""
+    if isinstance(domain, Box):
+        return np.clip(points, domain.lo, domain.hi)
+    if isinstance(domain, Ball):
+        step = points - domain.center
+        length = np.linalg.norm(step, axis=1, keepdims=True)
+        return domain.center + step * np.minimum(1.0, domain.reach / np.maximum(length, 1e-300))
+    inside = domain.contains(points, 1e-12)
+    return np.where(inside[:, None], points, domain.center)

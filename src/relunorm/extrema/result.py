@@ -1,0 +1,96 @@
+"""What `maximize` and `decide` return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from relunorm.matrix import Vector
+
+Verdict = Literal["proved", "counterexample", "unknown"]
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Maximum:
+    """An interval that holds the maximum of direction . f over a domain.
+
+    Args:
+        lower: the value at ``point``.
+        upper: a sound upper bound.
+        point: the best point found, inside the domain.
+        exact: whether the interval is at most ``tolerance`` wide, relative to max(1, |maximum|).
+        nodes: how many boxes or sign nodes were bounded.
+        seconds: wall time.
+        complete: False when a time limit or an interrupt ended the search.
+    """
+
+    lower: float
+    upper: float
+    point: Vector
+    exact: bool
+    nodes: int
+    seconds: float
+    complete: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.maximum/1",
+            "lower": _number(self.lower),
+            "upper": _number(self.upper),
+            "point": self.point.tolist(),
+            "exact": self.exact,
+            "nodes": self.nodes,
+            "seconds": self.seconds,
+            "complete": self.complete,
+        }
+
+    def __repr__(self) -> str:
+        if self.exact:
+            return f"Maximum({self.lower:.12g}, exact, {self.nodes} nodes)"
+        return f"Maximum([{self.lower:.9g}, {self.upper:.9g}], {self.nodes} nodes)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Decision:
+    """Whether some input of a domain satisfies A f(x) <= b.
+
+    Args:
+        verdict: ``proved`` (no input does), ``counterexample`` (``point`` does) or ``unknown``.
+        point: the input that comes nearest; for a counterexample A f(point) <= b in float64.
+        margin: interval of max over the domain of min_i (b - A f(x))_i: negative upper end proves,
+            a lower end of at least 0 is a counterexample.
+        nodes: how many boxes or sign nodes were bounded.
+        seconds: wall time.
+    """
+
+    verdict: Verdict
+    point: Vector
+    margin: tuple[float, float]
+    nodes: int
+    seconds: float
+
+    def __bool__(self) -> bool:
+        """True when the property is proved."""
+        return self.verdict == "proved"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.decision/1",
+            "verdict": self.verdict,
+            "point": self.point.tolist(),
+            "margin": [_number(m) for m in self.margin],
+            "nodes": self.nodes,
+            "seconds": self.seconds,
+        }
+
+    def __repr__(self) -> str:
+        low, high = self.margin
+        return f"Decision({self.verdict}, margin in [{low:.6g}, {high:.6g}], {self.nodes} nodes)"

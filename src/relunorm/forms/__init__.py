@@ -1,0 +1,1 @@
+"""Normal forms: the same function, smaller and in a standard shape, with a proof."""

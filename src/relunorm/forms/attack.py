@@ -1,0 +1,122 @@
+"""Searching for an input where two networks differ most: gradient ascent in batches."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+Points = NDArray[np.float64]
+STEPS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
+
+
+def attack(
+    first: Network,
+    second: Network,
+    domain: Domain,
+    *,
+    rng: np.random.Generator,
+    starts: int = 32,
+    samples: int = 512,
+    rounds: int = 30,
+    deadline: float = np.inf,
+) -> tuple[Vector, float]:
+    """The input found where max |f - g| is largest, and the value there (an estimate from below).
+
+    Random points and corners first; from the best, steps along the sign of the gradient of the
+    output that differs most, of several lengths at once, as long as something improves.
+    """
+    points = spread(domain, samples, rng)
+    gaps = difference(first, second, points)
+    size = np.abs(gaps).max(axis=1)
+    if isinstance(domain, Polytope):  # every step costs a linear programme
+        starts = min(starts, 4)
+    best = np.argsort(-size)[:starts]
+    points, gaps, size = points[best], gaps[best], size[best]
+    for _ in range(rounds):
+        if time.perf_counter() > deadline:
+            break
+        output = np.abs(gaps).argmax(axis=1)
+        sign = np.sign(gaps[np.arange(len(points)), output])
+        chosen = np.zeros_like(gaps)
+        chosen[np.arange(len(points)), output] = np.where(sign == 0, 1.0, sign)
+        slope = pullback(first, points, chosen) - pullback(second, points, chosen)
+        trials = uphill(domain, points, slope)
+        found = difference(first, second, trials).reshape(len(STEPS), len(points), -1)
+        sizes = np.abs(found).max(axis=2)
+        step = sizes.argmax(axis=0)
+        rows = np.arange(len(points))
+        better = sizes[step, rows] > size * (1 + 1e-9)
+        if not better.any():
+            break
+        trials = trials.reshape(len(STEPS), len(points), -1)
+        points = np.where(better[:, None], trials[step, rows], points)
+        gaps = np.where(better[:, None], found[step, rows], gaps)
+        size = np.abs(gaps).max(axis=1)
+    winner = int(size.argmax())
+    return points[winner], float(size[winner])
+
+
+def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
+    """Random points, for a box half of them corners, and the centre."""
+    points = domain.sample(count, rng)
+    if isinstance(domain, Box):
+        half = count // 2
+        corner = rng.random((half, domain.dimension)) < 0.5
+        points[:half] = np.where(corner, domain.lo, domain.hi)
+    return np.concatenate([points, np.atleast_2d(domain.center)])
+
+
+def difference(first: Network, second: Network, points: Points) -> Points:
+    """f - g, point by point."""
+    return first(points) - second(points)
+
+
+def pullback(network: Network, points: Points, weights: Points) -> Points:
+    """The gradient of weights.f at every point: one backward pass for the whole batch.
+
+    The network has no linear stages (`Network.folded`).
+    """
+    z = network.preactivations(points)
+    grads: dict[int, Points] = {}
+
+    def pull(terms, upstream: Points) -> None:
+        for source, matrix in terms.items():
+            part = upstream @ matrix
+            grads[source] = grads[source] + part if source in grads else part
+
+    pull(network.output.terms, weights)
+    for index in range(len(network.layers) - 1, -1, -1):
+        upstream = grads.pop(index + 1, None)
+        if upstream is not None:
+            layer = network.layers[index]
+            pull(layer.affine.terms, upstream * layer.activation.derivative(z[index]))
+    return np.asarray(grads.get(0, np.zeros_like(points)))
+
+
+def uphill(domain: Domain, points: Points, slope: Points) -> Points:
+    """Steps of every length uphill, all inside the domain: those of the first length first."""
+    if isinstance(domain, Box):
+        stride = np.sign(slope) * 2 * domain.halfwidth
+        return np.concatenate(
+            [np.clip(points + step * stride, domain.lo, domain.hi) for step in STEPS]
+        )
+    if isinstance(domain, Ball):
+        length = np.linalg.norm(slope, axis=1, keepdims=True)
+        far = domain.middle + domain.reach * slope / np.where(length > 0, length, 1.0)
+    else:
+        far = _vertices(domain, slope)
+    # a hair inside: the end of the segment may lie outside by a rounding error
+    return np.concatenate([points + step * (1 - 1e-9) * (far - points) for step in STEPS])
+
+
+def _vertices(domain: Domain, slope: Points) -> Points:
+    """Per direction a point of the polytope where it is largest: one linear programme each."""
+    if not isinstance(domain, Polytope):
+        return np.repeat(np.atleast_2d(domain.center), len(slope), axis=0)
+    return np.array([domain._minimize(-row)[1] if row.any() else domain.center for row in slope])

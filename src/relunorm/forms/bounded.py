@@ -1,0 +1,107 @@
+"""Form ``bounded``: unit rows, thresholds that can matter; seed 001 (2.10), (4.5) corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidDomainError
+from relunorm.forms.clipping import clipped
+from relunorm.forms.outward import Range
+from relunorm.forms.rewrite import dense_rows, stacked
+from relunorm.forms.unit import without_output_bias
+from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.stability.reach import Reach
+
+
+def bounded(
+    network: Network, ranges: Sequence[Range], reach: Reach, *, pure: bool = False
+) -> Network:
+    """Rows of Euclidean norm 1 and every threshold inside the interval of what reaches the layer.
+
+    At the first layer that is [min w.x, max w.x] over the domain (tighter than [-X_B, X_B] of
+    Prop. 2.3), in deeper layers |b| <= sup |y| of what the layer reads. The printed (4.5) is wrong,
+    see docs/errata.md. No unit is added.
+
+    Args:
+        ranges: sound pre-activation bounds, per layer.
+        pure: (2.10) literally, no output bias: what is affine in the output becomes two units
+            a relu(t + R) + b relu(-t + R) per output, a = (s + c/R)/2, b = (c/R - s)/2, where
+            s t + c is the affine part, t has unit weights and |t| <= R. The proof in the seed
+            spends six. Step networks use (2.5).
+    """
+    result = clipped(network, ranges, 2, reach)
+    if not pure:
+        return result
+    if any(layer.activation.kind == "step" for layer in result.layers[-1:]):
+        return without_output_bias(result) if result.output.bias.any() else result
+    return _pure(result, reach)
+
+
+def _pure(network: Network, reach: Reach) -> Network:
+    """Replace the affine part of every output by two units of the last hidden layer."""
+    last = len(network.layers)
+    straight = {k: m for k, m in network.output.terms.items() if k != last or not last}
+    affine = Affine(straight, network.output.bias)
+    radius = _radius(network, affine, reach)
+    table = dense_rows(affine)
+    slope = np.linalg.norm(table, axis=1)
+    needed = np.flatnonzero((slope > 0) | (affine.bias != 0))
+    if not len(needed):
+        return network
+    if radius == 0:
+        raise InvalidDomainError(
+            "the domain is the single point 0, where units without bias are all 0, so a constant "
+            "cannot be written without an output bias (Prop. 2.3 fails for D = {0}); use pure=False"
+        )
+    if not affine.terms:  # a constant needs some direction to be written along
+        nothing = np.zeros((affine.size, network.input_size))
+        affine = Affine({0: nothing}, affine.bias)
+    rows, weights = _pairs(affine, needed, slope, radius)
+    activation = network.layers[-1].activation if last else Activation("relu")
+    old = [network.layers[-1].affine] if last else []
+    width = network.layers[-1].width if last else 0
+    before = network.output.terms.get(last) if last else None
+    left = np.zeros((affine.size, width)) if before is None else mx.dense(before)
+    layer = Layer(stacked([*old, rows]), activation, network.layers[-1].name if last else "")
+    output = Affine({max(last, 1): np.hstack([left, weights])}, np.zeros(affine.size))
+    return network.replace(layers=[*network.layers[:-1], layer], output=output)
+
+
+def _pairs(
+    affine: Affine, needed: np.ndarray, slope: np.ndarray, radius: float
+) -> tuple[Affine, np.ndarray]:
+    """Two units per output that add up to its affine part, and the output's weights on them."""
+    terms: dict[int, mx.Matrix] = {}
+    for k, matrix in affine.terms.items():
+        direction = (
+            mx.dense(matrix)[needed] / np.where(slope[needed] > 0, slope[needed], 1.0)[:, None]
+        )
+        terms[k] = np.vstack([direction, -direction])
+    first = next(iter(terms))
+    for j in np.flatnonzero(slope[needed] == 0):  # any unit direction serves a constant
+        terms[first][[j, j + len(needed)], 0] = 1.0, -1.0
+    rows = Affine(terms, np.full(2 * len(needed), radius))
+    level = affine.bias[needed] / radius
+    weights = np.zeros((affine.size, 2 * len(needed)))
+    count = np.arange(len(needed))
+    weights[needed, count] = (slope[needed] + level) / 2
+    weights[needed, len(needed) + count] = (level - slope[needed]) / 2
+    return rows, weights
+
+
+def _radius(network: Network, affine: Affine, reach: Reach) -> float:
+    """sup |v| over what the affine part reads; X_B where that is the input alone."""
+    if set(affine.terms) <= {0}:
+        return float(reach.domain.radius)
+    from relunorm.forms.bounds import quick_bounds
+
+    found = quick_bounds(network, reach)
+    total = reach.domain.radius**2 if 0 in affine.terms else 0.0
+    for k in affine.terms:
+        if k:
+            box = found[k - 1].after(network.layers[k - 1].activation)
+            total += float((box.largest**2).sum())
+    return float(np.sqrt(total) * (1 + 1e-12))

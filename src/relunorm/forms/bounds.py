@@ -1,0 +1,46 @@
+"""Bounds on every pre-activation: quick ones here, exact ones from `relunorm.stability`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relunorm.forms.outward import Range
+from relunorm.network import Network
+from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.proof import Proofs
+from relunorm.stability.reach import Reach
+from relunorm.stability.replay import replay, rule_bounds
+from relunorm.stability.result import Stability
+
+
+def quick_bounds(network: Network, reach: Reach) -> list[Range]:
+    """Sound pre-activation bounds by intervals and one backward linear pass a layer.
+
+    Costs a few forward passes; no solver. Sound in real arithmetic.
+    """
+    problem = Problem(network, reach)
+    bounds = Bounds(problem)
+    for index in range(len(network.layers)):
+        bounds.append(*rule_bounds(problem, bounds, index))
+    return [Range(lo, hi) for lo, hi in zip(bounds.lower, bounds.upper, strict=True)]
+
+
+def stable_bounds(found: Stability) -> list[Range]:
+    """The bounds a stability analysis proved, per layer."""
+    return [Range(layer.lower, layer.upper) for layer in found.layers]
+
+
+def proved_bounds(network: Network, reach: Reach, proofs: Any) -> tuple[list[Range], int]:
+    """Pre-activation bounds from their proofs, without a solver.
+
+    Args:
+        proofs: what `Stability.proofs.to_dict()` wrote; None asks for the quick bounds.
+
+    Returns:
+        the bounds, and how many units rest on a solver's word.
+    """
+    if proofs is None:
+        return quick_bounds(network, reach), 0
+    again = replay(network, reach.domain, Proofs.from_dict(proofs))
+    bounds = [Range(lo, hi) for lo, hi in zip(again.lower, again.upper, strict=True)]
+    return bounds, len(again.trusted)

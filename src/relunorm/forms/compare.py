@@ -1,0 +1,376 @@
+"""`compare`: are two networks the same function over a domain, and if not, where do they differ?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidInputError
+from relunorm.forms.attack import attack, difference, spread
+from relunorm.forms.bounds import quick_bounds, stable_bounds
+from relunorm.forms.certificate import Certificate, certify
+from relunorm.forms.evaluation import evaluation_error
+from relunorm.forms.exact import shallow_form
+from relunorm.forms.identical import same_arrangement
+from relunorm.forms.match import SAME, relate
+from relunorm.forms.outward import Range
+from relunorm.forms.rational import exact_output
+from relunorm.forms.relation import Walk
+from relunorm.forms.residual import linear_bounds, residual
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.stability import Stability, stability
+from relunorm.stability.reach import reach_of
+
+Verdict = Literal["equal", "within", "different", "unknown"]
+
+#: Rational arithmetic is tried up to this many products.
+RATIONAL = 200_000
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """What was found about max |f - g| over a domain, the maximum taken over outputs too.
+
+    Attributes:
+        verdict: ``equal`` (f = g exactly), ``within`` (the proved upper bound is at most the
+            tolerance), ``different`` (the witness shows more than the tolerance) or ``unknown``.
+        lower, upper: proved bounds on max |f - g|, rounding of the evaluation included.
+        tolerance: what was asked.
+        witness: the input where the largest difference was found, None if not searched.
+        first, second: both outputs at the witness.
+        method: what decided.
+        seconds: wall time.
+    """
+
+    verdict: Verdict
+    lower: float
+    upper: float
+    tolerance: float
+    witness: Vector | None
+    first: Vector | None
+    second: Vector | None
+    method: str
+    seconds: float
+    proof: Callable[[], Certificate] | None = field(default=None, compare=False)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Proof of the bound that relating units gave; it replays without a solver."""
+        return None if self.proof is None else self.proof()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; an infinite bound is null."""
+
+        def numbers(v: Vector | None) -> list[float] | None:
+            return None if v is None else [float(x) for x in v]
+
+        return {
+            "schema": "relunorm.comparison/1",
+            "verdict": self.verdict,
+            "lower": self.lower,
+            "upper": self.upper if np.isfinite(self.upper) else None,
+            "tolerance": self.tolerance,
+            "witness": numbers(self.witness),
+            "first": numbers(self.first),
+            "second": numbers(self.second),
+            "method": self.method,
+            "seconds": self.seconds,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Comparison({self.verdict}: {self.lower:.3g} <= max |f - g| <= {self.upper:.3g}, "
+            f"by {self.method}, {self.seconds:.2f} s)"
+        )
+
+
+def compare(
+    first: Network,
+    second: Network,
+    domain: Domain,
+    *,
+    tolerance: float = 1e-9,
+    time_limit: float | None = 60.0,
+    analysis: tuple[Stability | None, Stability | None] = (None, None),
+    workers: int | None = None,
+    progress: Callable[[str, float, float], None] | None = None,
+    random_state: int = 0,
+) -> Comparison:
+    """Decide whether two networks agree over a domain up to a tolerance.
+
+    In order, stopping as soon as one decides: exact arrangement (permutations and powers of two);
+    rational canonical forms of small shallow networks; relating the units of both and propagating
+    the difference; a search for a counterexample; the same relation with stability proved exactly;
+    linear bounds and branch and bound on what is left of f - g once shared units have cancelled.
+
+    Args:
+        tolerance: how far apart the outputs may be.
+        time_limit: wall seconds for everything after the fast path; None for no limit.
+        analysis: the results of `stability` on either network, if at hand.
+        progress: called with (what is being tried, lower bound, upper bound).
+
+    ``within`` and ``different`` are proved in real arithmetic; ``unknown`` comes with the best
+    bounds. Cost: milliseconds for a rewritten copy, at most the time limit otherwise.
+
+    >>> from relunorm import Box
+    >>> first = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])
+    >>> second = Network.from_weights([[[-3.0], [3.0]], [[1 / 3, 1 / 3]]])
+    >>> compare(first, second, Box([-1.0], [1.0])).verdict
+    'within'
+    """
+    _check(first, second, domain, tolerance)
+    return _Search(
+        first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
+    ).run()
+
+
+def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
+    for what, a, b in (
+        ("inputs", first.input_size, second.input_size),
+        ("outputs", first.output_size, second.output_size),
+    ):
+        if a != b:
+            raise InvalidInputError(
+                f"the networks have {a} and {b} {what}; only functions of the same shape can be "
+                "compared"
+            )
+    domain.check_dimension(first.input_size)
+    if not (np.isfinite(tolerance) and tolerance >= 0):
+        raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
+
+
+class _Search:
+    """The state of one comparison: the bounds and the best point so far."""
+
+    def __init__(
+        self,
+        first,
+        second,
+        domain,
+        tolerance,
+        time_limit,
+        analysis,
+        workers,
+        progress,
+        random_state,
+    ):
+        self.given = (first, second)
+        self.first, self.second = first.folded(), second.folded()
+        self.domain, self.reach, self.tolerance = domain, reach_of(domain), tolerance
+        self.analysis, self.workers, self.progress = list(analysis), workers, progress
+        self.rng = np.random.default_rng(random_state)
+        self.random_state = random_state
+        self.began = time.perf_counter()
+        self.deadline = np.inf if time_limit is None else self.began + time_limit
+        self.lower, self.upper = 0.0, np.inf
+        self.witness: Vector | None = None
+        self.proof: Callable[[], Certificate] | None = None
+        self.method = "none"
+        self.jumps = any(
+            x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
+        )
+
+    def run(self) -> Comparison:
+        if same_arrangement(self.first, self.second):
+            self._fast()
+            self.upper, self.method = 0.0, "exact arrangement"
+            return self._answer("equal")
+        if self._rationally_equal():
+            self._fast()
+            self.upper, self.method = 0.0, "rational form"
+            return self._answer("equal")
+        try:
+            for step in (
+                self._fast,
+                self._probe,
+                self._closer,
+                self._climb,
+                self._proved,
+                self._solve,
+            ):
+                step()
+                if self.progress is not None:
+                    self.progress(self.method, self.lower, self.upper)
+                if self.upper <= self.tolerance:
+                    return self._answer("within")
+                if self.lower > self.tolerance:
+                    return self._answer("different")
+        except KeyboardInterrupt:
+            self.method += ", interrupted"
+        return self._answer("unknown")
+
+    # ------------------------------------------------------------------ steps
+
+    def _fast(self) -> None:
+        """Relate the units, bounded by nothing but intervals of the forms: milliseconds."""
+        endless = [
+            [Range(np.full(x.width, -np.inf), np.full(x.width, np.inf)) for x in network.layers]
+            for network in (self.first, self.second)
+        ]
+        known = any(found is not None for found in self.analysis)
+        self._relate("related units", self._bounds() if known else endless)
+
+    def _closer(self) -> None:
+        """The same with backward linear bounds."""
+        self._relate("related units, linear bounds", self._bounds())
+
+    def _probe(self) -> None:
+        """A few hundred points; most networks that differ show it here."""
+        points = spread(self.domain, 256, self.rng)
+        gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
+        if self._witness(points[int(gaps.argmax())]) > self.tolerance:
+            self._climb()
+
+    def _climb(self) -> None:
+        point, _ = attack(
+            self.first, self.second, self.domain, rng=self.rng, deadline=self.deadline
+        )
+        self._witness(point)
+
+    def _proved(self) -> None:
+        """Relate again with exact stability of both networks."""
+        if self.jumps:
+            return
+        pair = (self.first, self.second)
+        for i in sorted((0, 1), key=lambda k: -pair[k].units):  # the larger has more to prove
+            left = self.deadline - time.perf_counter()
+            if self.analysis[i] is not None or left <= 0:
+                continue
+            self.analysis[i] = stability(
+                pair[i],
+                self.domain,
+                time_limit=None if np.isinf(left) else left / 2,
+                workers=self.workers,
+                random_state=self.random_state,
+            )
+            self._relate("related units, stability proved", self._bounds())
+            if self.upper <= self.tolerance:
+                return
+
+    def _solve(self) -> None:
+        """Bound the residual network: linearly, then by branch and bound."""
+        if self.jumps or self.walk is None:
+            return
+        # only copies are shared now: what merely resembles another unit must stay visible
+        first, second = self._bounds()
+        self.walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
+        rest, error = residual(self.walk)
+        low, high = linear_bounds(rest, self.walk)
+        bounds = np.concatenate([high + error, error - low])
+        if bounds.max() < self.upper:
+            self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
+        if self.upper > self.tolerance:
+            self._branch(rest, error, bounds)
+
+    def _branch(self, rest: Network, error: Vector, bounds: Vector) -> None:
+        """Maximise f - g and g - f, output by output, the most open one first."""
+        from relunorm.extrema.front import maximize
+
+        outputs = rest.output_size
+        for turn, i in enumerate(np.argsort(-bounds)):
+            left = self.deadline - time.perf_counter()
+            if left <= 0 or bounds[i] <= max(self.lower, self.tolerance):
+                break
+            direction = np.zeros(outputs)
+            direction[i % outputs] = 1.0 if i < outputs else -1.0
+            found = maximize(
+                rest,
+                direction,
+                self.domain,
+                None if np.isinf(left) else left / (2 * outputs - turn),
+                tolerance=min(1e-9, self.tolerance / 4),
+                random_state=self.random_state,
+            )
+            bounds[i] = min(bounds[i], found.upper + error[i % outputs])
+            self._witness(np.asarray(found.point))
+            if self.lower > self.tolerance:
+                break
+        if bounds.max() < self.upper:
+            self.upper, self.method = float(bounds.max()), "branch and bound on the residual"
+
+    # ------------------------------------------------------------------ bookkeeping
+
+    walk: Walk | None = None
+
+    def _bounds(self) -> list[list[Range]]:
+        """The best proved pre-activation bounds of both networks."""
+        result = []
+        for network, found in zip((self.first, self.second), self.analysis, strict=True):
+            quick = quick_bounds(network, self.reach)
+            if found is not None:
+                quick = [a.meet(b) for a, b in zip(quick, stable_bounds(found), strict=True)]
+            result.append(quick)
+        return result
+
+    def _relate(self, method: str, bounds: list[list[Range]]) -> None:
+        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
+        bound = float(walk.difference.largest.max())
+        self.errors = [
+            evaluation_error(side.network, side.ranges, self.reach, "float64")
+            for side in walk.sides
+        ]
+        self.walk = walk
+        if bound < self.upper:
+            self.upper, self.method = bound, method
+            if not self.jumps:
+                self.proof = partial(_certificate, walk, self.given, tuple(self.analysis))
+
+    def _witness(self, point: Vector) -> float:
+        """Take a point as witness if it shows a larger difference for certain."""
+        sure = self._certain(point)
+        inside = bool(self.domain.contains(point)[0])
+        if inside and (sure > self.lower or self.witness is None):
+            self.witness = point
+            if sure > self.lower:
+                self.lower = sure
+                if sure > self.tolerance:
+                    self.method = "counterexample"
+        return self.lower
+
+    def _certain(self, point: Vector) -> float:
+        """A lower bound on the difference at a point, rounding of the evaluation accounted for."""
+        if self.jumps:  # no error bound survives a jump
+            values = (exact_output(n, point) for n in (self.first, self.second))
+            return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
+        gap = np.abs(self.first(point) - self.second(point))
+        return float((gap - self.errors[0] - self.errors[1]).max())
+
+    def _rationally_equal(self) -> bool:
+        if max(len(self.first.layers), len(self.second.layers)) > 1:
+            return False
+        cost = max(n.units * n.input_size * n.output_size for n in (self.first, self.second))
+        if cost > RATIONAL or not isinstance(self.domain, Box):
+            return False
+        forms = [shallow_form(n, self.domain) for n in (self.first, self.second)]
+        return forms[0].digest == forms[1].digest
+
+    def _answer(self, verdict: Verdict) -> Comparison:
+        point = self.witness if verdict in ("different", "unknown") else None
+        outputs = (None, None) if point is None else (self.given[0](point), self.given[1](point))
+        return Comparison(
+            verdict,
+            self.lower,
+            self.upper,
+            self.tolerance,
+            point,
+            *outputs,
+            self.method,
+            time.perf_counter() - self.began,
+            self.proof,
+        )
+
+
+def _certificate(
+    walk: Walk, networks: tuple[Network, Network], analysis: tuple[Stability | None, ...]
+) -> Certificate:
+    proofs = [None if found is None else found.proofs for found in analysis]
+    packed = [None if p is None else p.to_dict() for p in proofs]
+    trusted = sum(len(p.trusted) for p in proofs if p is not None)
+    return certify(walk, networks, packed, trusted)

@@ -1,0 +1,114 @@
+"""`fingerprint`: one short name for all copies of a function."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+
+from relunorm import matrix as mx
+from relunorm.domain import Domain, Polytope
+from relunorm.errors import InvalidInputError
+from relunorm.forms.bounds import stable_bounds
+from relunorm.forms.canonical import canonical, pin_inputs
+from relunorm.forms.exact import shallow_form
+from relunorm.forms.outward import Range
+from relunorm.forms.straight import nothing_known, proved
+from relunorm.network import Affine, Layer, Network
+from relunorm.stability import Stability, stability
+from relunorm.stability.reach import reach_of
+
+#: Up to this many products a shallow network is written in rational arithmetic.
+RATIONAL = 5_000_000
+
+
+def fingerprint(
+    network: Network,
+    domain: Domain | None = None,
+    digits: int | None = None,
+    *,
+    analysis: Stability | None = None,
+    time_limit: float | None = None,
+    workers: int | None = None,
+    progress: Callable[..., None] | None = None,
+    random_state: int = 0,
+) -> str:
+    """The sha256 of the canonical form, as hex.
+
+    Without ``digits`` it is exact: the same for every copy that was permuted, split, padded with
+    units that do nothing, or rescaled by powers of two; for one hidden layer over a box, a ball or
+    all of space, the same if and only if the functions are. With ``digits=n`` parameters are
+    rounded to n digits of the largest entry of their row first, so that copies rescaled in floating
+    point agree too, unless a parameter lies within rounding noise of a rounding boundary; then two
+    copies can differ and `compare` decides.
+
+    Args:
+        domain: where the function matters; None for all of space.
+        digits: 1 to 15, or None for exact.
+        analysis: the result of `stability` on this network and domain, if at hand.
+
+    Equal fingerprints mean equal functions (up to the rounding asked for); different ones mean
+    different functions only for shallow networks. Cost: the stability analysis.
+
+    >>> first = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])
+    >>> second = Network.from_weights([[[-4.0], [2.0]], [[0.25, 0.5]]])
+    >>> fingerprint(first) == fingerprint(second)
+    True
+    """
+    if digits is not None and not 1 <= digits <= 15:
+        raise InvalidInputError(f"digits is {digits}, expected 1 to 15 or None")
+    base = network.folded()
+    reach = None
+    if domain is not None:
+        domain.check_dimension(base.input_size)
+        reach = reach_of(domain)
+    if digits is None and _rational(base, domain):
+        return _hash("shallow", shallow_form(base, domain).digest)
+    found = analysis
+    if reach is None or domain is None:
+        endless = [np.full(layer.width, np.inf) for layer in base.layers]
+        straight, ranges = nothing_known(base), [Range(-e, e) for e in endless]
+    else:
+        if found is None:
+            found = stability(
+                base,
+                domain,
+                time_limit=time_limit,
+                workers=workers,
+                progress=progress,
+                random_state=random_state,
+            )
+        straight, ranges = proved(base, found), stable_bounds(found)
+    form = canonical(pin_inputs(base, domain), straight, ranges, reach, digits=digits).network
+    form = form.replace(input_shape=form.input_size, output_shape=())
+    if digits is not None:
+        form = rounded(form, digits)
+    return _hash("exact" if digits is None else f"digits {digits}", form.digest)
+
+
+def rounded(network: Network, digits: int) -> Network:
+    """Every parameter rounded to ``digits`` digits of the largest entry of its row."""
+    maps = [_rounded(affine, digits) for affine in network.maps]
+    layers = [
+        Layer(affine, layer.activation) for affine, layer in zip(maps, network.layers, strict=False)
+    ]
+    return network.replace(layers=layers, output=maps[-1])
+
+
+def _rounded(affine: Affine, digits: int) -> Affine:
+    largest = np.abs(affine.bias)
+    for matrix in affine.terms.values():
+        largest = np.maximum(largest, np.abs(mx.dense(matrix)).max(axis=1))
+    scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.where(largest > 0, largest, 1.0))))
+    terms = {k: np.round(mx.dense(m) * scale[:, None]) + 0.0 for k, m in affine.terms.items()}
+    return Affine(terms, np.round(affine.bias * scale) + 0.0)
+
+
+def _rational(network: Network, domain: Domain | None) -> bool:
+    cost = network.units * network.input_size * network.output_size
+    return len(network.layers) <= 1 and cost <= RATIONAL and not isinstance(domain, Polytope)
+
+
+def _hash(kind: str, digest: str) -> str:
+    return hashlib.sha256(f"relunorm.fingerprint/1 {kind} {digest}".encode()).hexdigest()

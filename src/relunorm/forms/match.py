@@ -1,0 +1,283 @@
+"""Finding the relation between two networks: which units compute the same thing.
+
+A unit is looked up by the direction of its pre-activation form in the basis: eight random
+projections of the row, divided by its l1 norm, are the same for every positive multiple of the row
+and opposite for every negative one. The nearest known row is proposed; `Walk` then bounds how far
+the two really are apart, so a wrong proposal costs tightness, never soundness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.forms.outward import Range
+from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side, Walk, proportion
+from relunorm.forms.rewrite import rows
+from relunorm.matrix import Vector
+from relunorm.network import Activation, Affine, Network
+from relunorm.stability.reach import Reach
+
+#: Within one network units count as copies when they agree to this share of their magnitude.
+SAME = 1e-11
+#: Units of two networks are related when they differ by less than this share of their magnitude.
+ALIKE = 0.05
+#: A unit is called linear when its kink costs at most this share of its range.
+FLAT = 1e-11
+PROJECTIONS = 8
+
+
+@dataclass(frozen=True)
+class Forced:
+    """Units that are to be taken as linear, y = t z + c, whatever that costs."""
+
+    slope: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    constant: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+
+def relate(
+    first: Network,
+    second: Network,
+    reach: Reach,
+    first_bounds: Sequence[Range],
+    second_bounds: Sequence[Range],
+    forced: Sequence[Forced] = (Forced(), Forced()),
+    alike: float = ALIKE,
+) -> Walk:
+    """Walk both networks over one basis and relate every unit that can be related.
+
+    Args:
+        first_bounds, second_bounds: proved bounds on the pre-activations, per layer.
+        forced: per network the units to be replaced by a linear function of their pre-activation.
+        alike: units of the two networks are related when they differ by less than this share of
+            their magnitude; what they differ by then counts as error.
+    """
+    walk = Walk(reach)
+    for network, bounds, fixed in zip(
+        (first, second), (first_bounds, second_bounds), forced, strict=True
+    ):
+        walk.run(walk.add(network, bounds), Matcher(fixed, alike))
+    return walk
+
+
+class Matcher:
+    """Decides the relation of each unit of one network."""
+
+    def __init__(self, forced: Forced, alike: float = ALIKE):
+        self.forced = forced
+        self.alike = alike
+        self.directions: list[NDArray[np.float64]] = []
+
+    def __call__(
+        self, walk: Walk, side: Side, form: Affine, error: Vector, span: Range
+    ) -> Relation:
+        k = len(side.forms)
+        activation = side.network.layers[k].activation
+        relation = Relation.fresh(form.size)
+        if side.number:  # a known function first: its own bounds may prove more than the other's
+            self._basis(walk, side, form, activation, relation, SAME)
+        self._linear(k, activation, span, relation)
+        self._basis(walk, side, form, activation, relation, self.alike if side.number else SAME)
+        if side.number:
+            self._carried(walk, side, form, error, activation, relation)
+        self._copies(walk, form, activation, relation)
+        return relation
+
+    def _linear(self, k: int, activation: Activation, span: Range, relation: Relation) -> None:
+        """Dead, active and constant units, and those that were asked for."""
+        slope, constant, flat = straighten(activation, span)
+        flat &= relation.kind == NEW
+        relation.kind[flat] = LINEAR
+        relation.factor[flat], relation.constant[flat] = slope[flat], constant[flat]
+        for (layer, unit), value in self.forced.slope.items():
+            if layer == k:
+                relation.kind[unit] = LINEAR
+                relation.factor[unit] = value
+                relation.constant[unit] = self.forced.constant[layer, unit]
+
+    def _basis(
+        self,
+        walk: Walk,
+        side: Side,
+        form: Affine,
+        activation: Activation,
+        relation: Relation,
+        alike: float,
+    ) -> None:
+        """Units whose row is a multiple of a basis function's row, to a share of its size."""
+        for number, block in enumerate(walk.blocks):
+            open_units = np.flatnonzero(relation.kind == NEW)
+            if block is None or block.activation != activation or not block.forms.size:
+                continue
+            if not len(open_units):
+                return
+            share = SAME if block.network == side.number else alike
+            self._attach(walk, form, open_units, block.forms, number, share, relation)
+
+    def _copies(self, walk: Walk, form: Affine, activation: Activation, relation: Relation) -> None:
+        """Units of this layer that are multiples of an earlier unit of this layer."""
+        fresh = np.flatnonzero(relation.kind == NEW)
+        if len(fresh) < 2 or activation.kind == "step":
+            return
+        keys = self._keys(walk, rows(form, fresh))
+        leader = _leaders(keys)
+        doubles = np.flatnonzero(leader != np.arange(len(fresh)))
+        if not len(doubles):
+            return
+        heads = leader[doubles]
+        sign = np.where(np.abs(keys[doubles] - keys[heads]).sum(axis=1) < 1e-6, 1.0, -1.0)
+        ours, theirs = rows(form, fresh[doubles]), rows(form, fresh[heads])
+        factor = sign * proportion(ours, theirs, walk.ranges)
+        gap = walk.gap(ours, theirs, sign * factor)
+        size = walk.gap(ours, theirs, np.zeros(len(doubles)))
+        good = (gap <= SAME * size) & (factor > 0)
+        doubles, heads = doubles[good], heads[good]
+        factor, sign = factor[good], sign[good]
+        units = fresh[doubles]
+        relation.kind[units] = np.where(sign > 0, SCALED, OPPOSITE)
+        relation.factor[units] = factor
+        relation.block[units] = len(walk.blocks)
+        stays = np.setdiff1d(np.arange(len(fresh)), doubles)
+        relation.index[units] = np.searchsorted(stays, heads)
+
+    def _carried(
+        self,
+        walk: Walk,
+        side: Side,
+        form: Affine,
+        error: Vector,
+        activation: Activation,
+        relation: Relation,
+    ) -> None:
+        """Units that are a scaled and shifted copy of a linear unit of the first network."""
+        for layer, (theirs, known) in enumerate(
+            zip(walk.sides[0].forms, walk.sides[0].relations, strict=True)
+        ):
+            open_units = (relation.kind == NEW) | ((relation.kind == LINEAR) & (relation.block < 0))
+            units = np.flatnonzero(open_units)
+            linear = np.flatnonzero(known.kind == LINEAR)
+            if not len(units) or not len(linear):
+                continue
+            pair, _, distance = self._nearest(
+                walk, _centered(walk, rows(form, units)), _centered(walk, rows(theirs, linear))
+            )
+            near = np.flatnonzero(distance < 1e-6)
+            trial = Relation.fresh(form.size)
+            trial.kind[units[near]] = LINEAR
+            trial.block[units[near]], trial.index[units[near]] = layer, linear[pair[near]]
+            span = walk.transferred(side, form, error, trial)
+            slope, constant, flat = straighten(activation, span)
+            flat &= trial.kind == LINEAR
+            already = relation.kind == LINEAR  # its bounds carry over all the same
+            slope = np.where(already, relation.factor, slope)
+            constant = np.where(already, relation.constant, constant)
+            relation.kind[flat] = LINEAR
+            relation.block[flat], relation.index[flat] = trial.block[flat], trial.index[flat]
+            relation.factor[flat], relation.constant[flat] = slope[flat], constant[flat]
+
+    def _attach(
+        self,
+        walk: Walk,
+        form: Affine,
+        units: NDArray[np.intp],
+        known: Affine,
+        block: int,
+        share: float,
+        relation: Relation,
+    ) -> None:
+        ours = rows(form, units)
+        pair, sign, distance = self._nearest(walk, ours, known)
+        near = np.flatnonzero(distance < 4 * share)
+        if not len(near):
+            return
+        ours, theirs = rows(ours, near), rows(known, pair[near])
+        factor = sign[near] * proportion(ours, theirs, walk.ranges)
+        gap = walk.gap(ours, theirs, sign[near] * factor)
+        size = walk.gap(ours, theirs, np.zeros(len(near)))
+        good = (gap <= share * size) & (factor > 0)
+        chosen = units[near[good]]
+        relation.kind[chosen] = np.where(sign[near[good]] > 0, SCALED, OPPOSITE)
+        relation.block[chosen], relation.index[chosen] = block, pair[near[good]]
+        relation.factor[chosen] = factor[good]
+
+    # ------------------------------------------------------------------ lookup
+
+    def _nearest(
+        self, walk: Walk, ours: Affine, known: Affine
+    ) -> tuple[NDArray[np.intp], Vector, Vector]:
+        """For every row the nearest known row, the sign that makes it so, and the distance."""
+        from scipy.spatial import KDTree
+
+        tree = KDTree(self._keys(walk, known))
+        keys = self._keys(walk, ours)
+        same, there = tree.query(keys)
+        flipped, opposite = tree.query(-keys)
+        turn = flipped < 0.5 * same
+        return (
+            np.where(turn, opposite, there),
+            np.where(turn, -1.0, 1.0),
+            np.where(turn, flipped, same),
+        )
+
+    def _keys(self, walk: Walk, form: Affine) -> NDArray[np.float64]:
+        """Projections of the rows, as functions of how far each basis function is from its middle.
+
+        Divided by the row's l1 norm in the same measure. Coordinates that cannot move drop out.
+        """
+        while len(self.directions) <= len(walk.ranges):
+            block = len(self.directions) - 1
+            width = 1 if block < 0 else len(walk.ranges[block].lo)
+            rng = np.random.default_rng(len(self.directions))
+            self.directions.append(rng.uniform(-1, 1, (width, PROJECTIONS)))
+        middle, keys, norms = form.bias, np.zeros((form.size, PROJECTIONS)), np.zeros(form.size)
+        for block, matrix in form.terms.items():
+            box = walk.ranges[block]
+            swing = box.hi / 2 - box.lo / 2
+            middle = middle + matrix @ (box.lo + swing)
+            keys = keys + matrix @ (swing[:, None] * self.directions[block + 1])
+            norms = norms + abs(matrix) @ swing
+        keys = keys + middle[:, None] * self.directions[0]
+        norms = norms + np.abs(middle)
+        return keys / np.where(norms > 0, norms, 1.0)[:, None]
+
+
+def straighten(activation: Activation, span: Range) -> tuple[Vector, Vector, NDArray[np.bool_]]:
+    """Slope and constant of the linear stand-in of every unit, and where it is as good as exact."""
+    below, above = activation.slopes
+    with np.errstate(invalid="ignore"):
+        width = span.hi - span.lo
+    slack = np.where(np.isfinite(width), FLAT * np.maximum(width, 0.0), 0.0)
+    if activation.kind == "step":
+        dead, active = span.hi < 0, span.lo > 0
+        return np.zeros(len(dead)), np.where(active, 1.0, 0.0), dead | active
+    dead, active = span.hi <= slack, span.lo >= -slack
+    if below == above:
+        active = np.ones(len(active), dtype=bool)
+    slope = np.where(active, above, below)
+    return slope, np.zeros(len(slope)), dead | active
+
+
+def _centered(walk: Walk, form: Affine) -> Affine:
+    """The form shifted so that it is 0 in the middle of what the basis can reach."""
+    middle = np.zeros(form.size)
+    for block, matrix in form.terms.items():
+        box = walk.ranges[block]
+        middle -= matrix @ (box.lo + (box.hi / 2 - box.lo / 2))
+    return Affine(form.terms, middle)
+
+
+def _leaders(keys: NDArray[np.float64]) -> NDArray[np.intp]:
+    """For every row the first row that is the same up to sign, within 1e-9."""
+    flip = np.sign(keys[:, :1])
+    oriented = keys * np.where(flip == 0, 1.0, flip)
+    order = np.lexsort(oriented.T[::-1])
+    step = np.abs(np.diff(oriented[order], axis=0)).max(axis=1) > 1e-9
+    group = np.concatenate([[0], np.cumsum(step)])
+    leader = np.full(group[-1] + 1, len(keys), dtype=np.intp)
+    np.minimum.at(leader, group, order)
+    result = np.empty(len(keys), dtype=np.intp)
+    result[order] = leader[group]
+    return result

@@ -1,0 +1,93 @@
+"""Bounds that hold in real arithmetic although they are computed in float64.
+
+A sum of n products is off by at most gamma(n) times the sum of the magnitudes, whatever the order
+of summation (`relunorm.stability.rounding`). Every bound here is widened by that much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relunorm.domain import Ball
+from relunorm.matrix import Vector
+from relunorm.network import Activation, Affine
+from relunorm.stability.reach import Reach
+from relunorm.stability.rounding import TINY, UNIT, gamma
+
+
+def up(values: Vector, n: int) -> Vector:
+    """A vector of non-negative sums of n terms, rounded up."""
+    return values * (1 + 2 * gamma(n + 4)) + TINY
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval per entry of a value: lo <= value <= hi over the domain, for certain."""
+
+    lo: Vector
+    hi: Vector
+
+    @property
+    def largest(self) -> Vector:
+        """max |value|."""
+        return np.maximum(np.abs(self.lo), np.abs(self.hi))
+
+    def meet(self, other: Range) -> Range:
+        """Both at once."""
+        return Range(np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi))
+
+    def after(self, activation: Activation) -> Range:
+        """The interval of the activation."""
+        below, above = activation.slopes
+        if activation.kind == "step":
+            low = np.where(self.lo > 0, 1.0, 0.0)
+            high = np.where(self.hi < 0, 0.0, 1.0)
+            if not 0 <= activation.at_zero <= 1:
+                low = np.minimum(low, activation.at_zero)
+                high = np.maximum(high, activation.at_zero)
+            return Range(low, high)
+        ends = [np.where(z > 0, above * z, below * z if below else 0.0) for z in (self.lo, self.hi)]
+        inside = (self.lo < 0) & (self.hi > 0)
+        low = np.where(inside, np.minimum(0.0, np.minimum(*ends)), np.minimum(*ends))
+        high = np.where(inside, np.maximum(0.0, np.maximum(*ends)), np.maximum(*ends))
+        if activation.kind == "relu":
+            return Range(low, high)
+        return Range(low - 2 * UNIT * np.abs(low), high + 2 * UNIT * np.abs(high))
+
+
+def magnitude(affine: Affine, ranges: Sequence[Range]) -> Vector:
+    """An upper bound on sum |w| |value| + |bias| for every row."""
+    total = np.abs(affine.bias)
+    for source, matrix in affine.terms.items():
+        total = total + abs(matrix) @ ranges[source].largest
+    return up(total, inner_size(affine))
+
+
+def inner_size(affine: Affine) -> int:
+    """How many products a row of the map sums, at most."""
+    return 1 + sum(m.shape[1] for m in affine.terms.values())
+
+
+def span(affine: Affine, ranges: Sequence[Range], reach: Reach) -> Range:
+    """The interval of an affine map of values in ``ranges``, value 0 being the input itself.
+
+    Over a ball the input's part is bounded by its exact support function.
+    """
+    middle, swing = affine.bias.copy(), np.zeros(affine.size)
+    for source, matrix in affine.terms.items():
+        box = ranges[source]
+        if source == 0 and isinstance(reach.domain, Ball):
+            middle += matrix @ reach.domain.middle
+            norms = np.sqrt(np.asarray((matrix * matrix).sum(axis=1)).ravel())
+            swing += reach.domain.reach * norms
+            continue
+        center = box.lo / 2 + box.hi / 2
+        radius = np.maximum(box.hi - center, center - box.lo) * (1 + 4 * UNIT)
+        middle += matrix @ center
+        swing += abs(matrix) @ radius
+    pad = gamma(inner_size(affine) + 8) * magnitude(affine, ranges)
+    swing = up(swing, inner_size(affine) + 8) + pad
+    return Range(middle - swing, middle + swing)

@@ -1,0 +1,376 @@
+"""How the units of two networks are related over a domain, and the bound on f - g that follows.
+
+Both networks are written over one growing basis: block 0 is the input, every further block holds
+the units of one layer that are not yet known. A unit y = act(z) of either network is then one of
+
+- ``new``       a basis function itself,
+- ``scaled``    y = s g: its pre-activation is s > 0 times that of the basis function g,
+- ``opposite``  y = (1+a) z + s g, where -z is s times the pre-activation of g
+                (relu(z) = z + relu(-z), with a the slope for z < 0),
+- ``linear``    y = t z + c: dead (0), always active (z), constant (c), or close to it.
+
+Every statement is checked, not believed: `Walk` computes each pre-activation as an affine form in
+the basis together with a bound on how far the true value can be from the form, in real arithmetic
+(rounding included, module `outward`). A wrong relation is never unsound: it makes the bound large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidInputError
+from relunorm.forms import outward
+from relunorm.forms.outward import Range
+from relunorm.forms.rewrite import multiply, one_hot, rows, scaled, total
+from relunorm.matrix import Matrix, Vector
+from relunorm.network import Activation, Affine, Network
+from relunorm.stability.reach import Reach
+
+NEW, SCALED, OPPOSITE, LINEAR = 0, 1, 2, 3
+KINDS = ("new", "scaled", "opposite", "linear")
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What is claimed about the units of one layer; one entry per unit.
+
+    Attributes:
+        kind: NEW, SCALED, OPPOSITE or LINEAR.
+        block, index: the basis function meant (SCALED, OPPOSITE), or the block and layer-unit
+            (as ``block`` = layer, ``index`` = unit of the first network) whose pre-activation this
+            one is a scaled and shifted copy of, so that its bounds carry over (LINEAR; -1 if none).
+        factor: s, or t for LINEAR.
+        constant: c for LINEAR.
+    """
+
+    kind: NDArray[np.int8]
+    block: NDArray[np.intp]
+    index: NDArray[np.intp]
+    factor: Vector
+    constant: Vector
+
+    @classmethod
+    def fresh(cls, size: int) -> Relation:
+        """Every unit a basis function."""
+        none = np.full(size, -1, dtype=np.intp)
+        return cls(np.zeros(size, dtype=np.int8), none, none.copy(), np.zeros(size), np.zeros(size))
+
+
+@dataclass
+class Block:
+    """Basis functions that enter together: units of one layer, with their pre-activation forms."""
+
+    forms: Affine
+    error: Vector
+    range: Range
+    activation: Activation
+    network: int
+
+
+@dataclass
+class Side:
+    """One network as far as it has been walked: its values and pre-activations as forms.
+
+    Attributes:
+        bounds: proved bounds on the pre-activations, per layer (may be infinite).
+        values, errors, sizes: per value its form, the error bound and the magnitude of the form.
+        rounding: per value what multiplying its form by a weight can lose to rounding. Most
+            columns of a form hold one entry, so this is far below the textbook bound.
+        boxes: per value its range.
+        forms, form_errors, ranges: per layer form, error and range of the pre-activation.
+    """
+
+    network: Network
+    bounds: Sequence[Range]
+    number: int
+    values: list[Affine] = field(default_factory=list)
+    errors: list[Vector] = field(default_factory=list)
+    sizes: list[Vector] = field(default_factory=list)
+    rounding: list[Vector] = field(default_factory=list)
+    boxes: list[Range] = field(default_factory=list)
+    forms: list[Affine] = field(default_factory=list)
+    form_errors: list[Vector] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
+    relations: list[Relation] = field(default_factory=list)
+
+
+Decide = Callable[["Walk", Side, Affine, Vector, Range], Relation]
+
+
+class Walk:
+    """The basis shared by two networks over a domain, built one layer at a time."""
+
+    def __init__(self, reach: Reach):
+        self.reach = reach
+        self.ranges: list[Range] = [Range(reach.lo, reach.hi)]
+        self.blocks: list[Block | None] = [None]
+        self.sides: list[Side] = []
+
+    def add(self, network: Network, bounds: Sequence[Range]) -> Side:
+        """Start walking a network whose layers have the given proved pre-activation bounds."""
+        self.reach.domain.check_dimension(network.input_size)
+        side = Side(network, bounds, len(self.sides))
+        size = network.input_size
+        self._value(side, Affine({0: mx.identity(size)}, np.zeros(size)), np.zeros(size))
+        side.boxes.append(self.ranges[0])
+        self.sides.append(side)
+        return side
+
+    def run(self, side: Side, decide: Decide) -> None:
+        """Walk all layers of a network, relating each by ``decide``."""
+        for k, layer in enumerate(side.network.layers):
+            form, error = self.substitute(side, layer.affine)
+            # forms know what cancels, the values' own intervals know what was proved about them
+            direct = outward.span(layer.affine, side.boxes, self.reach)
+            span = self.span(form, error).meet(direct).meet(side.bounds[k])
+            relation = decide(self, side, form, error, span)
+            self._check(side, relation)
+            side.forms.append(form)
+            side.form_errors.append(error)
+            side.ranges.append(span)
+            side.relations.append(relation)
+            self._apply(side, layer.activation, relation)
+
+    @cached_property
+    def difference(self) -> Range:
+        """Bounds on f - g, output by output, once both networks have been walked."""
+        first, second = self.sides
+        if first.network.output_size != second.network.output_size:
+            raise InvalidInputError(
+                f"the networks have {first.network.output_size} and {second.network.output_size} "
+                "outputs; only functions of the same shape can be compared"
+            )
+        f, f_error = self.substitute(first, first.network.output)
+        g, g_error = self.substitute(second, second.network.output)
+        form, error = self.minus(f, g, np.ones(f.size))
+        return self.span(form, error + f_error + g_error)
+
+    # ------------------------------------------------------------------ forms
+
+    def substitute(self, side: Side, affine: Affine) -> tuple[Affine, Vector]:
+        """A map of the network's values as a form in the basis, and its error bound."""
+        terms: dict[int, Matrix] = {}
+        bias = affine.bias.copy()
+        error = outward.gamma(len(affine.terms) + 1) * np.abs(bias)
+        depth = 2 + len(affine.terms)
+        for source, matrix in affine.terms.items():
+            inner, weight = side.values[source], abs(matrix)
+            bias += matrix @ inner.bias
+            error += weight @ (side.errors[source] + side.rounding[source])
+            error += outward.gamma(len(affine.terms)) * (weight @ side.sizes[source])
+            depth += matrix.shape[1] + 1
+            for k, part in inner.terms.items():
+                product = matrix if source == 0 else multiply(matrix, part)
+                terms[k] = mx.add(terms[k], product) if k in terms else product
+        form = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
+        return form, outward.up(error, depth)
+
+    def span(self, form: Affine, error: Vector) -> Range:
+        """The range of what the form stands for."""
+        box = outward.span(form, self.ranges, self.reach)
+        return Range(box.lo - error, box.hi + error)
+
+    def minus(self, left: Affine, right: Affine, factors: Vector) -> tuple[Affine, Vector]:
+        """``left - diag(factors) right`` and the bound on its rounding."""
+        scaled_right = scaled(right, -factors)
+        terms = dict(scaled_right.terms)
+        for k, matrix in left.terms.items():
+            terms[k] = mx.add(matrix, terms[k]) if k in terms else matrix
+        form = Affine(terms, left.bias + scaled_right.bias)
+        sizes = [outward.magnitude(part, self.ranges) for part in (left, scaled_right)]
+        return form, outward.up(4 * outward.UNIT * (sizes[0] + sizes[1]), 4)
+
+    def gap(self, left: Affine, right: Affine, factors: Vector) -> Vector:
+        """A bound on |left - diag(factors) right| over the domain, row by row."""
+        form, error = self.minus(left, right, factors)
+        return outward.up(self.span(form, error).largest, 2)
+
+    def transferred(self, side: Side, k_form: Affine, error: Vector, relation: Relation) -> Range:
+        """Bounds that carry over to LINEAR units from the unit of the first network they name."""
+        low, high = np.full(k_form.size, -np.inf), np.full(k_form.size, np.inf)
+        named = (relation.kind == LINEAR) & (relation.block >= 0)
+        first = self.sides[0]
+        for layer in np.unique(relation.block[named]):
+            here = np.flatnonzero(named & (relation.block == layer))
+            units = relation.index[here]
+            theirs, ours = rows(first.forms[layer], units), rows(k_form, here)
+            factor = proportion(ours, theirs, self.ranges)
+            shift = ours.bias - factor * theirs.bias
+            moved = Affine(ours.terms, ours.bias - shift)
+            gap = self.gap(moved, theirs, factor) + error[here]
+            gap += np.abs(factor) * first.form_errors[layer][units]
+            ends = [factor * r[units] for r in (first.ranges[layer].lo, first.ranges[layer].hi)]
+            size = np.abs(ends).max(axis=0) + np.abs(shift) + np.abs(ours.bias) + np.abs(moved.bias)
+            slack = outward.up(gap + 8 * outward.UNIT * size, 4)
+            low[here] = np.minimum(*ends) + shift - slack
+            high[here] = np.maximum(*ends) + shift + slack
+        return Range(low, high)
+
+    # ------------------------------------------------------------------ one layer
+
+    def _check(self, side: Side, relation: Relation) -> None:
+        """Raise unless everything the relation names exists; negative numbers would wrap around."""
+        widths = [*map(self._width, range(len(self.ranges))), int((relation.kind == NEW).sum())]
+        on_basis = (relation.kind == SCALED) | (relation.kind == OPPOSITE)
+        named = (relation.kind == LINEAR) & (relation.block >= 0)
+        layers = [form.size for form in self.sides[0].forms]
+        for mask, sizes, least in ((on_basis, widths, 1), (named, layers, 0)):
+            for block, index in zip(relation.block[mask], relation.index[mask], strict=True):
+                if not (least <= block < len(sizes) and 0 <= index < sizes[block]):
+                    raise InvalidInputError(
+                        f"layer {len(side.forms)}: the relation names unit {index} of block "
+                        f"{block}, which does not exist"
+                    )
+
+    def _apply(self, side: Side, activation: Activation, relation: Relation) -> None:
+        form, error, span = side.forms[-1], side.form_errors[-1], side.ranges[-1]
+        kind = relation.kind
+        self._new_block(side, activation, np.flatnonzero(kind == NEW))
+        below, above = activation.slopes
+        steep = max(abs(below), abs(above))
+        target_block, target = relation.block.copy(), relation.index.copy()
+        new = kind == NEW
+        target_block[new], target[new] = len(self.blocks) - 1, np.arange(new.sum())
+        target_block[kind == LINEAR] = -1  # what a linear unit names is no basis function
+        on_basis = np.where(new, 1.0, relation.factor)
+        on_form = np.where(kind == OPPOSITE, below + above, 0.0)
+        on_form[kind == LINEAR] = relation.factor[kind == LINEAR]
+        value_error = np.zeros(len(kind))
+        for b in np.unique(target_block[(kind == SCALED) | (kind == OPPOSITE)]):
+            here = np.flatnonzero(((kind == SCALED) | (kind == OPPOSITE)) & (target_block == b))
+            sign = np.where(kind[here] == SCALED, 1.0, -1.0)
+            off = self._mismatch(side, here, b, target[here], sign, relation)
+            value_error[here] = steep * off
+            span = self._inherited(span, here, b, target[here], sign * relation.factor[here], off)
+        linear = kind == LINEAR
+        span = span.meet(self.transferred(side, form, error, relation))
+        side.ranges[-1] = span
+        side.boxes.append(span.after(activation))
+        value_error[linear] = _bend(activation, span, relation)[linear]
+        value_error += np.abs(on_form) * (
+            error + 4 * outward.UNIT * outward.magnitude(form, self.ranges)
+        )
+        value_error += np.where(on_form != 0, 2 * outward.UNIT * np.abs(relation.constant), 0.0)
+        picked = [
+            Affine(
+                {b: one_hot(np.where(target_block == b, target, -1), on_basis, self._width(b))},
+                np.zeros(len(kind)),
+            )
+            for b in np.unique(target_block[~linear])
+        ]
+        straight = scaled(form, on_form)
+        straight = Affine(straight.terms, straight.bias + np.where(linear, relation.constant, 0.0))
+        self._value(side, total([straight, *picked]), outward.up(value_error, 4))
+
+    def _new_block(self, side: Side, activation: Activation, units: NDArray[np.intp]) -> None:
+        form, error, span = side.forms[-1], side.form_errors[-1], side.ranges[-1]
+        here = Range(span.lo[units], span.hi[units])
+        self.blocks.append(Block(rows(form, units), error[units], here, activation, side.number))
+        self.ranges.append(here.after(activation))
+
+    def _inherited(
+        self,
+        span: Range,
+        units: NDArray[np.intp],
+        block: int,
+        targets: NDArray[np.intp],
+        factor: Vector,
+        off: Vector,
+    ) -> Range:
+        """The range with what is known about the basis functions the units are multiples of."""
+        basis = self.blocks[block]
+        lo, hi = span.lo.copy(), span.hi.copy()
+        if basis is not None:
+            ends = [factor * end[targets] for end in (basis.range.lo, basis.range.hi)]
+            slack = outward.up(off + 4 * outward.UNIT * np.abs(ends).max(axis=0), 4)
+            lo[units] = np.maximum(lo[units], np.minimum(*ends) - slack)
+            hi[units] = np.minimum(hi[units], np.maximum(*ends) + slack)
+        return Range(lo, hi)
+
+    def _mismatch(
+        self,
+        side: Side,
+        units: NDArray[np.intp],
+        block: int,
+        targets: NDArray[np.intp],
+        sign: Vector,
+        relation: Relation,
+    ) -> Vector:
+        """A bound on |z - sign s P_g|, the true values, not the forms."""
+        basis = self.blocks[block]
+        activation = side.network.layers[len(side.forms) - 1].activation
+        factor = relation.factor[units]
+        if basis is None or basis.activation != activation or not (factor > 0).all():
+            raise InvalidInputError(
+                "the relation names a basis unit that does not exist, has another activation, or a "
+                "factor that is not positive"
+            )
+        gap = self.gap(rows(side.forms[-1], units), rows(basis.forms, targets), sign * factor)
+        return outward.up(gap + side.form_errors[-1][units] + factor * basis.error[targets], 4)
+
+    def _value(self, side: Side, form: Affine, error: Vector) -> None:
+        side.values.append(form)
+        side.errors.append(error)
+        side.sizes.append(outward.magnitude(form, self.ranges))
+        rounding = outward.gamma(1 + np.count_nonzero(form.bias)) * np.abs(form.bias)
+        for k, matrix in form.terms.items():
+            summed = int((matrix != 0).sum(axis=0).max()) if matrix.shape[1] else 0
+            rounding = rounding + outward.gamma(1 + summed) * (abs(matrix) @ self.ranges[k].largest)
+        side.rounding.append(outward.up(rounding, outward.inner_size(form)))
+
+    def _width(self, block: int) -> int:
+        return len(self.ranges[block].lo)
+
+
+def proportion(ours: Affine, theirs: Affine, ranges: Sequence[Range]) -> Vector:
+    """The factor that best maps the rows of one form to those of the other, biases aside.
+
+    Least squares, each coefficient weighted by how far its basis function swings.
+    """
+    dot, square = np.zeros(ours.size), np.zeros(ours.size)
+    for k, matrix in theirs.terms.items():
+        swing = ranges[k].hi - ranges[k].lo
+        weighted = mx.scale_columns(matrix, swing * swing)
+        square += _row_dots(weighted, matrix)
+        if k in ours.terms:
+            dot += _row_dots(weighted, ours.terms[k])
+    return np.divide(dot, square, out=np.ones_like(dot), where=square > 0)
+
+
+def _row_dots(left: Matrix, right: Matrix) -> Vector:
+    if type(left) is not type(right):
+        left, right = mx.dense(left), mx.dense(right)
+    return np.asarray((left * right).sum(axis=1)).ravel()
+
+
+def _bend(activation: Activation, span: Range, relation: Relation) -> Vector:
+    """max |act(z) - t z - c| for z in the range: reached at an end or at the kink."""
+    slope, constant = relation.factor, relation.constant
+    below, above = activation.slopes
+    worst = np.zeros(len(slope))
+    inside = (span.lo <= 0) & (span.hi >= 0)
+
+    def off(value: Vector, z: Vector) -> Vector:
+        product = slope * z
+        away = np.abs(value - product - constant)
+        pad = 4 * outward.UNIT * (np.abs(value) + np.abs(product) + np.abs(constant))
+        same = (constant == 0) & np.where(z > 0, slope == above, slope == below)
+        return np.where(same & (activation.kind != "step"), 0.0, away + pad)
+
+    if activation.kind == "step":
+        for side_value, use in ((0.0, span.lo <= 0), (1.0, span.hi >= 0)):
+            for z in (np.minimum(span.lo, 0.0), np.maximum(span.hi, 0.0)):
+                worst = np.maximum(worst, np.where(use, off(np.full_like(z, side_value), z), 0.0))
+        at_zero = off(np.full_like(worst, activation.at_zero), np.zeros_like(worst))
+        return np.maximum(worst, np.where(inside, at_zero, 0.0))
+    with np.errstate(invalid="ignore"):
+        for z in (span.lo, span.hi):
+            worst = np.maximum(worst, off(np.where(z > 0, above * z, below * z), z))
+    worst = np.maximum(worst, np.where(inside, np.abs(constant), 0.0))
+    return np.where(np.isnan(worst), np.inf, worst)

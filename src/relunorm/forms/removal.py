@@ -1,0 +1,113 @@
+"""Removing units that do nothing, or nothing a linear map could not do, from the input up.
+
+Over a domain where l <= z <= u is known for every pre-activation, a unit is
+
+- dead (u <= 0): its value is 0;
+- constant: its row is zero, or it is a step that never jumps;
+- unobserved: no path leads from it to the output;
+- duplicate or collinear: its row is a positive multiple of another one's;
+- opposite: its row is a negative multiple, relu(z) = z + relu(-z), which needs a skip connection;
+- active (l >= 0): its value is affine. All active units of a layer together are folded by what
+  costs least: kept, replaced by as many carriers as their rank, or sent past the layer as a skip.
+
+Every replacement is exact up to rounding; `relation` proves the result afterwards. This file holds
+the vocabulary, `sweep` does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.forms.merging import TOLERANCE
+from relunorm.forms.rewrite import Origin, Product
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Network
+
+Architecture = Literal["any", "keep"]
+Prefer = Literal["parameters", "units"]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One unit that is gone.
+
+    Attributes:
+        layer, unit: where it was in the network that was given.
+        reason: dead, constant, unobserved, duplicate, collinear, opposite, active or small.
+        bound: the proved bound that decided it (the maximum of z for a dead unit, the minimum for
+            an active one), None where the structure alone decides.
+        method: what proved the bound.
+        margin: how far the bound is from 0.
+        cost: how much of the eps budget it used; 0 for an exact removal.
+    """
+
+    layer: int
+    unit: int
+    reason: str
+    bound: float | None = None
+    method: str = "structure"
+    margin: float = 0.0
+    cost: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class Straight:
+    """Units that count as linear: y = slope z + constant, and why.
+
+    ``flat[k]`` marks them in layer k; the other lists run alongside.
+    """
+
+    flat: list[NDArray[np.bool_]]
+    slope: list[Vector]
+    constant: list[Vector]
+    why: list[list[Removal | None]]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What removal may do.
+
+    Attributes:
+        architecture: ``any`` allows new skip connections, ``keep`` none.
+        prefer: what "cheapest" counts: stored parameters or units.
+        fold_all: send every active unit past its layer, whatever it costs (canonical form).
+        tolerance: on rows of l1 norm 1, when two count as multiples of one another.
+        product: the matrix product for substitutions; None for the fast one.
+        arrange: for a finished layer the factor every row is divided by and the order of the
+            units; None leaves them as they are.
+        orient: turn every unit to the standard side of its hyperplane (shallow canonical form).
+    """
+
+    architecture: Architecture = "any"
+    prefer: Prefer = "parameters"
+    fold_all: bool = False
+    tolerance: float = TOLERANCE
+    product: Product | None = None
+    arrange: Callable[[Affine], tuple[Vector, NDArray[np.intp]]] | None = None
+    orient: bool = False
+
+
+@dataclass
+class Reduced:
+    """A smaller network, where its units come from, and what was removed."""
+
+    network: Network
+    origins: list[list[Origin]]
+    removed: list[Removal] = field(default_factory=list)
+
+    @classmethod
+    def whole(cls, network: Network) -> Reduced:
+        """Nothing removed yet."""
+        origins: list[list[Origin]] = [
+            [(k, i) for i in range(layer.width)] for k, layer in enumerate(network.layers)
+        ]
+        return cls(network, origins)

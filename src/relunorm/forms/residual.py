@@ -1,0 +1,66 @@
+"""What is left of f - g once every unit the two networks share has been identified.
+
+A finished walk writes both outputs over one basis. The basis functions that the difference still
+needs form a network of their own, usually far smaller than the two side by side: shared units
+appear once, so their contributions cancel before anything is bounded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.forms import outward
+from relunorm.forms.relation import Walk
+from relunorm.forms.removal import Reduced
+from relunorm.forms.rewrite import grounded
+from relunorm.forms.unobserved import drop_unobserved
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Layer, Network
+from relunorm.stability.proof import Proofs
+from relunorm.stability.replay import replay
+
+
+def residual(walk: Walk) -> tuple[Network, Vector]:
+    """The network h of the difference and e with |f - g - h| <= e over the domain.
+
+    Exact up to e, which holds all rounding and all tolerated mismatches of units.
+    """
+    first, second = walk.sides
+    f, f_error = walk.substitute(first, first.network.output)
+    g, g_error = walk.substitute(second, second.network.output)
+    form, error = walk.minus(f, g, np.ones(f.size))
+    number, layers = {0: 0}, []
+    # basis functions are units of the two networks; the residual computes them from their forms,
+    # which is off by the forms' errors, carried upwards
+    off: dict[int, Vector] = {0: np.zeros(len(walk.ranges[0].lo))}
+    for block, basis in enumerate(walk.blocks):
+        if basis is None or not basis.forms.size:
+            continue
+        steep = max(map(abs, basis.activation.slopes))
+        off[block] = steep * (basis.error + _carried(basis.forms, off))
+        layers.append(Layer(_renumbered(basis.forms, number, walk), basis.activation))
+        number[block] = len(layers)
+    output = _renumbered(form, number, walk)
+    network = Network(layers, output, input_shape=first.network.input_shape)
+    total = outward.up(error + f_error + g_error + _carried(form, off), 8)
+    return drop_unobserved(Reduced.whole(network)).network, total
+
+
+def _carried(form: Affine, off: dict[int, Vector]) -> Vector:
+    carried = np.zeros(form.size)
+    for block, matrix in form.terms.items():
+        if block in off:
+            carried = carried + abs(matrix) @ off[block]
+    return outward.up(carried, outward.inner_size(form))
+
+
+def _renumbered(form: Affine, number: dict[int, int], walk: Walk) -> Affine:
+    terms = {number[k]: m for k, m in form.terms.items() if k in number}
+    last = max(number, key=lambda block: number[block])
+    return grounded(Affine(terms, form.bias), number[last], len(walk.ranges[last].lo))
+
+
+def linear_bounds(network: Network, walk: Walk) -> tuple[Vector, Vector]:
+    """Sound bounds on the outputs of a network by intervals and backward linear bounds."""
+    found = replay(network, walk.reach.domain, Proofs(box_duals=walk.reach.box_duals))
+    return found.output_lower, found.output_upper

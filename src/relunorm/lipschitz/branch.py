@@ -1,0 +1,296 @@
+"""Exact constants by branch and bound on the sign tree.
+
+Units are decided in layer order, each decision checked by a linear programme on the cell
+(`regions.tree`). At a node the Jacobian is J = (undecided rest) x (affine forms decided so far):
+every undecided unit contributes an interval of slopes, the interval product bounds |J| entry by
+entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf
+is a region with its Jacobian. Without the bound this is enumeration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numba import njit
+
+from relunorm.domain import Domain
+from relunorm.extrema.window import Window
+from relunorm.lipschitz.search import at_point
+from relunorm.lipschitz.windows import windows
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.regions.tree import (
+    FAILURES,
+    FRAMES,
+    STARTED,
+    UNIT,
+    backtrack,
+    descend,
+    interior_point,
+    signs,
+    start_layer,
+)
+
+METHOD = "branch and bound"
+
+#: A node is left when its bound is at most this factor times the best norm seen.
+CLOSE = 1 + 1e-10
+
+#: Nodes between two looks at the clock.
+SLICE = 500
+
+
+@lru_cache(maxsize=1)
+def compile_kernels() -> None:
+    """Compile the search (or load it from the cache), so that no time limit pays for it."""
+    tiny = Network.from_weights([[[1.0]], [[1.0]]])
+    _one_window(tiny, next(windows(tiny, None)), 2.0, 0.0, np.zeros(1), None, np.inf, None)
+
+
+def branch_and_bound(
+    network: Network,
+    domain: Domain | None = None,
+    norm: float = 2.0,
+    start: tuple[float, Vector] | None = None,
+    time_limit: float | None = None,
+    on_progress: Callable[[float, float], None] | None = None,
+) -> tuple[float, Vector, float, bool]:
+    """The Lipschitz constant as (lower, witness, upper, finished).
+
+    Finished means the tree is done: then lower and upper agree to 1e-10 relative (for a ball only
+    if the maximising region of its bounding box meets the ball). Otherwise ``upper`` is the largest
+    bound of a node not yet searched. Worst case exponential in the units that change sign.
+
+    Args:
+        network: relu or leaky units, without linear stages; fold stable units first (`localize`).
+        start: a lower bound and its point, to prune with.
+        on_progress: called with (lower, upper) a few times a second.
+    """
+    compile_kernels()
+    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
+    best, witness = start if start is not None else (0.0, np.zeros(network.input_size))
+    upper, done = best, True
+    for window in windows(network, domain):
+        if time.monotonic() > deadline:
+            return best, witness, np.inf, False
+        best, witness, bound, finished = _one_window(
+            network, window, norm, best, witness, domain, deadline, on_progress
+        )
+        upper, done = max(upper, bound), done and finished
+    return best, witness, max(upper, best), done
+
+
+def _one_window(
+    network: Network,
+    window: Window,
+    norm: float,
+    best: float,
+    witness: Vector,
+    domain: Domain | None,
+    deadline: float,
+    on_progress: Callable[[float, float], None] | None,
+) -> tuple[float, Vector, float, bool]:
+    state = window.state()
+    units = int(window.net.shape[2])
+    outputs, dimension = int(window.net.shape[3]), int(window.net.shape[0])
+    kept = np.full(units + 1, np.inf)
+    record = np.array([best, 0.0])  # the best leaf or start, and whether a leaf improved on it
+    point = np.zeros(dimension)
+    tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
+    work = np.zeros((2, units)), np.zeros((2, outputs, dimension)), tally
+    finished = False
+    while not finished:
+        record[1] = 0.0
+        finished = bool(
+            _search(window.net, state, window.rates, norm, kept, record, point, *work, SLICE)
+        )
+        if record[1]:
+            x = window.to_input(point)
+            if x is not None and (domain is None or domain.contains(x, 1e-12)[0]):
+                value = at_point(network, x, norm)
+                if value > best:
+                    best, witness = value, x
+        frames = int(state.at[FRAMES])
+        bound = float(max(record[0] * CLOSE, kept[:frames].max(initial=0.0)))
+        if on_progress is not None:
+            on_progress(best, bound)
+        if time.monotonic() > deadline:
+            break
+    if state.at[FAILURES]:
+        finished = False
+        bound = np.inf
+    return best, witness, bound, finished
+
+
+@njit(cache=True, nogil=True)
+def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget):  # type: ignore[no-untyped-def]
+    """Search ``budget`` more nodes; 1 when the tree is done.
+
+    A slice also ends when a leaf improved the record, so that its point can be checked.
+    """
+    at = state.at
+    units, layers = net.shape[2], net.shape[1]
+    for _ in range(budget):
+        unit = at[UNIT]
+        if at[STARTED]:
+            while at[FRAMES] and kept[at[FRAMES] - 1] <= record[0] * CLOSE:
+                at[FRAMES] -= 1
+            unit = backtrack(net, state) + 1
+            if unit == 0:
+                return 1
+        at[STARTED] = 1
+        layer = np.searchsorted(net.first, unit, side="right") - 1
+        bound = kept[at[FRAMES]]
+        left, fresh = False, True
+        while unit < units:
+            if unit == net.first[layer]:
+                start_layer(net, state, layer)
+                fresh = True
+            code = signs(net, state, unit)
+            if (code == 3 or fresh) and _worthwhile(tally[layer]):
+                bound = min(bound, _bound(net, state, layer, unit, rates, norm, g, jac))
+                fresh = False
+                if bound <= record[0] * CLOSE:
+                    tally[layer, 1] += 1
+                    left = True
+                    break
+            if code == 3:
+                kept[at[FRAMES]] = bound
+            descend(net, state, unit, code)
+            unit += 1
+            if unit == net.first[layer + 1]:
+                layer += 1
+        if left:
+            continue
+        start_layer(net, state, layers)
+        value = _leaf(net, state, rates, norm, jac)
+        if value > record[0]:
+            record[0], record[1] = value, 1.0
+            interior_point(net, state, point)
+            return 0
+    return 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _worthwhile(tally):  # type: ignore[no-untyped-def]
+    """Whether to bound a node of a layer: always at first, rarely where it has hardly ever pruned.
+
+    Any answer is correct; a bound costs as much as several linear programmes.
+    """
+    tally[0] += 1
+    return tally[0] < 64 or tally[1] * 16 >= tally[0] or tally[0] % 64 == 0
+
+
+@njit(cache=True, nogil=True)
+def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
+    """The norm of the Jacobian of a region whose output forms are in the state."""
+    units, d = net.shape[2], net.shape[0]
+    for o in range(net.shape[3]):
+        for k in range(d):
+            jac[0, o, k] = state.forms[units + o, k] * rates[k]
+    if norm == 2.0 and net.shape[3] > 1:
+        return np.linalg.norm(jac[0], 2)
+    return _norm(np.abs(jac[0]), norm)
+
+
+@njit(cache=True, nogil=True)
+def _norm(size, norm):  # type: ignore[no-untyped-def]
+    """The operator norm of a non-negative matrix, or for 2 with several rows a bound on it."""
+    columns, rows, square = 0.0, 0.0, 0.0
+    for k in range(size.shape[1]):
+        columns = max(columns, size[:, k].sum())
+    for o in range(size.shape[0]):
+        rows = max(rows, size[o].sum())
+        square += (size[o] * size[o]).sum()
+    if norm == 1.0:
+        return columns
+    if norm == 2.0:
+        return min(np.sqrt(square), np.sqrt(rows * columns)) if len(size) > 1 else np.sqrt(square)
+    return rows
+
+
+@njit(cache=True, nogil=True)
+def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
+    """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
+
+    Units before ``unit`` are decided. Those of the started layer after it get the slopes their
+    form takes on the box; all later ones every slope they have.
+    """
+    d, layers, outputs = net.shape[0], net.shape[1], net.shape[3]
+    jac[:] = 0.0
+    for o in range(outputs):
+        g[:] = 0.0
+        lo, hi = jac[0, o], jac[1, o]
+        _pull(net, layers, o, 1.0, 1.0, g, lo, hi)
+        for q in range(layers - 1, layer, -1):
+            low, high = min(net.slopes[q]), max(net.slopes[q])
+            for i in range(net.first[q], net.first[q + 1]):
+                if g[0, i] != 0.0 or g[1, i] != 0.0:
+                    a, b = _times(g[0, i], g[1, i], low, high)
+                    _pull(net, q, i - net.first[q], a, b, g, lo, hi)
+        for q in range(layer + 1):
+            for i in range(net.first[q], net.first[q + 1]):
+                if g[0, i] == 0.0 and g[1, i] == 0.0:
+                    continue
+                low, high = _slopes(net, state, q, i, unit)
+                a, b = _times(g[0, i], g[1, i], low, high)
+                for k in range(d):
+                    w = state.forms[i, k]
+                    lo[k] += w * a if w > 0 else w * b
+                    hi[k] += w * b if w > 0 else w * a
+    for o in range(outputs):
+        for k in range(d):
+            jac[0, o, k] = max(abs(jac[0, o, k]), abs(jac[1, o, k])) * rates[k]
+    return _norm(jac[0], norm)
+
+
+@njit(cache=True, nogil=True)
+def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
+    """The slopes a unit with a known form can have on the cell."""
+    if i < unit:
+        slope = net.slopes[q, state.bits[i]]
+        return slope, slope
+    d = net.shape[0]
+    low = high = state.forms[i, d]
+    for k in range(d):
+        w = state.forms[i, k]
+        low += w * (state.lo[k] if w > 0 else state.hi[k])
+        high += w * (state.hi[k] if w > 0 else state.lo[k])
+    if low > 0.0:
+        return net.slopes[q, 1], net.slopes[q, 1]
+    if high < 0.0:
+        return net.slopes[q, 0], net.slopes[q, 0]
+    return min(net.slopes[q]), max(net.slopes[q])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _times(a, b, low, high):  # type: ignore[no-untyped-def]
+    """The interval [a, b] times [low, high]."""
+    w, x, y, z = a * low, a * high, b * low, b * high
+    return min(w, x, y, z), max(w, x, y, z)
+
+
+@njit(cache=True, nogil=True)
+def _pull(net, layer, row, a, b, g, lo, hi):  # type: ignore[no-untyped-def]
+    """Add [a, b] times a row of a layer's matrices to the intervals of its sources."""
+    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
+        source = net.source[term]
+        if source == 0:
+            width, offset = net.shape[0], 0
+            down, up = lo, hi
+        else:
+            offset = net.first[source - 1]
+            width = net.first[source] - offset
+            down, up = g[0], g[1]
+        begin = net.start[term] + row * width
+        for j in range(width):
+            w = net.weights[begin + j]
+            if w > 0.0:
+                down[offset + j] += w * a
+                up[offset + j] += w * b
+            elif w < 0.0:
+                down[offset + j] += w * b
+                up[offset + j] += w * a

@@ -1,0 +1,44 @@
+"""Exact constants by listing every region: the largest norm over all Jacobians."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.domain import Domain
+from relunorm.lipschitz.norms import operator_norms, round_up
+from relunorm.lipschitz.search import at_point
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+METHOD = "enumeration"
+
+
+def compile_kernels(dimension: int, domain: Domain | None) -> None:
+    """Compile what `regions` will use (or load it from the cache), before a time limit starts."""
+    from relunorm.regions.enumerate import regions
+
+    regions(Network.from_weights([np.eye(1, dimension), np.ones((1, 1))]), domain)
+
+
+def enumeration(
+    network: Network,
+    domain: Domain | None = None,
+    norm: float = 2.0,
+    time_limit: float | None = None,
+) -> tuple[float, Vector, float, bool]:
+    """The Lipschitz constant as (lower, witness, upper, finished), every region visited.
+
+    Exact once finished, for a ball too; before that ``upper`` is infinite. Costs one visit and one
+    norm per region (`regions`), which in two dimensions are a million a second.
+    """
+    from relunorm.regions.enumerate import regions
+
+    found = regions(network, domain, time_limit=time_limit)
+    values = operator_norms(found.affine()[0], norm)
+    if not len(values):
+        return 0.0, np.zeros(network.input_size), np.inf, False
+    top = int(np.argmax(values))
+    witness = np.array(found.points[top])
+    upper = round_up(float(values[top]), 64 * sum(network.widths))
+    lower = at_point(network, witness, norm)
+    return lower, witness, upper if found.complete else np.inf, found.complete

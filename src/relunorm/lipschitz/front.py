@@ -1,0 +1,315 @@
+"""`lipschitz`: every method that applies, the best interval, and a table of what each gave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relunorm.domain import Ball, Domain, Polytope
+from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
+from relunorm.extrema.localize import Local, localize
+from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
+from relunorm.lipschitz.norms import as_norm, round_up
+from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+#: Names accepted by ``method``, in the order auto runs them.
+METHODS = ("product", "paths", "theorem6", "sdp", "search", "enumeration", "branch")
+
+#: The interval counts as exact when it is at most this wide, relative to its upper end.
+EXACT = 1e-9
+
+#: Auto leaves LipSDP out above this many inputs plus units unless the time limit is generous.
+AUTO_SDP = 700
+
+#: Seconds auto gives the sign tree before it turns to LipSDP and a longer search.
+FIRST_LOOK = 0.5
+
+#: Auto searches the sign tree only up to this many free inputs and changing units.
+TREE_INPUTS, TREE_UNITS = 64, 2000
+
+
+@dataclass
+class _Run:
+    """The state of one call: what was found so far."""
+
+    local: Local
+    norm: float
+    deadline: float
+    lower: float = 0.0
+    upper: float = np.inf
+    witness: Vector = field(default_factory=lambda: np.zeros(0))
+    method: str = "none"
+    bounds: list[LipschitzBound] = field(default_factory=list)
+    complete: bool = True
+    progress: Callable[[float, float], None] | None = None
+
+    def left(self) -> float:
+        return max(self.deadline - time.monotonic(), 0.0)
+
+    def upper_bound(self, name: str, compute: Callable[[], float], note: str = "") -> None:
+        begin = time.monotonic()
+        value = compute()
+        self.bounds.append(LipschitzBound(name, "upper", value, time.monotonic() - begin, note))
+        if value < self.upper:
+            self.upper, self.method = value, name
+        self.report()
+
+    def lower_bound(self, name: str, value: float, point: Vector, begin: float) -> None:
+        self.bounds.append(LipschitzBound(name, "lower", value, time.monotonic() - begin))
+        if value >= self.lower:
+            self.lower, self.witness = value, point
+        self.report()
+
+    def refused(self, name: str, reason: str) -> None:
+        self.bounds.append(LipschitzBound(name, "upper", np.nan, 0.0, reason))
+
+    def report(self) -> None:
+        if self.progress is not None:
+            self.progress(self.lower, self.upper)
+
+
+def lipschitz(
+    network: Network,
+    domain: Domain | None = None,
+    norm: Any = 2,
+    time_limit: float | None = 10.0,
+    method: str = "auto",
+    random_state: int = 0,
+    on_progress: Callable[[float, float], None] | None = None,
+) -> LipschitzResult:
+    """An interval [lower, upper] around the Lipschitz constant of a network over a convex domain.
+
+    K = sup |f(x) - f(y)|_p / |x - y|_p, the same p = 1, 2 or inf on inputs and outputs. Both ends
+    are sound in float64: ``lower`` is the norm of the Jacobian at ``witness``, ``upper`` the best
+    bound of the methods in the table. Exact when they meet to 1e-9, which the sign tree achieves
+    whenever it finishes in time.
+
+    Args:
+        network: relu and leaky units, skips and convolutions included; step units are refused.
+        domain: a box, ball or polytope; None for the whole input space. A side of length zero of a
+            box removes its coordinate: only differences within the box count.
+        norm: 1, 2 or inf.
+        time_limit: wall seconds for the methods whose cost is not known beforehand (LipSDP,
+            search, the sign tree); None for no limit.
+        method: ``auto``, or one of product, paths, theorem6, sdp, search, enumeration, branch: only
+            that one (and a short search for the lower end).
+        random_state: seed of the search.
+        on_progress: called with (lower, upper) as they improve.
+
+    An interrupt (Ctrl-C) ends the work and keeps what was found, with ``complete=False``.
+
+    >>> from relunorm.network import Network
+    >>> lipschitz(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]))  # |x|
+    LipschitzResult(l2, whole space: 1, exact by branch and bound)
+    """
+    p = as_norm(norm)
+    if method not in ("auto", *METHODS):
+        raise InvalidInputError(f"method {method!r} is not known; use auto, {', '.join(METHODS)}")
+    if time_limit is not None and not time_limit > 0:
+        raise InvalidInputError(f"time_limit is {time_limit!r}, expected a positive number or None")
+    search.check_lipschitz(network)
+    _check_interior(domain)
+    words = "whole space" if domain is None else repr(domain)
+    limit = np.inf if time_limit is None else time_limit
+    run = _Run(localize(network, domain), p, time.monotonic() + limit, progress=on_progress)
+    run.witness = np.zeros(network.input_size) if domain is None else np.array(domain.center)
+    if domain is not None and _is_point(domain):
+        bound = LipschitzBound("single point", "upper", 0.0, 0.0)
+        return LipschitzResult(0.0, 0.0, run.witness, True, bound.method, p, words, (bound,))
+    try:
+        if method == "auto":
+            _all_methods(run, network, random_state)
+        else:
+            _one_method(run, network, method, random_state)
+    except KeyboardInterrupt:
+        run.complete = False
+    upper = max(run.upper, run.lower)
+    exact = bool(np.isfinite(upper) and upper - run.lower <= EXACT * upper)
+    return LipschitzResult(
+        float(run.lower),
+        float(upper),
+        run.witness,
+        exact,
+        run.method,
+        p,
+        words,
+        tuple(run.bounds),
+        run.complete,
+    )
+
+
+def _is_point(domain: Domain) -> bool:
+    return bool((domain.bounding_box.halfwidth == 0).all())
+
+
+def _check_interior(domain: Domain | None) -> None:
+    if isinstance(domain, Ball) and domain.reach == 0:
+        return
+    if isinstance(domain, Polytope):
+        lengths = np.linalg.norm(domain.A, axis=1)
+        slack = (domain.b - domain.A @ domain.center)[lengths > 0] / lengths[lengths > 0]
+        if slack.min(initial=np.inf) <= 1e-12 * max(domain.radius, 1e-300):
+            raise InvalidDomainError(
+                "the polytope has no interior, so directions across it have no meaning; describe "
+                "it in the coordinates of its own plane, or use a Box with a side of length zero"
+            )
+
+
+def _one_method(run: _Run, network: Network, method: str, random_state: int) -> None:
+    _search(run, 60 if method == "search" else 5, random_state)
+    {
+        "product": lambda: _product(run, network),
+        "paths": lambda: _paths(run),
+        "theorem6": lambda: _theorem6(run, network),
+        "sdp": lambda: _sdp(run),
+        "search": lambda: None,
+        "enumeration": lambda: _enumeration(run, np.inf),
+        "branch": lambda: _branch(run, np.inf),
+    }[method]()
+
+
+def _all_methods(run: _Run, network: Network, random_state: int) -> None:
+    """Cheap bounds, a first look at the tree, and only where that leaves a gap the rest."""
+    local = run.local.network
+    _product(run, network)
+    _paths(run)
+    _try(run, "Theorem 6", lambda: _theorem6(run, network))
+    _search(run, 12, random_state)
+    too_large = local.input_size > TREE_INPUTS or local.units > TREE_UNITS
+    if not too_large:
+        _tree(run, FIRST_LOOK)
+        if np.isfinite(run.upper) and run.upper - run.lower <= EXACT * run.upper:
+            return
+    _try(run, sdp.METHOD, lambda: _auto_sdp(run))
+    _search(run, 120, random_state + 1)
+    if too_large:
+        run.refused(
+            "branch and bound",
+            f"{local.input_size} inputs and {local.units} changing units; auto searches the sign "
+            f"tree up to {TREE_INPUTS} and {TREE_UNITS}",
+        )
+    elif run.left() > 0:
+        _tree(run, np.inf)
+
+
+def _tree(run: _Run, seconds: float) -> None:
+    """Regions of a plane are listed faster than pruned; those of a ball are listed exactly."""
+    domain = run.local.domain
+    plane = domain is not None and domain.dimension == 2
+    if plane or isinstance(domain, Ball):
+        _enumeration(run, seconds)
+    else:
+        _branch(run, seconds)
+
+
+def _try(run: _Run, name: str, step: Callable[[], None]) -> None:
+    try:
+        step()
+    except RelunormError as error:
+        run.refused(name, str(error))
+
+
+def _auto_sdp(run: _Run) -> None:
+    size = run.local.network.input_size + run.local.network.units
+    if size > AUTO_SDP and run.left() < 60:
+        raise InvalidInputError(
+            f"{size} inputs and units: above {AUTO_SDP} auto runs LipSDP only when a minute is "
+            "left; ask for method='sdp'"
+        )
+    _sdp(run)
+
+
+def _product(run: _Run, network: Network) -> None:
+    # Folding active units adds skips, which a product of norms pays for: keep the better form.
+    forms = [network] if run.local.domain is None else [network, run.local.network]
+    run.upper_bound(
+        spectral.METHOD, lambda: min(spectral.norm_product(form, run.norm) for form in forms)
+    )
+
+
+def _paths(run: _Run) -> None:
+    run.upper_bound(paths.METHOD, lambda: paths.absolute_paths(run.local.network, run.norm))
+
+
+def _theorem6(run: _Run, network: Network) -> None:
+    factor, note = _from_l2(run)
+    begin = time.monotonic()
+    found = theorem6.theorem6(network)
+    seconds = time.monotonic() - begin
+    values = (found.count, found.paths, found.spectral)
+    for name, value in zip(theorem6.METHODS, values, strict=True):
+        run.upper_bound(name, lambda value=value: factor * value, note)
+    share = [
+        LipschitzBound(b.method, b.side, b.value, seconds / 3, b.note) for b in run.bounds[-3:]
+    ]
+    run.bounds[-3:] = share
+
+
+def _sdp(run: _Run) -> None:
+    factor, note = _from_l2(run)
+    limit = run.left() / 2 if np.isfinite(run.deadline) else None
+    run.upper_bound(sdp.METHOD, lambda: factor * sdp.lipsdp(run.local.network, limit), note)
+
+
+def _from_l2(run: _Run) -> tuple[float, str]:
+    """|J|_1 <= sqrt(outputs) |J|_2 and |J|_inf <= sqrt(inputs) |J|_2."""
+    if run.norm == 2.0:
+        return 1.0, ""
+    network = run.local.network
+    size = network.output_size if run.norm == 1.0 else network.input_size
+    return round_up(float(np.sqrt(size)), 2), f"l2 bound times sqrt({size})"
+
+
+def _search(run: _Run, rounds: int, random_state: int) -> None:
+    begin = time.monotonic()
+    limit = run.left() / 2 if np.isfinite(run.deadline) else None
+    local = run.local
+    value, point = search.search(local.network, local.domain, run.norm, rounds, limit, random_state)
+    run.lower_bound(search.METHOD, value, local.lift(point), begin)
+
+
+def _enumeration(run: _Run, seconds: float) -> None:
+    from relunorm.lipschitz.enumeration import METHOD, compile_kernels, enumeration
+
+    begin = time.monotonic()
+    compile_kernels(run.local.network.input_size, run.local.domain)
+    run.deadline += time.monotonic() - begin
+    limit = min(run.left(), seconds)
+    limit = limit if np.isfinite(limit) else None
+    _exact(run, METHOD, lambda: enumeration(run.local.network, run.local.domain, run.norm, limit))
+
+
+def _branch(run: _Run, seconds: float) -> None:
+    from relunorm.lipschitz.branch import METHOD, branch_and_bound, compile_kernels
+
+    begin = time.monotonic()
+    compile_kernels()
+    run.deadline += time.monotonic() - begin
+    limit = min(run.left(), seconds)
+    limit = limit if np.isfinite(limit) else None
+    start = run.lower, np.asarray(run.witness)[run.local.free]
+    _exact(
+        run,
+        METHOD,
+        lambda: branch_and_bound(
+            run.local.network, run.local.domain, run.norm, start, limit, run.progress
+        ),
+    )
+
+
+def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, float, bool]]) -> None:
+    begin = time.monotonic()
+    value, point, bound, finished = compute()
+    note = "" if finished else "stopped by the time limit"
+    run.upper_bound(name, lambda: bound, note)
+    last = run.bounds.pop()
+    run.bounds.append(LipschitzBound(last.method, last.side, bound, time.monotonic() - begin, note))
+    if value > run.lower:
+        run.lower_bound(name, value, run.local.lift(point), begin)
+    run.complete = finished

@@ -1,0 +1,93 @@
+"""What `lipschitz` returns: an interval, its witness and every bound that was tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relunorm.matrix import Vector
+
+
+@dataclass(frozen=True)
+class LipschitzBound:
+    """One bound by one method.
+
+    Args:
+        method: its name.
+        side: ``lower`` or ``upper``.
+        value: the bound; NaN when the method does not apply or ran out of time.
+        seconds: wall time it took.
+        note: why it gave nothing, or what it assumed.
+    """
+
+    method: str
+    side: str
+    value: float
+    seconds: float
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        value = float(self.value) if np.isfinite(self.value) else None
+        return {
+            "method": self.method,
+            "side": self.side,
+            "value": value,
+            "seconds": self.seconds,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LipschitzResult:
+    """An interval that holds the Lipschitz constant of a network over a domain.
+
+    The constant is the smallest K with |f(x) - f(y)|_p <= K |x - y|_p for all x, y of the domain,
+    the same p on inputs and outputs; the domain is convex, so it is the largest operator norm
+    p -> p of the Jacobian over the regions that meet the domain's interior.
+
+    Args:
+        lower: the norm of the Jacobian at ``witness``, rounded down.
+        upper: the least of the upper bounds.
+        witness: a point inside a region whose Jacobian has norm ``lower``.
+        exact: whether lower and upper meet to 1e-9 relative.
+        method: the method of the upper bound.
+        norm: p.
+        domain: the domain in words.
+        bounds: every bound that was tried, in order.
+        complete: False when a time limit or an interrupt cut methods short.
+    """
+
+    lower: float
+    upper: float
+    witness: Vector
+    exact: bool
+    method: str
+    norm: float
+    domain: str
+    bounds: tuple[LipschitzBound, ...]
+    complete: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.lipschitz/1",
+            "lower": self.lower,
+            "upper": self.upper if np.isfinite(self.upper) else None,
+            "exact": self.exact,
+            "method": self.method,
+            "norm": "inf" if np.isinf(self.norm) else int(self.norm),
+            "domain": self.domain,
+            "witness": self.witness.tolist(),
+            "complete": self.complete,
+            "bounds": [bound.to_dict() for bound in self.bounds],
+        }
+
+    def __repr__(self) -> str:
+        name = "inf" if np.isinf(self.norm) else f"{self.norm:g}"
+        head = f"LipschitzResult(l{name}, {self.domain}: "
+        if self.exact:
+            return f"{head}{self.lower:.12g}, exact by {self.method})"
+        return f"{head}[{self.lower:.9g}, {self.upper:.9g}], upper by {self.method})"

@@ -1,0 +1,195 @@
+"""A lower bound by search: points whose Jacobian has a large norm."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Ball, Box, Domain
+from relunorm.errors import InvalidInputError
+from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+METHOD = "search"
+
+#: Jacobian entries evaluated in one batch.
+BATCH_ENTRIES = 1 << 21
+
+
+def search(
+    network: Network,
+    domain: Domain | None = None,
+    norm: float = 2.0,
+    rounds: int = 60,
+    time_limit: float | None = None,
+    random_state: int | np.random.Generator | None = 0,
+) -> tuple[float, Vector]:
+    """The largest norm of the Jacobian that was found, and the point: a true lower bound.
+
+    Starts from samples of the domain (without one: Gaussian directions at radii over six decades
+    around the first layer's kinks), then rounds of moves from an elite: steps of random length
+    along random, coordinate and gradient directions, and segments between elites. A point counts
+    only if every unit is farther from its kink than rounding, so that the Jacobian there is the
+    derivative on a whole region. An estimate of the constant from below.
+    """
+    rng = np.random.default_rng(random_state)
+    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
+    entries = max(network.output_size * network.input_size, max(network.widths))
+    count = int(np.clip(BATCH_ENTRIES // entries, 16, 1024))
+    scale = _length(network, domain)
+    points = _starts(network, domain, count, scale, rng)
+    values = _scores(network, points, norm)
+    for _ in range(rounds):
+        order = np.argsort(-values, kind="stable")[: max(8, count // 16)]
+        elite, best = points[order], values[order]
+        if time.monotonic() > deadline:
+            break
+        base = elite[(rng.random(count) ** 2 * len(elite)).astype(int)]
+        moved = np.where(
+            rng.random((count, 1)) < 0.5,
+            _crossings(network, base, rng),
+            _moves(base, elite, scale, rng),
+        )
+        moved = _clip(moved, domain)
+        scores = _scores(network, moved, norm)
+        points = np.concatenate([elite, moved])
+        values = np.concatenate([best, scores])
+    top = int(np.argmax(values))
+    if values[top] < 0:
+        return 0.0, points[top]
+    return float(values[top]) * (1 - 64 * sum(network.widths) * ROUNDOFF), points[top]
+
+
+def at_point(network: Network, point: Vector, norm: float) -> float:
+    """The norm of the Jacobian at a point, rounded down; 0 where a unit is within rounding of 0."""
+    value = float(_scores(network, np.asarray(point)[None], norm)[0])
+    return max(value, 0.0) * (1 - 64 * sum(network.widths) * ROUNDOFF)
+
+
+def _length(network: Network, domain: Domain | None) -> float:
+    if domain is not None:
+        return float(domain.bounding_box.halfwidth.max()) or 1.0
+    reach = [
+        np.abs(layer.affine.bias) / np.maximum(_row_norms(layer.affine.terms[0]), 1e-300)
+        for layer in network.layers
+        if 0 in layer.affine.terms
+    ]
+    kinks = np.concatenate(reach) if reach else np.ones(1)
+    kinks = kinks[np.isfinite(kinks) & (kinks > 0) & (kinks < 1e100)]
+    return float(np.median(kinks)) if len(kinks) else 1.0
+
+
+def _row_norms(matrix: object) -> Vector:
+    squares = matrix * matrix if isinstance(matrix, np.ndarray) else matrix.multiply(matrix)  # type: ignore[attr-defined]
+    return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+
+
+def _starts(
+    network: Network, domain: Domain | None, count: int, scale: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    if domain is not None:
+        return domain.sample(count, rng)
+    directions = rng.standard_normal((count, network.input_size))
+    directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-300)
+    return directions * scale * 10.0 ** rng.uniform(-2.0, 4.0, (count, 1))
+
+
+def _moves(
+    base: NDArray[np.float64], elite: NDArray[np.float64], scale: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Steps of lengths over four decades, some along few axes, some along segments of the elite."""
+    count, size = base.shape
+    length = scale * 10.0 ** rng.uniform(-3.5, 0.5, (count, 1))
+    steps = rng.standard_normal((count, size)) / np.sqrt(size)
+    axis = rng.random(count) < 0.3
+    steps[axis] *= rng.random((int(axis.sum()), size)) < 2.0 / size
+    between = rng.random(count) < 0.2
+    other = elite[rng.integers(len(elite), size=count)]
+    blend = rng.uniform(-0.5, 1.5, (count, 1))
+    return np.where(between[:, None], base + blend * (other - base), base + length * steps)
+
+
+def _crossings(
+    network: Network, base: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Walk along a random direction just past the kink of one of the nearest units."""
+    count, size = base.shape
+    direction = rng.standard_normal((count, size))
+    values, rates, ends = [base], [direction], []
+    for layer in network.layers:
+        z = layer.affine(values)
+        slope = layer.activation.derivative(z)
+        # The bias has rate 0: subtract it from the affine map of the rates.
+        rate = layer.affine(rates) - layer.affine.bias
+        with np.errstate(divide="ignore", invalid="ignore"):
+            end = -z / rate
+        ends.append(np.where(np.isfinite(end), end, np.inf))
+        rates.append(rate * slope)
+        values.append(layer.activation.apply_(z))
+    if not ends:
+        return base
+    crossing = np.concatenate(ends, axis=1)
+    order = np.argsort(np.abs(crossing), axis=1)
+    rank = np.minimum(rng.geometric(0.25, count), crossing.shape[1]) - 1
+    rows = np.arange(count)
+    chosen, after = order[rows, rank], order[rows, np.minimum(rank + 1, crossing.shape[1] - 1)]
+    reach = crossing[rows, chosen]
+    with np.errstate(invalid="ignore"):  # inf - inf: no unit changes along the direction
+        gap = np.abs(crossing[rows, after]) - np.abs(reach)
+        length = np.abs(reach) + np.where(np.isfinite(gap), 0.5 * gap, 0.1 * np.abs(reach))
+    length = np.where(np.isfinite(length), length, 0.0)
+    return base + (np.sign(reach) * length)[:, None] * direction
+
+
+def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.float64]:
+    """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
+    if domain is None:
+        return points
+    if isinstance(domain, Box):
+        return np.clip(points, domain.lo, domain.hi)
+    if isinstance(domain, Ball):
+        step = points - domain.center
+        length = np.linalg.norm(step, axis=1, keepdims=True)
+        return domain.center + step * np.minimum(1.0, domain.reach / np.maximum(length, 1e-300))
+    for _ in range(6):
+        outside = ~domain.contains(points)
+        points[outside] = (points[outside] + domain.center) / 2
+    points[~domain.contains(points)] = domain.center
+    return points
+
+
+def _scores(network: Network, points: NDArray[np.float64], norm: float) -> Vector:
+    """Norms of the Jacobians; -1 for points where some unit is within rounding of its kink."""
+    values = operator_norms(network.jacobian(points), norm)
+    values[_near_kink(network, points)] = -1.0
+    return values
+
+
+def _near_kink(network: Network, points: NDArray[np.float64]) -> NDArray[np.bool_]:
+    near = np.zeros(len(points), dtype=bool)
+    values: list[NDArray[np.float64]] = [points]
+    sizes: list[NDArray[np.float64]] = [np.abs(points)]
+    for layer in network.layers:
+        z = layer.affine(values)
+        size = np.tile(np.abs(layer.affine.bias), (len(points), 1))
+        for source, matrix in layer.affine.terms.items():
+            size = size + sizes[source] @ abs(matrix).T
+        # size 0: every live input is identically 0 around here, and so is z. No kink is crossed.
+        near |= ((np.abs(z) <= 16 * ROUNDOFF * size) & (size > 0)).any(axis=1) & layer.has_units
+        slope = np.abs(layer.activation.derivative(z))
+        values.append(layer.activation.apply_(z))
+        sizes.append(size * slope)
+    return near
+
+
+def check_lipschitz(network: Network) -> None:
+    """Refuse step units: a network that jumps has no Lipschitz constant."""
+    for index, layer in enumerate(network.layers):
+        if layer.activation.kind == "step":
+            raise InvalidInputError(
+                f"layer {index} ({layer.name or 'unnamed'}) has step units: the network jumps, so "
+                "it has no Lipschitz constant"
+            )

@@ -1,0 +1,152 @@
+"""Theorem 6 and equations (13)-(15) of seed 003, with the constants corrected (docs/errata.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.lipschitz.norms import operator_norm, round_up
+from relunorm.matrix import Matrix
+from relunorm.network import Network
+
+METHODS = ("Theorem 6(i)", "Theorem 6(i), path sums", "Theorem 6(ii)")
+
+
+@dataclass(frozen=True)
+class Theorem6:
+    """Bounds on the l2 Lipschitz constant of one region or of the whole network, and on gradients.
+
+    Args:
+        supports: |spt theta_k| per hidden layer: the active units of the region, or all of them.
+        count: part (i), a_1 a_L C^(L-2) prod |spt theta_k|, with a_1 the largest row norm of W_1,
+            a_L the largest column norm of W_L (both 1 under the theorem's normalisation) and C the
+            largest |weight| of W_2 .. W_{L-1}.
+        paths: part (i) with C replaced by |W|: sum over i, j of
+            |w_L,i| (|W_{L-1}| ... |W_2|)_ij |w_1,j| over the supports. Never above ``count``.
+        spectral: part (ii), sigma^L with sigma the largest spectral norm.
+        weight: C of (14) and (15): the largest |weight| of ALL matrices, W_1 and W_L included.
+        width: N of (14) and (15): the largest of N_0 .. N_L, input and output included.
+        gradients: per k = 0 .. L, a bound on |dLoss/dy_k| / |dLoss/dy_L| (k = 0 is the input):
+            the product of the spectral norms of W_{k+1} .. W_L, the middle term of (14).
+        printed_gradients: the right-hand side of (14), (N C)^(L-k). Never below ``gradients``.
+    """
+
+    supports: tuple[int, ...]
+    count: float
+    paths: float
+    spectral: float
+    weight: float
+    width: int
+    gradients: tuple[float, ...]
+    printed_gradients: tuple[float, ...]
+
+    def smoothness(self, beta: float, layer: int) -> float:
+        """Equation (15) followed by its input form: a Lipschitz constant of dLoss/dy_layer in x.
+
+        beta (NC)^(2L-layer) sharpened to beta times two products of spectral norms, valid within
+        one region when the loss is beta-smooth there.
+        """
+        if not 0 <= layer < len(self.gradients):
+            raise InvalidInputError(
+                f"layer {layer} does not exist; expected 0 to {len(self.gradients) - 1}"
+            )
+        return beta * self.gradients[layer] * self.gradients[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.theorem6/1",
+            "supports": list(self.supports),
+            "count": self.count,
+            "paths": self.paths,
+            "spectral": self.spectral,
+            "weight": self.weight,
+            "width": self.width,
+            "gradients": list(self.gradients),
+            "printed_gradients": list(self.printed_gradients),
+        }
+
+
+def theorem6(network: Network, at: ArrayLike | None = None) -> Theorem6:
+    """Theorem 6(i), (ii) and (13)-(15) of seed 003: sound bounds in l2, per region or global.
+
+    Args:
+        network: a plain ReLU perceptron with at least one hidden layer.
+        at: a point; the bounds are then those of its region (fewer active units, smaller bounds).
+            Without it they are global.
+
+    >>> from relunorm.network import Network
+    >>> bounds = theorem6(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]))
+    >>> round(bounds.count, 9), round(bounds.spectral, 9)
+    (2.0, 2.0)
+    """
+    network = network.folded()
+    kinds = {layer.activation.kind for layer in network.layers}
+    if not (network.is_chain and kinds == {"relu"}):
+        raise InvalidNetworkError(
+            f"Theorem 6 is about plain ReLU perceptrons with a hidden layer, not {network!r}; "
+            "use lipschitz(), whose norm product and absolute paths take any network"
+        )
+    weights = network.weights()[0]
+    active = _supports(network, at)
+    norms = [operator_norm(matrix, 2.0) for matrix in weights]
+    products = np.append(np.cumprod(norms[::-1])[::-1], 1.0)
+    largest = max(float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights)
+    depth, width = len(weights), max(network.widths)
+    terms = 4 * sum(network.widths)
+    return Theorem6(
+        supports=tuple(int(keep.sum()) for keep in active),
+        count=round_up(_count(weights, active), terms),
+        paths=round_up(_paths(weights, active), terms),
+        spectral=round_up(max(norms) ** depth, terms),
+        weight=largest,
+        width=width,
+        gradients=tuple(round_up(float(p), depth) for p in products),
+        printed_gradients=tuple((width * largest) ** (depth - k) for k in range(depth + 1)),
+    )
+
+
+def _supports(network: Network, at: ArrayLike | None) -> list[np.ndarray[Any, Any]]:
+    if at is None:
+        return [np.ones(layer.width, dtype=bool) for layer in network.layers]
+    point = np.asarray(at, dtype=np.float64)
+    if point.size != network.input_size or not np.isfinite(point).all():
+        raise InvalidInputError(
+            f"'at' has shape {point.shape}, expected one finite point of {network.input_size} "
+            "entries"
+        )
+    pattern = network.pattern(point.ravel())
+    cuts = np.cumsum([layer.width for layer in network.layers])[:-1]
+    return list(np.split(pattern, cuts))
+
+
+def _ends(weights: list[Matrix], active: list[Any]) -> tuple[Any, Any]:
+    """Norms of W_1's rows and of W_L's columns over the supports."""
+    first, last = mx.dense(weights[0]), mx.dense(weights[-1])
+    return (
+        np.linalg.norm(first, axis=1)[active[0]],
+        np.linalg.norm(last, axis=0)[active[-1]],
+    )
+
+
+def _count(weights: list[Matrix], active: list[Any]) -> float:
+    rows, columns = _ends(weights, active)
+    inner = [float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights[1:-1]]
+    size = math.prod(float(keep.sum()) for keep in active)
+    ends = rows.max(initial=0.0) * columns.max(initial=0.0)
+    return float(ends * max(inner, default=1.0) ** len(inner) * size)
+
+
+def _paths(weights: list[Matrix], active: list[Any]) -> float:
+    rows, columns = _ends(weights, active)
+    flow = np.zeros(len(active[0]))
+    flow[active[0]] = rows
+    for matrix, keep in zip(weights[1:-1], active[1:], strict=True):
+        flow = (abs(matrix) @ flow) * keep
+    return float(columns @ flow[active[-1]])

@@ -1,0 +1,80 @@
+"""Where the sign tree runs: one window for a domain, several for the whole space.
+
+A bounded domain is seen through x = centre + halfwidth * t, t in [-1, 1]^d. The whole space is seen
+projectively: with homogeneous coordinates (x, s) every bias is a weight on s, the regions of R^d
+are the cones of the homogeneous network with s > 0, and each of those meets the boundary of the box
+|x|_inf <= R s_max. So its 2 d + 1 faces (s = 1, and x_i = +R or -R with 0 <= s <= 1) together see
+every region, bounded or not, at a bounded distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from relunorm import matrix as mx
+from relunorm.domain import Domain
+from relunorm.extrema.window import Window, bounded
+from relunorm.network import Affine, Layer, Network
+from relunorm.regions.pack import pack
+
+
+def windows(network: Network, domain: Domain | None) -> Iterator[Window]:
+    """The windows that together see every region meeting the interior of the domain.
+
+    For a ball: its bounding box, so more than asked (an outer bound).
+    """
+    if domain is not None:
+        yield bounded(network, domain)
+        return
+    size = network.input_size
+    reach = _reach(network)
+    homogeneous = homogenized(network, reach)
+    net = pack(homogeneous, np.eye(size + 1), np.zeros(size + 1))
+    for face in range(2 * size + 1):
+        lo, hi = np.append(-np.ones(size), 0.0), np.ones(size + 1)
+        axis, side = (size, 1.0) if face == 0 else ((face - 1) // 2, (-1.0) ** face)
+        lo[axis] = hi[axis] = side
+        yield Window(
+            net,
+            lo,
+            hi,
+            np.zeros((0, size + 1)),
+            np.zeros(0),
+            (lo + hi) / 2,
+            np.append(np.full(size, 1 / reach), 0.0),
+            np.full(size, reach),
+            np.zeros(size),
+            homogeneous=True,
+        )
+
+
+def homogenized(network: Network, reach: float) -> Network:
+    """(x, s) -> s f(reach x / s): positively homogeneous, the biases become weights on s."""
+
+    def lift(affine: Affine) -> Affine:
+        first = affine.terms.get(0)
+        x_part = mx.dense(first) * reach if first is not None else None
+        if x_part is None:
+            x_part = np.zeros((affine.size, network.input_size))
+        terms = {k: m for k, m in affine.terms.items() if k}
+        terms[0] = np.column_stack([x_part, affine.bias])
+        return Affine(terms, np.zeros(affine.size))
+
+    layers = [Layer(lift(x.affine), x.activation, x.name) for x in network.layers]
+    return network.replace(
+        layers=layers, output=lift(network.output), input_shape=network.input_size + 1
+    )
+
+
+def _reach(network: Network) -> float:
+    """A radius around which the first kinks lie; any positive number is correct."""
+    kinks = []
+    for layer in network.layers:
+        if 0 in layer.affine.terms:
+            length = np.linalg.norm(mx.dense(layer.affine.terms[0]), axis=1)
+            kinks.append(np.abs(layer.affine.bias)[length > 0] / length[length > 0])
+    found = np.concatenate(kinks) if kinks else np.zeros(0)
+    found = found[(found > 1e-100) & (found < 1e100)]
+    return float(2 * np.median(found)) if len(found) else 1.0

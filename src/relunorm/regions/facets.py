@@ -1,0 +1,153 @@
+"""The walls of a cell: which rows matter, a point on each facet, the largest ball inside; compiled.
+
+A row is a facet when, with the row taken away, the cell reaches beyond it. The programme that
+shows this ends in a point x beyond the wall; the segment from an interior point to x crosses the
+wall at a point in the facet's relative interior. One programme a row, nothing else.
+
+How to call it::
+
+    rows, rhs, units = cell_rows(net, state, bits)          # unit-length rows of a pattern's cell
+    kept = facet_points(rows, rhs, lo, hi, inside, at)      # at: (rows, d), a point on each facet
+
+Redundant rows are dropped one after the other, so of several equal rows exactly one is kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.regions.jit import allocating
+from relunorm.regions.polygons import longer, taller
+from relunorm.regions.simplex import FOUND, maximize
+from relunorm.regions.tree import TOLERANCE, start_layer
+
+
+@allocating
+def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
+    """The half-spaces of a pattern: rows . t <= rhs, and the unit each row comes from."""
+    d, layers, units = net.shape[0], net.shape[1], net.shape[2]
+    for u in range(units):
+        state.bits[u] = bits[u]
+    rows, rhs = np.empty((units, d)), np.empty(units)
+    names = np.empty(units, np.int64)
+    count = 0
+    for layer in range(layers):
+        start_layer(net, state, layer)
+        for u in range(net.first[layer], net.first[layer + 1]):
+            scale = state.scale[u]
+            if scale == 0.0:
+                continue
+            sign = -scale if bits[u] else scale
+            for k in range(d):
+                rows[count, k] = sign * state.forms[u, k]
+            rhs[count] = -sign * state.forms[u, d]
+            names[count] = u
+            count += 1
+    return rows[:count], rhs[:count], names[:count]
+
+
+@allocating
+def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untyped-def]
+    """Which rows are facets of {rows . t <= rhs, lo <= t <= hi}; fills ``at`` with points on them.
+
+    Args:
+        inside: a strictly interior point.
+        at: (rows, d), filled for facets.
+
+    Returns:
+        bool per row.
+    """
+    m, d = rows.shape
+    kept = np.ones(m, np.bool_)
+    others, bounds = np.empty((m, d)), np.empty(m)
+    # The far rows first: they are the likeliest to be redundant, and each one gone is cheaper.
+    slack = np.empty(m)
+    for r in range(m):
+        slack[r] = rhs[r]
+        for k in range(d):
+            slack[r] -= rows[r, k] * inside[k]
+    done = np.zeros(m, np.bool_)
+    for _ in range(m):
+        r = -1
+        for k in range(m):
+            if not done[k] and (r < 0 or slack[k] > slack[r]):
+                r = k
+        done[r] = True
+        count = 0
+        for k in range(m):
+            if kept[k] and k != r:
+                bounds[count] = rhs[k]
+                for i in range(d):
+                    others[count, i] = rows[k, i]
+                count += 1
+        stop = rhs[r] + TOLERANCE
+        status = maximize(rows[r], others, bounds, count, lo, hi, stop, work)
+        if status != FOUND:
+            kept[r] = False
+            continue
+        value = 0.0
+        for k in range(d):
+            value += rows[r, k] * work.x[k]
+        share = slack[r] / (slack[r] + value - rhs[r])
+        for k in range(d):
+            at[r, k] = inside[k] + share * (work.x[k] - inside[k])
+    return kept
+
+
+@allocating
+def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type: ignore[no-untyped-def]
+    """Facets made by units, for many regions: their region, unit, point and outward normal."""
+    n, d = points.shape
+    m0 = len(rhs0)
+    capacity, count = 8 * n + 64, 0
+    owner, name = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+    where, normal = np.empty((capacity, d)), np.empty((capacity, d))
+    for i in range(n):
+        rows1, rhs1, units = cell_rows(net, state, patterns[i])
+        m = len(rhs1)
+        rows, rhs = np.empty((m + m0, d)), np.empty(m + m0)
+        for r in range(m + m0):
+            rhs[r] = rhs1[r] if r < m else rhs0[r - m]
+            for k in range(d):
+                rows[r, k] = rows1[r, k] if r < m else rows0[r - m, k]
+        at = np.empty((m + m0, d))
+        kept = facet_points(rows, rhs, lo, hi, points[i], at, work)
+        while count + m > len(owner):
+            owner, name = longer(owner, count), longer(name, count)
+            where, normal = taller(where, count), taller(normal, count)
+        for r in range(m):
+            if kept[r]:
+                owner[count], name[count] = i, units[r]
+                for k in range(d):
+                    where[count, k], normal[count, k] = at[r, k], rows[r, k]
+                count += 1
+    return owner[:count], name[:count], where[:count], normal[:count]
+
+
+@allocating
+def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def]
+    """Centre and radius of a largest ball in {rows . t <= rhs}: one programme in d + 1 variables.
+
+    Args:
+        reach: per row, how far the row's value changes over a ball of radius one.
+        work: of `simplex.workspace(d + 1)`.
+    """
+    m, d = rows.shape
+    lifted, bounds = np.empty((m, d + 1)), np.empty(m)
+    top = 0.0
+    for r in range(m):
+        length = np.sqrt(1.0 + reach[r] * reach[r])
+        for k in range(d):
+            lifted[r, k] = rows[r, k] / length
+        lifted[r, d] = reach[r] / length
+        bounds[r] = rhs[r] / length
+    lows, highs, goal = np.zeros(d + 1), np.zeros(d + 1), np.zeros(d + 1)
+    for r in range(m):
+        if reach[r] > 0.0:
+            top = max(top, 2.0 * d / reach[r])
+    for k in range(d):
+        lows[k], highs[k] = lo[k], hi[k]
+    highs[d] = top
+    goal[d] = 1.0
+    status = maximize(goal, lifted, bounds, m, lows, highs, 0.0, work)
+    return (work.x[d] if status == FOUND else 0.0), work.x[:d].copy()

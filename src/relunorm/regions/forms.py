@@ -1,0 +1,50 @@
+"""Every unit's pre-activation as an affine form of the input, under one pattern."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.network import Network
+from relunorm.regions.tree import ROUNDING
+
+Array = NDArray[np.float64]
+
+
+def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """(G, g) with pre-activation_i(x) = G_i . x + g_i wherever the pattern is ``bits``.
+
+    Args:
+        network: without linear stages.
+        bits: shape (units,).
+
+    Returns:
+        G of shape (units, d) and g of shape (units,). Gradients that are only rounding are zero.
+        Dense: units times d numbers; products use the stored (dense or sparse) matrices.
+    """
+    d = network.input_size
+    values: list[tuple[Array | None, Array]] = [(None, np.zeros(d))]
+    sizes = [np.ones(d)]
+    kept_G, kept_g, begin = [], [], 0
+    for layer in network.layers:
+        G, g = np.zeros((layer.width, d)), layer.affine.bias.copy()
+        size = np.abs(g)
+        for source, matrix in layer.affine.terms.items():
+            inner, shift = values[source]
+            G += mx.dense(matrix) if inner is None else matrix @ inner
+            g += matrix @ shift
+            size += abs(matrix) @ sizes[source]
+        flat = np.linalg.norm(G, axis=1) <= ROUNDING * size
+        G[flat] = 0.0
+        g[flat & (np.abs(g) <= ROUNDING * size)] = 0.0
+        below, above = layer.activation.slopes
+        slope = np.where(bits[begin : begin + layer.width], above, below)
+        begin += layer.width
+        kept_G.append(G)
+        kept_g.append(g)
+        values.append((G * slope[:, None], g * slope))
+        sizes.append((np.abs(G).sum(axis=1) + np.abs(g)) * np.abs(slope))
+    if not kept_G:
+        return np.zeros((0, d)), np.zeros(0)
+    return np.concatenate(kept_G), np.concatenate(kept_g)

@@ -1,0 +1,244 @@
+"""From a pattern to its polytope: half-spaces, corners, volume and largest ball, on demand.
+
+Works in window coordinates, where the domain has half-width one, and translates back.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box, Polytope
+from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+from relunorm.regions.cell import Cell, Wall
+from relunorm.regions.window import Window
+
+Array = NDArray[np.float64]
+
+
+class Geometry:
+    """What `Regions` and `Region` ask about the shape of single cells."""
+
+    def __init__(self, network: Network, window: Window):
+        self.network, self.window = network, window
+
+    @cached_property
+    def net(self):  # type: ignore[no-untyped-def]
+        """The network in window coordinates."""
+        return self.window.pack(self.network)
+
+    @cached_property
+    def state(self):  # type: ignore[no-untyped-def]
+        """Scratch memory for the compiled functions."""
+        from relunorm.regions.tree import new_state
+
+        w = self.window
+        return new_state(self.net, w.lo, w.hi, w.rows, w.rhs, w.witnesses)
+
+    @cached_property
+    def work(self):  # type: ignore[no-untyped-def]
+        """Scratch memory of the simplex."""
+        from relunorm.regions.simplex import workspace
+
+        return workspace(self.window.dimension)
+
+    @cached_property
+    def domain_rows(self) -> tuple[Array, Array, tuple[int, ...]]:
+        """The domain's own walls in window coordinates, with their numbers."""
+        w, k = self.window, self.window.dimension
+        if w.homogeneous:
+            return np.zeros((0, k)), np.zeros(0), ()
+        if isinstance(w.domain, Polytope):
+            rows = w.domain.A @ w.embedding
+            rhs = w.domain.b - w.domain.A @ w.offset
+            length = np.linalg.norm(rows, axis=1)
+            use = np.flatnonzero(length > 0)
+            return rows[use] / length[use, None], rhs[use] / length[use], tuple(use.tolist())
+        sides = np.concatenate([np.eye(k), -np.eye(k)])
+        order = np.arange(2 * k).reshape(2, k).T.ravel()
+        free = np.flatnonzero(w.embedding.any(axis=1))
+        numbers = [2 * int(i) + s for i in free for s in (0, 1)]
+        rows = np.concatenate([sides[order], w.rows])
+        rhs = np.concatenate([np.concatenate([w.hi, -w.lo])[order], w.rhs])
+        numbers += [2 * len(w.embedding) + i for i in range(len(w.rhs))]
+        return rows, rhs, tuple(numbers)
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        """A box around the window, so wide that its sides are never walls of a cell."""
+        w = self.window
+        return (w.lo, w.hi) if w.homogeneous else (w.lo - 1.0, w.hi + 1.0)
+
+    def rows(self, bits: NDArray[np.bool_]) -> tuple[Array, Array, NDArray[np.int64]]:
+        """All half-spaces of a cell; rows of the domain are numbered after all units."""
+        from relunorm.regions.facets import cell_rows
+
+        rows, rhs, units = cell_rows(self.net, self.state, bits.astype(np.int8))
+        more, bounds, _ = self.domain_rows
+        names = np.concatenate([units, int(self.net.shape[2]) + np.arange(len(bounds))])
+        return np.concatenate([rows, more]), np.concatenate([rhs, bounds]), names
+
+    def to_window(self, point: Array) -> Array:
+        """An input in window coordinates."""
+        w = self.window
+        if w.homogeneous:
+            t = np.append(point / w.embedding.diagonal(), 1.0)
+            return t / (2 * np.abs(t).max())
+        free = w.embedding.any(axis=1)
+        return (point - w.offset)[free] / w.embedding[free].max(axis=1)
+
+    def reduced(
+        self, bits: NDArray[np.bool_], point: Array
+    ) -> tuple[Array, Array, NDArray[np.int64], Array]:
+        """The facets of a cell in window coordinates: rows, bounds, names, a point on each."""
+        from relunorm.regions.facets import facet_points
+
+        rows, rhs, names = self.rows(bits)
+        at = np.empty_like(rows)
+        kept = facet_points(rows, rhs, *self.limits, self.to_window(point), at, self.work)
+        return rows[kept], rhs[kept], names[kept], at[kept]
+
+    def cell(self, bits: NDArray[np.bool_], point: Array) -> Cell:
+        """The polytope of a pattern, redundant rows removed, in inputs."""
+        rows, rhs, names, at = self.reduced(bits, point)
+        A, b = self.to_inputs(rows, rhs)
+        points = self.window.points(at) if len(at) else np.zeros((0, A.shape[1]))
+        walls = tuple(self._wall(int(name)) for name in names)
+        return Cell(A, b, walls, point, points, self.is_bounded(rows))
+
+    def to_inputs(self, rows: Array, rhs: Array) -> tuple[Array, Array]:
+        """Half-spaces in t to half-spaces of unit length in x."""
+        w = self.window
+        if w.homogeneous:
+            A, b = rows[:, :-1] / w.embedding.diagonal(), -rows[:, -1]
+        else:
+            free = w.embedding.any(axis=1)
+            A = np.zeros((len(rows), len(w.embedding)))
+            A[:, free] = rows / w.embedding[free].max(axis=1)
+            b = rhs + A @ w.offset
+        length = np.linalg.norm(A, axis=1)
+        length[length == 0] = 1.0
+        return A / length[:, None], b / length
+
+    def is_bounded(self, rows: Array) -> bool:
+        """Whether the cell of these rows is bounded (False only where the domain is all of R^d)."""
+        from relunorm.regions.simplex import FOUND, maximize
+
+        w = self.window
+        if not w.homogeneous:
+            return True
+        hi = w.hi.copy()
+        hi[-1] = 0.0
+        goals = np.concatenate([np.eye(w.dimension)[:-1], -np.eye(w.dimension)[:-1]])
+        zero = np.zeros(len(rows))
+        return not any(
+            maximize(goal, rows, zero, len(rows), w.lo, hi, 1e-9, self.work) == FOUND
+            for goal in goals
+        )
+
+    def _wall(self, name: int) -> Wall:
+        units = int(self.net.shape[2])
+        if name >= units:
+            return Wall(-1, self.domain_rows[2][name - units])
+        layer = int(np.searchsorted(self.net.first, name, side="right")) - 1
+        return Wall(layer, name - int(self.net.first[layer]))
+
+    def largest_ball(self, bits: NDArray[np.bool_]) -> tuple[float, Array]:
+        """Radius and centre of a largest Euclidean ball in the cell, in inputs.
+
+        The radius is infinite for a cell that holds balls of any size. Where the domain is flat in
+        some coordinates the ball is, too.
+        """
+        from relunorm.regions.facets import largest_ball
+        from relunorm.regions.simplex import workspace
+
+        rows, rhs, _ = self.rows(bits)
+        w = self.window
+        if w.homogeneous:
+            return self._ball_in_space(rows, rhs)
+        free = w.embedding.any(axis=1)
+        half = w.embedding[free].max(axis=1)
+        unit = half.max()
+        reach = np.linalg.norm(rows / half, axis=1) * unit
+        radius, t = largest_ball(rows, rhs, reach, *self.limits, workspace(w.dimension + 1))
+        return float(radius * unit), self.window.points(t[None])[0]
+
+    def _ball_in_space(self, rows: Array, rhs: Array) -> tuple[float, Array]:
+        from scipy.optimize import linprog
+
+        A, b = self.to_inputs(rows, rhs)
+        lengths = np.linalg.norm(A, axis=1)
+        d = A.shape[1]
+        cost = np.append(np.zeros(d), -1.0)
+        bounds = [(None, None)] * d + [(0, None)]
+        found = linprog(cost, A_ub=np.column_stack([A, lengths]), b_ub=b, bounds=bounds)
+        if found.status == 3:
+            return np.inf, np.full(d, np.nan)
+        return float(found.x[-1]), np.asarray(found.x[:-1])
+
+    def corners(self, bits: NDArray[np.bool_], point: Array) -> Array:
+        """The vertices of a cell, in inputs."""
+        from relunorm.regions.cells import box_corners, clip_all
+
+        w = self.window
+        if w.homogeneous:
+            return self._corners_in_space(bits, point)
+        if w.dimension > 12:
+            raise InvalidInputError(
+                f"vertices are listed up to 12 dimensions, the domain has {w.dimension}"
+            )
+        rows, rhs, _, _ = self.reduced(bits, point)
+        start = box_corners(w.lo, w.hi)
+        corners, walls = clip_all(*start, rows, rhs, 1e-13)
+        if not len(walls):
+            raise InvalidInputError("the cell has more than 64 walls; its vertices are not listed")
+        return w.points(corners)
+
+    def _corners_in_space(self, bits: NDArray[np.bool_], point: Array) -> Array:
+        """Vertices of a possibly unbounded cell: those of a huge box cut by it, off the box."""
+        from relunorm.regions.cells import box_corners, clip_all
+
+        rows, rhs, _, _ = self.reduced(bits, point)
+        A, b = self.to_inputs(rows, rhs)
+        slack = b - A @ point
+        scale = float(max(slack.max(initial=0.0), self.window.embedding[0, 0])) * 1e6
+        d = len(point)
+        box = Box.cube(d)
+        corners, _ = clip_all(*box_corners(box.lo, box.hi), A, slack / scale, 1e-16)
+        near = np.abs(corners).max(axis=1, initial=0.0) < 1 - 1e-6
+        found = corners[near] * scale + point
+        return self._polish(found, A, b)
+
+    @staticmethod
+    def _polish(corners: Array, A: Array, b: Array) -> Array:
+        """Solve for each corner from the walls it lies on."""
+        out = []
+        for corner in corners:
+            gap = np.abs(b - A @ corner)
+            on = gap <= max(1e-6, 10 * float(np.sort(gap)[min(len(corner), len(gap)) - 1]))
+            out.append(np.linalg.lstsq(A[on], b[on], rcond=None)[0])
+        return np.array(out).reshape(len(out), A.shape[1])
+
+
+def hull_volume(corners: Array) -> float:
+    """Volume of the convex hull of corners; exact up to rounding, also for slivers.
+
+    The corners are first mapped to a round shape by their own principal axes, since Qhull refuses
+    flat input.
+    """
+    from scipy.spatial import ConvexHull
+
+    n, d = corners.shape
+    if n <= d:
+        return 0.0
+    if d == 1:
+        return float(np.ptp(corners))
+    centred = corners - corners.mean(axis=0)
+    _, spread, axes = np.linalg.svd(centred, full_matrices=False)
+    if spread[-1] <= 1e-14 * spread[0]:
+        return 0.0
+    round_shape = centred @ axes.T / spread
+    return float(ConvexHull(round_shape).volume * np.prod(spread))

@@ -1,0 +1,256 @@
+"""The regions along a line or a polyline, by matrix products alone.
+
+Layer by layer: pre-activations at the breakpoints known so far (one product), sign changes between
+neighbours, crossings by interpolation, insert, go on. Between breakpoints every value is affine, so
+inserted rows are interpolated, not computed. Works for convolutional and residual networks of any
+size: nothing but forward products of the stored matrices is needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Network
+from relunorm.regions.tree import ROUNDING, TOLERANCE
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Line:
+    """The pieces of a polyline on which the hidden pattern is constant.
+
+    Args:
+        network: the network.
+        vertices: the polyline, shape (k, d); parameter t runs from 0 to k - 1 along it.
+        breakpoints: t of all ends of pieces, ascending, from 0 to k - 1: one more than pieces.
+        packed: the pattern of each piece, as ``np.packbits`` writes it.
+        values: the network at the breakpoints, shape (pieces + 1, outputs).
+    """
+
+    network: Network
+    vertices: Array
+    breakpoints: Array
+    packed: NDArray[np.uint8]
+    values: Array
+
+    def __len__(self) -> int:
+        """How many pieces: visits to regions, in order."""
+        return len(self.packed)
+
+    @cached_property
+    def patterns(self) -> NDArray[np.bool_]:
+        """Which units are active on each piece, shape (pieces, units)."""
+        return np.unpackbits(self.packed, axis=1, count=self.network.units).view(bool)
+
+    @property
+    def distinct(self) -> int:
+        """How many different patterns are met (a polyline may come back to a region)."""
+        return len(np.unique(self.packed, axis=0))
+
+    def points(self, t: ArrayLike | None = None) -> Array:
+        """Inputs at parameters t, or at the breakpoints."""
+        t = self.breakpoints if t is None else np.atleast_1d(np.asarray(t, dtype=np.float64))
+        leg = np.clip(np.floor(t).astype(int), 0, len(self.vertices) - 2)
+        share = (t - leg)[:, None]
+        return self.vertices[leg] * (1 - share) + self.vertices[leg + 1] * share
+
+    def __call__(self, t: ArrayLike) -> Array:
+        """The network along the line, by interpolation between breakpoints, shape (n, outputs).
+
+        Exact on a straight line; on a polyline breakpoints that are only vertices are kept inside
+        pieces, so the call evaluates the network there.
+        """
+        t = np.atleast_1d(np.asarray(t, dtype=np.float64))
+        if len(self.vertices) > 2:
+            return self.network(self.points(t))
+        columns = [np.interp(t, self.breakpoints, column) for column in self.values.T]
+        return np.column_stack(columns)
+
+    def crossings(self) -> list[NDArray[np.intp]]:
+        """For every inner breakpoint the units (numbered through all layers) that change there."""
+        changed = self.patterns[1:] != self.patterns[:-1]
+        return [np.flatnonzero(row) for row in changed]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.line/1",
+            "network": self.network.digest,
+            "pieces": len(self),
+            "distinct_patterns": self.distinct,
+            "breakpoints": self.breakpoints.tolist(),
+            "values": self.values.tolist(),
+        }
+
+    def __repr__(self) -> str:
+        return f"Line({len(self):,} pieces, {len(self.vertices)} vertices)"
+
+
+def along(network: Network, *points: ArrayLike) -> Line:
+    """The regions a line or polyline passes through, exactly.
+
+    Args:
+        network: relu, leaky or linear stages, any skips, dense or sparse.
+        points: two or more inputs, or one array of them, shape (k, d).
+
+    Exactness: crossings are exact up to rounding; pieces below 1e-10 of their leg are merged.
+    Cost: one product per matrix with as many rows as breakpoints known at that layer.
+
+    >>> from relunorm import Network
+    >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[-1.0, -1.0], [0.0]])
+    >>> line = along(net, [-2.0], [2.0])
+    >>> line.breakpoints.tolist(), line.values.ravel().tolist()
+    ([0.0, 0.25, 0.75, 1.0], [1.0, 0.0, 0.0, 1.0])
+    """
+    vertices = _vertices(network, points)
+    for index, layer in enumerate(network.layers):
+        if layer.activation.kind == "step":
+            raise InvalidInputError(
+                f"layer {index} has step units; regions are defined here for relu and leaky units"
+            )
+    legs = [_leg(network, a, b) for a, b in itertools.pairwise(vertices)]
+    packed = np.concatenate([bits for _, bits, _ in legs])
+    starts = np.concatenate([index + t[:-1] for index, (t, _, _) in enumerate(legs)])
+    values = np.concatenate([out[:-1] for _, _, out in legs])
+    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)])
+    return Line(
+        network,
+        vertices,
+        np.append(starts[new], float(len(legs))),
+        packed[new],
+        np.concatenate([values[new], legs[-1][2][-1:]]),
+    )
+
+
+def _vertices(network: Network, points: tuple[ArrayLike, ...]) -> Array:
+    size = network.input_size
+    try:
+        arrays = [np.asarray(p, dtype=np.float64) for p in points]
+        rows = [a.reshape(-1, size) for a in arrays if a.size]
+        vertices = np.concatenate(rows)
+    except ValueError:
+        shapes = [np.shape(p) for p in points]
+        raise InvalidInputError(
+            f"points have shapes {shapes}; expected inputs of {size} numbers each"
+        ) from None
+    if len(vertices) < 2:
+        raise InvalidInputError("a line needs two points")
+    if not np.isfinite(vertices).all():
+        raise InvalidInputError("the points hold NaN or infinite entries")
+    return vertices
+
+
+def _leg(network: Network, a: Array, b: Array) -> tuple[Array, NDArray[np.uint8], Array]:
+    """Breakpoints in [0, 1], packed patterns between them and outputs at them, for one segment."""
+    t = np.array([0.0, 1.0])
+    values: list[Any] = [np.stack([a, b])]
+    kept: list[tuple[Array, NDArray[np.bool_]]] = []
+    for index, layer in enumerate(network.layers):
+        z = layer.affine(values)
+        noise = ROUNDING * _sizes(layer.affine, values) if layer.has_units else None
+        for source in network._last_read[index]:
+            values[source] = None
+        if not _reads_input_later(network, index):
+            values[0] = None
+        if noise is not None:
+            left, share = _find_crossings(z, t, noise)
+            if len(left):
+                t, z, values = _insert(left, share, t, z, values)
+            kept.append((t, z[1:] + z[:-1] > noise))
+        values.append(layer.activation.apply_(z))
+    if network.output.terms:
+        out = network.output(values)
+    else:
+        out = np.tile(network.output.bias, (len(t), 1))
+    return t, _patterns(network, kept, t), out
+
+
+def _reads_input_later(network: Network, index: int) -> bool:
+    later = [layer.affine for layer in network.layers[index + 1 :]] + [network.output]
+    return any(0 in affine.terms for affine in later)
+
+
+def _sizes(affine: Affine, values: list[Any]) -> Array:
+    """A bound on the sums behind each pre-activation on the segment: |w| max |v| + |b|."""
+    total = np.abs(affine.bias)
+    for source, matrix in affine.terms.items():
+        squares = matrix.power(2) if sp.issparse(matrix) else None
+        rows = (
+            np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+            if squares is None
+            else np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        )
+        reach = np.sqrt(np.einsum("ij,ij->i", values[source], values[source]).max())
+        total = total + rows * reach
+    return total
+
+
+def _find_crossings(z: Array, t: Array, noise: Array) -> tuple[NDArray[np.intp], Array]:
+    """Where units change sign inside a piece: the piece, and the place as a share of it."""
+    positive = z > 0
+    left, unit = np.nonzero(positive[1:] != positive[:-1])
+    start, end = z[left, unit], z[left + 1, unit]
+    inside = (np.abs(start) > noise[unit]) & (np.abs(end) > noise[unit])
+    left, start, end = left[inside], start[inside], end[inside]
+    share = start / (start - end)
+    far = np.minimum(share, 1 - share) * (t[left + 1] - t[left]) > TOLERANCE
+    left, share = left[far], share[far]
+    order = np.lexsort((share, left))
+    left, share = left[order], share[order]
+    if len(left):
+        place = t[left] + share * (t[left + 1] - t[left])
+        fresh = np.concatenate([[True], np.diff(place) > TOLERANCE])
+        left, share = left[fresh], share[fresh]
+    return left, share
+
+
+def _insert(
+    left: NDArray[np.intp], share: Array, t: Array, z: Array, values: list[Any]
+) -> tuple[Array, Array, list[Any]]:
+    """Breakpoints, pre-activations and live values with the crossings put in, interpolated."""
+    old = (
+        np.arange(len(t))
+        + np.concatenate([[0], np.cumsum(np.bincount(left, minlength=len(t)))])[: len(t)]
+    )
+    new = left + 1 + np.arange(len(left))
+    total = len(t) + len(left)
+
+    def spread(rows: Array) -> Array:
+        out = np.empty((total, *rows.shape[1:]))
+        out[old] = rows
+        weight = share.reshape(-1, *([1] * (rows.ndim - 1)))
+        low = rows[left]
+        out[new] = low + weight * (rows[left + 1] - low)
+        return out
+
+    return spread(t), spread(z), [None if v is None else spread(v) for v in values]
+
+
+def _patterns(
+    network: Network, kept: list[tuple[Array, NDArray[np.bool_]]], t: Array
+) -> NDArray[np.uint8]:
+    """Patterns on the final pieces: each lies in one piece of every earlier list."""
+    middle = (t[1:] + t[:-1]) / 2
+    bits = [rows[np.searchsorted(ends, middle) - 1] for ends, rows in kept]
+    if not bits:
+        return np.zeros((len(middle), 0), np.uint8)
+    return np.packbits(np.concatenate(bits, axis=1), axis=1)
+
+
+def products_needed(network: Network, line: Line) -> int:
+    """Multiplications in the products `along` cannot avoid, given the breakpoints it found."""
+    total, rows = 0, 2
+    for affine in network.maps:
+        total += rows * sum(mx.nnz(m) if sp.issparse(m) else m.size for m in affine.terms.values())
+        rows = len(line.breakpoints)
+    return total

@@ -1,0 +1,96 @@
+"""Relations between regions: which holds a point, which touch, which are one affine piece."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError
+from relunorm.regions.lookup import pattern_beyond
+
+if TYPE_CHECKING:
+    from relunorm.regions.result import Regions
+
+#: Directions tried for points on walls, from the first generic one on.
+TRIES = 12
+
+
+def locate(found: Regions, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+    """See `Regions.locate`."""
+    d = found.network.input_size
+    if inputs.ndim != 2 or inputs.shape[1] != d:
+        raise InvalidInputError(f"inputs have shape {inputs.shape}, expected (n, {d})")
+    where = np.full(len(inputs), -1, np.int64)
+    todo = np.arange(len(inputs))
+    if found.domain is not None:
+        todo = todo[found.domain.contains(inputs, 1e-9 * found.domain.bounding_box.radius)]
+    rng = np.random.default_rng(0)
+    centre = np.zeros(d) if found.domain is None else found.domain.center
+    free = np.ones(d) if found.domain is None else found.domain.bounding_box.halfwidth
+    for attempt in range(TRIES):
+        if not len(todo):
+            break
+        # Inwards first, slightly turned, so that points on the domain's boundary look inside.
+        turn = rng.standard_normal(d) * free * (0.0 if found.domain is None else 1e-3 * 4**attempt)
+        step = centre - inputs[todo] + turn
+        if found.domain is None:
+            step = np.broadcast_to(rng.standard_normal(d), (len(todo), d))
+        bits = pattern_beyond(found.network, inputs[todo], step)
+        where[todo] = found.find(bits)
+        todo = todo[where[todo] < 0]
+    return where
+
+
+def facets(
+    found: Regions,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """All facets made by units: region, unit, a point on it, the outward direction, in inputs."""
+    from relunorm.regions.facets import all_facets
+
+    geometry, window = found.geometry, found.geometry.window
+    inside = np.array([geometry.to_window(x) for x in found.points]).reshape(len(found), -1)
+    rows, rhs, _ = geometry.domain_rows
+    owner, unit, at, normal = all_facets(
+        geometry.net,
+        geometry.state,
+        found.patterns.astype(np.int8),
+        inside,
+        rows,
+        rhs,
+        *geometry.limits,
+        geometry.work,
+    )
+    outward, _ = geometry.to_inputs(normal, np.zeros(len(normal)))
+    return owner, unit, window.points(at) if len(at) else np.zeros((0, outward.shape[1])), outward
+
+
+def adjacency(found: Regions) -> sp.csr_array:
+    """See `Regions.adjacency`."""
+    n = len(found)
+    owner, _, at, outward = facets(found)
+    beyond = np.full(len(owner), -1, np.int64)
+    for start in range(0, len(owner), 1 << 14):
+        part = slice(start, start + (1 << 14))
+        bits = pattern_beyond(found.network, at[part], outward[part])
+        beyond[part] = found.find(bits)
+    some = (beyond >= 0) & (beyond != owner)
+    pairs = np.ones(int(some.sum()), bool)
+    graph = sp.csr_array((pairs, (owner[some], beyond[some])), shape=(n, n))
+    return sp.csr_array((graph + graph.T) > 0)
+
+
+def merge_equal(found: Regions, tolerance: float) -> NDArray[np.int64]:
+    """See `Regions.merge_equal`."""
+    A, c = found.affine()
+    graph = sp.coo_array(found.adjacency())
+    i, j = graph.coords
+    gap = np.abs(A[i] - A[j]).max(axis=(1, 2), initial=0.0)
+    shift = np.abs(c[i] - c[j]).max(axis=1, initial=0.0)
+    size = np.abs(A).max(initial=0.0), np.abs(c).max(initial=0.0)
+    same = (gap <= tolerance * (size[0] or 1.0)) & (shift <= tolerance * (max(size) or 1.0))
+    kept = sp.csr_array((np.ones(int(same.sum()), bool), (i[same], j[same])), shape=graph.shape)
+    _, labels = sp.csgraph.connected_components(kept, directed=False)
+    return labels.astype(np.int64)

@@ -1,0 +1,133 @@
+"""A network as flat arrays for compiled kernels, seen through an affine window x = E t + o.
+
+The window serves three ends: a box becomes [-1, 1]^d whatever its place and size (so tolerances are
+relative to it), coordinates of length zero drop out, and a plane in a large input space becomes a
+two-dimensional network. Exact up to rounding; costs one product per matrix that reads the input.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Network
+
+
+class Packed(NamedTuple):
+    """Layers 0 .. L-1 are hidden, layer L is the output; value 0 is the window's t.
+
+    Layer l owns the units ``first[l]`` to ``first[l + 1]`` (outputs are numbered after all units).
+    Its terms are ``term_ptr[l]`` to ``term_ptr[l + 1]``: term k reads value ``source[k]`` with a
+    matrix stored row by row from ``weights[start[k]]``. ``size0[i]`` is the sum of the absolute
+    values of what was added up for the constant part of unit i, for rounding bounds.
+    """
+
+    first: NDArray[np.int64]
+    term_ptr: NDArray[np.int64]
+    source: NDArray[np.int64]
+    start: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    size0: NDArray[np.float64]
+    slopes: NDArray[np.float64]  # (L, 2): below and above the kink
+    shape: NDArray[np.int64]  # dimension of t, hidden layers, units, outputs
+
+
+def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.float64]) -> Packed:
+    """Flat arrays of ``t -> network(embedding @ t + offset)``.
+
+    Args:
+        network: without linear stages (call `Network.folded` first) and without step units.
+        embedding: shape (d, k), the window's columns.
+        offset: shape (d,).
+    """
+    check_units(network)
+    shifted = bool(offset.any())
+    sources, starts, blocks, bias, size0, ptr = [], [], [], [], [], [0]
+    position = 0
+    for affine in network.maps:
+        shift, size = affine.bias, np.abs(affine.bias)
+        for source, matrix in affine.terms.items():
+            block = mx.dense(matrix)
+            if source == 0:
+                if shifted:
+                    shift = shift + block @ offset
+                    size = size + np.abs(block) @ np.abs(offset)
+                block = block @ embedding
+            sources.append(source)
+            starts.append(position)
+            blocks.append(block.ravel())
+            position += block.size
+        bias.append(shift)
+        size0.append(size)
+        ptr.append(len(sources))
+    widths = [affine.size for affine in network.maps]
+    first = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+    slopes = np.array([layer.activation.slopes for layer in network.layers]).reshape(-1, 2)
+    layers = len(network.layers)
+    return Packed(
+        first,
+        np.array(ptr, np.int64),
+        np.array(sources, np.int64),
+        np.array(starts, np.int64),
+        np.concatenate(blocks) if blocks else np.zeros(0),
+        np.concatenate(bias),
+        np.concatenate(size0),
+        slopes,
+        np.array([embedding.shape[1], layers, first[layers], widths[-1]], np.int64),
+    )
+
+
+def check_units(network: Network) -> None:
+    """Refuse networks whose units are not continuous or that still have linear stages."""
+    for index, layer in enumerate(network.layers):
+        if layer.activation.kind not in ("relu", "leaky"):
+            raise InvalidInputError(
+                f"layer {index} ({layer.name or 'unnamed'}) has {layer.activation} units; regions "
+                "are defined here for relu and leaky units"
+            )
+
+
+def affine_maps(
+    network: Network, patterns: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The affine maps x -> A x + c that the network is under the given patterns, eq. (10).
+
+    Args:
+        network: without linear stages.
+        patterns: shape (n, units).
+
+    Returns:
+        A of shape (n, outputs, d) and c of shape (n, outputs), in reverse: one product per layer.
+    """
+    n, outputs = len(patterns), network.output.size
+    widths = [layer.width for layer in network.layers]
+    cuts = np.concatenate([[0], np.cumsum(widths)]).astype(int)
+    grads: dict[int, NDArray[np.float64]] = {}
+    constant = np.tile(network.output.bias, (n, 1))
+
+    def pull(affine: Affine, upstream: NDArray[np.float64] | None) -> None:
+        for source, matrix in affine.terms.items():
+            if upstream is None:
+                part = np.broadcast_to(mx.dense(matrix), (n, *matrix.shape))
+            else:
+                part = (upstream.reshape(n * outputs, -1) @ matrix).reshape(n, outputs, -1)
+            grads[source] = grads[source] + part if source in grads else part
+
+    pull(network.output, None)
+    for index in range(len(network.layers) - 1, -1, -1):
+        upstream = grads.pop(index + 1, None)
+        if upstream is None:
+            continue
+        layer = network.layers[index]
+        below, above = layer.activation.slopes
+        slope = np.where(patterns[:, cuts[index] : cuts[index + 1]], above, below)
+        upstream = upstream * slope[:, None, :]
+        constant += upstream @ layer.affine.bias
+        pull(layer.affine, upstream)
+    gradient = grads.get(0, np.zeros((n, outputs, network.input_size)))
+    return np.array(gradient), constant

@@ -1,0 +1,122 @@
+"""The regions on a plane through a high-dimensional input space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm import matrix as mx
+from relunorm.domain import Box
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Layer, Network
+from relunorm.regions.enumerate import regions
+from relunorm.regions.result import Regions
+
+Array = NDArray[np.float64]
+
+#: Dense copies of the weights may take this many bytes.
+DENSE_LIMIT = 4 << 30
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Slice:
+    """A network on the plane x = origin + s u + t v, and its regions there.
+
+    ``regions`` is a list like any other, of the network of two inputs (s, t); ``embed`` leads from
+    (s, t) to inputs of the whole network.
+    """
+
+    regions: Regions
+    origin: Array
+    u: Array
+    v: Array
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    def embed(self, coordinates: ArrayLike) -> Array:
+        """Inputs for rows (s, t)."""
+        st = np.atleast_2d(np.asarray(coordinates, dtype=np.float64))
+        return self.origin + st @ np.stack([self.u, self.v])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.slice/1",
+            "origin": self.origin.tolist(),
+            "u": self.u.tolist(),
+            "v": self.v.tolist(),
+            "regions": self.regions.to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        return f"Slice({self.regions!r})"
+
+
+def on_plane(
+    network: Network,
+    origin: ArrayLike,
+    u: ArrayLike,
+    v: ArrayLike,
+    bounds: Box | tuple[float, float, float, float] = (-1.0, 1.0, -1.0, 1.0),
+    **options: Any,
+) -> Slice:
+    """The regions of a network on a plane: exact polygons.
+
+    Args:
+        origin, u, v: inputs; the plane is origin + s u + t v.
+        bounds: (s from, s to, t from, t to), or a box of two coordinates.
+        options: as for `regions` (max_regions, time_limit, workers, progress).
+
+    >>> import numpy as np
+    >>> from relunorm import Network
+    >>> net = Network.from_weights([np.eye(3), np.ones((1, 3))])
+    >>> len(on_plane(net, [0, 0, 0], [1, 0, 0], [0, 1, 1]))
+    4
+    """
+    network = network.folded()
+    size = network.input_size
+    rows = []
+    for name, vector in (("origin", origin), ("u", u), ("v", v)):
+        row = np.asarray(vector, dtype=np.float64).ravel()
+        if len(row) != size or not np.isfinite(row).all():
+            raise InvalidInputError(f"{name} is not one finite input of {size} numbers")
+        rows.append(row)
+    if np.linalg.matrix_rank(np.stack(rows[1:])) < 2:
+        raise InvalidInputError("u and v are parallel; a plane needs two directions")
+    if not isinstance(bounds, Box):
+        s0, s1, t0, t1 = bounds
+        bounds = Box(np.array([s0, t0]), np.array([s1, t1]))
+    need = 8 * sum(
+        a.size * network.widths[source] for a in network.maps for source in a.sources if source
+    )
+    if need > DENSE_LIMIT:
+        raise InvalidInputError(
+            f"clipping keeps the weights dense, here {need / 2**30:.1f} GiB; use along for lines"
+        )
+    found = regions(restrict(network, np.stack(rows[1:]).T, rows[0]), bounds, **options)
+    return Slice(found, *rows)
+
+
+def restrict(network: Network, embedding: Array, offset: Array) -> Network:
+    """The network t -> network(embedding @ t + offset), as a network of its own."""
+
+    def change(affine: Affine) -> Affine:
+        terms: dict[int, Any] = dict(affine.terms)
+        if 0 not in terms:
+            return affine
+        matrix = terms[0]
+        terms[0] = np.asarray(mx.dense(matrix @ embedding))
+        return Affine(terms, affine.bias + matrix @ offset)
+
+    layers = [Layer(change(x.affine), x.activation, x.name, x.shape) for x in network.layers]
+    return Network(
+        layers,
+        change(network.output),
+        input_shape=embedding.shape[1],
+        output_shape=network.output_shape,
+        origin=network.origin,
+    )

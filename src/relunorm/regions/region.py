@@ -1,0 +1,245 @@
+"""The linear region that holds a point (seed 003, section 3): configuration, map, polytope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.domain import Box, Domain, Polytope
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.network import Network
+from relunorm.regions.cell import Cell, Wall
+from relunorm.regions.pack import affine_maps, check_units
+
+if TYPE_CHECKING:
+    from relunorm.regions.atoms import Atoms
+
+Array = NDArray[np.float64]
+
+#: Above this many inputs, polytopes are computed by a general solver.
+COMPILED_UP_TO = 24
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Region:
+    """A maximal set of constant hidden pattern, and the affine map the network is on it.
+
+    Args:
+        network: the network, linear stages multiplied out.
+        pattern: which units are active, shape (units,).
+        x: the point asked for; it lies in the region or on its boundary.
+        domain: what the region is cut with; None is all of R^d.
+    """
+
+    network: Network
+    pattern: NDArray[np.bool_]
+    x: Array
+    domain: Domain | None = None
+
+    @cached_property
+    def configuration(self) -> tuple[NDArray[np.bool_], ...]:
+        """theta, layer by layer."""
+        cuts = np.cumsum([layer.width for layer in self.network.layers])
+        return tuple(np.split(self.pattern, cuts[:-1])) if len(cuts) else ()
+
+    @cached_property
+    def supports(self) -> tuple[NDArray[np.intp], ...]:
+        """spt theta_k: the active units of each layer."""
+        return tuple(np.flatnonzero(theta) for theta in self.configuration)
+
+    @cached_property
+    def affine(self) -> tuple[Array, Array]:
+        """(A, c) with network(x) = A x + c on the region, eq. (10)."""
+        A, c = affine_maps(self.network, self.pattern[None])
+        return A[0], c[0]
+
+    @cached_property
+    def polytope(self) -> Cell:
+        """{x : A x <= b} with every row a facet, named after the unit that makes it.
+
+        Costs about one small linear programme per unit; for large inputs with more units than
+        inputs, one programme of a general solver each.
+        """
+        if self.network.input_size <= COMPILED_UP_TO:
+            return self._geometry.cell(self.pattern, self.interior_point)
+        return self._large_cell
+
+    @cached_property
+    def _ball(self) -> tuple[float, Array]:
+        if self.network.input_size <= COMPILED_UP_TO:
+            radius, centre = self._geometry.largest_ball(self.pattern)
+        else:
+            from relunorm.regions.sparse_walls import largest_ball
+
+            A, b, _ = self._rows
+            radius, centre = largest_ball(A, b) if len(b) else (np.inf, self.x)
+        if radius == np.inf:
+            # Any point well inside serves: one step along the way to larger and larger balls.
+            centre = self._deep_point()
+        return radius, centre
+
+    def _deep_point(self) -> Array:
+        from relunorm.regions.sparse_walls import largest_ball
+
+        A, b, _ = self._rows
+        if not len(b):
+            return self.x
+        reach = 1.0 + np.abs(b - A @ self.x).max()
+        d = len(self.x)
+        box = np.concatenate([np.eye(d), -np.eye(d)])
+        limits = np.concatenate([self.x + reach, reach - self.x])
+        return largest_ball(np.concatenate([A, box]), np.concatenate([b, limits]))[1]
+
+    @property
+    def inradius(self) -> float:
+        """Radius of a largest ball inside; infinite if the region holds balls of any size."""
+        return self._ball[0]
+
+    @property
+    def interior_point(self) -> Array:
+        """The centre of a largest ball inside (of some ball, where there is no largest)."""
+        return self._ball[1]
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the region is bounded."""
+        return self.polytope.bounded
+
+    def vertices(self) -> Array:
+        """The corners of the region, up to twelve inputs."""
+        if self.network.input_size > 12:
+            raise InvalidInputError(
+                f"vertices are listed up to 12 inputs, the network has {self.network.input_size}"
+            )
+        return self._geometry.corners(self.pattern, self.interior_point)
+
+    def neighbors(self) -> list[tuple[Wall, Region]]:
+        """The regions across the facets, each with the wall between.
+
+        The pattern beyond is read an infinitely small step across the facet's middle, so units that
+        share the wall flip together.
+        """
+        from relunorm.regions.lookup import pattern_beyond
+
+        cell = self.polytope
+        own = [k for k, wall in enumerate(cell.walls) if not wall.is_domain]
+        beyond = pattern_beyond(self.network, cell.facet_points[own], cell.A[own])
+        return [
+            (cell.walls[k], Region(self.network, bits, cell.facet_points[k], self.domain))
+            for k, bits in zip(own, beyond, strict=True)
+        ]
+
+    def atoms(self) -> Atoms:
+        """The rank-one atoms of the linear part and their coefficients (Theorem 5)."""
+        from relunorm.regions.atoms import atoms
+
+        return atoms(self)
+
+    # ------------------------------------------------------------------ internals
+
+    @cached_property
+    def _geometry(self):  # type: ignore[no-untyped-def]
+        from relunorm.regions.geometry import Geometry
+        from relunorm.regions.window import open_window
+
+        return Geometry(self.network, open_window(self.network, self.domain))
+
+    @cached_property
+    def _rows(self) -> tuple[Array, Array, list[Wall]]:
+        """All half-spaces of unit length, in inputs, without the constant forms."""
+        from relunorm.regions.forms import unit_forms
+
+        G, g = unit_forms(self.network, self.pattern)
+        length = np.linalg.norm(G, axis=1)
+        names = [
+            Wall(k, i) for k, layer in enumerate(self.network.layers) for i in range(layer.width)
+        ]
+        use = np.flatnonzero(length > 0)
+        sign = np.where(self.pattern[use], -1.0, 1.0) / length[use]
+        rows, bounds = [G[use] * sign[:, None]], [-g[use] * sign]
+        walls = [names[i] for i in use]
+        if isinstance(self.domain, Box):
+            eye = np.eye(self.network.input_size)
+            rows += [eye, -eye]
+            bounds += [self.domain.hi, -self.domain.lo]
+            walls += [Wall(-1, 2 * i + s) for s in (0, 1) for i in range(len(eye))]
+        elif isinstance(self.domain, Polytope):
+            lengths = np.linalg.norm(self.domain.A, axis=1)
+            rows.append(self.domain.A / lengths[:, None])
+            bounds.append(self.domain.b / lengths)
+            walls += [Wall(-1, i) for i in range(len(lengths))]
+        return np.concatenate(rows), np.concatenate(bounds), walls
+
+    @cached_property
+    def _large_cell(self) -> Cell:
+        from relunorm.regions.sparse_walls import facet_rows, is_bounded
+
+        A, b, walls = self._rows
+        kept, at = facet_rows(A, b, self.interior_point)
+        named = tuple(wall for wall, keep in zip(walls, kept, strict=True) if keep)
+        bounded = self.domain is not None or is_bounded(A[kept])
+        return Cell(A[kept], b[kept], named, self.interior_point, at[kept], bounded)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        A, c = self.affine
+        return {
+            "schema": "relunorm.region/1",
+            "network": self.network.digest,
+            "x": self.x.tolist(),
+            "configuration": [theta.astype(int).tolist() for theta in self.configuration],
+            "active": [len(support) for support in self.supports],
+            "A": A.tolist(),
+            "c": c.tolist(),
+        }
+
+    def __repr__(self) -> str:
+        active = ", ".join(f"{theta.sum()}/{len(theta)}" for theta in self.configuration)
+        return f"Region(active units per layer: {active or 'none'})"
+
+
+def region_at(network: Network, x: ArrayLike, domain: Domain | None = None) -> Region:
+    """The linear region that holds x.
+
+    Where x lies on walls, one of the regions that touch it (the one an infinitely small step
+    towards the domain's centre, or in a fixed generic direction, leads into).
+
+    Args:
+        network: relu or leaky units, any skips.
+        x: one input.
+        domain: a box or polytope to cut the region with; None leaves it as it is in R^d.
+
+    Exactness: the configuration and the map are exact up to float64 rounding.
+
+    >>> from relunorm import Network
+    >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
+    >>> region = region_at(net, [-3.0])
+    >>> region.pattern.tolist(), region.affine[0].tolist(), str(region.polytope.walls[0])
+    ([False, True], [[-1.0]], 'unit 0:1')
+    """
+    from relunorm.regions.lookup import pattern_beyond
+
+    network = network.folded()
+    check_units(network)
+    point = np.asarray(x, dtype=np.float64)
+    if point.size != network.input_size:
+        raise InvalidInputError(
+            f"x has shape {point.shape}, expected one input of {network.input_size} numbers"
+        )
+    point = point.ravel()
+    if not np.isfinite(point).all():
+        raise InvalidInputError("x holds NaN or infinite entries")
+    direction = np.random.default_rng(0).standard_normal(len(point))
+    if domain is not None:
+        domain.check_dimension(network.input_size)
+        if not isinstance(domain, (Box, Polytope)):
+            raise InvalidDomainError(f"{domain!r}: region_at cuts with a box or a polytope")
+        if not domain.contains(point, 1e-9 * domain.bounding_box.radius)[0]:
+            raise InvalidInputError(f"x lies outside {domain!r}")
+        width = domain.bounding_box.halfwidth
+        direction = domain.center - point + 1e-3 * width * direction
+    return Region(network, pattern_beyond(network, point[None], direction)[0], point, domain)

@@ -1,0 +1,278 @@
+"""The regions of a network on a domain, as data: patterns, affine maps, shapes, neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.domain import Ball, Domain
+from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+from relunorm.regions.cell import Cell
+from relunorm.regions.geometry import Geometry, hull_volume
+from relunorm.regions.lookup import PatternIndex
+from relunorm.regions.pack import affine_maps
+from relunorm.regions.window import meets_ball, open_window
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Regions:
+    """Every region found: maximal sets of constant hidden pattern with non-empty interior.
+
+    Args:
+        network: the network, linear stages multiplied out.
+        domain: where it was searched; None is all of R^d.
+        packed: patterns as ``np.packbits`` writes them, one row a region.
+        points: a strictly interior point of each region, shape (n, d).
+        complete: whether the search ended by itself; if not, ``reason`` says what ended it.
+        method: the engine that ran. seconds: how long, by the clock.
+    """
+
+    network: Network
+    domain: Domain | None
+    packed: NDArray[np.uint8]
+    points: Array
+    stored_maps: tuple[Array, Array] | None = None
+    stored_polygons: tuple[Array, NDArray[np.int64]] | None = None
+    complete: bool = True
+    reason: str = ""
+    method: str = ""
+    seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    # ------------------------------------------------------------------ patterns and maps
+
+    @cached_property
+    def patterns(self) -> NDArray[np.bool_]:
+        """Which units are active, shape (n, units). A unit that vanishes on a region is not."""
+        return np.unpackbits(self.packed, axis=1, count=self.network.units).view(bool)
+
+    def pattern(self, i: int) -> NDArray[np.bool_]:
+        """The pattern of region i."""
+        return np.unpackbits(self.packed[i], count=self.network.units).view(bool)
+
+    def affine(self, i: int | None = None) -> tuple[Array, Array]:
+        """(A, c) with network(x) = A x + c on region i, eq. (10); all of them without i.
+
+        Returns:
+            A of shape (outputs, d) and c of shape (outputs,), with a leading axis without i.
+        """
+        if self.stored_maps is not None:
+            A, c = self.stored_maps
+            return (A, c) if i is None else (A[i], c[i])
+        bits = self.patterns if i is None else self.pattern(i)[None]
+        A, c = affine_maps(self.network, bits)
+        return (A, c) if i is None else (A[0], c[0])
+
+    def interior_point(self, i: int) -> Array:
+        """A strictly interior point of region i."""
+        return self.points[i]
+
+    # ------------------------------------------------------------------ shapes
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """The machinery behind polytope, vertices, volume and inradius."""
+        return Geometry(self.network, open_window(self.network, self.domain))
+
+    def polytope(self, i: int) -> Cell:
+        """Region i as {A x <= b}, redundant rows removed, each row named after its unit."""
+        return self.geometry.cell(self.pattern(i), self.points[i])
+
+    def vertices(self, i: int) -> Array:
+        """The corners of region i, in order around it in two dimensions.
+
+        For a region of R^d that reaches infinity: the corners it has.
+        """
+        if self.stored_polygons is not None:
+            corners, ptr = self.stored_polygons
+            return corners[ptr[i] : ptr[i + 1]]
+        corners = self.geometry.corners(self.pattern(i), self.points[i])
+        return _around(corners) if corners.shape[1] == 2 else corners
+
+    def volume(self, i: int | None = None) -> Any:
+        """The volume of region i, or of all; infinite where a region reaches infinity.
+
+        A domain with sides of length zero has volume zero; its regions are measured in the
+        remaining coordinates.
+        """
+        if i is None:
+            if self.stored_polygons is not None:
+                return _areas(*self.stored_polygons, self._free)
+            return np.array([self.volume(k) for k in range(len(self))])
+        if self.domain is None and not self.is_bounded(i):
+            return np.inf
+        return hull_volume(self.vertices(i)[:, self._free])
+
+    @property
+    def _free(self) -> NDArray[np.intp]:
+        if self.domain is None:
+            return np.arange(self.network.input_size)
+        return np.flatnonzero(self.domain.bounding_box.halfwidth > 0)
+
+    def inradius(self, i: int) -> float:
+        """Radius of a largest ball inside region i; infinite if it holds balls of any size."""
+        return self.geometry.largest_ball(self.pattern(i))[0]
+
+    def is_bounded(self, i: int) -> bool:
+        """Whether region i is bounded; False only where the domain is all of R^d."""
+        if self.domain is not None:
+            return True
+        return self.geometry.is_bounded(self.geometry.rows(self.pattern(i))[0])
+
+    # ------------------------------------------------------------------ relations
+
+    @cached_property
+    def _index(self) -> PatternIndex:
+        return PatternIndex(self.packed)
+
+    def find(self, patterns: ArrayLike) -> NDArray[np.int64]:
+        """Numbers of the regions with these patterns (rows of bool); -1 where there is none."""
+        rows = np.atleast_2d(np.asarray(patterns, dtype=bool))
+        if rows.shape[1] != self.network.units:
+            raise InvalidInputError(
+                f"patterns have {rows.shape[1]} bits, the network has {self.network.units} units"
+            )
+        return self._index.find(np.packbits(rows, axis=1))
+
+    def locate(self, inputs: ArrayLike) -> NDArray[np.int64]:
+        """Numbers of the regions that hold the rows of ``inputs``; -1 outside the domain.
+
+        A point on a wall goes to one of the regions that touch it. In a partial result, points of
+        regions not found are -1, too.
+        """
+        from relunorm.regions.locate import locate
+
+        return locate(self, np.atleast_2d(np.asarray(inputs, dtype=np.float64)))
+
+    def adjacency(self) -> sp.csr_array:
+        """Which regions share a facet: a symmetric sparse bool matrix.
+
+        Facets come from linear programmes and the region beyond each is looked up just across it:
+        patterns that differ in one bit need not touch, since later layers fold (docs/errata.md).
+        """
+        from relunorm.regions.locate import adjacency
+
+        return adjacency(self)
+
+    def layer(self, k: int) -> tuple[Regions, NDArray[np.int64]]:
+        """The coarser partition after k layers, and for every region the coarse one holding it.
+
+        Prop. 3, with Theta_k the configurations of M_{k+1}: the network of the result ends in the
+        pre-activations of layer k + 1, which are affine on its regions.
+        """
+        layers = len(self.network.layers)
+        if not 0 <= k <= layers:
+            raise InvalidInputError(f"layer {k} of a network with {layers} hidden layers")
+        ahead = self.network.output if k == layers else self.network.layers[k].affine
+        network = self.network.replace(layers=self.network.layers[:k], output=ahead)
+        bits = self.patterns[:, : network.units]
+        packed = np.packbits(bits, axis=1)
+        if not network.units:
+            first, parents = np.zeros(min(1, len(self)), np.intp), np.zeros(len(self), np.intp)
+        else:
+            _, first, parents = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        coarse = Regions(
+            network,
+            self.domain,
+            packed[first],
+            self.points[first],
+            complete=self.complete,
+            reason=self.reason,
+            method=self.method,
+        )
+        return coarse, parents.ravel().astype(np.int64)
+
+    def merge_equal(self, tolerance: float = 1e-9) -> NDArray[np.int64]:
+        """Labels of the connected unions of regions on which the network is one affine map.
+
+        Neighbouring regions with equal (A, c), up to ``tolerance`` relative to their size, get one
+        label; the number of labels counts "linear regions" in the sense of maximal affine pieces.
+        """
+        from relunorm.regions.locate import merge_equal
+
+        return merge_equal(self, tolerance)
+
+    # ------------------------------------------------------------------ other
+
+    def meeting_ball(self) -> Regions:
+        """Only the regions whose interior meets the ball that is the domain."""
+        ball = self.domain
+        if not isinstance(ball, Ball):
+            raise InvalidInputError(f"the domain is {self.domain!r}, not a ball")
+        inside = ball.contains(self.points, -1e-9 * ball.reach) if len(self) else np.zeros(0, bool)
+        for i in np.flatnonzero(~inside):
+            rows, rhs, _ = self.geometry.rows(self.pattern(int(i)))
+            inside[i] = meets_ball(*self.geometry.to_inputs(rows, rhs), ball)
+        return self.select(inside)
+
+    def select(self, which: ArrayLike) -> Regions:
+        """The regions a mask or a list of numbers picks."""
+        index = np.arange(len(self))[np.asarray(which)]
+        maps, polygons = self.stored_maps, self.stored_polygons
+        if polygons is not None:
+            corners, ptr = polygons
+            sizes = np.diff(ptr)[index]
+            new = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+            take = np.arange(new[-1]) + np.repeat(ptr[index] - new[:-1], sizes)
+            polygons = corners[take], new
+        return replace(
+            self,
+            packed=self.packed[index],
+            points=self.points[index],
+            stored_maps=None if maps is None else (maps[0][index], maps[1][index]),
+            stored_polygons=polygons,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to an npz file; `load_regions` reads it."""
+        from relunorm.regions.storage import save
+
+        save(self, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts and how they were found, JSON-safe; the arrays go to npz with `save`."""
+        layers = [len(self.layer(k)[0]) for k in range(1, len(self.network.layers) + 1)]
+        return {
+            "schema": "relunorm.regions/1",
+            "network": self.network.digest,
+            "domain": repr(self.domain) if self.domain is not None else "all",
+            "regions": len(self),
+            "complete": self.complete,
+            "reason": self.reason,
+            "method": self.method,
+            "seconds": self.seconds,
+            "regions_per_layer": layers,
+        }
+
+    def __repr__(self) -> str:
+        where = "R^d" if self.domain is None else repr(self.domain)
+        state = "" if self.complete else f", partial: {self.reason}"
+        return f"Regions({len(self):,} on {where}, {self.method}, {self.seconds:.3g} s{state})"
+
+
+def _around(corners: Array) -> Array:
+    centre = corners.mean(axis=0)
+    return corners[np.argsort(np.arctan2(*(corners - centre).T[::-1]))]
+
+
+def _areas(corners: Array, ptr: NDArray[np.int64], free: NDArray[np.intp]) -> Array:
+    """Shoelace formula around each polygon's first corner."""
+    if len(ptr) == 1:
+        return np.zeros(0)
+    sizes = np.diff(ptr)
+    flat = corners[:, free] - np.repeat(corners[ptr[:-1]][:, free], sizes, axis=0)
+    after = np.arange(len(flat)) + 1
+    after[ptr[1:] - 1] = ptr[:-1]
+    x, y = flat.T
+    return np.abs(np.add.reduceat(x * y[after] - x[after] * y, ptr[:-1])) / 2

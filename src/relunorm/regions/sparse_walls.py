@@ -1,0 +1,112 @@
+"""Facets and largest balls in many dimensions, by HiGHS with warm starts.
+
+The compiled simplex keeps a dense basis inverse of the input's size, which pays up to a few dozen
+inputs. Beyond, a row is tested by one programme that differs from the last in one bound and the
+objective. Rows that are linearly independent are all facets, and then no programme is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import RelunormError
+
+Array = NDArray[np.float64]
+
+
+def facet_rows(A: Array, b: Array, inside: Array) -> tuple[NDArray[np.bool_], Array]:
+    """Which rows of {A x <= b} (unit length) are facets, and a point on each.
+
+    Args:
+        inside: a strictly interior point.
+
+    Returns:
+        a bool per row, and an array like A with points on the facets.
+    """
+    m, _ = A.shape
+    slack = b - A @ inside
+    at = np.empty_like(A)
+    if m <= A.shape[1] and np.linalg.matrix_rank(A) == m:
+        # Independent rows: move along the direction that changes one row only.
+        duals = np.linalg.pinv(A).T
+        return np.ones(m, bool), inside + slack[:, None] * duals
+    model, kept = _model(A, b), np.ones(m, bool)
+    for r in np.argsort(-slack):
+        beyond = _reach_beyond(model, A, b, int(r))
+        if beyond is None:
+            kept[r] = False
+            model.changeRowBounds(int(r), -np.inf, np.inf)
+            continue
+        model.changeRowBounds(int(r), -np.inf, float(b[r]))
+        share = slack[r] / (slack[r] + A[r] @ beyond - b[r])
+        at[r] = inside + share * (beyond - inside)
+    return kept, at
+
+
+def _model(A: Array, b: Array):  # type: ignore[no-untyped-def]
+    import highspy
+    import scipy.sparse as sp
+
+    matrix: Any = sp.csr_matrix(A)
+    lp: Any = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = A.shape
+    lp.col_cost_ = np.zeros(A.shape[1])
+    lp.col_lower_ = np.full(A.shape[1], -highspy.kHighsInf)
+    lp.col_upper_ = np.full(A.shape[1], highspy.kHighsInf)
+    lp.row_lower_ = np.full(A.shape[0], -highspy.kHighsInf)
+    lp.row_upper_ = np.array(b)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = matrix.indptr
+    lp.a_matrix_.index_ = matrix.indices
+    lp.a_matrix_.value_ = matrix.data
+    lp.sense_ = highspy.ObjSense.kMaximize
+    model = highspy.Highs()
+    model.setOptionValue("output_flag", False)
+    model.passModel(lp)
+    return model
+
+
+def _reach_beyond(model, A: Array, b: Array, row: int) -> Array | None:  # type: ignore[no-untyped-def]
+    import highspy
+
+    columns = np.arange(A.shape[1], dtype=np.int32)
+    model.changeColsCost(len(columns), columns, A[row])
+    model.changeRowBounds(row, -highspy.kHighsInf, float(b[row]) + 1.0)
+    model.run()
+    status = model.getModelStatus()
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise RelunormError(
+            f"the solver ended with {model.modelStatusToString(status)} on wall {row} of a region"
+        )
+    x = np.array(model.getSolution().col_value)
+    return x if A[row] @ x > b[row] + 1e-9 else None
+
+
+def largest_ball(A: Array, b: Array) -> tuple[float, Array]:
+    """Radius and centre of a largest ball in {A x <= b}; infinite radius where there is none."""
+    from scipy.optimize import linprog
+
+    d = A.shape[1]
+    lengths = np.linalg.norm(A, axis=1)
+    cost = np.append(np.zeros(d), -1.0)
+    bounds = [(None, None)] * d + [(0, None)]
+    found = linprog(cost, A_ub=np.column_stack([A, lengths]), b_ub=b, bounds=bounds)
+    if found.status == 3:
+        return np.inf, np.full(d, np.nan)
+    if found.status != 0:
+        raise RelunormError(f"no largest ball of a region: {found.message.strip()}")
+    return float(found.x[-1]), np.asarray(found.x[:-1])
+
+
+def is_bounded(A: Array) -> bool:
+    """Whether {A x <= b} is bounded: rows span, and a positive combination of all is zero."""
+    from scipy.optimize import linprog
+
+    m, d = A.shape
+    if m <= d or np.linalg.matrix_rank(A) < d:
+        return False
+    found = linprog(np.zeros(m), A_eq=A.T, b_eq=np.zeros(d), bounds=[(1, None)] * m)
+    return found.status == 0

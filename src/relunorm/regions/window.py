@@ -1,0 +1,256 @@
+"""The coordinates a search works in: x = E t + o with t in a small box, cut by a few rows.
+
+- Box: t in [-1, 1]^k; sides of length zero drop out (regions are then relative to the box).
+- Polytope: its bounding box as above, and its own rows.
+- Ball: its bounding box and tangent rows. That is a polytope around the ball; which of its regions
+  meet the ball is checked afterwards (`meets_ball`).
+- None, all of R^d: homogeneous coordinates. x = scale t / s with (t, s) in [-1, 1]^d x [0, 1]
+  turns every region into a cone with its tip at 0, and a cone meets the box, however far away the
+  region lies. Exact, and no box has to be guessed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.errors import InvalidDomainError
+from relunorm.network import Affine, Network
+from relunorm.regions.pack import Packed, pack
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A search domain in its own coordinates; ``rows . t <= rhs`` have unit length."""
+
+    embedding: Array
+    offset: Array
+    lo: Array
+    hi: Array
+    rows: Array
+    rhs: Array
+    domain: Domain | None
+    homogeneous: bool = False
+    #: For every row, its index in the domain's own list (-1 for a tangent row of a ball).
+    labels: tuple[int, ...] = ()
+    witnesses: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of t (one more than of x in homogeneous coordinates)."""
+        return len(self.lo)
+
+    def pack(self, network: Network) -> Packed:
+        """The network in the window's coordinates."""
+        if not self.homogeneous:
+            return pack(network, self.embedding, self.offset)
+        return pack(_homogeneous(network, self.embedding), np.eye(self.dimension), _zero(self))
+
+    def points(self, t: Array) -> Array:
+        """Window coordinates to inputs."""
+        if self.homogeneous:
+            return t[:, :-1] @ self.embedding.T / t[:, -1:]
+        if self._is_plain:
+            return t
+        return t @ self.embedding.T + self.offset
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        e = self.embedding
+        return (
+            e.shape[0] == e.shape[1] and not self.offset.any() and bool((e == np.eye(len(e))).all())
+        )
+
+    def maps(self, forms: Array, outputs: int) -> tuple[Array, Array] | None:
+        """Output forms in t to (A, c) in x; None where the window loses input coordinates."""
+        k = self.dimension
+        forms = forms.reshape(len(forms), outputs, k + 1)
+        if self.homogeneous:
+            return forms[:, :, : k - 1] / self.embedding.diagonal(), forms[:, :, k - 1]
+        if self._is_plain:
+            return forms[:, :, :k], forms[:, :, k]
+        e = self.embedding
+        if e.shape[0] != k or np.count_nonzero(e) != k or not e.diagonal().all():
+            return None
+        gradient = forms[:, :, :k] / e.diagonal()
+        return gradient, forms[:, :, k] - gradient @ self.offset
+
+
+def open_window(network: Network, domain: Domain | None) -> Window:
+    """The window of a domain; `InvalidDomainError` when it has no interior to speak of."""
+    if domain is None:
+        return _whole_space(network)
+    domain.check_dimension(network.input_size)
+    if isinstance(domain, Box):
+        return _box_window(domain, domain, np.zeros((0, domain.dimension)), np.zeros(0), ())
+    if isinstance(domain, Polytope):
+        labels = tuple(range(len(domain.b)))
+        window = _box_window(domain.bounding_box, domain, domain.A, domain.b, labels)
+        _check_interior(window, domain)
+        return window
+    if isinstance(domain, Ball):
+        rows = _tangents(domain.dimension)
+        _, top = domain.support(rows) if len(rows) else ((), np.zeros(0))
+        return _box_window(domain.bounding_box, domain, rows, np.asarray(top), (-1,) * len(rows))
+    raise InvalidDomainError(
+        f"{type(domain).__name__} is not a domain regions can be listed on; use Box, Polytope, "
+        "Ball or None"
+    )
+
+
+def _box_window(box: Box, domain: Domain, A: Array, b: Array, labels: tuple[int, ...]) -> Window:
+    half, offset = box.halfwidth, box.center
+    free = half.nonzero()[0]
+    if not len(free):
+        raise InvalidDomainError("the domain is a single point; region_at answers for a point")
+    d, k = box.dimension, len(free)
+    embedding = np.zeros((d, k))
+    embedding[free, np.arange(k)] = half[free]
+    hi = np.ones(k)
+    lo = -hi
+    if not len(b):
+        return Window(embedding, offset, lo, hi, A[:, :k], b, domain, witnesses=_box_star(k))
+    rows, rhs = A @ embedding, b - A @ offset
+    length = np.linalg.norm(rows, axis=1)
+    cuts = np.abs(rows).sum(axis=1) > rhs * (1 + 1e-12) + 1e-14 * np.abs(b)
+    use = np.flatnonzero((length > 0) & cuts)
+    rows, rhs = rows[use] / length[use, None], rhs[use] / length[use]
+    start = np.zeros(k)
+    if isinstance(domain, Polytope):
+        start = (domain.center - offset)[free] / half[free]
+    return Window(
+        embedding,
+        offset,
+        lo,
+        hi,
+        rows,
+        rhs,
+        domain,
+        labels=tuple(labels[i] for i in use),
+        witnesses=_star(start, lo, hi, rows, rhs),
+    )
+
+
+def _box_star(k: int) -> Array:
+    """`_star` for the whole box [-1, 1]^k."""
+    points = np.zeros((2 * k + 1, k))
+    for i in range(k):
+        points[1 + i, i], points[1 + k + i, i] = 0.999, -0.999
+    return points
+
+
+def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
+    """The start and the points where the axes through it leave the cell."""
+    k = len(start)
+    steps = np.concatenate([np.eye(k), -np.eye(k)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        walls = np.concatenate([np.eye(k), -np.eye(k), rows])
+        slack = np.concatenate([hi, -lo, rhs]) - walls @ start
+        rates = steps @ walls.T
+        reach = np.where(rates > 1e-14, np.maximum(slack, 0.0) / rates, np.inf).min(axis=1)
+    return np.concatenate([start[None], start + 0.999 * reach[:, None] * steps])
+
+
+def _check_interior(window: Window, domain: Polytope) -> None:
+    slack = window.rhs - window.rows @ window.witnesses[0]
+    if len(slack) and slack.min() < 1e-9:
+        raise InvalidDomainError(
+            f"{domain!r} has no interior (its largest ball has radius {max(slack.min(), 0):.1e} of "
+            "its half-width); regions need one. Use on_plane for a flat domain."
+        )
+
+
+def _tangents(dimension: int) -> Array:
+    """Directions of tangent planes that trim the bounding box towards a ball."""
+    if dimension == 1:
+        return np.zeros((0, 1))
+    if dimension == 2:
+        angle = np.arange(64) * (2 * np.pi / 64)
+        rows = np.column_stack([np.cos(angle), np.sin(angle)])
+        return rows[np.arange(64) % 16 != 0]
+    rows = []
+    for i, j in itertools.combinations(range(dimension), 2):
+        for a, b in itertools.product((1, -1), repeat=2):
+            row = np.zeros(dimension)
+            row[i], row[j] = a, b
+            rows.append(row / np.sqrt(2))
+    if dimension <= 5:
+        corners = np.array(list(itertools.product((1.0, -1.0), repeat=dimension)))
+        rows.extend(corners / np.sqrt(dimension))
+    return np.array(rows)
+
+
+def _whole_space(network: Network) -> Window:
+    d = network.input_size
+    ratios = []
+    for affine in network.maps:
+        if 0 in affine.terms:
+            lengths = np.sqrt((mx.dense(affine.terms[0]) ** 2).sum(axis=1))
+            some = (lengths > 0) & (affine.bias != 0)
+            ratios.extend((np.abs(affine.bias[some]) / lengths[some]).tolist())
+    scale = float(np.median(ratios)) if ratios else 1.0
+    lo, hi = np.append(-np.ones(d), 0.0), np.ones(d + 1)
+    start = np.append(np.zeros(d), 0.5)
+    none = np.zeros((0, d + 1)), np.zeros(0)
+    return Window(
+        scale * np.eye(d),
+        np.zeros(d),
+        lo,
+        hi,
+        *none,
+        None,
+        homogeneous=True,
+        witnesses=_star(start, lo, hi, *none),
+    )
+
+
+def _homogeneous(network: Network, embedding: Array) -> Network:
+    """(t, s) -> the network's forms times s: biases become weights of one more input."""
+    d = network.input_size
+
+    def lift(affine: Affine) -> Affine:
+        terms: dict[int, Any] = dict(affine.terms)
+        first = mx.dense(terms[0]) @ embedding if 0 in terms else np.zeros((affine.size, d))
+        terms[0] = np.column_stack([first, affine.bias])
+        return Affine(terms, np.zeros(affine.size))
+
+    layers = [type(x)(lift(x.affine), x.activation, x.name, x.shape) for x in network.layers]
+    return Network(layers, lift(network.output), input_shape=d + 1)
+
+
+def _zero(window: Window) -> Array:
+    return np.zeros(window.dimension)
+
+
+def meets_ball(rows: Array, rhs: Array, ball: Ball) -> bool:
+    """Whether the interior of {rows . x <= rhs} meets the open ball, by least-distance programming.
+
+    The distance from the centre to the polyhedron comes from one non-negative least-squares problem
+    (Lawson and Hanson 1974, ch. 23). Exact to 1e-9 of the radius.
+    """
+    from scipy.optimize import nnls
+
+    lengths = np.linalg.norm(rows, axis=1)
+    scale = ball.reach or 1.0
+    slack = (rhs - rows @ ball.middle) / (lengths * scale)
+    if (slack >= 0).all():
+        return True
+    # Least distance: min |z| with G z >= h for G = -rows, h = -slack.
+    stacked = np.vstack([-(rows / lengths[:, None]).T, -slack])
+    target = np.zeros(len(stacked))
+    target[-1] = 1.0
+    weights, _ = nnls(stacked, target)
+    residual = stacked @ weights - target
+    if abs(residual[-1]) < 1e-14:
+        return False
+    z = -residual[:-1] / residual[-1]
+    return float(np.linalg.norm(z)) < 1 - 1e-9

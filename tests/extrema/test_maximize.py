@@ -1,0 +1,217 @@
+"""Maxima against brute force; every engine agrees; intervals hold; properties are decided."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force import maximum
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import relunorm as rn
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.extrema import front
+
+#: Boxes of ACAS Xu properties 3 and 4; in the second one side has length zero.
+PROPERTY = {
+    3: (
+        (-0.303531156, -0.009549297, 0.493380324, 0.3, 0.3),
+        (-0.298552812, 0.009549297, 0.5, 0.5, 0.5),
+    ),
+    4: (
+        (-0.303531156, -0.009549297, 0, 0.318181818, 0.083333333),
+        (-0.298552812, 0.009549297, 0, 0.5, 0.166666667),
+    ),
+}
+
+
+def small(seed: int, d: int, slope: float = 0.0, grid: bool = False, width: int = 3) -> Network:
+    rng = np.random.default_rng(seed)
+
+    def numbers(*shape: int) -> np.ndarray:
+        drawn = rng.normal(size=shape)
+        return np.round(drawn) if grid else drawn
+
+    kind = Activation("leaky", slope) if slope else Activation("relu")
+    first = Layer(Affine({0: numbers(width, d)}, numbers(width)), kind)
+    second = Layer(Affine({1: numbers(width, width), 0: numbers(width, d)}, numbers(width)), kind)
+    output = Affine({2: numbers(2, width), 1: numbers(2, width)}, numbers(2))
+    return Network([first, second], output, input_shape=d)
+
+
+def engine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Run only the tree, only boxes, or only unit signs."""
+    monkeypatch.setattr(front, "TREE_INPUTS", 200 if name == "tree" else -1)
+    monkeypatch.setattr(front, "BOX_INPUTS", 0 if name == "units" else 100)
+    monkeypatch.setattr("relunorm.extrema.boxes.BUDGET", 3)
+
+
+@pytest.mark.parametrize("name", ["tree", "boxes", "units"])
+@pytest.mark.parametrize("slope", [0.0, 0.2, 1.7, -0.5])
+@pytest.mark.parametrize("grid", [False, True])
+def test_every_engine_equals_brute_force(monkeypatch, name, slope, grid):
+    engine(monkeypatch, name)
+    for seed in range(3):
+        network = small(seed, 3, slope, grid)
+        box = Box([-1.0, -1.0, 0.0], [1.0, 0.5, 2.0])
+        direction = np.array([1.0, -0.5])
+        expected = maximum(network, direction, box.lo, box.hi)
+        found = rn.maximize(network, direction, box, time_limit=20)
+        assert found.exact, found
+        assert found.lower == pytest.approx(expected, abs=2e-7)  # the oracle's LP tolerance
+        assert found.lower == pytest.approx(float(direction @ network(found.point)), abs=1e-12)
+        assert box.contains(found.point, 0.0)[0]
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_maximum_equals_brute_force(seed, d):
+    network = small(seed, d)
+    expected = maximum(network, np.array([0.0, 1.0]), -np.ones(d), np.ones(d))
+    found = rn.maximize(network, 1, Box.cube(d))
+    assert found.exact
+    assert found.lower == pytest.approx(expected, abs=2e-7)
+
+
+@pytest.mark.parametrize("name", ["boxes", "units"])
+def test_a_time_limit_leaves_a_sound_interval(monkeypatch, name):
+    engine(monkeypatch, name)
+    network = small(3, 12, width=30)
+    found = rn.maximize(network, 0, Box.cube(12), time_limit=0.3)
+    assert not found.exact
+    assert not found.complete
+    assert network(Box.cube(12).sample(5000, 0))[:, 0].max() <= found.upper
+    assert found.lower <= found.upper < np.inf
+
+
+def test_polytope_and_ball():
+    network = small(1, 2)
+    square = Polytope([[1, 0], [-1, 0], [0, 1], [0, -1]], [1.0] * 4)
+    box = rn.maximize(network, 0, Box.cube(2))
+    assert rn.maximize(network, 0, square).lower == pytest.approx(box.lower, abs=1e-8)
+    triangle = Polytope([[-1, 0], [0, -1], [1, 1]], [1.0, 1.0, 0.0])
+    inside = rn.maximize(network, 0, triangle)
+    assert inside.exact
+    assert network(triangle.sample(4000, 0))[:, 0].max() <= inside.upper
+    assert triangle.contains(inside.point, 1e-9)[0]
+    ball = Ball([0.0, 0.0], 1.0)
+    circle = rn.maximize(network, 0, ball, time_limit=1)
+    assert ball.contains(circle.point, 1e-12)[0]
+    assert network(ball.sample(4000, 0))[:, 0].max() <= circle.upper <= box.upper + 1e-9
+
+
+def test_difference_of_two_networks():
+    # Two copies with permuted units, side by side in one network: the difference is 0.
+    net = small(5, 3, width=5)
+    order = np.random.default_rng(0).permutation(5)
+    a, b = net.layers
+    layers = [
+        a,
+        Layer(Affine({0: a.affine.terms[0][order]}, a.affine.bias[order])),
+        Layer(Affine(b.affine.terms, b.affine.bias)),
+        Layer(Affine({0: b.affine.terms[0], 2: b.affine.terms[1][:, order]}, b.affine.bias)),
+    ]
+    terms = {
+        1: net.output.terms[1],
+        2: -net.output.terms[1][:, order],
+        3: net.output.terms[2],
+        4: -net.output.terms[2],
+    }
+    difference = Network(layers, Affine(terms, np.zeros(2)), input_shape=3)
+    found = rn.maximize(difference, 0, Box.cube(3), time_limit=20)
+    assert abs(found.lower) < 1e-12
+    assert found.upper < 1e-8
+
+
+def test_maximize_on_a_point_and_without_units():
+    network = small(0, 2)
+    point = rn.maximize(network, 0, Box([0.5, 0.5], [0.5, 0.5]))
+    assert point.exact
+    assert point.lower == pytest.approx(network([0.5, 0.5])[0])
+    affine = Network([], Affine({0: np.array([[1.0, -2.0]])}, np.ones(1)), input_shape=2)
+    assert rn.maximize(affine, 0, Box.cube(2)).lower == 4.0
+
+
+def test_decide_agrees_with_the_maximum():
+    network = small(2, 3)
+    top = rn.maximize(network, 0, Box.cube(3)).lower
+    beyond = rn.decide(network, [[-1.0, 0.0]], [-(top + 1e-6)], Box.cube(3))
+    assert beyond.verdict == "proved"
+    assert beyond
+    within = rn.decide(network, [[-1.0, 0.0]], [-(top - 1e-6)], Box.cube(3))
+    assert within.verdict == "counterexample"
+    assert network(within.point)[0] >= top - 1e-6
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_decide_against_sampling(seed, rows):
+    network = small(seed, 2)
+    rng = np.random.default_rng(seed)
+    A, b = rng.normal(size=(rows, 2)), rng.normal(size=rows)
+    decision = rn.decide(network, A, b, Box.cube(2))
+    assert decision.verdict != "unknown"
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 60)] * 2), -1).reshape(-1, 2)
+    satisfied = (network(grid) @ A.T <= b).all(axis=1).any()
+    if decision.verdict == "counterexample":
+        assert (A @ network(decision.point) <= b).all()
+    else:
+        assert not satisfied
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", PROPERTY)
+@pytest.mark.parametrize(("name", "holds"), [("3_3", True), ("1_1", True), ("1_9", False)])
+def test_acas_xu_properties(cases, name, holds, number):
+    path = cases / "real" / f"ACASXU_run2a_{name}_batch_2000.onnx"
+    network = rn.load(path)
+    box = Box(*PROPERTY[number])
+    decision = rn.never_smallest(network, 0, box)
+    assert decision.verdict == ("proved" if holds else "counterexample")
+    if holds:
+        outputs = network(box.sample(20_000, 0))
+        assert (outputs[:, 0] > outputs.min(axis=1)).all()
+        return
+    assert box.contains(decision.point)[0]
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    entry = session.get_inputs()[0]
+    shape = [n if isinstance(n, int) else 1 for n in entry.shape]
+    value = decision.point.astype(np.float32).reshape(shape)
+    outputs = session.run(None, {entry.name: value})[0].ravel()
+    assert outputs[0] == outputs.min()
+
+
+def test_interrupt_keeps_the_interval(monkeypatch):
+    engine(monkeypatch, "units")
+
+    def stop(lower: float, upper: float) -> None:
+        raise KeyboardInterrupt
+
+    found = rn.maximize(small(3, 8, width=12), 0, Box.cube(8), on_progress=stop)
+    assert not found.complete
+    assert found.lower <= found.upper < np.inf
+
+
+def test_bad_arguments():
+    network = small(0, 2)
+    with pytest.raises(InvalidInputError, match="direction has 3 entries"):
+        rn.maximize(network, [1.0, 2.0, 3.0], Box.cube(2))
+    with pytest.raises(InvalidInputError, match="output 7 does not exist"):
+        rn.maximize(network, 7, Box.cube(2))
+    with pytest.raises(InvalidDomainError, match="expected a Box"):
+        rn.maximize(network, 0, None)
+    with pytest.raises(InvalidDomainError, match="coordinates"):
+        rn.maximize(network, 0, Box.cube(3))
+    with pytest.raises(InvalidInputError, match="time_limit"):
+        rn.maximize(network, 0, Box.cube(2), time_limit=0)
+    with pytest.raises(InvalidInputError, match="A has shape"):
+        rn.decide(network, [[1.0]], [0.0], Box.cube(2))
+    with pytest.raises(InvalidInputError, match="NaN"):
+        rn.decide(network, [[np.nan, 1.0]], [0.0], Box.cube(2))
+    with pytest.raises(InvalidInputError, match="expected 0 to 1"):
+        rn.never_smallest(network, 2, Box.cube(2))
+    step = Network.from_weights([[[1.0]], [[1.0]]], activation="step")
+    with pytest.raises(InvalidInputError, match="step"):
+        rn.maximize(step, 0, Box.cube(1))

@@ -1,0 +1,140 @@
+"""The commands normalize, compare, fingerprint and verify: exit codes, files and JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from planted import planted_16_40_40_5
+
+import relunorm as rn
+from relunorm.cli import main
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(a) for a in arguments])
+    out = capsys.readouterr()
+    return int(stop.value.code or 0), out.out, out.err
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.npz"
+    rn.save(planted_16_40_40_5(np.random.default_rng(0)), path)
+    return path
+
+
+def test_normalize_verify_compare(capsys, tmp_path, model) -> None:
+    out, proof = tmp_path / "small.onnx", tmp_path / "proof.json"
+    code, text, _ = run(
+        capsys, "normalize", model, "-o", out, "--domain", "box:-1,1", "--certificate", proof
+    )
+    assert code == 0
+    for word in ("constant", "dead", "unobserved", "80 ->"):
+        assert word in text
+    code, text, _ = run(capsys, "verify", proof, model, out)
+    assert code == 0
+    assert "holds" in text
+    assert run(capsys, "compare", model, out, "--domain", "box:-1,1")[0] == 0
+    document = json.loads(proof.read_text())
+    document["bounds"][0] /= 2
+    proof.write_text(json.dumps(document))
+    code, text, _ = run(capsys, "verify", proof, model, out, "--json")
+    assert code == 1
+    assert json.loads(text)["holds"] is False
+
+
+def test_output_keeps_the_format(capsys, model) -> None:
+    code, text, _ = run(capsys, "normalize", model, "--form", "pow2", "--json")
+    assert code == 0
+    document = json.loads(text)
+    assert document["target"].endswith("model-pow2.npz")
+    assert rn.load(document["target"]).units == 80
+
+
+def test_compare_exit_codes(capsys, tmp_path, model) -> None:
+    network = rn.load(model)
+    weights, biases = network.weights()
+    changed = [np.array(w) for w in weights]
+    changed[2][0] += 1e-3
+    other = tmp_path / "other.npz"
+    rn.save(rn.Network.from_weights(changed, biases), other)
+    code, text, _ = run(capsys, "compare", model, other, "--domain", "box:-1,1", "--json")
+    assert code == 1
+    found = json.loads(text)
+    assert found["verdict"] == "different"
+    assert len(found["witness"]) == 16
+    assert (
+        run(capsys, "compare", model, other, "--domain", "box:-1,1", "--tolerance", "1e9")[0] == 0
+    )
+    rng = np.random.default_rng(3)
+    wide = [tmp_path / f"{i}.npz" for i in range(2)]
+    for i, path in enumerate(wide):
+        w = rng.normal(size=(30, 8)), rng.normal(size=(30, 30)) / 5, rng.normal(size=(1, 30))
+        rn.save(rn.Network.from_weights(w if i == 0 else [v * 1.01 for v in w]), path)
+    code, text, _ = run(
+        capsys, "compare", *wide, "--domain", "box:-1,1", "--tolerance", "150", "--time-limit", "0"
+    )
+    assert code in (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        ("box:1,-1", "empty"),
+        ("box:nan,1", "NaN"),
+        ("box:-inf,1", "infinite"),
+        ("ball:-1", "radius"),
+        ("cube:1", "not understood"),
+        ("box:@missing.npz", "missing.npz"),
+    ],
+)
+def test_bad_domains_are_explained(capsys, model, domain: str, message: str) -> None:
+    code, _, error = run(capsys, "compare", model, model, "--domain", domain)
+    assert code == 2
+    assert message in error
+
+
+def test_wrong_dimension(capsys, tmp_path, model) -> None:
+    file = tmp_path / "box.npz"
+    np.savez(file, lo=np.zeros(3), hi=np.ones(3))
+    code, _, error = run(capsys, "fingerprint", model, "--domain", f"box:@{file}")
+    assert code == 2
+    assert "3 coordinates" in error
+    code, _, error = run(capsys, "normalize", model, "--form", "l1")
+    assert code == 2
+    assert "needs a bounded domain" in error
+    code, _, error = run(capsys, "normalize", model, "--form", "tiny", "--domain", "box:0,1")
+    assert code == 2
+    assert "canonical" in error
+
+
+def test_fingerprint(capsys, tmp_path, model) -> None:
+    network = rn.load(model)
+    (w0, *rest), (b0, *biases) = network.weights()
+    order = np.random.default_rng(0).permutation(40)
+    copy = tmp_path / "copy.npz"
+    rn.save(
+        rn.Network.from_weights(
+            [4 * w0[order], rest[0][:, order] / 4, rest[1]], [4 * b0[order], *biases]
+        ),
+        copy,
+    )
+    prints = [run(capsys, "fingerprint", m, "--domain", "box:-1,1")[1] for m in (model, copy)]
+    assert prints[0] == prints[1]
+    assert len(prints[0].strip()) == 64
+
+
+def test_help_stays_light() -> None:
+    """Neither the package nor its help loads a heavy library."""
+    code = (
+        "import sys, relunorm, relunorm.cli; "
+        "print([m for m in ('torch', 'numba', 'sklearn', 'scipy.optimize', 'highspy', 'onnx') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

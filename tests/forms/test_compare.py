@@ -1,0 +1,173 @@
+"""Comparing two networks: every verdict, with its proof or its witness."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import exact_value
+from planted import disguised, networks
+
+import relunorm as rn
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.forms.identical import same_arrangement
+from relunorm.forms.residual import residual
+from relunorm.network import Activation, Network
+
+
+def random_net(seed: int, widths: list[int], scale: float = 1.0) -> Network:
+    rng = np.random.default_rng(seed)
+    pairs = list(pairwise(widths))
+    return Network.from_weights(
+        [scale * rng.normal(0, 1 / np.sqrt(a), (b, a)) for a, b in pairs],
+        [rng.normal(0, 0.3, b) for _, b in pairs],
+    )
+
+
+@settings(max_examples=20)
+@given(networks(max_depth=4), st.integers(0, 2**32 - 1), st.booleans())
+def test_rewritten_copies_are_within(network: Network, seed: int, exact: bool) -> None:
+    domain = rn.Box.cube(network.input_size)
+    copy = disguised(network, np.random.default_rng(seed), exact=exact)
+    found = rn.compare(network, copy, domain, tolerance=1e-7)
+    assert found.verdict in ("equal", "within")
+    assert found.certificate is not None
+    assert rn.verify(found.certificate, network, copy).holds
+    reduced = rn.normalize(copy, "l1", domain).network
+    assert rn.compare(network, reduced, domain, tolerance=1e-7).verdict in ("equal", "within")
+
+
+def test_permutation_and_powers_of_two_are_equal() -> None:
+    network = random_net(0, [4, 9, 7, 2])
+    (w0, w1, w2), (b0, b1, b2) = network.weights()
+    rng = np.random.default_rng(1)
+    p, q = rng.permutation(9), rng.permutation(7)
+    s, t = 2.0 ** rng.integers(-5, 5, 9), 2.0 ** rng.integers(-5, 5, 7)
+    copy = Network.from_weights(
+        [w0[p] * s[:, None], (w1[q][:, p] / s) * t[:, None], w2[:, q] / t],
+        [b0[p] * s, b1[q] * t, b2],
+    )
+    assert same_arrangement(network, copy)
+    found = rn.compare(network, copy, rn.Box.cube(4))
+    assert found.verdict == "equal"
+    assert found.upper == 0
+    changed = copy.replace(output=rn.Affine({2: w2[:, q] / t * 1.0000001}, b2))
+    assert not same_arrangement(network, changed)
+
+
+@pytest.mark.parametrize("kind", ["box", "ball", "polytope"])
+def test_a_changed_weight_is_found(kind: str) -> None:
+    network = random_net(3, [4, 12, 10, 3])
+    weights, biases = network.weights()
+    changed = [np.array(w) for w in weights]
+    changed[1][2, 3] += 1e-3
+    other = Network.from_weights(changed, biases)
+    domain = {
+        "box": rn.Box.cube(4),
+        "ball": rn.Ball(np.zeros(4), 1.5),
+        "polytope": rn.Polytope(np.vstack([np.eye(4), -np.eye(4)]), np.ones(8)),
+    }[kind]
+    found = rn.compare(network, other, domain)
+    assert found.verdict == "different"
+    assert domain.contains(found.witness)[0]
+    gap = max(
+        abs(p - q)
+        for p, q in zip(
+            exact_value(network, found.witness), exact_value(other, found.witness), strict=True
+        )
+    )
+    assert gap >= found.lower > 1e-9
+    assert found.lower <= found.upper
+    np.testing.assert_array_equal(found.first, network(found.witness))
+
+
+def test_upper_bound_never_lies() -> None:
+    for seed in range(5):
+        a, b = random_net(seed, [3, 6, 5, 1]), random_net(seed + 50, [3, 7, 2])
+        b = Network.from_weights([*b.weights()[0][:-1], b.weights()[0][-1][:1]],
+                                 [*b.weights()[1][:-1], b.weights()[1][-1][:1]])  # fmt: skip
+        found = rn.compare(a, b, rn.Box.cube(3), tolerance=100.0, time_limit=5)
+        x = rn.Box.cube(3).sample(2000, 0)
+        assert np.abs(a(x) - b(x)).max() <= found.upper
+        assert found.verdict == "within"
+
+
+def test_residual_shares_units() -> None:
+    """Two networks that differ in the last layer only: the residual holds the first layers once."""
+    from relunorm.forms.bounds import quick_bounds
+    from relunorm.forms.match import relate
+    from relunorm.stability.reach import reach_of
+
+    network = random_net(5, [4, 8, 6, 2])
+    weights, biases = network.weights()
+    last = np.array(weights[2])
+    last[0, 0] += 0.1
+    other = Network.from_weights([*weights[:2], last], biases)
+    domain = rn.Box.cube(4)
+    reach = reach_of(domain)
+    walk = relate(network, other, reach, quick_bounds(network, reach), quick_bounds(other, reach))
+    rest, error = residual(walk)
+    assert rest.units <= network.units
+    x = domain.sample(200, 0)
+    assert (np.abs(network(x) - other(x) - rest(x)) <= error + 1e-14).all()
+
+
+def test_branch_and_bound_closes_the_gap() -> None:
+    """A changed row: the maximum of |f - g| is found and proved, not only bounded."""
+    network = random_net(0, [3, 8, 8, 1])
+    weights, biases = network.weights()
+    changed = [np.array(w) for w in weights]
+    changed[1][0] += 0.02
+    other = Network.from_weights(changed, biases)
+    domain = rn.Box.cube(3)
+    found = rn.compare(network, other, domain)
+    assert found.verdict == "different"
+    tight = rn.compare(network, other, domain, tolerance=1.05 * found.lower, time_limit=None)
+    assert tight.verdict == "within"
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 31)] * 3), axis=-1).reshape(-1, 3)
+    assert np.abs(network(grid) - other(grid)).max() <= tight.upper
+
+
+def test_stability_is_proved_when_needed() -> None:
+    """A unit that is dead, but not by intervals or linear bounds, was removed in the copy."""
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        network = random_net(seed, [3, 10, 10, 10, 2])
+        domain = rn.Box.cube(3)
+        reduced = rn.normalize(network, "minimal", domain)
+        methods = {r.method for r in reduced.removed}
+        if methods - {"structure", "interval", "linear"}:
+            copy = disguised(reduced.network, rng, exact=False)
+            found = rn.compare(network, copy, domain)
+            assert found.verdict == "within"
+            assert rn.verify(found.certificate, network, copy).holds
+            return
+    pytest.fail("no network with a unit that needs more than linear bounds")
+
+
+def test_step_networks_are_equal_or_different() -> None:
+    rng = np.random.default_rng(0)
+    network = Network.from_weights(
+        [rng.normal(size=(5, 2)), rng.normal(size=(1, 5))], activation=Activation("step")
+    )
+    (w, v), (b, c) = network.weights()
+    order = rng.permutation(5)
+    copy = Network.from_weights([4 * w[order], v[:, order]], [4 * b[order], c], Activation("step"))
+    assert rn.compare(network, copy, rn.Box.cube(2)).verdict == "equal"
+    other = Network.from_weights([w, v + 0.1], [b, c], Activation("step"))
+    assert rn.compare(network, other, rn.Box.cube(2)).verdict == "different"
+
+
+def test_refusals() -> None:
+    a = random_net(0, [2, 3, 1])
+    with pytest.raises(InvalidInputError, match="outputs"):
+        rn.compare(a, random_net(0, [2, 3, 2]), rn.Box.cube(2))
+    with pytest.raises(InvalidInputError, match="inputs"):
+        rn.compare(a, random_net(0, [3, 3, 1]), rn.Box.cube(2))
+    with pytest.raises(InvalidDomainError):
+        rn.compare(a, a, rn.Box.cube(3))
+    with pytest.raises(InvalidInputError, match="tolerance"):
+        rn.compare(a, a, rn.Box.cube(2), tolerance=-1.0)

@@ -1,0 +1,222 @@
+"""Exact constants: brute force over sign vectors, the reference networks, and bad input."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from brute_force import pieces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import relunorm as rn
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.lipschitz.branch import branch_and_bound
+from relunorm.lipschitz.enumeration import enumeration
+from relunorm.lipschitz.norms import operator_norms
+from relunorm.lipschitz.search import at_point, search
+
+#: Networks of the regions cases, regenerated: exact l2 constants on [-1, 1]^d by several programs.
+REFERENCE = {
+    0: ((2, 16, 16, 1), 3.0345826355774497),
+    4: ((3, 16, 16, 1), 3.8245357315177158),
+    6: ((4, 16, 16, 1), 2.971186015801372),
+    7: ((6, 10, 10, 1), 3.2465033956519385),
+    8: ((8, 8, 8, 1), 2.911011600890104),
+}
+
+
+def seeded(index: int) -> Network:
+    rng = np.random.default_rng(1000 + index)
+    weights, biases = [], []
+    widths = REFERENCE[index][0]
+    for a, b in pairwise(widths):
+        weights.append(rng.normal(0, np.sqrt(2 / a), (b, a)))
+        biases.append(rng.uniform(-1 / np.sqrt(a), 1 / np.sqrt(a), b))
+    return Network.from_weights(weights, biases)
+
+
+def small(seed: int, d: int, outputs: int, slope: float, skip: bool, grid: bool) -> Network:
+    """Six units in two layers; ``grid`` weights make degenerate arrangements."""
+    rng = np.random.default_rng(seed)
+
+    def numbers(*shape: int) -> np.ndarray:
+        drawn = rng.normal(size=shape)
+        return np.round(drawn) if grid else drawn
+
+    kind = Activation("leaky", slope) if slope else Activation("relu")
+    first = Layer(Affine({0: numbers(3, d)}, numbers(3)), kind)
+    terms = {1: numbers(3, 3)} | ({0: numbers(3, d)} if skip else {})
+    second = Layer(Affine(terms, numbers(3)), kind)
+    final = {2: numbers(outputs, 3)} | ({1: numbers(outputs, 3)} if skip else {})
+    return Network([first, second], Affine(final, numbers(outputs)), input_shape=d)
+
+
+def brute(network: Network, norm: float, lo=None, hi=None) -> float:
+    return max(float(np.linalg.norm(A, norm)) for A, *_ in pieces(network, lo, hi))
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 3),
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from([0.0, 0.25, -0.5]),
+    st.booleans(),
+    st.sampled_from([1.0, 2.0, np.inf]),
+)
+def test_exact_equals_brute_force(seed, d, outputs, slope, skip, norm):
+    network = small(seed, d, outputs, slope, skip, grid=False)
+    box = Box.cube(d, -1.0, 1.5)
+    for domain, lo, hi in ((box, box.lo, box.hi), (None, None, None)):
+        expected = brute(network, norm, lo, hi)
+        for method in (branch_and_bound, enumeration):
+            lower, witness, upper, finished = method(network, domain, norm)
+            assert finished
+            # A cell thinner than the oracle's 1e-7 may be seen by one side only.
+            assert upper >= expected * (1 - 1e-9)
+            assert lower == pytest.approx(expected, rel=1e-8)
+            assert at_point(network, witness, norm) == pytest.approx(lower, rel=1e-9)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.booleans())
+def test_exact_on_degenerate_networks(seed, skip):
+    network = small(seed, 2, 1, 0.0, skip, grid=True)
+    expected = brute(network, 2.0, [-1, -1], [1, 1]) if network.units else 0.0
+    result = rn.lipschitz(network, Box.cube(2), time_limit=None)
+    assert result.exact
+    assert result.lower == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("index", REFERENCE)
+def test_reference_constants(index):
+    widths, expected = REFERENCE[index]
+    result = rn.lipschitz(seeded(index), Box.cube(widths[0]), time_limit=None)
+    assert result.exact
+    assert result.lower == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("r2_16_16_1", 0.827546), ("t2_16_16_1", 3.239259), ("r2_8_8_8_1", 1.876607)],
+)
+def test_global_constants_of_the_cases(cases, name, expected):
+    network = rn.load(cases / "lipschitz" / f"{name}.npz")
+    result = rn.lipschitz(network)
+    assert result.exact
+    assert result.lower == pytest.approx(expected, abs=5.1e-7)
+    listed = rn.lipschitz(network, method="enumeration", time_limit=None)
+    assert listed.lower == pytest.approx(result.lower, rel=1e-10)
+    # A huge box meets every region here: the projective windows missed none.
+    boxed = rn.lipschitz(network, Box.cube(2, -1e4, 1e4), method="enumeration", time_limit=None)
+    assert boxed.lower == pytest.approx(result.lower, rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "upper"), [("r10_50_50_1", 4.52), ("t10_50_50_1", 27.4)])
+def test_upper_bounds_of_the_cases(cases, name, upper):
+    network = rn.load(cases / "lipschitz" / f"{name}.npz")
+    result = rn.lipschitz(network, method="sdp", time_limit=None)
+    assert result.lower <= result.upper <= upper
+
+
+def test_local_constant_of_the_case(cases):
+    network = rn.load(cases / "lipschitz" / "t10_50_50_1.npz")
+    box = Box.cube(10, -0.1, 0.1)
+    result = rn.lipschitz(network, box, norm="inf", time_limit=None)
+    assert result.exact
+    # 19.2734; independent: the largest of 40,000 sampled gradients, which attains it.
+    sampled = np.abs(network.jacobian(box.sample(40_000, 1))[:, 0]).sum(axis=1).max()
+    assert result.lower == pytest.approx(sampled, rel=1e-9)
+
+
+def test_zero_width_sides_only_count_differences_within_the_box():
+    network = Network.from_weights([np.eye(2), [[3.0, 100.0]]], [[5.0, 5.0], [0.0]])
+    result = rn.lipschitz(network, Box([-1, 0.5], [1, 0.5]))
+    assert result.exact
+    assert result.lower == pytest.approx(3.0)
+    assert result.witness[1] == 0.5
+    point = rn.lipschitz(network, Box([1, 1], [1, 1]))
+    assert (point.lower, point.upper, point.exact) == (0.0, 0.0, True)
+
+
+def test_ball_and_polytope():
+    network = seeded(0)
+    ball = rn.lipschitz(network, Ball([0.0, 0.0], 0.5), time_limit=None)
+    inner = rn.lipschitz(network, Box.cube(2, -0.35, 0.35), time_limit=None)
+    outer = rn.lipschitz(network, Box.cube(2, -0.5, 0.5), time_limit=None)
+    assert inner.lower <= ball.lower * (1 + 1e-9) <= outer.upper * (1 + 1e-9)
+    square = Polytope([[1, 0], [-1, 0], [0, 1], [0, -1]], [0.5] * 4)
+    same = rn.lipschitz(network, square, time_limit=None)
+    assert same.exact
+    assert same.lower == pytest.approx(outer.lower, rel=1e-9)
+    triangle = Polytope([[-1.0, 0.0, 0], [0, -1.0, 0], [1, 1, 1], [0, 0, -1]], [0.5, 0.5, 0.5, 0.5])
+    solid = rn.lipschitz(seeded(4), triangle, time_limit=None)
+    points = triangle.sample(3000, 0)
+    assert solid.exact
+    assert operator_norms(seeded(4).jacobian(points), 2.0).max() <= solid.upper
+
+
+def test_flat_polytope_is_refused():
+    flat = Polytope([[1, 0], [-1, 0], [0, 1], [0, -1]], [1.0, 1.0, 0.0, 0.0])
+    with pytest.raises(InvalidDomainError, match="no interior"):
+        rn.lipschitz(seeded(0), flat)
+
+
+def test_convolutions_and_residuals_get_sound_bounds(cases):
+    network = rn.load(cases / "real" / "resnet_2b.onnx")
+    result = rn.lipschitz(network, norm="inf", time_limit=2)
+    assert 0 < result.lower <= result.upper < np.inf
+    refused = {b.method: b.note for b in result.bounds if np.isnan(b.value)}
+    assert "plain ReLU perceptrons" in refused["Theorem 6"]
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 20, 3072))
+    change = np.abs(network(x) - network(y)).max(axis=1)
+    assert (change <= result.upper * np.abs(x - y).max(axis=1)).all()
+
+
+def test_search_witness_is_a_derivative():
+    network = seeded(0)
+    value, point = search(network, Box.cube(2))
+    step = 1e-7 * network.jacobian(point)[0] / value
+    change = network(point + step) - network(point - step)
+    assert float(np.abs(change[0])) / 2e-7 == pytest.approx(value, rel=1e-5)
+
+
+def test_a_time_limit_leaves_a_sound_interval(cases):
+    network = rn.load(cases / "lipschitz" / "r10_50_50_1.npz")
+    result = rn.lipschitz(network, Box.cube(10), time_limit=0.3)
+    assert not result.exact
+    jacobians = network.jacobian(Box.cube(10).sample(2000, 5))
+    assert operator_norms(jacobians, 2.0).max() <= result.upper
+    assert result.to_dict()["schema"] == "relunorm.lipschitz/1"
+
+
+def test_interrupt_keeps_what_was_found():
+    def stop(lower: float, upper: float) -> None:
+        if np.isfinite(upper):
+            raise KeyboardInterrupt
+
+    result = rn.lipschitz(seeded(0), on_progress=stop)
+    assert not result.complete
+    assert result.upper < np.inf
+
+
+def test_bad_arguments():
+    network = seeded(0)
+    with pytest.raises(InvalidInputError, match="method 'magic'"):
+        rn.lipschitz(network, method="magic")
+    with pytest.raises(InvalidInputError, match="time_limit"):
+        rn.lipschitz(network, time_limit=-1)
+    with pytest.raises(InvalidDomainError, match="coordinates"):
+        rn.lipschitz(network, Box.cube(3))
+    with pytest.raises(InvalidInputError, match="step units"):
+        rn.lipschitz(Network.from_weights([[[1.0]], [[1.0]]], activation="step"))
+
+
+def test_the_name_is_callable_after_importing_a_module_of_the_package():
+    import relunorm.lipschitz.sdp  # noqa: F401
+
+    assert rn.lipschitz(Network.from_weights([[[2.0]]])).lower == pytest.approx(2.0)

@@ -1,0 +1,106 @@
+"""Regions by brute force over all sign vectors, one linear programme each in rational arithmetic.
+
+Shares no code with the package: Fractions, a textbook simplex with Bland's rule.
+"""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+
+Row = list[Fraction]
+
+
+def regions_by_brute_force(network, lo, hi) -> set[tuple[int, ...]]:
+    """Patterns with non-empty interior on a box; any skips, relu or leaky units."""
+    widths = [layer.width for layer in network.layers]
+    found = set()
+    for bits in itertools.product((0, 1), repeat=sum(widths)):
+        rows = _half_spaces(network, bits, len(lo))
+        if rows is not None and _has_interior(rows, lo, hi):
+            found.add(bits)
+    return found
+
+
+def _half_spaces(network, bits, d: int) -> list[tuple[Row, Fraction]] | None:
+    """Rows a.x < b of the pattern's cell; None when a constant form has the other sign."""
+    values = [([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], [Fraction(0)] * d)]
+    rows, at = [], 0
+    for layer in network.layers:
+        gradient = [[Fraction(0)] * d for _ in range(layer.width)]
+        constant = [Fraction(float(b)) for b in layer.affine.bias]
+        for source, matrix in layer.affine.terms.items():
+            dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+            inner, shift = values[source]
+            for i, row in enumerate(dense):
+                for j, w in enumerate(row):
+                    w = Fraction(float(w))
+                    constant[i] += w * shift[j]
+                    for k in range(d):
+                        gradient[i][k] += w * inner[j][k]
+        below, above = (Fraction(float(s)) for s in layer.activation.slopes)
+        for i in range(layer.width):
+            bit = bits[at]
+            at += 1
+            if not any(gradient[i]):
+                if bit != (constant[i] > 0):
+                    return None
+            else:
+                sign = -1 if bit else 1
+                rows.append(([sign * g for g in gradient[i]], -sign * constant[i]))
+            slope = above if bit else below
+            gradient[i] = [slope * g for g in gradient[i]]
+            constant[i] *= slope
+        values.append((gradient, constant))
+    return rows
+
+
+def _has_interior(rows, lo, hi) -> bool:
+    """Maximise e with a.x + e <= b on the box, e <= 1; whether the maximum is positive."""
+    d = len(lo)
+    lo = [Fraction(float(v)) for v in lo]
+    span = [Fraction(float(v)) - w for v, w in zip(hi, lo, strict=True)]
+    # y = x - lo >= 0, e = e' + least with e' >= 0, so that y = 0, e' = 0 is feasible.
+    shifted = [(a, b - sum(x * y for x, y in zip(a, lo, strict=True))) for a, b in rows]
+    least = min([Fraction(0), *(b for _, b in shifted)])
+    table = [[*a, Fraction(1), b - least] for a, b in shifted]
+    for i in range(d):
+        table.append([Fraction(int(i == k)) for k in range(d)] + [Fraction(0), span[i]])
+    table.append([Fraction(0)] * d + [Fraction(1), 1 - least])
+    return _maximum(table, d) + least > 0
+
+
+def _maximum(table: list[Row], objective: int) -> Fraction:
+    """max y[objective] with rows . y <= last entry, y >= 0 (a dictionary, Bland's rule)."""
+    m, n = len(table), len(table[0]) - 1
+    cost = [Fraction(int(k == objective)) for k in range(n)]
+    value = Fraction(0)
+    names, basic = list(range(n)), list(range(n, n + m))
+    while True:
+        enter = (
+            min((names[k], k) for k in range(n) if cost[k] > 0)
+            if any(c > 0 for c in cost)
+            else None
+        )
+        if enter is None:
+            return value
+        k = enter[1]
+        ratios = [(table[r][n] / table[r][k], basic[r], r) for r in range(m) if table[r][k] > 0]
+        _, _, r = min(ratios)
+        pivot = table[r][k]
+        row = [v / pivot for v in table[r]]
+        row[k] = 1 / pivot
+        table[r] = row
+        for other in range(m):
+            factor = table[other][k]
+            if other != r and factor:
+                new = [a - factor * b for a, b in zip(table[other], row, strict=True)]
+                new[k] = -factor * row[k]
+                table[other] = new
+        factor = cost[k]
+        value += factor * row[n]
+        cost = [c - factor * row[j] for j, c in enumerate(cost)]
+        cost[k] = -factor * row[k]
+        names[k], basic[r] = basic[r], names[k]

@@ -1,0 +1,159 @@
+"""Level sets, decision cells, meshes, pictures, statistics and counting bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from relunorm import Box, Network, along, on_plane, region_at, regions
+from relunorm.errors import InvalidInputError, UnsupportedFormatError
+from relunorm.regions import plot
+from relunorm.regions.boundaries import decision_cells, level_set
+from relunorm.regions.counting import montufar_lower, montufar_upper, serra_upper
+from relunorm.regions.mesh import mesh
+from relunorm.regions.statistics import pieces_along_random_lines, statistics
+
+from .nets import he_net, random_net
+
+
+def l1_ball(d):
+    """sum |x_i|, whose level sets are cross-polytopes."""
+    eye = np.eye(d)
+    return Network.from_weights([np.concatenate([eye, -eye]), np.ones((1, 2 * d))])
+
+
+def test_level_sets_of_the_l1_norm():
+    square = level_set(regions(l1_ball(2), Box.cube(2)), 0.5)
+    assert len(square) == 4
+    assert abs(square.size - 4 * math.sqrt(0.5)) < 1e-12
+    octahedron = level_set(regions(l1_ball(3), Box.cube(3)), 0.5)
+    assert len(octahedron) == 8
+    # The area of an octahedron with edge a is 2 sqrt(3) a^2.
+    assert abs(octahedron.size - 2 * math.sqrt(3) * 0.5) < 1e-12
+    shape = mesh(octahedron)
+    assert len(shape.vertices) == 6
+    assert shape.boundary_edges == 0
+    points = level_set(regions(l1_ball(1), Box.cube(1)), 0.25)
+    assert sorted(float(p[0, 0]) for p in points.pieces) == [-0.25, 0.25]
+
+
+@pytest.mark.parametrize("name", ["2-32-32", "3-16-16"])
+def test_level_sets_lie_on_the_level_and_miss_nothing(name):
+    net = he_net(name)
+    found = regions(net, Box.cube(net.input_size))
+    level = float(np.median(net(found.points)))
+    surface = level_set(found, level)
+    for piece in surface.pieces:
+        np.testing.assert_allclose(net(piece), level, atol=1e-9)
+    # Along random lines every crossing of the level is near a piece's region.
+    owners = set(surface.owners.tolist())
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = rng.uniform(-1, 1, (2, net.input_size))
+        t = np.linspace(0, 1, 2001)[:, None]
+        x = a + t * (b - a)
+        y = net(x).ravel() - level
+        for k in np.flatnonzero(y[1:] * y[:-1] < 0):
+            near = found.locate(np.stack([x[k], x[k + 1]]))
+            assert owners & set(near.tolist()) or np.abs(y[k]) < 1e-3
+
+
+def test_mesh_files(tmp_path):
+    shape = mesh(level_set(regions(l1_ball(3), Box.cube(3)), 0.5))
+    shape.save(tmp_path / "a.obj")
+    shape.save(tmp_path / "a.ply")
+    lines = (tmp_path / "a.obj").read_text().splitlines()
+    assert sum(line.startswith("v ") for line in lines) == 6
+    assert sum(line.startswith("f ") for line in lines) == 8
+    read = np.array([[float(v) for v in line.split()[1:]] for line in lines if line[0] == "v"])
+    np.testing.assert_array_equal(read, shape.vertices)
+    head = (tmp_path / "a.ply").read_text().splitlines()
+    assert head[0] == "ply"
+    assert "element vertex 6" in head
+    with pytest.raises(UnsupportedFormatError):
+        shape.save(tmp_path / "a.stl")
+
+
+def test_decision_cells():
+    net = random_net(np.random.default_rng(3), [2, 10, 8, 4])
+    found = regions(net, Box.cube(2))
+    cells = decision_cells(found)
+    total = sum(cells.area(k) for k in range(4))
+    assert abs(total - 4) < 1e-9
+    x = Box.cube(2).sample(100_000, 0)
+    share = np.bincount(net(x).argmax(axis=1), minlength=4) / len(x)
+    for k in range(4):
+        assert abs(cells.area(k) / 4 - share[k]) < 0.01
+    for polygon, k in zip(cells.polygons, cells.classes, strict=True):
+        assert net(polygon.mean(axis=0)).argmax() == k
+    middle = cells.segments.mean(axis=1)
+    scores = np.sort(net(middle), axis=1)
+    np.testing.assert_allclose(scores[:, -1], scores[:, -2], atol=1e-9)
+    with pytest.raises(InvalidInputError, match="one output"):
+        decision_cells(regions(he_net("2-16-16"), Box.cube(2)))
+
+
+def test_statistics():
+    found = regions(he_net("2-16-16"), Box.cube(2))
+    numbers = statistics(found, random_state=0)
+    assert numbers.count == 248
+    assert numbers.per_layer == (80, 248)
+    assert abs(numbers.volumes.sum() - 4) < 1e-9
+    assert numbers.mean_degree is not None
+    assert numbers.mean_degree <= 4
+    assert numbers.serra_upper is not None
+    assert numbers.montufar_upper is not None
+    assert 248 <= numbers.serra_upper <= numbers.montufar_upper
+    assert numbers.to_dict()["measured"] == 248
+    lines = pieces_along_random_lines(he_net("2-16-16"), Box.cube(2), 10, random_state=1)
+    assert lines.shape == (10,)
+    assert lines.min() >= 1
+    first = statistics(found, degree=False, measure=10, random_state=3)
+    assert len(first.volumes) == 10
+
+
+def test_counting_bounds():
+    # One layer: Zaslavsky's number of cells of an arrangement, for all three.
+    for d, n in ((1, 5), (2, 6), (3, 4), (5, 3)):
+        cells = sum(math.comb(n, j) for j in range(d + 1))
+        assert montufar_upper(d, [n]) == serra_upper(d, [n]) == cells
+    # A width-one bottleneck: Serra sees the dimensions that inactive units cost.
+    assert serra_upper(4, [3, 3, 3]) < montufar_upper(4, [3, 3, 3])
+    assert serra_upper(2, [4, 4]) >= montufar_lower(2, [4, 4])
+    # A zigzag attains the one-dimensional lower bound: 2 x folds by each layer.
+    fold = [[[2.0], [4.0]], [[2.0, -2.0], [4.0, -4.0]], [[2.0, -2.0]]]
+    net = Network.from_weights(fold, [[0.0, -2.0], [0.0, -2.0], [0.0]])
+    assert len(regions(net, None)) >= montufar_lower(1, [2, 2]) == 6
+    with pytest.raises(InvalidInputError):
+        serra_upper(0, [3])
+
+
+def test_exact_counts_never_exceed_the_bounds():
+    for seed in range(5):
+        net = random_net(np.random.default_rng(seed), [2, 4, 3, 4, 1])
+        assert len(regions(net, None)) <= serra_upper(2, [4, 3, 4])
+
+
+def test_pictures(tmp_path):
+    found = regions(random_net(np.random.default_rng(0), [2, 6, 5, 2]), Box.cube(2))
+    for color in plot.COLORS:
+        plot.plot_regions(found, color=color).savefig(tmp_path / f"{color}.png", dpi=40)
+    plot.plot_refinement(found).savefig(tmp_path / "layers.svg")
+    plot.plot_level_set(level_set(found)).savefig(tmp_path / "level.png", dpi=40)
+    one = random_net(np.random.default_rng(0), [1, 6, 5, 1])
+    figure = plot.plot_line(one, Box.cube(1))
+    figure.savefig(tmp_path / "line.png", dpi=40)
+    assert len(figure.axes) == 1
+    again = plot.plot_line(along(found.network, [-1, -1], [1, 1]), ax=figure.axes[0])
+    assert again is figure
+    image = random_net(np.random.default_rng(0), [9, 6, 5, 2])
+    atoms = region_at(image, np.ones(9)).atoms()
+    plot.plot_atoms(atoms, (3, 3)).savefig(tmp_path / "atoms.png", dpi=40)
+    cut = on_plane(image, np.zeros(9), np.eye(9)[0], np.eye(9)[1])
+    plot.plot_regions(cut).savefig(tmp_path / "slice.png", dpi=40)
+    with pytest.raises(InvalidInputError, match="color"):
+        plot.plot_regions(found, color="blue")
+    with pytest.raises(InvalidInputError, match="on_plane"):
+        plot.plot_regions(regions(he_net("3-16-16"), Box.cube(3), max_regions=5))

@@ -1,0 +1,78 @@
+"""``relunorm regions`` and ``relunorm region``."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from relunorm import load_regions
+from relunorm.cli import app
+from relunorm.errors import RelunormError, UnsupportedFormatError
+
+from .nets import he_net
+
+
+@pytest.fixture
+def model(tmp_path):
+    def write(name):
+        weights, biases = he_net(name).weights()
+        arrays = {f"W{i}": w for i, w in enumerate(weights)}
+        arrays.update({f"b{i}": b for i, b in enumerate(biases)})
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        return str(tmp_path / f"{name}.npz")
+
+    return write
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+def test_regions_json_and_files(model, tmp_path):
+    out = tmp_path / "found.npz"
+    result = run("regions", model("2-16-16"), "--json", "-o", str(out), "--statistics")
+    document = json.loads(result.stdout)
+    assert document["regions"] == 248
+    assert document["complete"]
+    assert document["regions_per_layer"] == [80, 248]
+    assert document["statistics"]["mean_degree"] < 4
+    assert len(load_regions(out)) == 248
+    picture = tmp_path / "found.svg"
+    assert run("regions", model("2-16-16"), "-o", str(picture), "--color", "layer").exit_code == 0
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_regions_surface_and_limits(model, tmp_path):
+    surface = tmp_path / "surface.obj"
+    result = run("regions", model("3-16-16"), "-o", str(surface), "--level", "0.2", "--quiet")
+    assert result.exit_code == 0
+    assert "2,757 regions" in result.stdout
+    assert surface.read_text().startswith("v ")
+    part = run("regions", model("3-16-16"), "--max-regions", "10", "--json")
+    document = json.loads(part.stdout)
+    assert not document["complete"]
+    assert document["regions"] == 10
+    whole = run("regions", model("2-16-16"), "--domain", "all", "--json")
+    assert json.loads(whole.stdout)["regions"] == 507
+    with pytest.raises(UnsupportedFormatError):
+        run("regions", model("2-16-16"), "-o", str(tmp_path / "a.xyz"))
+
+
+def test_region(model, tmp_path):
+    x = tmp_path / "x.npy"
+    np.save(x, np.array([0.1, 0.2, 0.3]))
+    result = run("region", model("3-16-16"), "--at", str(x), "--polytope", "--atoms", "--json")
+    document = json.loads(result.stdout)
+    net = he_net("3-16-16")
+    np.testing.assert_allclose(document["A"], net.jacobian([0.1, 0.2, 0.3]), atol=1e-12)
+    assert document["inradius"] > 0
+    assert document["atoms"]["error"] < 1e-12
+    assert len(document["neighbors"]) == len(document["polytope"]["walls"])
+    shown = run("region", model("3-16-16"), "--at", "0.1,0.2,0.3", "--polytope")
+    assert "layer 1" in shown.stdout
+    for bad in ("0.1", "a,b", str(tmp_path / "missing.npy")):
+        with pytest.raises((RelunormError, OSError)):
+            run("region", model("3-16-16"), "--at", bad)

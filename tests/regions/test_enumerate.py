@@ -1,0 +1,331 @@
+"""Every region, none twice: reference networks, brute force, degenerate networks, limits."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope, regions
+from relunorm.errors import InvalidDomainError, InvalidInputError
+
+from .nets import REFERENCE, degenerate_nets, he_net, random_net, skip_net
+from .oracle import regions_by_brute_force
+
+#: Pre-activations this small are zero: sampling shows rounding as patterns otherwise.
+NOISE = 1e-12
+
+
+def sampled_patterns(net: Network, x: np.ndarray) -> np.ndarray:
+    """Patterns at points, where values below NOISE count as 0, forward layer by layer."""
+    values, bits = [x], []
+    for layer in net.layers:
+        z = layer.affine(values)
+        z[np.abs(z) < NOISE] = 0.0
+        bits.append(z > 0)
+        values.append(layer.activation.apply_(z))
+    return np.concatenate(bits, axis=1) if bits else np.zeros((len(x), 0), bool)
+
+
+def as_set(patterns) -> set[tuple[int, ...]]:
+    return {tuple(map(int, row)) for row in patterns}
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_reference_counts_and_patterns(name):
+    net = he_net(name)
+    found = regions(net, Box.cube(net.input_size))
+    count, digest = REFERENCE[name]
+    assert len(found) == count
+    assert hashlib.sha256(np.unique(found.packed, axis=0).tobytes()).hexdigest() == digest
+    assert found.complete
+    assert (net.pattern(found.points) == found.patterns).all()
+    A, c = found.affine()
+    value = np.einsum("nod,nd->no", A, found.points) + c
+    # Both sides sum a few hundred terms of size one.
+    np.testing.assert_allclose(value, net(found.points), atol=1e-12)
+    np.testing.assert_allclose(A, net.jacobian(found.points), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["2-32-32", "3-16-16", "4-16-16"])
+def test_engines_agree(name):
+    net = he_net(name)
+    box = Box(np.full(net.input_size, -0.3), np.linspace(0.5, 1.5, net.input_size))
+    first = regions(net, box)
+    other = regions(net, box, method="tree")
+    assert other.method != first.method
+    assert as_set(first.patterns) == as_set(other.patterns)
+
+
+@pytest.mark.parametrize("name", ["2-64-64", "3-16-16", "6-10-10"])
+def test_400_000_samples_lie_in_the_list(name):
+    net = he_net(name)
+    found = regions(net, Box.cube(net.input_size))
+    for seed in range(4):
+        x = Box.cube(net.input_size).sample(100_000, seed)
+        assert (found.find(net.pattern(x)) >= 0).all()
+
+
+def small_nets(max_units):
+    """Networks with weights on a coarse grid: most of them degenerate somewhere."""
+
+    @st.composite
+    def build(draw):
+        d = draw(st.integers(1, 3))
+        widths = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+        while sum(widths) > max_units:
+            widths.pop()
+        number = st.integers(-3, 3).map(lambda k: k / 2)
+        sizes = [d, *widths, 1]
+        weights = [
+            np.array(draw(st.lists(number, min_size=a * b, max_size=a * b))).reshape(b, a)
+            for a, b in itertools.pairwise(sizes)
+        ]
+        biases = [np.array(draw(st.lists(number, min_size=b, max_size=b))) for b in sizes[1:]]
+        slope = draw(st.sampled_from([0.0, 0.25, -0.5]))
+        activation = Activation("leaky", slope) if slope else Activation("relu")
+        return Network.from_weights(weights, biases, activation)
+
+    return build()
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_nets(6))
+def test_brute_force_in_rational_arithmetic(net):
+    lo, hi = -np.ones(net.input_size), np.full(net.input_size, 1.5)
+    expected = regions_by_brute_force(net, lo, hi)
+    methods = {1: ["tree"], 2: ["tree", "polygons", "cells"], 3: ["tree", "cells"]}
+    for method in methods[net.input_size]:
+        found = regions(net, Box(lo, hi), method=method)
+        assert as_set(found.patterns) == expected
+        assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+def test_skips_against_brute_force(slope):
+    for seed in range(2):
+        net = skip_net(np.random.default_rng(seed), width=2, slope=slope)
+        expected = regions_by_brute_force(net, [-1, -1], [1, 1])
+        for method in ("tree", "polygons", "cells"):
+            found = regions(net, Box.cube(2), method=method)
+            assert as_set(found.patterns) == expected
+            A, c = found.affine()
+            value = np.einsum("nod,nd->no", A, found.points) + c
+            np.testing.assert_allclose(value, net(found.points), atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_degenerate_networks_against_dense_sampling(d):
+    box = Box.cube(d)
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, {1: 4001, 2: 201, 3: 31, 4: 13}[d])] * d))
+    # Slightly off the grid, so that no point sits on a wall by construction.
+    x = grid.reshape(d, -1).T * 0.99973 + 1e-4 * np.sqrt([2, 3, 5, 7])[:d]
+    x = np.concatenate([x, box.sample(20_000, 5)])
+    for name, net in degenerate_nets(d).items():
+        seen = as_set(np.unique(sampled_patterns(net, x), axis=0))
+        methods = ["auto", "tree"] if d > 1 else ["auto"]
+        for method in methods:
+            found = regions(net, box, method=method)
+            patterns = as_set(found.patterns)
+            assert len(patterns) == len(found), (name, method)
+            assert seen <= patterns, (name, method)
+            assert (sampled_patterns(net, found.points) == found.patterns).all(), (name, method)
+            if d <= 3:
+                total = sum(found.volume(i) for i in range(len(found)))
+                assert abs(total - 2.0**d) < 1e-9, (name, method)
+                assert min(found.inradius(i) for i in range(len(found))) > 1e-8, (name, method)
+
+
+def test_thousands_of_concurrent_lines():
+    """All lines a x + b y = 0 with small integers, and shifted by integers: cells by Euler."""
+    pairs = [(a, b) for a in range(-6, 7) for b in range(7) if (a, b) > (0, 0) or b > 0]
+    normals = {(a // np.gcd(a, b), b // np.gcd(a, b)) for a, b in pairs}
+    W = np.array(sorted(normals), dtype=float)
+    net = Network.from_weights([W, np.ones((1, len(W)))])
+    assert len(regions(net, Box.cube(2))) == 2 * len(W)
+    shifted = np.concatenate([W, W])
+    net = Network.from_weights(
+        [shifted, np.ones((1, len(shifted)))], [np.repeat([0.0, 0.5], len(W)), [0.0]]
+    )
+    found = regions(net, Box.cube(2))
+    assert as_set(found.patterns) == as_set(regions(net, Box.cube(2), method="tree").patterns)
+    assert abs(found.volume().sum() - 4) < 1e-9
+
+
+def test_a_hyperplane_on_the_boundary_is_no_wall():
+    net = Network.from_weights([np.eye(2), np.ones((1, 2))], [-np.ones(2), np.zeros(1)])
+    assert len(regions(net, Box.cube(2))) == 1
+
+
+def test_polytope_domain():
+    net = he_net("2-16-16")
+    triangle = Polytope([[-1, 0], [0, -1], [1, 1]], [0, 0, 1])
+    found = regions(net, triangle)
+    assert abs(found.volume().sum() - 0.5) < 1e-12
+    assert as_set(regions(net, triangle, method="tree").patterns) == as_set(found.patterns)
+    whole = regions(net, Box([0, 0], [1, 1]))
+    assert as_set(found.patterns) < as_set(whole.patterns)
+    in3 = regions(
+        he_net("3-16-16"), Polytope(np.vstack([-np.eye(3), np.ones((1, 3))]), [0, 0, 0, 1])
+    )
+    assert abs(sum(in3.volume(i) for i in range(len(in3))) - 1 / 6) < 1e-12
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_ball_keeps_what_meets_it(d):
+    net = he_net(f"{d}-16-16")
+    ball = Ball(np.full(d, 0.2), 0.4)
+    found = regions(net, ball)
+    x = ball.sample(200_000, 1)
+    assert (found.find(net.pattern(x)) >= 0).all()
+    # Each region holds a point of the ball: the polytope's nearest point to the centre.
+    box = regions(net, ball.bounding_box)
+    assert as_set(found.patterns) <= as_set(box.patterns)
+    assert len(found) < len(box)
+    from scipy.optimize import minimize
+
+    for i in range(0, len(found), 9):
+        cell = found.polytope(i)
+        nearest = minimize(
+            lambda x: ((x - ball.middle) ** 2).sum(),
+            cell.interior_point,
+            constraints={"type": "ineq", "fun": lambda x, c=cell: c.b - c.A @ x},
+        )
+        assert np.sqrt(nearest.fun) < ball.reach * (1 + 1e-6)
+
+
+def test_all_of_space():
+    net = he_net("2-16-16")
+    found = regions(net, None)
+    large = regions(net, Box.cube(2, -1e4, 1e4))
+    assert as_set(found.patterns) == as_set(large.patterns)
+    assert (net.pattern(found.points) == found.patterns).all()
+    bounded = np.array([found.is_bounded(i) for i in range(len(found))])
+    touches = np.array(
+        [np.abs(large.vertices(int(i))).max() > 9e3 for i in large.find(found.patterns)]
+    )
+    assert (bounded == ~touches).all()
+    cell = found.polytope(int(np.flatnonzero(~bounded)[0]))
+    assert not cell.bounded
+    one = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[-1.0, -1.0], [0.0]])
+    assert as_set(regions(one, None).patterns) == {(1, 0), (0, 0), (0, 1)}
+
+
+def test_zero_biases_have_conic_regions_with_interior():
+    """The closed definition of seed 003 would admit all 2^N patterns at 0 (docs/errata.md)."""
+    rng = np.random.default_rng(3)
+    net = Network.from_weights(
+        [rng.standard_normal((3, 2)), rng.standard_normal((2, 3)), [[1.0, 1.0]]]
+    )
+    found = regions(net, None)
+    x = rng.standard_normal((200_000, 2))
+    assert as_set(found.patterns) == as_set(np.unique(net.pattern(x), axis=0))
+    assert len(found) < 2**net.units
+    assert not any(found.is_bounded(i) for i in range(len(found)))
+
+
+def test_flat_box_drops_a_coordinate():
+    net = he_net("3-16-16")
+    flat = Box([-1, 0.25, -1], [1, 0.25, 1])
+    found = regions(net, flat)
+    W, b = net.weights()
+    sliced = Network.from_weights([W[0][:, [0, 2]], *W[1:]], [b[0] + W[0][:, 1] * 0.25, *b[1:]])
+    assert as_set(found.patterns) == as_set(regions(sliced, Box.cube(2)).patterns)
+    np.testing.assert_allclose(found.affine(0)[0], net.jacobian(found.points[0]), atol=1e-12)
+    assert abs(found.volume().sum() - 4) < 1e-9
+
+
+def test_off_centre_boxes_of_any_size():
+    net = he_net("2-16-16")
+    W, b = net.weights()
+    for scale, shift in ((1e-6, 0.3), (1e3, -200.0)):
+        moved = Network.from_weights(
+            [W[0] / scale, *W[1:]], [b[0] - W[0].sum(1) * shift / scale, *b[1:]]
+        )
+        found = regions(moved, Box.cube(2, shift - scale, shift + scale))
+        assert len(found) == 248
+        assert (moved.pattern(found.points) == found.patterns).all()
+
+
+def test_workers_change_nothing():
+    for name in ("2-64-64", "3-16-16", "8-8-8"):
+        net = he_net(name)
+        one = regions(net, Box.cube(net.input_size))
+        two = regions(net, Box.cube(net.input_size), workers=2)
+        assert (one.packed == two.packed).all()
+
+
+def test_limits_give_partial_results():
+    net = he_net("3-32-32")
+    few = regions(net, Box.cube(3), max_regions=100)
+    assert len(few) == 100
+    assert not few.complete
+    assert "max_regions" in few.reason
+    assert "partial" in repr(few)
+    late = regions(net, Box.cube(3), time_limit=0.0)
+    assert not late.complete
+    assert 0 < len(late) < 24611
+    whole = regions(he_net("2-16-16"), Box.cube(2), max_regions=248)
+    assert whole.complete
+    for method in ("tree", "polygons"):
+        part = regions(he_net("2-32-32"), Box.cube(2), max_regions=7, method=method)
+        assert len(part) == 7
+        assert not part.complete
+
+
+def test_progress_and_interrupt():
+    net = he_net("4-16-16")
+
+    def stop(found, seconds, done):
+        raise KeyboardInterrupt
+
+    part = regions(net, Box.cube(4), progress=stop, method="tree")
+    assert not part.complete
+    assert part.reason == "interrupted"
+    assert 0 < len(part) < 24789
+
+
+def test_linear_stages_and_sparse_matrices():
+    net = he_net("2-16-16")
+    layers = list(net.layers)
+    stage = Layer(Affine({1: sp.csr_array(2 * np.eye(16))}, np.zeros(16)), Activation("identity"))
+    second = Layer(Affine({2: layers[1].affine.terms[1] / 2}, layers[1].affine.bias))
+    output = Affine({3: net.output.terms[2]}, net.output.bias)
+    staged = Network([layers[0], stage, second], output, input_shape=2)
+    assert as_set(regions(staged, Box.cube(2)).patterns) == as_set(
+        regions(net, Box.cube(2)).patterns
+    )
+
+
+def test_several_outputs():
+    net = random_net(np.random.default_rng(0), [3, 8, 6, 4])
+    found = regions(net, Box.cube(3))
+    A, c = found.affine()
+    assert A.shape == (len(found), 4, 3)
+    np.testing.assert_allclose(
+        np.einsum("nod,nd->no", A, found.points) + c, net(found.points), atol=1e-12
+    )
+
+
+def test_refusals():
+    net = he_net("2-16-16")
+    with pytest.raises(InvalidDomainError):
+        regions(net, Box.cube(3))
+    with pytest.raises(InvalidDomainError, match="single point"):
+        regions(net, Box([0, 0], [0, 0]))
+    with pytest.raises(InvalidDomainError, match="no interior"):
+        regions(
+            net, Polytope([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]], [1, 1, 1, 1, 0, 0])
+        )
+    with pytest.raises(InvalidInputError, match="workers"):
+        regions(net, Box.cube(2), workers=0)
+    with pytest.raises(InvalidInputError, match="method"):
+        regions(he_net("3-16-16"), Box.cube(3), method="polygons")
+    step = Network.from_weights([[[1.0]], [[1.0]]], activation="step")
+    with pytest.raises(InvalidInputError, match="step"):
+        regions(step, Box.cube(1))

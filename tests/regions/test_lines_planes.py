@@ -1,0 +1,122 @@
+"""Regions along lines and on planes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relunorm import Activation, Affine, Box, Layer, Network, along, on_plane, regions
+from relunorm.errors import InvalidInputError
+
+from .nets import degenerate_nets, he_net, random_net, skip_net
+
+
+def dense_patterns(net, line, count=20_001):
+    t = (np.arange(count) + 0.5) / count * (len(line.vertices) - 1)
+    piece = np.clip(np.searchsorted(line.breakpoints, t) - 1, 0, len(line) - 1)
+    far = np.abs(line.breakpoints[:, None] - t).min(axis=0) > 1e-9
+    return t[far], piece[far]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_lines_against_dense_sampling(seed):
+    rng = np.random.default_rng(seed)
+    net = (
+        skip_net(rng, d=3, slope=[0.0, 0.2][seed % 2])
+        if seed % 3
+        else random_net(rng, [3, 8, 8, 2])
+    )
+    line = along(net, rng.standard_normal(3), rng.standard_normal(3) * 3)
+    t, piece = dense_patterns(net, line, 2001)
+    values = net.preactivations(line.points(t))
+    bits = np.concatenate([z > 1e-12 for z in values], axis=1)
+    assert (line.patterns[piece] == bits).all()
+    np.testing.assert_allclose(line(t), net(line.points(t)), atol=1e-11)
+    assert (line.patterns[1:] != line.patterns[:-1]).any(axis=1).all()
+
+
+def test_line_equals_one_dimensional_list():
+    net = random_net(np.random.default_rng(5), [1, 12, 12, 1])
+    line = along(net, [-1.0], [1.0])
+    found = regions(net, Box.cube(1))
+    assert {tuple(p) for p in line.patterns} == {tuple(p) for p in found.patterns}
+    ends = np.unique(np.round(np.concatenate([found.vertices(i) for i in range(len(found))]), 10))
+    np.testing.assert_allclose(line.points()[:, 0], ends, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", list(degenerate_nets(2)))
+def test_degenerate_lines(name):
+    net = degenerate_nets(2)[name]
+    for a, b in (([-1, -1], [1, 1]), ([-1, 0.3], [1, 0.3]), ([0, 0], [1, 1]), ([1, -1], [1, 1])):
+        line = along(net, a, b)
+        t, piece = dense_patterns(net, line, 4001)
+        values, bits = [line.points(t)], []
+        for layer in net.layers:
+            z = layer.affine(values)
+            z[np.abs(z) < 1e-12] = 0.0
+            bits.append(z > 0)
+            values.append(layer.activation.apply_(z))
+        if bits:
+            assert (line.patterns[piece] == np.concatenate(bits, axis=1)).all()
+
+
+def test_polyline_merges_at_vertices_inside_a_region():
+    net = Network.from_weights([[[1.0, 0.0]], [[1.0]]])
+    line = along(net, [[-1, 0], [-2, 1], [-1, 2], [1, 2], [-1, 3]])
+    assert len(line) == 3
+    assert line.distinct == 2
+    np.testing.assert_allclose(line.breakpoints, [0, 2.5, 3.5, 4])
+    np.testing.assert_allclose(line([2.75]), [[0.5]])
+    assert [c.tolist() for c in line.crossings()] == [[0], [0]]
+
+
+def test_sparse_and_linear_stages():
+    rng = np.random.default_rng(2)
+    conv = sp.random_array((60, 40), density=0.1, rng=rng, format="csr")
+    stage = Layer(Affine({1: sp.csr_array(np.eye(60) * 3)}, np.ones(60)), Activation("identity"))
+    layers = [
+        Layer(Affine({0: conv}, rng.standard_normal(60) / 4)),
+        stage,
+        Layer(Affine({2: conv.T.tocsr(), 0: np.eye(40)}, rng.standard_normal(40))),
+    ]
+    net = Network(layers, Affine({3: np.ones((1, 40)), 1: np.ones((1, 60))}, [0.0]), input_shape=40)
+    line = along(net, rng.standard_normal(40), rng.standard_normal(40))
+    folded = along(net.folded(), line.vertices)
+    assert len(line) == len(folded) > 10
+    np.testing.assert_allclose(line.breakpoints, folded.breakpoints, atol=1e-9)
+    t = np.linspace(0, 1, 500)
+    np.testing.assert_allclose(line(t), net(line.points(t)), atol=1e-10)
+
+
+def test_networks_without_units_and_bad_lines():
+    net = Network.from_weights([[[2.0]]], [[1.0]])
+    line = along(net, [0.0], [1.0])
+    assert len(line) == 1
+    np.testing.assert_allclose(line.values.ravel(), [1, 3])
+    with pytest.raises(InvalidInputError, match="two points"):
+        along(net, [0.0])
+    with pytest.raises(InvalidInputError, match="NaN"):
+        along(net, [np.nan], [1.0])
+    with pytest.raises(InvalidInputError, match="shapes"):
+        along(he_net("2-16-16"), [0.0], [1.0])
+
+
+def test_planes():
+    rng = np.random.default_rng(7)
+    net = random_net(rng, [6, 10, 8, 3])
+    origin, u, v = rng.standard_normal((3, 6))
+    cut = on_plane(net, origin, u, v, (-0.5, 1.0, -1.0, 1.0))
+    assert abs(cut.regions.volume().sum() - 3) < 1e-9
+    x = cut.embed(cut.regions.points)
+    assert (net.pattern(x) == cut.regions.patterns).all()
+    A, c = cut.regions.affine()
+    value = np.einsum("nod,nd->no", A, cut.regions.points) + c
+    np.testing.assert_allclose(value, net(x), atol=1e-11)
+    samples = Box([-0.5, -1], [1, 1]).sample(20_000, 0)
+    assert (cut.regions.find(net.pattern(cut.embed(samples))) >= 0).all()
+    with pytest.raises(InvalidInputError, match="parallel"):
+        on_plane(net, origin, u, 2 * u)

@@ -1,0 +1,144 @@
+"""The region at a point, its polytope, neighbours and atoms."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relunorm import Box, Network, region_at, regions
+from relunorm.errors import InvalidInputError, InvalidNetworkError
+
+from .nets import he_net, random_net, skip_net
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["relu", "leaky"]))
+def test_map_and_configuration(seed, kind):
+    from relunorm import Activation
+
+    rng = np.random.default_rng(seed)
+    slope = 0.1 if kind == "leaky" else 0.0
+    net = random_net(rng, [3, 6, 5, 2], Activation(kind, slope))
+    x = rng.standard_normal(3)
+    region = region_at(net, x)
+    assert (region.pattern == net.pattern(x)).all()
+    A, c = region.affine
+    np.testing.assert_allclose(A, net.jacobian(x), atol=1e-12)
+    np.testing.assert_allclose(A @ x + c, net(x), atol=1e-12)
+    assert region.polytope.contains(x[None])[0]
+    assert (net.pattern(region.interior_point) == region.pattern).all()
+
+
+def test_example_2_of_seed_003():
+    """The regions as they are, not as printed: (1,0) is {(M1 x)_1 > 0, (M1 x)_2 <= 0}."""
+    net = Network.from_weights([np.eye(2), [[1.0, 1.0]], [[1.0]]], [[0, 0], [-0.5], [0]])
+    assert region_at(net, [1.0, -1.0]).configuration[0].tolist() == [True, False]
+    assert region_at(net, [-1.0, 1.0]).configuration[0].tolist() == [False, True]
+    # M2 diag(0) M1 is b2, not 0: with b2 > 0 the configuration is [0, 0, 1].
+    lifted = Network.from_weights([np.eye(2), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])
+    assert region_at(lifted, [-1.0, -1.0]).pattern.tolist() == [False, False, True]
+    assert [len(s) for s in region_at(lifted, [-1.0, -1.0]).supports] == [0, 1]
+
+
+def test_neighbors_match_the_list():
+    net = he_net("2-16-16")
+    found = regions(net, Box.cube(2))
+    graph = found.adjacency()
+    for i in range(0, len(found), 17):
+        region = region_at(net, found.points[i], Box.cube(2))
+        near = {int(found.find(other.pattern)[0]) for _, other in region.neighbors()}
+        assert near == set(graph[[i]].nonzero()[1].tolist())
+
+
+def test_on_a_wall_the_region_has_interior():
+    net = Network.from_weights([[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 1.0]]])
+    region = region_at(net, [0.0, 0.3])
+    assert region.pattern.sum() == 1
+    assert region.inradius == np.inf
+    assert not region.is_bounded
+    inside = region_at(net, [1.0, 0.3], Box.cube(2))  # on the box's corner side
+    assert inside.pattern.tolist() == [True, False]
+
+
+def test_many_inputs_use_the_general_solver():
+    rng = np.random.default_rng(0)
+    net = random_net(rng, [30, 12, 40, 3])
+    box = Box.cube(30)
+    x = rng.uniform(-0.5, 0.5, 30)
+    region = region_at(net, x, box)
+    cell = region.polytope
+    assert cell.contains(x[None])[0]
+    assert region.inradius > 0
+    pre = net.preactivations(cell.facet_points)
+    for k, wall in enumerate(cell.walls):
+        assert abs(cell.A[k] @ cell.facet_points[k] - cell.b[k]) < 1e-7
+        if not wall.is_domain:
+            assert abs(pre[wall.layer][k, wall.index]) < 1e-7
+    # Independent rows: every one is a facet.
+    few = region_at(random_net(rng, [30, 12, 3]), x)
+    assert len(few.polytope.walls) == 12
+    assert not few.is_bounded
+
+
+def paths_by_listing(weights, slopes):
+    """Coefficients of Theorem 5 by listing every path."""
+    hidden = weights[1:-1]
+    sizes = [len(s) for s in slopes]
+    c = np.zeros((sizes[-1], sizes[0]))
+    for path in itertools.product(*[range(n) for n in sizes]):
+        product = slopes[-1][path[-1]] if len(sizes) > 1 else 1.0
+        for k, w in enumerate(hidden):
+            product *= w[path[k + 1], path[k]]
+            if k > 0:
+                product *= slopes[k][path[k]]
+        c[path[-1], path[0]] += product
+    return c
+
+
+@pytest.mark.parametrize("widths", [[3, 4, 2], [3, 4, 3, 2], [3, 4, 3, 4, 2], [2, 3, 3, 3, 3, 1]])
+def test_atoms_against_listed_paths(widths):
+    rng = np.random.default_rng(len(widths))
+    net = random_net(rng, widths)
+    for _ in range(5):
+        x = rng.standard_normal(widths[0])
+        region = region_at(net, x)
+        atoms = region.atoms()
+        assert atoms.error < 1e-12
+        np.testing.assert_allclose(atoms.linear, region.affine[0], atol=1e-12)
+        np.testing.assert_allclose(atoms.outer @ atoms.alpha(x) + atoms.bias, net(x), atol=1e-12)
+        np.testing.assert_allclose(atoms.bias, region.affine[1], atol=1e-15)
+        slopes = [theta.astype(float) for theta in region.configuration]
+        if len(widths) > 3:
+            listed = paths_by_listing(net.weights()[0], slopes)
+            np.testing.assert_allclose(
+                listed[np.ix_(atoms.last, atoms.first)], atoms.coefficients, atol=1e-12
+            )
+            expected = np.prod([s.sum() for s in slopes[1:-1]]) if len(slopes) > 2 else 1
+            assert (atoms.paths == expected).all()
+        else:
+            assert len(atoms) == slopes[0].sum()
+        total = sum(
+            atoms.coefficients[i, j] * atoms.atom(i, j)
+            for i in range(len(atoms.last))
+            for j in range(len(atoms.first))
+        )
+        np.testing.assert_allclose(total + 0 * region.affine[0], region.affine[0], atol=1e-12)
+
+
+def test_atoms_refuse_skips():
+    with pytest.raises(InvalidNetworkError, match="plain"):
+        region_at(skip_net(np.random.default_rng(0)), [0.1, 0.2]).atoms()
+
+
+def test_bad_points():
+    net = he_net("2-16-16")
+    with pytest.raises(InvalidInputError, match="shape"):
+        region_at(net, [1.0, 2.0, 3.0])
+    with pytest.raises(InvalidInputError, match="NaN"):
+        region_at(net, [np.nan, 0.0])
+    with pytest.raises(InvalidInputError, match="outside"):
+        region_at(net, [3.0, 0.0], Box.cube(2))

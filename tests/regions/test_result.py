@@ -1,0 +1,216 @@
+"""What can be asked of a list of regions."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from relunorm import Box, Network, Polytope, load_regions, regions
+from relunorm.errors import InvalidInputError
+
+from .nets import degenerate_nets, he_net, random_net, skip_net
+
+
+@pytest.fixture(scope="module")
+def flat():
+    return regions(he_net("2-16-16"), Box.cube(2))
+
+
+@pytest.fixture(scope="module")
+def solid():
+    return regions(random_net(np.random.default_rng(4), [3, 8, 6, 2]), Box.cube(3))
+
+
+def test_euler_characteristic_in_the_plane():
+    """V - E + F = 1 for a subdivided disc, with corners joined at 1e-9."""
+    for name in ("2-16-16", "2-32-32"):
+        found = regions(he_net(name), Box.cube(2))
+        vertices, edges = set(), set()
+        for i in range(len(found)):
+            ring = [tuple(p) for p in np.round(found.vertices(i), 9) + 0.0]
+            vertices.update(ring)
+            edges.update(frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True))
+        assert len(vertices) - len(edges) + len(found) == 1
+
+
+def test_volumes_fill_the_domain(flat, solid):
+    assert abs(flat.volume().sum() - 4) < 1e-9
+    assert abs(solid.volume().sum() - 8) < 1e-9
+    four = regions(random_net(np.random.default_rng(1), [4, 5, 4, 1]), Box.cube(4, -0.5, 1.5))
+    assert abs(four.volume().sum() - 16) < 1e-9
+    one = regions(random_net(np.random.default_rng(1), [1, 5, 4, 1]), Box.cube(1))
+    assert abs(one.volume().sum() - 2) < 1e-9
+
+
+def test_polytopes_have_only_facets_and_name_them(solid):
+    net = solid.network
+    for i in range(0, len(solid), 7):
+        cell = solid.polytope(i)
+        corners = solid.vertices(i)
+        assert (cell.b[:, None] + 1e-9 >= cell.A @ corners.T).all()
+        # A facet of a 3-polytope holds at least three corners.
+        on = np.abs(cell.A @ corners.T - cell.b[:, None]) < 1e-9
+        assert (on.sum(axis=1) >= 3).all()
+        assert np.allclose(
+            np.abs(np.einsum("kd,kd->k", cell.A, cell.facet_points) - cell.b), 0, atol=1e-9
+        )
+        pre = net.preactivations(cell.facet_points)
+        for k, wall in enumerate(cell.walls):
+            if not wall.is_domain:
+                assert abs(pre[wall.layer][k, wall.index]) < 1e-9
+
+
+def test_inradius_against_scipy(solid):
+    from scipy.optimize import linprog
+
+    for i in range(0, len(solid), 11):
+        cell = solid.polytope(i)
+        best = linprog(
+            [0, 0, 0, -1],
+            A_ub=np.column_stack([cell.A, np.ones(len(cell.b))]),
+            b_ub=cell.b,
+            bounds=[(None, None)] * 3 + [(0, None)],
+        )
+        assert abs(solid.inradius(i) - best.x[-1]) < 1e-9
+
+
+def test_inradius_is_euclidean_in_a_stretched_box():
+    net = Network.from_weights([[[1.0, 0.0]], [[1.0]]])
+    found = regions(net, Box([-4, -1], [4, 1]))
+    assert np.allclose([found.inradius(i) for i in range(2)], 1.0)
+
+
+def test_locate(flat, solid):
+    for found in (flat, solid):
+        d = found.network.input_size
+        x = Box.cube(d).sample(5000, 2)
+        where = found.locate(x)
+        assert (found.patterns[where] == found.network.pattern(x)).all()
+        assert (found.locate(found.points) == np.arange(len(found))).all()
+        corners = np.array(list(itertools.product((-1.0, 1.0), repeat=d)))
+        assert (found.locate(corners) >= 0).all()
+        assert found.locate(np.full((1, d), 1.5)).tolist() == [-1]
+    # Points on walls lie in the closure of the region they are sent to.
+    cell = solid.polytope(3)
+    for at in cell.facet_points:
+        other = solid.polytope(int(solid.locate(at[None])[0]))
+        assert other.contains(at[None], 1e-9)[0]
+
+
+def test_locate_where_units_vanish_identically():
+    for name, net in degenerate_nets(2).items():
+        found = regions(net, Box.cube(2))
+        assert (found.locate(Box.cube(2).sample(2000, 3)) >= 0).all(), name
+
+
+def test_adjacency_is_by_shared_facets(flat):
+    graph = flat.adjacency()
+    assert (graph != graph.T).nnz == 0
+    # Oracle: polygons that share two corners (an edge), corners joined at 1e-9.
+    rings = [{tuple(p) for p in np.round(flat.vertices(i), 8) + 0.0} for i in range(len(flat))]
+    expected = {
+        (i, j)
+        for i, j in itertools.combinations(range(len(flat)), 2)
+        if len(rings[i] & rings[j]) >= 2
+    }
+    rows, columns = graph.nonzero()
+    assert {
+        (i, j) for i, j in zip(rows.tolist(), columns.tolist(), strict=True) if i < j
+    } == expected
+
+
+def test_one_bit_apart_is_not_adjacent():
+    """Later layers fold: patterns that differ in one bit need not touch (docs/errata.md)."""
+    found_one = False
+    for seed in range(6):
+        found = regions(random_net(np.random.default_rng(seed), [2, 8, 8, 1]), Box.cube(2))
+        bits = found.patterns
+        close = (bits[:, None] != bits[None]).sum(axis=2) == 1
+        touching = found.adjacency().toarray()
+        assert (touching <= close).all()  # generic networks: neighbours differ in one bit
+        found_one |= bool((close & ~touching).any())
+    assert found_one
+
+
+def test_mean_degree_is_below_twice_the_dimension(flat, solid):
+    assert flat.adjacency().sum() / len(flat) < 4
+    assert solid.adjacency().sum() / len(solid) < 6
+
+
+def test_affine_maps_are_continuous_across_facets(solid):
+    from relunorm.regions.locate import facets
+    from relunorm.regions.lookup import pattern_beyond
+
+    owner, _, at, outward = facets(solid)
+    beyond = solid.find(pattern_beyond(solid.network, at, outward))
+    A, c = solid.affine()
+    inside = beyond >= 0
+    one = np.einsum("nod,nd->no", A[owner], at) + c[owner]
+    other = np.einsum("nod,nd->no", A[beyond], at) + c[beyond]
+    assert inside.all()
+    assert np.abs(one - other)[inside].max() < 1e-9
+
+
+def test_layers_refine(flat):
+    """Prop. 3 with Theta_k the configurations of M_{k+1}: its map is affine on its regions."""
+    net = flat.network
+    coarse, parents = flat.layer(1)
+    assert (coarse.patterns[parents] == flat.patterns[:, :16]).all()
+    assert abs(coarse.volume().sum() - 4) < 1e-9
+    sums = np.bincount(parents, weights=flat.volume())
+    np.testing.assert_allclose(sums, coarse.volume(), atol=1e-9)
+    # Not M_k: the pre-activations of the NEXT layer are what a region of layer k makes affine.
+    x = flat.points
+    A, c = coarse.affine()
+    np.testing.assert_allclose(
+        np.einsum("nod,nd->no", A[parents], x) + c[parents], net.preactivations(x)[1], atol=1e-12
+    )
+    whole, _ = flat.layer(0)
+    assert len(whole) == 1
+    assert len(flat.layer(2)[0]) == len(flat)
+    with pytest.raises(InvalidInputError):
+        flat.layer(3)
+
+
+def test_merge_equal():
+    # relu(x) + relu(-x) twice, once negated: the bends cancel, one affine piece is left.
+    cancel = Network.from_weights([[[1.0], [1.0], [1.0]], [[1.0, -1.0, 0.0]]], [[0, 0, 0.5], [0]])
+    found = regions(cancel, Box.cube(1))
+    assert len(found) == 3
+    assert found.merge_equal().max() == 0
+    dead = he_net("2-16-16")
+    labels = regions(dead, Box.cube(2)).merge_equal()
+    assert len(set(labels.tolist())) <= 248
+
+
+@pytest.mark.parametrize(
+    "domain", [Box.cube(2), Polytope([[-1, 0], [0, -1], [1, 1]], [0, 0, 1]), None]
+)
+def test_save_and_load(tmp_path, domain):
+    found = regions(skip_net(np.random.default_rng(0)), domain)
+    found.save(tmp_path / "regions.npz")
+    back = load_regions(tmp_path / "regions.npz")
+    assert (back.packed == found.packed).all()
+    assert (back.points == found.points).all()
+    assert back.network == found.network
+    assert repr(back.domain) == repr(found.domain)
+    assert back.to_dict() == found.to_dict()
+    np.testing.assert_array_equal(back.affine()[0], found.affine()[0])
+    with pytest.raises(InvalidInputError, match="not a file of regions"):
+        np.savez(tmp_path / "other.npz", a=1)
+        load_regions(tmp_path / "other.npz")
+
+
+def test_memory_per_region():
+    import tracemalloc
+
+    net = he_net("2-64-64")
+    regions(net, Box.cube(2))
+    tracemalloc.start()
+    found = regions(net, Box.cube(2))
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept / len(found) < 2048
+    assert peak / len(found) < 2048
