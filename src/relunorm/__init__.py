@@ -46,6 +46,7 @@ _HOME = {
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
+    "ReLURegressor": "relunorm.train.estimator",
     "verify": "relunorm.forms.certificate",
 }
 
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from relunorm.regions.region import region_at as region_at
     from relunorm.regions.result import Regions as Regions
     from relunorm.regions.storage import load_regions as load_regions
+    from relunorm.train.estimator import ReLURegressor as ReLURegressor
 
 
 def __getattr__(name: str) -> Any:

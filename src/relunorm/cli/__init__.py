@@ -15,6 +15,7 @@ import relunorm
 from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
 from relunorm.cli.fingerprint import fingerprint
+from relunorm.cli.fit import fit
 from relunorm.cli.geometry import geometry
 from relunorm.cli.info import info
 from relunorm.cli.lipschitz import lipschitz
@@ -65,6 +66,7 @@ for _command in (
     maximize,
     geometry,
     papers,
+    fit,
 ):
     app.command()(_command)
 

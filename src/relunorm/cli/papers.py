@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def papers(
-    paper: Annotated[str, typer.Argument(help="Which paper: batchnorm.")],
+    paper: Annotated[str, typer.Argument(help="Which paper: batchnorm or reduced.")],
     names: Annotated[
         list[str] | None,
         typer.Argument(

@@ -1,6 +1,49 @@
-"""Torch modules: batch normalization whose parts can be switched, and initialization by data."""
+"""Torch modules and functions on torch modules; names are imported on first use (PEP 562)."""
 
-from relunorm.nn.batchnorm import DecomposedBatchNorm, decompose
-from relunorm.nn.datapoint import DatapointInit, datapoint_init_
+from __future__ import annotations
 
-__all__ = ["DatapointInit", "DecomposedBatchNorm", "datapoint_init_", "decompose"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+#: Public name -> module that defines it.
+_HOME = {
+    "DatapointInit": "relunorm.nn.datapoint",
+    "DecomposedBatchNorm": "relunorm.nn.batchnorm",
+    "constrain": "relunorm.nn.reduced_space",
+    "datapoint_init_": "relunorm.nn.datapoint",
+    "decompose": "relunorm.nn.batchnorm",
+    "live_init_": "relunorm.nn.live",
+    "release": "relunorm.nn.reduced_space",
+}
+
+__all__ = [
+    "DatapointInit",
+    "DecomposedBatchNorm",
+    "constrain",
+    "datapoint_init_",
+    "decompose",
+    "live_init_",
+    "release",
+]
+
+if TYPE_CHECKING:
+    from relunorm.nn.batchnorm import DecomposedBatchNorm as DecomposedBatchNorm
+    from relunorm.nn.batchnorm import decompose as decompose
+    from relunorm.nn.datapoint import DatapointInit as DatapointInit
+    from relunorm.nn.datapoint import datapoint_init_ as datapoint_init_
+    from relunorm.nn.live import live_init_ as live_init_
+    from relunorm.nn.reduced_space import constrain as constrain
+    from relunorm.nn.reduced_space import release as release
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'relunorm.nn' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,123 @@
+"""Which Linear layers of a module feed a ReLU, what feeds them, and which layers read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx, nn
+
+from relunorm.errors import InvalidInputError, UnsupportedOperationError
+
+#: Modules and functions that a positive factor passes through unchanged.
+_TRANSPARENT = (nn.Identity, nn.Dropout, nn.AlphaDropout)
+_RELU_CALLS = (torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_)
+
+
+@dataclass(frozen=True)
+class HiddenLinear:
+    """A Linear layer followed by ReLU.
+
+    Attributes:
+        name: its path in the module.
+        linear: the layer.
+        readers: the Linear layers that read the ReLU's output, with their paths.
+        source: path of the hidden Linear layer whose ReLU it reads; "" if it reads the input.
+    """
+
+    name: str
+    linear: nn.Linear
+    readers: tuple[tuple[str, nn.Linear], ...]
+    source: str
+
+
+def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
+    """Every Linear followed by ReLU, in execution order.
+
+    Read from the traced graph, so Sequential, nested modules and functional relu all work.
+
+    Raises:
+        InvalidInputError: the module cannot be traced, or holds no such layer.
+        UnsupportedOperationError: an output of a hidden layer goes anywhere but into Linear
+            layers, or a layer is used twice, so that its scale cannot be moved on.
+    """
+    try:
+        graph = fx.Tracer().trace(module)
+    except Exception as error:
+        raise InvalidInputError(
+            f"{type(module).__name__} cannot be traced by torch.fx ({error}); pass a module whose "
+            "forward does not branch on values"
+        ) from error
+    modules = dict(module.named_modules())
+    found: list[HiddenLinear] = []
+    faults: list[tuple[str, str]] = []
+    uses: dict[int, int] = {}
+    for node in graph.nodes:
+        if node.op == "call_module":
+            key = id(modules[str(node.target)])
+            uses[key] = uses.get(key, 0) + 1
+    for node in graph.nodes:
+        if not _is(node, modules, nn.Linear):
+            continue
+        relus = [user for user in node.users if _is_relu(user, modules)]
+        if not relus:
+            continue
+        name, linear = str(node.target), modules[str(node.target)]
+        if len(relus) != len(node.users):
+            faults.append((name, "the layer is read before its ReLU as well"))
+            continue
+        if uses[id(linear)] > 1:
+            faults.append((name, "the layer is used more than once"))
+            continue
+        readers = [reader for relu in relus for reader in _readers(relu, modules)]
+        for reader in readers:
+            if not _is(reader, modules, nn.Linear):
+                faults.append((name, f"its ReLU feeds {reader.op} {reader.target}, not a Linear"))
+        source = _source(node.args[0], modules)
+        pairs = tuple(
+            (str(r.target), modules[str(r.target)]) for r in readers if r.op == "call_module"
+        )
+        found.append(HiddenLinear(name, linear, pairs, source))  # type: ignore[arg-type]
+    if faults:
+        raise UnsupportedOperationError(
+            type(module).__name__, faults, "Linear -> ReLU -> Linear, each Linear used once"
+        )
+    if not found:
+        raise InvalidInputError(f"{type(module).__name__} has no Linear layer followed by ReLU")
+    return found
+
+
+def _is(node: fx.Node, modules: dict[str, nn.Module], kind) -> bool:
+    return node.op == "call_module" and isinstance(modules[str(node.target)], kind)
+
+
+def _is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    if node.op == "call_method":
+        return node.target in ("relu", "relu_")
+    return _is(node, modules, nn.ReLU) or (
+        node.op == "call_function" and node.target in _RELU_CALLS
+    )
+
+
+def _readers(node: fx.Node, modules: dict[str, nn.Module]) -> list[fx.Node]:
+    readers: list[fx.Node] = []
+    for user in node.users:
+        readers += _readers(user, modules) if _is(user, modules, _TRANSPARENT) else [user]
+    return readers
+
+
+def _source(node, modules: dict[str, nn.Module]) -> str:
+    """Path of the hidden Linear that a value comes from, or ""."""
+    while isinstance(node, fx.Node):
+        if _is(node, modules, nn.Linear):
+            return str(node.target)
+        passes = _is_relu(node, modules) or _is(node, modules, _TRANSPARENT)
+        if not passes or not node.args:
+            return ""
+        node = node.args[0]
+    return ""
+
+
+def flat_rows(values: Tensor) -> Tensor:
+    """Inputs of a Linear layer as a matrix, one row per application."""
+    return values.reshape(-1, values.shape[-1])

@@ -1,0 +1,69 @@
+"""Initialization by which every hidden unit is live on the data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from relunorm.errors import InvalidInputError
+from relunorm.nn.hidden import flat_rows, hidden_linears
+
+
+def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None = None) -> nn.Module:
+    """Set every Linear followed by ReLU so that each unit's hyperplane passes through the data.
+
+    w uniform on the unit sphere and b = -w . h(x_i) for a random row x_i, where h is what the layer
+    receives; layers are set one after the other in a single forward pass. No unit starts dead, and
+    none starts linear on all rows, unless the layer receives the same vector from every row. Other
+    layers keep their weights. In place; returns the module. Works on constrained modules.
+
+    Args:
+        X: a batch of inputs.
+        generator: for the random choices; a fresh one with seed 0 if omitted.
+
+    >>> net = nn.Sequential(nn.Linear(1, 6), nn.ReLU(), nn.Linear(6, 1))
+    >>> net = live_init_(net, torch.linspace(0.1, 0.9, 40)[:, None])
+    >>> share = (net[0](torch.linspace(0, 1, 400)[:, None]) > 0).float().mean(dim=0)
+    >>> bool((share > 0).all() and (share < 1).all())
+    True
+    """
+    layers = hidden_linears(module)
+    for layer in layers:
+        if layer.linear.bias is None:
+            raise InvalidInputError(
+                f"layer {layer.name!r} has no bias, so its threshold is fixed at 0"
+            )
+    if not len(X):
+        raise InvalidInputError("live_init_ needs at least one row of data")
+    stream = generator or torch.Generator().manual_seed(0)
+
+    def set_layer(linear: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        assert isinstance(linear, nn.Linear)
+        rows = flat_rows(arguments[0])
+        shape = (linear.out_features, linear.in_features)
+        w = torch.randn(shape, generator=stream, device=stream.device).to(rows)
+        w = w / w.norm(dim=1, keepdim=True).clamp_min(1e-30)
+        pick = torch.randint(len(rows), (len(w),), generator=stream, device=stream.device)
+        b = -(w * rows[pick.to(rows.device)]).sum(dim=1)
+        for name, value in (("weight", w), ("bias", b)):
+            _assign(linear, name, value)
+
+    hooks = [layer.linear.register_forward_pre_hook(set_layer) for layer in layers]
+    training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()
+            module(X)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        module.train(training)
+    return module
+
+
+def _assign(linear: nn.Linear, name: str, value: Tensor) -> None:
+    """Write through a parametrization if there is one, else into the parameter."""
+    if nn.utils.parametrize.is_parametrized(linear, name):
+        setattr(linear, name, value)
+    else:
+        getattr(linear, name).data.copy_(value)

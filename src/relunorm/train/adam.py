@@ -1,0 +1,219 @@
+"""Solver ``adam``: mini-batches for large data, any depth, memory bounded by the data itself.
+
+Live start, unit rows kept by stepping in the tangent space and normalizing (the same path as the
+parametrization w = u/|u| with |u| = 1), thresholds clipped into the support interval of what the
+layer can receive, forward and backward passes written out, and at the end the output layer by least
+squares over the rows (at most 300,000 of them, evenly spread).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from relunorm.train.holdout import CAUTIOUS
+from relunorm.train.layered import live_start
+from relunorm.train.task import Fit, Task, assemble
+
+#: Updates that the default number of epochs aims at, and how often thresholds are clipped.
+UPDATES, CLIP_EVERY = 12_000, 16
+
+#: Rows that the last least squares uses at most, and how many at a time.
+FINISH_ROWS, SLICE = 300_000, 8192
+
+
+def solve_adam(task: Task) -> Fit:
+    """Mini-batch Adam (Kingma & Ba 2015) with cosine decay in float32, best epoch by hold-out.
+
+    Options: ``batch`` rows per update, ``epochs``, ``lr``. ``rounds`` is not used: one start. An
+    estimate. The output layer at the end is optimal for the hidden layers found.
+    """
+    trainer = _Trainer(task)
+    stopped = ""
+    try:
+        stopped = trainer.run()
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    hidden, weights, loss = trainer.finish()
+    return assemble(
+        hidden,
+        weights,
+        task,
+        loss,
+        curve=trainer.curve,
+        iterations=max(1, trainer.updates),
+        alpha=trainer.alpha,
+        stopped=stopped,
+        facts={"epochs": len(trainer.curve), "batch": trainer.batch},
+    )
+
+
+class _Trainer:
+    """Parameters in one flat buffer, so that one update is a handful of kernels."""
+
+    def __init__(self, task: Task):
+        self.task, n = task, len(task.x)
+        self.batch = int(task.options.get("batch", min(1024, max(16, n // 50))))
+        steps = math.ceil(n / self.batch)
+        self.epochs = int(task.options.get("epochs", max(3, min(400, round(UPDATES / steps)))))
+        self.lr = float(task.options.get("lr", 3e-3))
+        self.alpha = 1e-6 if task.alpha is None else task.alpha
+        if task.alpha is None and n < 50:
+            self.alpha = CAUTIOUS
+        stream = task.generator(8)
+        self.stream = stream
+        self.x, self.y = task.x.float(), task.y.float()
+        weight = task.weight / task.weight.mean()
+        self.weight = None if bool((weight == 1).all()) else weight.float()[:, None]
+        self._allocate(live_start(task.x[:4096], task.hidden, 1, stream))
+        held = min(n // 10, 20_000)
+        order = torch.randperm(n, generator=stream, device=self.x.device)
+        self.held, self.kept = order[:held], order[held:]
+        self.curve: list[float] = []
+        self.updates, self.best = 0, float("inf")
+        self.saved = self.flat.clone()
+
+    def _allocate(self, start: tuple[Tensor, ...]) -> None:
+        m, d = self.y.shape[1], self.x.shape[1]
+        last = start[-1].shape[1]
+        shapes = [part.shape[1:] for part in start] + [(m, last), (m, d * self.task.skip), (m,)]
+        sizes = [math.prod(shape) for shape in shapes]
+        self.flat = self.x.new_zeros(sum(sizes))
+        self.gradient = torch.zeros_like(self.flat)
+        self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
+
+        def views(flat: Tensor) -> list[Tensor]:
+            parts = flat.split(sizes)
+            return [p.view(shape) for p, shape in zip(parts, shapes, strict=True)]
+
+        *self.hidden, self.v, self.s, self.c = views(self.flat)
+        *self.ghidden, self.gv, self.gs, self.gc = views(self.gradient)
+        for part, given in zip(self.hidden, start, strict=True):
+            part.copy_(given[0])
+        self.low, self.high = self.x.amin(dim=0), self.x.amax(dim=0)
+
+    def run(self) -> str:
+        """All epochs, or until the time is spent; returns why it stopped early."""
+        steps = math.ceil(len(self.kept) / self.batch)
+        total = steps * self.epochs
+        for epoch in range(self.epochs):
+            order = torch.randperm(len(self.kept), generator=self.stream, device=self.x.device)
+            order = self.kept[order]
+            for at in range(0, len(order), self.batch):
+                self._update(order[at : at + self.batch], self.updates / total)
+                if self.updates % CLIP_EVERY == 0:
+                    self._constrain()
+                    if self.task.spent:
+                        self._score(epoch)
+                        return "time limit"
+            self._constrain()
+            self._score(epoch)
+        return ""
+
+    def _score(self, epoch: int) -> None:
+        rows = self.held if len(self.held) else self.kept
+        residual = self._forward(self.x[rows])[1] - self.y[rows]
+        squares = residual.square().sum(dim=1, keepdim=True)
+        loss = float((squares if self.weight is None else squares * self.weight[rows]).mean())
+        self.curve.append(loss)
+        if loss < self.best:
+            self.best = loss
+            self.saved.copy_(self.flat)
+        self.task.report("epochs", (epoch + 1) / self.epochs, self.best)
+
+    # ------------------------------------------------------------------ one update
+
+    def _forward(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        values = [x]
+        for w, b in zip(self.hidden[::2], self.hidden[1::2], strict=True):
+            values.append(torch.addmm(b, values[-1], w.mT).relu_())
+        output = torch.addmm(self.c, values[-1], self.v.mT)
+        if self.task.skip:
+            output.addmm_(x, self.s.mT)
+        return values, output
+
+    def _update(self, rows: Tensor, share: float) -> None:
+        values, output = self._forward(self.x[rows])
+        signal = output.sub_(self.y[rows]).mul_(2.0 / len(rows))
+        if self.weight is not None:
+            signal.mul_(self.weight[rows])
+        torch.mm(signal.mT, values[-1], out=self.gv)
+        torch.sum(signal, 0, out=self.gc)
+        if self.task.skip:
+            torch.mm(signal.mT, values[0], out=self.gs)
+        upstream = signal @ self.v
+        for index in range(len(self.hidden) - 2, -1, -2):
+            w = self.hidden[index]
+            upstream.mul_(values[index // 2 + 1] > 0)
+            gw = self.ghidden[index]
+            torch.mm(upstream.mT, values[index // 2], out=gw)
+            torch.sum(upstream, 0, out=self.ghidden[index + 1])
+            if index:
+                upstream = upstream @ w
+            if self.task.constraint is not None:
+                gw.addcmul_((gw * w).sum(dim=1, keepdim=True), w, value=-1)
+        self.updates += 1
+        rate = self.lr * 0.5 * (1 + math.cos(math.pi * min(share, 1.0))) + 1e-2 * self.lr
+        t = self.updates
+        self.first.lerp_(self.gradient, 0.1)
+        self.second.mul_(0.999).addcmul_(self.gradient, self.gradient, value=1e-3)
+        spread = self.second.sqrt().mul_(1 / math.sqrt(1 - 0.999**t)).add_(1e-8)
+        self.flat.addcdiv_(self.first, spread, value=-rate / (1 - 0.9**t))
+
+    def _constrain(self) -> None:
+        """Unit rows; thresholds into the support interval of the box the layer receives."""
+        kind = self.task.constraint
+        if kind is None:
+            return
+        low, high = self.low, self.high
+        for w, b in zip(self.hidden[::2], self.hidden[1::2], strict=True):
+            w /= w.norm(dim=1, keepdim=True).clamp_min(1e-30)
+            middle, reach = w @ ((low + high) / 2), w.abs() @ ((high - low) / 2)
+            if kind == "tight":
+                b.copy_(torch.minimum(torch.maximum(b, -middle - reach), reach - middle))
+            elif kind == "bounded":
+                radius = float(torch.maximum(low.abs(), high.abs()).norm())
+                b.clamp_(-radius, radius)
+            low = (middle - reach + b).clamp_min(0)
+            high = (middle + reach + b).clamp_min(0)
+
+    # ------------------------------------------------------------------ the answer
+
+    def finish(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor, float]:
+        """The best epoch's hidden layers in float64, the output layer by least squares."""
+        if self.curve:
+            self.flat.copy_(self.saved)
+        self._constrain()
+        hidden = [part.double() for part in self.hidden]
+        if self.task.constraint is not None:
+            hidden[::2] = [w / w.norm(dim=1, keepdim=True).clamp_min(1e-30) for w in hidden[::2]]
+        pairs = list(zip(hidden[::2], hidden[1::2], strict=True))
+        gram = self._accumulate(pairs)
+        q = gram.shape[0] - self.y.shape[1]
+        inner, target = gram[:q, :q], gram[:q, q:]
+        share = float(inner[0, 0] / self.task.weight.sum())
+        ridge = torch.full_like(inner[0], self.alpha * float(inner[0, 0]))
+        ridge[: 1 + self.x.shape[1] * self.task.skip] = 0.0
+        ridge += 1e-12 * inner.diagonal().amax()
+        weights = torch.linalg.solve(inner + torch.diag(ridge), target)
+        fit = float((weights * (inner @ weights - 2 * target)).sum() + gram.diagonal()[q:].sum())
+        return pairs, weights, max(fit, 0.0) / share
+
+    def _accumulate(self, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Gram matrix of [1, x, last hidden layer, y] over slices of rows, evenly spread."""
+        total = None
+        slices = range(0, len(self.task.x), SLICE)
+        stride = max(1, len(slices) * SLICE // FINISH_ROWS)
+        for at in slices[::stride]:
+            x, y = self.task.x[at : at + SLICE], self.task.y[at : at + SLICE]
+            h = x
+            for w, b in pairs:
+                h = torch.addmm(b, h, w.mT).clamp_min_(0)
+            parts = [torch.ones_like(x[:, :1]), *([x] if self.task.skip else []), h, y]
+            block = torch.cat(parts, dim=1)
+            part = (block * self.task.weight[at : at + SLICE, None]).mT @ block
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return total

@@ -1,0 +1,274 @@
+"""`ReLURegressor`: the solvers behind scikit-learn's interface."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+from relunorm.train.scaling import Scaling, network_of
+from relunorm.train.solvers import SOLVERS, solver, suitable
+
+
+class ReLURegressor(RegressorMixin, BaseEstimator):
+    """Least-squares regression with a small ReLU network, trained in the reduced parameter space.
+
+    f(x) = a + S x + V h_L(x) with hidden rows of unit length and thresholds in the support interval
+    of what a unit can receive (seed 001, Prop. 2.3; docs/errata for the deep bound). Inputs and
+    targets are normalized inside and the network is returned in the user's units. Copies of a row
+    count as one row of larger weight.
+
+    Args:
+        hidden: ReLU units, a number or one number per hidden layer.
+        solver: ``auto``, ``exact`` (one input, certified), ``greedy`` (one hidden layer), ``deep``,
+            ``adam`` (large data), or ``slsqp``, ``bfgs``, ``lbfgs`` for comparison.
+        constraint: ``tight`` (support interval), ``bounded`` (X_B), ``unit`` (rows only) or None.
+        alpha: penalty on the squared output weights of the last hidden layer, in normalized units;
+            ``auto`` chooses it by hold-out (0 for ``exact``).
+        skip: whether the affine part is a connection of its own. Without it one hidden layer spends
+            d + 1 units on it and has no output bias, as (2.10) of seed 001; deeper networks are
+            plain perceptrons.
+        n_init: restarts (``deep``) or improvement rounds (``exact``, ``greedy``).
+        time_limit: seconds after which the best network so far is returned.
+        random_state: seed of every random choice.
+        n_jobs: threads while fitting; None leaves torch's own setting.
+        device: where the numbers live while fitting, for example ``cuda``.
+        verbose: show a progress bar on stderr.
+        options: further settings of one solver, such as ``{"batch": 512}`` of ``adam``.
+
+    Attributes:
+        network_: the `Network` in the user's units, hidden rows of unit length.
+        loss_curve_: mean squared error of the normalized target as the search went on.
+        n_iter_: iterations (updates for ``adam``).
+        optimality_gap_: loss / certified lower bound - 1, or None where there is no certificate.
+        lower_bound_: mean squared error, in the target's units, that no network of this size can
+            beat; None where not certified.
+        alpha_, solver_: what ``auto`` became.
+        stopped_: "" or why the search ended early ("time limit", "interrupted").
+
+    >>> x = np.linspace(0, 1, 200)[:, None]
+    >>> model = ReLURegressor(hidden=4, random_state=0).fit(x, np.abs(x[:, 0] - 0.3))
+    >>> bool(np.abs(model.predict([[0.1], [0.5]]) - 0.2).max() < 1e-6)
+    True
+    >>> model.solver_
+    'exact'
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: int | tuple[int, ...] = 20,
+        solver: str = "auto",
+        constraint: str | None = "tight",
+        alpha: float | str = "auto",
+        skip: bool = True,
+        n_init: int | None = None,
+        time_limit: float | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "cpu",
+        verbose: bool | int = False,
+        options: dict[str, Any] | None = None,
+    ):
+        self.hidden = hidden
+        self.solver = solver
+        self.constraint = constraint
+        self.alpha = alpha
+        self.skip = skip
+        self.n_init = n_init
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.verbose = verbose
+        self.options = options
+
+    # ------------------------------------------------------------------ scikit-learn
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLURegressor:
+        """Fit the network.
+
+        Args:
+            X: (n, d), y: (n,) or (n, m), sample_weight: (n,) non-negative.
+        """
+        hidden = self._checked()
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        x, y, weight = np.asarray(X), np.asarray(y, dtype=np.float64), np.asarray(weight)
+        self._single = y.ndim == 1
+        y = y.reshape(len(y), -1)
+        if not (weight > 0).any():
+            raise InvalidInputError("every sample weight is zero; at least one must be positive")
+        penalty = None if isinstance(self.alpha, str) else float(self.alpha)
+        self.solver_ = self.solver
+        if self.solver == "auto":
+            self.solver_ = suitable(len(x), x.shape[1], y.shape[1], hidden, penalty)
+        if self.solver_ == "adam":
+            keep = weight > 0
+            if not keep.all():
+                x, y, weight = x[keep], y[keep], weight[keep]
+        else:
+            x, y, weight = merge_rows(x, y, weight)
+        if self.solver == "auto" and self.solver_ == "exact" and np.ptp(x) == 0:
+            self.solver_ = "greedy"
+        self._solve(x, y, weight, hidden, penalty)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Outputs (n,) or (n, m), as the target was given."""
+        check_is_fitted(self, "network_")
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        result = self.network_(np.asarray(X))
+        return result[:, 0] if self._single else result
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    # ------------------------------------------------------------------ models out
+
+    def to_torch(self):
+        """The fitted network as a plain ``torch.nn.Module`` in float64."""
+        from relunorm.io.torch_write import to_torch
+
+        check_is_fitted(self, "network_")
+        return to_torch(self.network_)
+
+    def to_onnx(self, **arguments: Any):
+        """The fitted network as an ``onnx.ModelProto``."""
+        from relunorm.io.onnx_write import to_onnx
+
+        check_is_fitted(self, "network_")
+        return to_onnx(self.network_, **arguments)
+
+    # ------------------------------------------------------------------ pieces
+
+    def _solve(self, x, y, weight, hidden: tuple[int, ...], penalty: float | None) -> None:
+        import torch
+
+        from relunorm.train.task import Task
+
+        inputs, targets = Scaling.of(x, weight, "X"), Scaling.of(y, weight, "y")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+
+        def tensor(array: NDArray[np.float64]) -> torch.Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+        with _threads(self.n_jobs), _progress(bool(self.verbose), self.solver_) as progress:
+            fit = solver(self.solver_)(
+                Task(
+                    x=tensor(inputs.apply(x)),
+                    y=tensor(targets.apply(y)),
+                    weight=tensor(weight / weight.mean()),
+                    hidden=hidden,
+                    constraint=self.constraint,  # type: ignore[arg-type]
+                    alpha=0.0 if penalty is None and self.solver_ in _UNPENALIZED else penalty,
+                    skip=self.skip,
+                    rounds=self.n_init,
+                    time_limit=self.time_limit,
+                    seed=seed,
+                    progress=progress,
+                    options=dict(self.options or {}),
+                )
+            )
+        self.network_: Network = network_of(fit, inputs, targets, f"ReLURegressor({self.solver_})")
+        self.loss_curve_ = [float(value) for value in fit.curve]
+        self.n_iter_ = max(1, fit.iterations)
+        self.alpha_ = fit.alpha
+        self.stopped_ = fit.stopped
+        self.lower_bound_ = self.optimality_gap_ = None
+        if fit.lower_bound is not None:
+            self.lower_bound_ = fit.lower_bound * float(targets.scale[0]) ** 2
+            self.optimality_gap_ = _gap(fit.loss, fit.lower_bound)
+        if fit.stopped == "interrupted":
+            message = "the fit was interrupted; the model is the best one found until then"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+    def _checked(self) -> tuple[int, ...]:
+        """Hidden widths, after every argument has been looked at."""
+        widths = self.hidden if isinstance(self.hidden, tuple | list) else (self.hidden,)
+        sound = all(isinstance(k, numbers.Integral) and k >= 1 for k in widths)
+        if not widths or not sound:
+            raise InvalidInputError(
+                f"hidden={self.hidden!r}: expected a positive number of units, or a tuple of them"
+            )
+        if self.solver != "auto" and self.solver not in SOLVERS:
+            solver(str(self.solver))
+        if self.constraint not in ("tight", "bounded", "unit", None):
+            raise InvalidInputError(
+                f"constraint={self.constraint!r}: use 'tight', 'bounded', 'unit' or None"
+            )
+        if isinstance(self.alpha, str):
+            valid = self.alpha == "auto"
+        else:
+            valid = isinstance(self.alpha, numbers.Real) and 0 <= float(self.alpha) < np.inf
+        if not valid:
+            raise InvalidInputError(f"alpha={self.alpha!r}: expected 'auto' or a number >= 0")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InvalidInputError(
+                f"time_limit={self.time_limit!r}: expected seconds > 0, or None"
+            )
+        if self.n_init is not None and not self.n_init >= 0:
+            raise InvalidInputError(f"n_init={self.n_init!r}: expected a number >= 0, or None")
+        return tuple(int(k) for k in widths)
+
+
+#: Solvers for which ``alpha='auto'`` means no penalty: a certificate, or the papers' own runs.
+_UNPENALIZED = ("exact", "slsqp", "bfgs", "lbfgs")
+
+
+def merge_rows(
+    x: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Distinct rows of (x, y) in sorted order with their total weights; zero weights are dropped.
+
+    After this a repeated row and a row of doubled weight are the same input, and so is any order.
+    """
+    keep = weight > 0
+    table = np.column_stack([x, y])[keep] + 0.0
+    rows, where = np.unique(table, axis=0, return_inverse=True)
+    total = np.bincount(where.ravel(), weights=weight[keep], minlength=len(rows))
+    return rows[:, : x.shape[1]], rows[:, x.shape[1] :], total.astype(np.float64)
+
+
+def _gap(loss: float, lower: float) -> float:
+    """loss / lower - 1, never negative through rounding; 0 where both vanish."""
+    if loss <= 1e-24:
+        return 0.0
+    return max(loss / lower - 1, 0.0) if lower > 0 else float("inf")
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count if count > 0 else max(1, before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _progress(wanted: bool, title: str) -> Iterator[Any]:
+    """A rich progress bar as the solvers' listener, or None."""
+    if not wanted:
+        yield None
+        return
+    from relunorm.train.progress import progress_bar
+
+    with progress_bar(title) as listener:
+        yield listener

@@ -1,0 +1,98 @@
+"""Which penalty: decided on rows that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from relunorm.train.task import Task
+
+#: Fits a task once per penalty and predicts on the inputs given last.
+Predict = Callable[[Task, tuple[float, ...], Tensor], Tensor]
+
+#: Penalties that are tried, relative to a target of variance one.
+LADDER = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+
+@dataclass(frozen=True)
+class Clean:
+    """When data counts as free of noise, and the penalty it then gets.
+
+    Attributes:
+        share: held-out error of a short fit, as a share of the variance, below which it does.
+        alpha: small enough not to be felt, large enough to keep weights that no row asks for down.
+    """
+
+    share: float = 2e-3
+    alpha: float = LADDER[0]
+
+
+#: With fewer rows than this a hold-out says nothing; the penalty is then `CAUTIOUS`.
+FEWEST = 20
+CAUTIOUS = 1e-2
+
+
+def choose_alpha(task: Task, predict: Predict, clean: Clean) -> float:
+    """The penalty with the smallest error on held-out rows; data free of noise needs no search.
+
+    Small tables are split more often (up to three folds), since one split of them is a coin toss.
+    Among penalties within one standard error of the best the largest wins. An estimate.
+
+    Args:
+        predict: fits the task once per penalty, all from the same start, and returns predictions
+            (penalties, rows, m) on the inputs given last.
+    """
+    n = len(task.x)
+    if n < FEWEST:
+        return CAUTIOUS
+    folds = max(1, min(3, 2000 // n))
+    order = torch.randperm(n, generator=task.generator(91), device=task.x.device)
+    size = max(1, n // 5)
+    errors = []
+    for fold in range(folds):
+        if task.spent:
+            break
+        held = order[fold * size : (fold + 1) * size]
+        keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
+        keep[held] = False
+        part = replace(task.rows(keep), seed=task.seed + fold)
+        if fold == 0:
+            first = _errors(part, task, held, predict, (clean.alpha,))
+            if float(first.mean()) < clean.share:
+                return clean.alpha
+        errors.append(_errors(part, task, held, predict, LADDER))
+    if not errors:
+        return CAUTIOUS
+    table = torch.cat(errors, dim=1)
+    mean = table.mean(dim=1)
+    best = int(mean.argmin())
+    # paired differences to the best: their spread is what one split's luck is worth
+    spread = (table - table[best]).std(dim=1) / table.shape[1] ** 0.5
+    allowed = mean <= mean[best] + spread
+    return LADDER[max(i for i in range(len(LADDER)) if bool(allowed[i]) and i >= best)]
+
+
+def alpha_or_hint(task: Task, predict: Predict, clean: Clean) -> tuple[float, str]:
+    """The task's own penalty, or the chosen one; and "interrupted" if the choice was cut short."""
+    if task.alpha is not None:
+        return task.alpha, ""
+    try:
+        return choose_alpha(task, predict, clean), ""
+    except KeyboardInterrupt:
+        return CAUTIOUS, "interrupted"
+
+
+def _errors(
+    part: Task,
+    task: Task,
+    held: Tensor,
+    predict: Predict,
+    ladder: tuple[float, ...],
+) -> Tensor:
+    """(penalties, held rows) weighted squared errors, averaged over outputs."""
+    weight = task.weight[held] / task.weight[held].mean()
+    fitted = predict(part, ladder, task.x[held])
+    return (fitted - task.y[held]).square().mean(dim=2) * weight

@@ -1,0 +1,112 @@
+"""Loss and gradient of a perceptron as one flat vector, for SciPy's optimizers."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.train.task import Fit, Task
+
+Vector = NDArray[np.float64]
+
+
+class FlatPerceptron:
+    """The mean squared error of f(x) = c + [S x] + V h_L(x) in all its parameters.
+
+    The vector holds w_1, b_1, ..., w_L, b_L, V, S, c; S only with ``task.skip``.
+    """
+
+    def __init__(self, task: Task):
+        self.x, self.y = task.x.cpu().numpy(), task.y.cpu().numpy()
+        self.share = task.weight.cpu().numpy() / float(task.weight.sum())
+        self.alpha = task.alpha or 0.0
+        d, m = self.x.shape[1], self.y.shape[1]
+        sizes = (d, *task.hidden)
+        self.shapes: list[tuple[int, ...]] = []
+        for before, width in pairwise(sizes):
+            self.shapes += [(width, before), (width,)]
+        self.shapes += [(m, sizes[-1]), (m, d if task.skip else 0), (m,)]
+        self.ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+
+    @property
+    def size(self) -> int:
+        """Length of the parameter vector."""
+        return int(self.ends[-1])
+
+    def split(self, theta: Vector) -> list[Vector]:
+        """Views of the vector as matrices and biases."""
+        parts = np.split(theta, self.ends[:-1])
+        return [p.reshape(shape) for p, shape in zip(parts, self.shapes, strict=True)]
+
+    def loss_and_gradient(self, theta: Vector) -> tuple[float, Vector]:
+        """Weighted mean squared error plus penalty, and its gradient."""
+        *hidden, v, s, c = self.split(theta)
+        values = [self.x]
+        for w, b in zip(hidden[::2], hidden[1::2], strict=True):
+            values.append(np.maximum(values[-1] @ w.T + b, 0.0))
+        fit = values[-1] @ v.T + c
+        if s.shape[1]:
+            fit = fit + self.x @ s.T
+        residual = fit - self.y
+        loss = float(self.share @ (residual**2).sum(axis=1)) + self.alpha * float((v**2).sum())
+        signal = 2 * self.share[:, None] * residual
+        gradient = np.empty_like(theta)
+        *gh, gv, gs, gc = self.split(gradient)
+        gv[:] = signal.T @ values[-1] + 2 * self.alpha * v
+        gs[:] = signal.T @ self.x if s.shape[1] else 0.0
+        gc[:] = signal.sum(axis=0)
+        upstream = signal @ v
+        for index in range(len(hidden) // 2 - 1, -1, -1):
+            upstream = upstream * (values[index + 1] > 0)
+            gh[2 * index][:] = upstream.T @ values[index]
+            gh[2 * index + 1][:] = upstream.sum(axis=0)
+            upstream = upstream @ hidden[2 * index]
+        return loss, gradient
+
+    def start(self, seed: int) -> Vector:
+        """Independent normal weights of deviation 1/sqrt(fan-in) and normal thresholds.
+
+        The common start of the constrained and unconstrained runs, as in seed 001, section 5.
+        """
+        rng = np.random.default_rng([seed, 23])
+        theta = rng.normal(size=self.size)
+        *hidden, v, s, c = self.split(theta)
+        for w in hidden[::2]:
+            w /= np.sqrt(w.shape[1])
+        v /= np.sqrt(v.shape[1])
+        s[:], c[:] = 0.0, 0.0
+        return theta
+
+    def normalized(self, theta: Vector) -> Vector:
+        """The same function with unit hidden rows: lengths move to the next layer's columns."""
+        theta = theta.copy()
+        *hidden, v, _, _ = self.split(theta)
+        for index in range(0, len(hidden), 2):
+            w, b = hidden[index], hidden[index + 1]
+            length = np.linalg.norm(w, axis=1)
+            length[length == 0] = 1.0
+            w /= length[:, None]
+            b /= length
+            following = hidden[index + 2] if index + 2 < len(hidden) else v
+            following *= length
+        return theta
+
+    def fit(self, theta: Vector, curve: list[float], stopped: str) -> Fit:
+        """The vector as a solver's answer."""
+        *hidden, v, s, c = self.split(theta)
+        penalty = self.alpha * float((v**2).sum())
+        d = self.x.shape[1]
+        return Fit(
+            layers=[(w.copy(), b.copy()) for w, b in zip(hidden[::2], hidden[1::2], strict=True)],
+            bias=c.copy(),
+            skip=s.copy() if s.shape[1] else np.zeros((len(c), d)),
+            output=v.copy(),
+            loss=self.loss_and_gradient(theta)[0] - penalty,
+            curve=curve,
+            iterations=max(1, len(curve)),
+            alpha=self.alpha,
+            stopped=stopped,
+        )

@@ -1,0 +1,85 @@
+"""Inputs and targets to mean 0 and deviation 1, and the network back to the user's units.
+
+The target transform is eq. (1) of seed 002 with gamma = 1 and delta = 0. Undoing both is exact up
+to rounding: the affine maps are multiplied into the first and the last layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Layer, Network
+from relunorm.train.task import Fit
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x -> (x - shift) / scale, column by column; a constant column keeps scale 1."""
+
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, table: NDArray[np.float64], weight: NDArray[np.float64], what: str) -> Scaling:
+        """Weighted mean and deviation, computed so that huge and tiny values do not overflow."""
+        unit = np.abs(table).max(axis=0)
+        unit = np.where(unit > 0, unit, 1.0)
+        share = weight / weight.sum()
+        if unit.min() > 1e-100 and unit.max() < 1e100:
+            unit = np.ones_like(unit)
+        small = table if (unit == 1).all() else table / unit
+        mean = share @ small
+        gap = small - mean
+        spread = np.sqrt(share @ np.square(gap, out=gap))
+        # differences within rounding of the values themselves are not information
+        constant = spread <= 1e-13 * np.maximum(np.abs(mean), 1e-300)
+        with np.errstate(over="ignore"):
+            scale = np.where(constant, 1.0, spread) * np.where(constant, 1.0, unit)
+        shift = np.where(constant, small[0], mean) * unit
+        if not np.isfinite(scale).all() or (scale < 1e-290).any() or (scale > 1e290).any():
+            raise InvalidInputError(
+                f"{what} has columns whose values are too large or too small for float64 "
+                "arithmetic; rescale the data first"
+            )
+        return cls(shift, scale)
+
+    def apply(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Normalized copy."""
+        return (table - self.shift) / self.scale
+
+
+def network_of(fit: Fit, inputs: Scaling, targets: Scaling, origin: str) -> Network:
+    """The fitted network in the user's units, hidden rows of unit length.
+
+    Rows are normalized from the first layer to the last; each layer hands its row lengths on to the
+    columns of the next, so the function does not change.
+    """
+    layers: list[Layer] = []
+    scales = np.empty(0)
+    for index, (w, b) in enumerate(fit.layers):
+        if index == 0:
+            w = w / inputs.scale
+            b = b - w @ inputs.shift
+        else:
+            w = w * scales
+        scales = _lengths(w)
+        layers.append(Layer(Affine({index: w / scales[:, None]}, b / scales)))
+    skip = fit.skip * targets.scale[:, None] / inputs.scale
+    bias = fit.bias * targets.scale + targets.shift - skip @ inputs.shift
+    output = fit.output * scales * targets.scale[:, None]
+    terms = {len(layers): output}
+    if np.any(skip):
+        terms[0] = skip
+    return Network(layers, Affine(terms, bias), input_shape=len(inputs.scale), origin=origin)
+
+
+def _lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Row norms without overflow; 1 for a row of zeros."""
+    top = np.abs(rows).max(axis=1)
+    safe = np.where(top > 0, top, 1.0)
+    lengths = safe * np.linalg.norm(rows / safe[:, None], axis=1)
+    return np.where(top > 0, lengths, 1.0)
