@@ -1,0 +1,120 @@
+"""Solver ``deep``: any number of hidden layers.
+
+Live starts, layer by layer, go through a knock-out: all of them take a few Levenberg-Marquardt steps
+at once with the output layer eliminated, the better quarter goes on, and the last ones run to
+convergence. No start can begin with a dead unit, and none is waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from relunorm.train.holdout import choose_alpha
+from relunorm.train.layered import LayeredProblem, layers, live_start
+from relunorm.train.lm import Point, Solution, minimize
+from relunorm.train.task import Fit, Task, assemble
+
+#: Starts of one knock-out; iterations of its stages and the members that enter them.
+STARTS = 12
+STAGES = ((15, 1.0), (25, 0.5), (60, 0.25))
+
+
+def solve_deep(task: Task) -> Fit:
+    """A perceptron with ``task.hidden`` units, by knock-out of live starts.
+
+    ``rounds`` is the number of starts. With a time limit knock-outs are repeated until it is
+    spent. An estimate (local search). Cost per start and iteration O(n P^2 + P^3), P parameters.
+    """
+    alpha = choose_alpha(task, _predictions) if task.alpha is None else task.alpha
+    task.report("penalty", 0.1, float("nan"))
+    task = replace(task, alpha=alpha)
+    problem = _problem(task, alpha)
+    search = _Search(problem, task)
+    search.run()
+    weights, loss = problem.output(search.point)
+    member = [(w[0], b[0]) for w, b in layers(search.point)]
+    return assemble(
+        member,
+        weights[0],
+        task,
+        float(loss[0]),
+        curve=search.curve,
+        iterations=search.iterations,
+        alpha=alpha,
+        stopped=search.stopped,
+    )
+
+
+def _problem(task: Task, ridge: float | Tensor) -> LayeredProblem:
+    clip = task.constraint == "tight"
+    return LayeredProblem(task.x, task.y, task.weight, ridge, task.skip, clip)
+
+
+def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
+    """Held-out predictions of the best of a few starts, refined under every penalty."""
+    start = live_start(task.x, task.hidden, 3, task.generator(7))
+    first = minimize(_problem(task, 1e-4), start, iterations=10)
+    count, best = len(ladder), int(first.loss.argmin())
+    point = tuple(part[best].expand(count, *part.shape[1:]) for part in first.point)
+    problem = _problem(task, task.x.new_tensor(ladder))
+    found = minimize(problem, point, iterations=12)
+    return problem.predict(found.point, x)
+
+
+class _Search:
+    """The best network so far."""
+
+    def __init__(self, problem: LayeredProblem, task: Task):
+        self.problem, self.task = problem, task
+        self.loss, self.point = float("inf"), ()
+        self.curve: list[float] = []
+        self.iterations, self.stopped = 0, ""
+
+    def run(self) -> None:
+        """Knock-outs: one, or as many as the time allows."""
+        task = self.task
+        again = task.rounds is None and task.time_limit is not None
+        for turn in range(10**9 if again else 1):
+            self._knock_out(task.rounds or STARTS, turn)
+            if self.stopped or self.loss <= 1e-14 * self.problem.energy:
+                return
+
+    def _knock_out(self, members: int, turn: int) -> None:
+        task = self.task
+        point = live_start(task.x, task.hidden, members, task.generator(100 + turn))
+        for stage, (iterations, share) in enumerate(STAGES):
+            found = self._advance(point, iterations, stage)
+            if self.stopped:
+                return
+            following = STAGES[stage + 1][1] if stage + 1 < len(STAGES) else share
+            keep = found.loss.argsort()[: max(1, round(members * following))]
+            point = tuple(part[keep] for part in found.point)
+        best = tuple(part[:1] for part in self.point)
+        self._advance(best, 200, len(STAGES))
+
+    def _advance(self, point: Point, iterations: int, stage: int) -> Solution:
+        """Some iterations of all members; remembers the best of them."""
+        share = stage / (len(STAGES) + 1)
+        total = float(self.task.weight.sum())
+        found = minimize(
+            self.problem,
+            point,
+            iterations=iterations,
+            # without any answer yet the first stage is finished whatever the clock says
+            deadline=self.task.deadline if self.curve else float("inf"),
+            callback=lambda _, loss: self.task.report("search", share, loss / total),
+        )
+        self.iterations += found.iterations
+        best = int(found.loss.argmin())
+        if float(found.loss[best]) < self.loss:
+            self.loss = float(found.loss[best])
+            self.point = tuple(part[best : best + 1] for part in found.point)
+        self.curve += [min(loss, self.loss if stage else loss) / total for loss in found.curve]
+        if found.interrupted:
+            self.stopped = "interrupted"
+        elif self.task.spent:
+            self.stopped = "time limit"
+        return found

@@ -1,0 +1,103 @@
+"""Orthogonal greedy choice of units from a random sample of sphere x support interval.
+
+The reduced parameter space is compact, so a few thousand live units cover it; one after the other,
+the unit that lowers the squared error most, after refitting all weights, joins the network
+(orthogonal matching pursuit, least-squares variant).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sample_units(x: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random live units: directions uniform on the sphere, thresholds through a data point.
+
+    b = -w . x_i for a row x_i, so every unit has data on its hyperplane; in one dimension the
+    directions alternate between +1 and -1.
+
+    Args:
+        x: (n, d) inputs.
+
+    Returns:
+        w (count, d) of unit rows, b (count,).
+    """
+    options = {"generator": generator, "device": x.device, "dtype": x.dtype}
+    w = torch.randn(count, x.shape[1], **options)
+    w = w / w.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    first = torch.randint(len(x), (count,), generator=generator, device=x.device)
+    second = torch.randint(len(x), (count,), generator=generator, device=x.device)
+    mix = torch.rand(count, 1, **options)
+    anchor = mix * x[first] + (1 - mix) * x[second]
+    return w, -(w * anchor).sum(dim=1)
+
+
+class Deflated:
+    """Candidate features kept orthogonal to everything chosen so far.
+
+    Args:
+        columns: (n, N) candidate features, weighted by the root of the row weights; overwritten.
+        basis: (n, q) columns that are always there (1, x, kept units).
+        target: (n, m) weighted targets.
+    """
+
+    def __init__(self, columns: Tensor, basis: Tensor, target: Tensor):
+        q, r = torch.linalg.qr(basis)
+        size = r.diagonal().abs()
+        q = q[:, size > 1e-10 * size.max()]
+        self.columns = columns
+        self.norms = columns.square().sum(dim=0)
+        self.columns -= q @ (q.mT @ columns)
+        self.residual = target - q @ (q.mT @ target)
+
+    def best(self) -> int:
+        """The candidate whose addition lowers the squared error most; -1 if none helps."""
+        left = self.columns.square().sum(dim=0)
+        # a candidate within rounding of the chosen span has no direction of its own
+        sound = left > 1e-8 * self.norms
+        gain = (self.residual.mT @ self.columns).square().sum(dim=0) / left.clamp_min(1e-300)
+        gain = torch.where(sound, gain, -1.0)
+        at = int(gain.argmax())
+        return at if float(gain[at]) > 0 else -1
+
+    def choose(self, at: int) -> None:
+        """Take a candidate: deflate the residual and all candidates by it."""
+        direction = self.columns[:, at] / self.columns[:, at].norm()
+        self.residual -= torch.outer(direction, direction @ self.residual)
+        self.columns -= torch.outer(direction, direction @ self.columns)
+
+
+def greedy_units(
+    x: Tensor,
+    y: Tensor,
+    root: Tensor,
+    count: int,
+    candidates: int,
+    generator: torch.Generator,
+    kept: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``count`` units added one by one to ``kept`` and the affine part; cost O(n N count).
+
+    Args:
+        x, y: (n, d) and (n, m).
+        root: (n,) square roots of the row weights.
+        kept: units (w, b) that stay.
+
+    Returns:
+        w (count, d), b (count,): fewer distinct gains than ``count`` are filled with random units.
+    """
+    w, b = sample_units(x, candidates, generator)
+    column = root[:, None]
+    basis = torch.cat([torch.ones_like(column), x], dim=1)
+    if kept is not None:
+        basis = torch.cat([basis, (x @ kept[0].mT + kept[1]).clamp_min(0)], dim=1)
+    pool = Deflated((x @ w.mT + b).clamp_min(0) * column, basis * column, y * column)
+    chosen: list[int] = []
+    while len(chosen) < count and (at := pool.best()) >= 0:
+        pool.choose(at)
+        chosen.append(at)
+    if len(chosen) < count:
+        taken = set(chosen)
+        chosen += [i for i in range(candidates) if i not in taken][: count - len(chosen)]
+    return w[chosen], b[chosen]

@@ -1,0 +1,222 @@
+"""Solver ``exact``: one input, one output, one hidden layer, with a certificate.
+
+The network is a linear spline. Knots come from the dynamic programme behind the lower bound, are
+polished by variable projection + Levenberg-Marquardt, and improved by a second dynamic programme over
+(knot, value) states in a tube around the fit and by dropping and re-inserting knots, until the gap to
+the bound closes or the effort is spent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relunorm.errors import InvalidInputError
+from relunorm.train.bound import spline_bound
+from relunorm.train.lm import Solution, minimize
+from relunorm.train.spline import SplineProblem, refit
+from relunorm.train.task import Fit, Task, assemble
+
+#: Relative gap to the lower bound at which the search stops.
+CLOSED = 1e-6
+
+
+def solve_exact(task: Task) -> Fit:
+    """The best linear spline with as many knots as there are units, and how far it can be from it.
+
+    Upper bound by search, lower bound by `spline_bound`; `Fit.lower_bound` makes the gap a fact.
+    A certificate needs no penalty: ``alpha`` other than 0 is refused.
+    """
+    _check(task)
+    order = torch.argsort(task.x[:, 0], stable=True).cpu()
+    x, y = task.x[order, 0].cpu(), task.y[order, 0].cpu()
+    weight = task.weight[order].cpu()
+    knots = _knot_count(task)
+    bound = spline_bound(x.numpy(), y.numpy(), weight.numpy(), knots)
+    task.report("lower bound", 0.1, float("nan"))
+    search = _Search(SplineProblem(x, y, weight), bound.value, task)
+    search.improve(torch.from_numpy(_filled(bound.knots, knots, x.numpy()))[None])
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        search.stopped = "interrupted"
+    # two units spent on the affine part could be knots of another network without bias
+    honest = bound if task.skip else spline_bound(*(v.numpy() for v in (x, y, weight)), knots + 2)
+    return _network(task, search, honest.value / float(weight.sum()))
+
+
+def _check(task: Task) -> None:
+    if task.x.shape[1] != 1 or task.y.shape[1] != 1 or len(task.hidden) != 1:
+        raise InvalidInputError(
+            f"solver 'exact' fits one input, one output and one hidden layer; found "
+            f"{task.x.shape[1]} inputs, {task.y.shape[1]} outputs and hidden={task.hidden}; use "
+            "solver='greedy' or 'deep'"
+        )
+    if task.alpha:
+        raise InvalidInputError(
+            f"solver 'exact' certifies the squared error without penalty, but alpha={task.alpha:g}; "
+            "use alpha=0 or 'auto', or solver='greedy'"
+        )
+    if float(task.x.amax()) <= float(task.x.amin()):
+        raise InvalidInputError("solver 'exact': the input has a single value, so there is no knot")
+
+
+def _knot_count(task: Task) -> int:
+    """Units left for knots; without skip and bias two of them carry the affine part (2.10)."""
+    return task.hidden[0] if task.skip else task.hidden[0] - 2
+
+
+def _filled(knots: NDArray[np.float64], count: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Exactly ``count`` sorted knots inside the data's range: split the longest gaps if short."""
+    inside = [float(t) for t in knots if x[0] < t < x[-1]][:count]
+    edges = sorted([float(x[0]), *inside, float(x[-1])])
+    while len(edges) < count + 2:
+        at = int(np.argmax(np.diff(edges)))
+        edges.insert(at + 1, (edges[at] + edges[at + 1]) / 2)
+    return np.array(edges[1:-1])
+
+
+class _Search:
+    """The best knots so far, and the ways to better ones."""
+
+    def __init__(self, problem: SplineProblem, lower: float, task: Task):
+        self.problem, self.lower, self.task = problem, lower, task
+        self.rng = np.random.default_rng([task.seed, 17])
+        self.loss, self.knots = float("inf"), torch.empty(0)
+        self.curve: list[float] = []
+        self.iterations, self.stopped = 0, ""
+        self.total = float(problem.sums[0, -1])
+
+    @property
+    def closed(self) -> bool:
+        """Whether the gap, or the whole error, is down to rounding."""
+        floor = 1e-13 * self.problem.energy
+        return self.loss <= (1 + CLOSED) * self.lower + floor
+
+    def run(self) -> None:
+        """Tube rounds first, then dropping and inserting knots."""
+        task = self.task
+        rounds = task.rounds
+        if rounds is None:
+            rounds = 6 if task.time_limit is None else 10**9
+        idle = 0
+        for done in range(rounds):
+            if self.closed or self.stopped or not self.knots.numel() or idle > 200:
+                return
+            if task.spent:
+                self.stopped = "time limit"
+                return
+            before = self.loss
+            starts = self._tube(0.5**done) if done < 3 else self._exchange()
+            self.improve(starts)
+            idle = idle + 1 if self.loss >= before * (1 - 1e-9) else 0
+            task.report("knots", float("nan") if rounds > 1e6 else done / rounds, self.loss / self.total)
+
+    def improve(self, starts: Tensor) -> None:
+        """Polish a batch of knots and keep the best."""
+        if not starts.shape[1]:
+            self.loss = float(self.problem.linearize((starts,)).loss[0])
+            self.knots = starts[0]
+            return
+        starts = self.problem.move((starts,), torch.zeros_like(starts))[0]
+        found: Solution = minimize(self.problem, (starts,), iterations=40)
+        self.iterations += found.iterations
+        if found.interrupted:
+            self.stopped = "interrupted"
+        best = int(found.loss.argmin())
+        if float(found.loss[best]) < self.loss:
+            self.loss, self.knots = float(found.loss[best]), found.point[0][best]
+        self.curve.append(self.loss / self.total)
+
+    def _exchange(self, members: int = 16) -> Tensor:
+        """Copies that lose one to three knots and get new ones near large residuals or at random."""
+        knots = self.knots.numpy()
+        starts = np.tile(knots, (members, 1))
+        x = self.problem.x.numpy()
+        for row in starts:
+            count = int(self.rng.integers(1, min(3, len(knots)) + 1))
+            drop = self.rng.choice(len(knots), count, replace=False)
+            row[drop] = self.rng.choice(x[1:-1] if len(x) > 2 else x, count)
+            row.sort()
+        return torch.from_numpy(starts)
+
+    def _tube(self, width: float) -> Tensor:
+        """One dynamic programme over knots on a grid and values near the current fit."""
+        x, knots = self.problem.x.numpy(), self.knots.numpy()
+        count = min(len(x), 90)
+        grid = np.quantile(x, np.linspace(0, 1, count))
+        grid = np.unique(np.concatenate([grid, knots, [self.problem.low, self.problem.high]]))
+        edges = torch.from_numpy(np.concatenate([grid[:1], knots, grid[-1:]]))
+        values = self.problem.values((self.knots[None],))[0]
+        center = np.interp(grid, edges.numpy(), values.numpy())
+        step = 2.0 * width * np.sqrt(self.loss / self.total)
+        offsets = step * np.linspace(-1, 1, 7)
+        picked = tube_knots(self.problem, grid, center[:, None] + offsets, len(knots))
+        return torch.from_numpy(_filled(picked, len(knots), x))[None]
+
+
+def tube_knots(
+    problem: SplineProblem, grid: NDArray[np.float64], values: NDArray[np.float64], knots: int
+) -> NDArray[np.float64]:
+    """Knots of the cheapest continuous spline through states (grid[g], values[g, v]).
+
+    Exact over these states: a shortest path with at most ``knots`` inner stops from the first to
+    the last grid position. Cost O(knots (G V)^2).
+    """
+    size, levels = values.shape
+    a, b, c, left, right, energy = problem.pair_sums(grid)
+    start, end = values[:, :, None, None], values[None, None, :, :]
+
+    def wide(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        return matrix[:, None, :, None]
+
+    cost = wide(a) * start * start + wide(2 * b) * start * end + wide(c) * end * end
+    cost = cost - wide(2 * left) * start - wide(2 * right) * end + wide(energy)
+    cost = cost.reshape(size * levels, size * levels)
+    best = np.full(size * levels, np.inf)
+    best[:levels] = 0.0
+    back = []
+    for _ in range(knots + 1):
+        total = best[:, None] + cost
+        at = total.argmin(axis=0)
+        best = total[at, np.arange(len(at))]
+        best[:levels] = 0.0
+        at[:levels] = np.arange(levels)
+        back.append(at)
+    state = size * levels - levels + int(best[-levels:].argmin())
+    stops = []
+    for at in reversed(back):
+        state = int(at[state])
+        if state >= levels:
+            stops.append(float(grid[state // levels]))
+    return np.array(stops[::-1])
+
+
+def _network(task: Task, search: _Search, lower: float) -> Fit:
+    """The spline as units relu(x - t_j) beside its affine part."""
+    problem = search.problem
+    edges = np.concatenate([[problem.low], search.knots.numpy(), [problem.high]])
+    values, loss = refit(problem.x.numpy(), problem.y.numpy(), problem.weight.numpy(), edges)
+    slopes = np.diff(values) / np.diff(edges)
+    kinks, base = np.diff(slopes), values[0] - slopes[0] * edges[0]
+    rest = {
+        "curve": search.curve,
+        "iterations": search.iterations,
+        "lower_bound": lower,
+        "stopped": search.stopped,
+    }
+    knots = search.knots
+    w = torch.ones(len(knots), 1, dtype=torch.float64)
+    if task.skip:
+        weights = torch.from_numpy(np.concatenate([[base], slopes[:1], kinks]))
+        return assemble([(w, -knots)], weights[:, None], task, loss, **rest)
+    # base + slope x as two units active on the whole interval: relu(x - low), relu(high - x)
+    low, high = edges[0], edges[-1]
+    up, down = values[0] + slopes[0] * (high - low), values[0]
+    w = torch.cat([w, w.new_tensor([[1.0], [-1.0]])])
+    b = torch.cat([-knots, knots.new_tensor([-low, high])])
+    pair = np.array([up, down]) / (high - low)
+    weights = torch.from_numpy(np.concatenate([[0.0], kinks, pair]))
+    return assemble([(w, b)], weights[:, None], task, loss, **rest)

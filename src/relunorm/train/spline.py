@@ -1,0 +1,172 @@
+"""One input: a shallow ReLU network is a linear spline, and its fit costs O(knots), not O(rows).
+
+On an interval, a + s x + sum_j c_j relu(x - t_j) is the continuous piecewise-linear function with
+knots t_j. In the basis of hat functions its normal equations are tridiagonal and well conditioned,
+and every entry follows from prefix sums of 1, x, x^2, y, xy at the knots. Moving knot j, up to the
+span of the hats, changes the fit by (s_left - s_right) times the right half of hat j; projecting
+these columns off the hats is variable projection with Kaufman's Jacobian (Golub & Pereyra 1973,
+Kaufman 1975).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relunorm.train.lm import Model, Point
+
+
+class SplineProblem:
+    """Least squares over the knots of a linear spline, values eliminated; one output.
+
+    Args:
+        x: (n,) sorted inputs.
+        y: (n,) targets.
+        weight: (n,) non-negative weights of the rows; ones if omitted.
+        low, high: the interval that holds the knots; the data's own range if omitted.
+
+    A point is ``(knots,)`` with knots (B, K), sorted along the last axis.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        low: float | None = None,
+        high: float | None = None,
+    ):
+        weight = torch.ones_like(x) if weight is None else weight
+        self.x, self.y, self.weight = x.contiguous(), y, weight
+        self.low = float(x[0]) if low is None else low
+        self.high = float(x[-1]) if high is None else high
+        terms = torch.stack([torch.ones_like(x), x, x * x, y, x * y]) * weight
+        self.sums = torch.cat([terms.new_zeros(5, 1), terms.cumsum(dim=1)], dim=1)
+        self.squares = _pad((weight * y * y).cumsum(dim=0), 1, 0)
+        self.energy = float(self.squares[-1])
+        self.gap = 1e-5 * (self.high - self.low)
+
+    def linearize(self, point: Point) -> Model:
+        """Loss and normal equations in the knots."""
+        h, a, b, c, left, right = self._segments(point[0])
+        values, root, scale, sound = self._fit(a, b, c, left, right)
+        slopes = values.diff(dim=1) / h
+        kink = slopes[:, :-1] - slopes[:, 1:]
+        target = _pad(left, 0, 1) + _pad(right, 1, 0)
+        a, b = kink * a[:, 1:], kink * b[:, 1:]
+        cross = torch.diag_embed(_pad(a, 1, 1))[:, 1:-1]
+        cross.diagonal(2, 1, 2).copy_(b)
+        half = torch.linalg.solve_triangular(root, (cross * scale[:, None]).mT, upper=False)
+        hessian = torch.diag_embed(kink * a) - half.mT @ half
+        descent = kink * left[:, 1:] - a * values[:, 1:-1] - b * values[:, 2:]
+        loss = (self.energy - (target * values).sum(dim=1)).clamp_min(0)
+        return Model(torch.where(sound & loss.isfinite(), loss, torch.inf), hessian, descent)
+
+    def values(self, point: Point) -> Tensor:
+        """(B, K + 2) best values of the spline at the ends and knots, in order."""
+        return self._fit(*self._segments(point[0])[1:])[0]
+
+    def _fit(
+        self, a: Tensor, b: Tensor, c: Tensor, left: Tensor, right: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Values in the hat basis, the Cholesky factor they came from, its scaling, success."""
+        gram = torch.diag_embed(_pad(a, 0, 1) + _pad(c, 1, 0))
+        gram.diagonal(1, 1, 2).copy_(b)
+        gram.diagonal(-1, 1, 2).copy_(b)
+        target = _pad(left, 0, 1) + _pad(right, 1, 0)
+        scale = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12 * float(self.sums[0, -1])).rsqrt()
+        scaled = gram * scale[:, :, None] * scale[:, None, :]
+        # segments without data leave values undetermined; this picks small ones
+        scaled.diagonal(0, 1, 2).add_(1e-12)
+        root, info = torch.linalg.cholesky_ex(scaled)
+        values = torch.cholesky_solve((scale * target)[..., None], root)[..., 0] * scale
+        return values, root, scale, info == 0
+
+    def move(self, point: Point, step: Tensor) -> Point:
+        """Add, clip into the interval, sort, and keep knots a hair apart."""
+        moved = (point[0] + step).clamp(self.low, self.high).sort(dim=1).values
+        rank = self.gap * torch.arange(1, moved.shape[1] + 1, device=moved.device, dtype=moved.dtype)
+        raised = (moved - rank).cummax(dim=1).values + rank
+        ceiling = self.high - rank.flip(0)
+        return (torch.minimum(raised.clamp_min(self.low + self.gap), ceiling),)
+
+    def _segments(self, knots: Tensor) -> tuple[Tensor, ...]:
+        """Per segment: length, then sums of (1-u)^2, u(1-u), u^2, y(1-u), y u, 0 <= u <= 1."""
+        members = len(knots)
+        ends = knots.new_tensor([self.low, self.high]).expand(members, 2)
+        edges = torch.cat([ends[:, :1], knots, ends[:, 1:]], dim=1)
+        cut = torch.searchsorted(self.x, knots.contiguous())
+        cut = torch.nn.functional.pad(cut, (1, 0))
+        cut = torch.nn.functional.pad(cut, (0, 1), value=len(self.x))
+        n, x1, x2, y0, y1 = self.sums[:, cut].diff(dim=2)
+        start, h = edges[:, :-1], edges.diff(dim=1)
+        u1 = (x1 - start * n) / h
+        u2 = (x2 - start * (2 * x1 - start * n)) / h.square()
+        yu = (y1 - start * y0) / h
+        return h, n - 2 * u1 + u2, u1 - u2, u2, y0 - yu, yu
+
+
+    def pair_sums(self, grid: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        """For every pair g < h of grid positions the sums over rows between them.
+
+        With u = (x - grid[g]) / (grid[h] - grid[g]): sums of (1-u)^2, u(1-u), u^2, y(1-u), y u and
+        y^2; infinite where g >= h.
+        """
+        x = self.x.numpy()
+        cut = np.searchsorted(x, grid)
+        cut[0], cut[-1] = 0, len(x)
+        n, x1, x2, y0, y1 = (row[cut][None, :] - row[cut][:, None] for row in self.sums.numpy())
+        squares = self.squares.numpy()[cut]
+        start, h = grid[:, None], grid[None, :] - grid[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            u1 = (x1 - start * n) / h
+            u2 = (x2 - start * (2 * x1 - start * n)) / (h * h)
+            yu = (y1 - start * y0) / h
+        sums = n - 2 * u1 + u2, u1 - u2, u2, y0 - yu, yu
+        energy = np.where(h > 0, squares[None, :] - squares[:, None], np.inf)
+        return (*(np.where(h > 0, part, 0.0) for part in sums), energy)
+
+
+def refit(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    edges: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], float]:
+    """Best values at the edges (ends and knots) and the sum of squares, without prefix sums.
+
+    Slower than `SplineProblem.values` but free of its cancellation where knots nearly meet. Values
+    that no row determines are put on the line between their neighbours.
+    """
+    count = len(edges)
+    at = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, count - 2)
+    u = (x - edges[at]) / np.diff(edges)[at]
+    gram, target = np.zeros((count, count)), np.zeros(count)
+    for row, first in ((at, 1 - u), (at + 1, u)):
+        np.add.at(target, row, weight * first * y)
+        for column, second in ((at, 1 - u), (at + 1, u)):
+            np.add.at(gram, (row, column), weight * first * second)
+    inner = np.arange(1, count - 1)
+    share = (edges[inner] - edges[inner - 1]) / (edges[inner + 1] - edges[inner - 1])
+    bend = np.zeros((len(inner), count))
+    bend[inner - 1, inner - 1], bend[inner - 1, inner], bend[inner - 1, inner + 1] = share - 1, 1, -share
+    gram += 1e-12 * float(weight.sum()) * bend.T @ bend
+    values = np.linalg.lstsq(gram, target, rcond=1e-15)[0]
+    residual = y - (1 - u) * values[at] - u * values[at + 1]
+    return values, float((weight * residual**2).sum())
+
+
+def stratified_knots(
+    low: float, high: float, members: int, count: int, generator: torch.Generator
+) -> Tensor:
+    """Sorted random knots, one in each of ``count`` equal cells of the interval; float64."""
+    device = generator.device
+    options = {"generator": generator, "device": device, "dtype": torch.float64}
+    cells = torch.arange(count, device=device, dtype=torch.float64)
+    return low + (high - low) / count * (cells + torch.rand(members, count, **options))
+
+
+def _pad(tensor: Tensor, before: int, after: int) -> Tensor:
+    return torch.nn.functional.pad(tensor, (before, after))

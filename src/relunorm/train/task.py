@@ -1,0 +1,128 @@
+"""What every solver is given and what it returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Constraint = Literal["tight", "bounded", "unit"]
+Progress = Callable[[str, float, float], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A regression problem in normalized units.
+
+    Attributes:
+        x: (n, d) inputs with mean 0 and deviation 1.
+        y: (n, m) targets, likewise.
+        weight: (n,) positive row weights.
+        hidden: ReLU units per hidden layer.
+        constraint: how the hidden rows and thresholds are bounded; None for not at all.
+        alpha: penalty alpha * |c|^2 on the output weights of the last hidden layer, beside the mean
+            squared error; None to choose it by hold-out.
+        skip: whether the output also reads x.
+        rounds: restarts or improvement rounds; None for the solver's own number, or as many as the
+            time allows where a time limit is set.
+        time_limit: seconds, or None.
+        seed: of every random choice.
+        progress: called with the stage, the share done (nan if open) and the best loss so far.
+        options: for one solver only (batch size, learning rate, ...).
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    hidden: tuple[int, ...]
+    constraint: Constraint | None = "tight"
+    alpha: float | None = None
+    skip: bool = True
+    rounds: int | None = None
+    time_limit: float | None = None
+    seed: int = 0
+    progress: Progress | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def deadline(self) -> float:
+        """Value of ``time.monotonic()`` after which to stop."""
+        return float("inf") if self.time_limit is None else self.started + self.time_limit
+
+    def generator(self, stream: int = 0) -> torch.Generator:
+        """A fresh generator; different streams of one task are independent."""
+        seed = int(np.random.SeedSequence([self.seed, stream]).generate_state(1, np.uint64)[0])
+        return torch.Generator(device=self.x.device).manual_seed(seed & (2**63 - 1))
+
+    def rows(self, keep: Tensor) -> Task:
+        """The same task on some of the rows."""
+        return replace(self, x=self.x[keep], y=self.y[keep], weight=self.weight[keep])
+
+    def report(self, stage: str, share: float, loss: float) -> None:
+        """Tell the listener, if there is one."""
+        if self.progress is not None:
+            self.progress(stage, share, loss)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the time limit has passed."""
+        return time.monotonic() > self.deadline
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A solver's answer in the task's units.
+
+    Attributes:
+        layers: (w, b) of every hidden layer, w (K_l, K_{l-1}).
+        bias: (m,), skip: (m, d), output: (m, K_L).
+        loss: weighted mean squared error, summed over outputs, without penalty.
+        curve: loss after every iteration or round.
+        iterations: how many there were.
+        alpha: the penalty that was used.
+        lower_bound: no network of this size has a smaller ``loss``; None if not certified.
+        stopped: "" if the solver ended by itself, else "time limit" or "interrupted".
+        facts: further numbers worth showing.
+    """
+
+    layers: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
+    bias: NDArray[np.float64]
+    skip: NDArray[np.float64]
+    output: NDArray[np.float64]
+    loss: float
+    curve: list[float]
+    iterations: int
+    alpha: float = 0.0
+    lower_bound: float | None = None
+    stopped: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def assemble(
+    layers: list[tuple[Tensor, Tensor]], weights: Tensor, task: Task, loss: float, **rest: Any
+) -> Fit:
+    """A `Fit` from hidden layers and the output layer's weights with rows (a, [S], c).
+
+    Args:
+        layers: (w, b) of one member.
+        weights: (q, m) for that member.
+        loss: its weighted sum of squares.
+    """
+    d, m = task.x.shape[1], task.y.shape[1]
+    table = weights.cpu().numpy()
+    first = 1 + d * task.skip
+    return Fit(
+        layers=[(w.cpu().numpy().copy(), b.cpu().numpy().copy()) for w, b in layers],
+        bias=table[0].copy(),
+        skip=table[1:first].T.copy() if task.skip else np.zeros((m, d)),
+        output=table[first:].T.copy(),
+        loss=loss / float(task.weight.sum()),
+        **rest,
+    )
