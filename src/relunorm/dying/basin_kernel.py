@@ -43,10 +43,11 @@ _FAST = {"contract", "nsz", "arcp"}
 def normal(h):  # pragma: no cover - compiled
     """Phi(h) and phi(h) for |h| <= CLIP."""
     a = abs(h)
-    e = a * a * (-0.5 / 64)
+    e = a * a * (-0.5 / 128)
     x = 1.0 + e * (1.0 + e * (1 / 2 + e * (1 / 6 + e * (1 / 24 + e * (1 / 120 + e * (1 / 720
-        + e * (1 / 5040 + e * (1 / 40320 + e * (1 / 362880 + e * (1 / 3628800
-        + e * (1 / 39916800)))))))))))  # fmt: skip
+        + e * (1 / 5040 + e * (1 / 40320 + e * (1 / 362880 + e * (1 / 3628800 + e * (1 / 39916800
+        + e * (1 / 479001600 + e * (1 / 6227020800)))))))))))))  # fmt: skip
+    x *= x
     x *= x
     x *= x
     x *= x
@@ -81,7 +82,7 @@ def advance(
                 y = bs[i]
                 size = abs(x)
                 size = size if size > 1e-300 else 1e-300
-                h = y / size
+                h = (y - 1e-298) / size  # at w = b = 0 the unit is off, as in torch
                 h = h if h < CLIP else CLIP
                 h = h if h > -CLIP else -CLIP
                 cdf, pdf = normal(h)

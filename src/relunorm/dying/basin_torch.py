@@ -21,7 +21,9 @@ def step(
 ) -> State:
     """One update of (w, b, mw, mb, moving), in units of gamma; see `basin_kernel.advance`."""
     w, b, mw, mb, moving = state
-    h = (b / w.abs().clamp_min(1e-300 if w.dtype == torch.float64 else 1e-30)).clamp(-CLIP, CLIP)
+    tiny = 1e-300 if w.dtype == torch.float64 else 1e-30
+    # At w = b = 0 the unit is off, as in torch.
+    h = ((b - 100 * tiny) / w.abs().clamp_min(tiny)).clamp(-CLIP, CLIP)
     pdf = torch.exp(-0.5 * h * h) * (1 / math.sqrt(2 * math.pi))
     cdf = 0.5 * torch.erfc(h * -math.sqrt(0.5))
     rho = torch.where(w > 0, 1.0, -1.0)

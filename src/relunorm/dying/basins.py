@@ -119,7 +119,7 @@ def basin(
     Cost: about 3.5 ns per point and update on one thread; 4e7 to 4e9 point-updates for 201^2.
 
     >>> basin(gamma=1.0, beta=0.0, grid=21)
-    BasinMap(gamma=1, beta=0: optimum 62.6%, dead 37.4%, other 0.0%)
+    BasinMap(gamma=1, beta=0: optimum 62.4%, dead 37.6%, other 0.0%)
     """
     _check(gamma, beta, eta, grid, extent, delta, near, max_steps)
     if not (update_tolerance > 0 and gradient_tolerance > 0):

@@ -94,7 +94,9 @@ class TargetScaler(_Affine):
         """Measure mean and standard deviation of the training targets, column by column."""
         rows = _rows(y, "y")
         self.mean_ = rows.mean(axis=0)
-        self.scale_ = _guarded(rows.std(axis=0), np.abs(rows).max(axis=0))
+        largest = np.abs(rows).max(axis=0)
+        safe = np.where(largest > 0, largest, 1.0)  # squares of tiny or huge values leave the range
+        self.scale_ = _guarded((rows / safe).std(axis=0) * safe, largest)
         return self
 
     def fit_transform(self, y: Any, _: Any = None) -> Any:
@@ -185,4 +187,5 @@ class RunningTargetScaler(_Affine):
 
 def _guarded(deviation: NDArray[np.float64], largest: NDArray[np.float64]) -> NDArray[np.float64]:
     """The deviation, or 1 where it is no more than the rounding of the values themselves."""
-    return np.where(deviation > 8 * np.finfo(float).eps * largest, deviation, 1.0)
+    floor = np.maximum(8 * np.finfo(float).eps * largest, 1e-290)
+    return np.where(deviation > floor, deviation, 1.0)

@@ -61,7 +61,7 @@ def loss(
         delta: Delta, shape (...).
         target: ``surrogate`` (the linear target) or ``rectified`` (its positive part).
 
-    >>> float(loss([1.0, 2.0], 0.5, [1.0, 2.0], 0.5, target="rectified"))
+    >>> round(float(loss([1.0, 2.0], 0.5, [1.0, 2.0], 0.5, target="rectified")), 12)
     0.0
     """
     q = _unit(w, b, gamma, delta)
@@ -163,18 +163,19 @@ def _split(q: _Unit, size: Array) -> tuple[Array, Array, Array]:
 def _overlap(q: _Unit, size: Array) -> tuple[Array, Array]:
     """P(z>0, y>0) and E[1{z>0} relu(y)]."""
     rho, k, rest = _split(q, size)
-    near = rest <= 1e-14 * size
-    both = bivariate_cdf(q.h, k, np.where(near, np.sign(rho), rho))
-    z_edge = q.p * q.pdf * ndtr(_ratio(q.delta - q.p * q.h, np.where(near, 0.0, rest)))
-    y_edge = size * normal_pdf(k) * ndtr(_z_at_y_edge(q, rho, k, size, rest))
-    return both, q.delta * both + z_edge + y_edge
-
-
-def _z_at_y_edge(q: _Unit, rho: Array, k: Array, size: Array, rest: Array) -> Array:
-    """E[z | y = 0] in its own deviations: (h - rho k) / sqrt(1 - rho^2)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.where(size > 0, rest / size, 0.0)
-    return _ratio(q.h - rho * k, np.where(spread <= 1e-14, 0.0, spread))
+    # For parallel w and Gamma the two edges are one: the same numerator with opposite signs, so
+    # that rounding cannot count both or neither.
+    parallel = spread <= 1e-14
+    rho = np.where(parallel, np.sign(rho), rho)
+    spread = np.where(parallel, 0.0, spread)
+    at_z = k - rho * q.h
+    at_y = np.where(parallel, -rho * at_z, q.h - rho * k)
+    both = bivariate_cdf(q.h, k, rho)
+    z_edge = q.p * q.pdf * ndtr(_ratio(at_z, spread, 0.0))
+    y_edge = size * normal_pdf(k) * ndtr(_ratio(at_y, spread, 0.0))
+    return both, q.delta * both + z_edge + y_edge
 
 
 def _edge_mean(q: _Unit, size: Array) -> Array:
@@ -195,11 +196,11 @@ def _cross(q: _Unit, size: Array) -> Array:
 # ---------------------------------------------------------------------- arguments
 
 
-def _ratio(top: Array, bottom: Array) -> Array:
-    """top / bottom, clipped to +-FAR; the limit as bottom goes to 0 from above (0 / 0: below)."""
+def _ratio(top: Array, bottom: Array, undefined: float = -FAR) -> Array:
+    """top / bottom, clipped to +-FAR, with a stated value for 0 / 0 (relu(0) never fires)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = top / bottom
-    return np.clip(np.where(np.isnan(ratio), -FAR, ratio), -FAR, FAR)
+    return np.clip(np.where(np.isnan(ratio), undefined, ratio), -FAR, FAR)
 
 
 def _kind(target: str) -> str:
