@@ -35,7 +35,10 @@ def monte_carlo(w, b, goal, delta, seed):
 
 @pytest.mark.parametrize(
     ("w", "b", "goal", "delta"),
-    [([0.7, -1.1, 0.4], 0.3, [0.2, 0.9, -0.5], -0.4), ([-0.3, 0.8, 0.1], -0.9, [1.0, 0.5, 0.0], 0.6)],
+    [
+        ([0.7, -1.1, 0.4], 0.3, [0.2, 0.9, -0.5], -0.4),
+        ([-0.3, 0.8, 0.1], -0.9, [1.0, 0.5, 0.0], 0.6),
+    ],
 )
 def test_loss_and_gradient_agree_with_monte_carlo(w, b, goal, delta):
     mean, deviation = monte_carlo(np.array(w), b, np.array(goal), delta, seed=3)
@@ -106,9 +109,13 @@ def test_bivariate_cdf_against_scipy_and_limits():
         exact = multivariate_normal([0, 0], [[1, rho], [rho, 1]]).cdf([h, k])
         assert float(dying.bivariate_cdf(h, k, rho)) == pytest.approx(exact, abs=1e-7)
     assert float(dying.bivariate_cdf(0.3, 0.7, 1.0)) == pytest.approx(norm.cdf(0.3))
-    assert float(dying.bivariate_cdf(0.3, 0.7, -1.0)) == pytest.approx(norm.cdf(0.3) - norm.cdf(-0.7))
+    assert float(dying.bivariate_cdf(0.3, 0.7, -1.0)) == pytest.approx(
+        norm.cdf(0.3) - norm.cdf(-0.7)
+    )
     for h in (-0.5, 0.5):
-        assert float(dying.bivariate_cdf(0.0, h, 0.0)) == pytest.approx(0.5 * norm.cdf(h), abs=1e-15)
+        assert float(dying.bivariate_cdf(0.0, h, 0.0)) == pytest.approx(
+            0.5 * norm.cdf(h), abs=1e-15
+        )
 
 
 def test_firing_probability_with_covariance_against_monte_carlo():
@@ -137,7 +144,9 @@ def test_bad_arguments():
         dying.momentum(0.1, 1.0)
 
 
-@pytest.mark.parametrize(("eta", "beta"), [(0.1, 0.0), (0.1, 0.9), (0.5, 0.3), (1.5, 0.2), (0.1, 0.99)])
+@pytest.mark.parametrize(
+    ("eta", "beta"), [(0.1, 0.0), (0.1, 0.9), (0.5, 0.3), (1.5, 0.2), (0.1, 0.99)]
+)
 def test_momentum_system_against_brute_force(eta, beta):
     system = dying.momentum(eta, beta)
     expected = np.sort_complex(np.linalg.eigvals(system.matrix))

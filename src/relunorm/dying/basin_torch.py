@@ -16,9 +16,7 @@ State = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 CLIP = 12.0
 
 
-def step(
-    state: State, delta: float, eta: float, beta: Any, update: float, slope: float
-) -> State:
+def step(state: State, delta: float, eta: float, beta: Any, update: float, slope: float) -> State:
     """One update of (w, b, mw, mb, moving), in units of gamma; see `basin_kernel.advance`."""
     w, b, mw, mb, moving = state
     tiny = 1e-300 if w.dtype == torch.float64 else 1e-30
@@ -62,7 +60,9 @@ def stepper(
             now = step(now, delta, eta, beta, update, slope)
         return now
 
-    body: Callable[..., Any] = torch.compile(several, dynamic=True) if mode == "compile" else several
+    body: Callable[..., Any] = (
+        torch.compile(several, dynamic=True) if mode == "compile" else several
+    )
 
     def replace() -> None:
         for held, new in zip(state, body(*state), strict=True):

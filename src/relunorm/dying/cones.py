@@ -33,7 +33,9 @@ def cone_position(
     w = np.asarray(w, dtype=np.float64)
     b = np.asarray(b, dtype=np.float64)
     if w.ndim < 1 or w.shape[:-1] != b.shape:
-        raise InvalidInputError(f"w has shape {w.shape} and b {b.shape}; expected (..., d) and (...)")
+        raise InvalidInputError(
+            f"w has shape {w.shape} and b {b.shape}; expected (..., d) and (...)"
+        )
     if mean is not None:
         b = b + w @ _fits(mean, (w.shape[-1],), "mean")
     if covariance is None:

@@ -107,7 +107,9 @@ class DeadUnitMonitor:
         if window < 1 or every < 1 or log_every < 1:
             raise InvalidInputError("window, every and log_every must be at least 1")
         if not (0 <= tau and 0 < linear <= 1):
-            raise InvalidInputError(f"tau={tau}, linear={linear}: expected tau >= 0, 0 < linear <= 1")
+            raise InvalidInputError(
+                f"tau={tau}, linear={linear}: expected tau >= 0, 0 < linear <= 1"
+            )
         self.window, self.tau, self.linear, self.every = window, tau, linear, every
         self.log, self.log_every = log, log_every
         self.batches = 0

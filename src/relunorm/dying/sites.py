@@ -53,7 +53,11 @@ class SiteMode(TorchFunctionMode):
         self.counts: dict[str, int] = {}
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func not in _ACTIVATIONS:
             return func(*args, **(kwargs or {}))

@@ -94,5 +94,7 @@ def _pair(
     if w.shape == b.shape and np.ndim(gamma) == 0:
         w = w[..., None]
     if w.shape[:-1] != b.shape:
-        raise InvalidInputError(f"w has shape {w.shape} and b {b.shape}; expected (..., d) and (...)")
+        raise InvalidInputError(
+            f"w has shape {w.shape} and b {b.shape}; expected (..., d) and (...)"
+        )
     return w, b

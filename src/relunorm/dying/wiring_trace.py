@@ -9,7 +9,6 @@ makes the unit's output part of something shared; the site then says so and is l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,11 +110,17 @@ class _Tracer(SiteMode):
         self.input: _Origin | None = None
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        nested = [t for a in args if isinstance(a, (list, tuple)) for t in a if isinstance(t, Tensor)]
+        nested = [
+            t for a in args if isinstance(a, (list, tuple)) for t in a if isinstance(t, Tensor)
+        ]
         self.input = self.origins.get(id(tensors[0])) if tensors else None
         before = len(self.sites)
         shape = tuple(tensors[0].shape) if tensors else ()
@@ -139,7 +144,9 @@ class _Tracer(SiteMode):
         self.sites.append(draft)
         self.origins[id(output)] = _Origin(site=draft)
 
-    def _follow(self, func: Any, shape: tuple[int, ...], inputs: list[Tensor], output: Tensor) -> None:
+    def _follow(
+        self, func: Any, shape: tuple[int, ...], inputs: list[Tensor], output: Tensor
+    ) -> None:
         origin = self.input
         self.origins.pop(id(output), None)
         if func in _WEIGHTED:
@@ -166,7 +173,9 @@ class _Tracer(SiteMode):
             for o in held:
                 assert o.site is not None
                 what = getattr(func, "__name__", str(func))
-                o.site.problem = o.site.problem or f"its output goes through {what}, which mixes units"
+                o.site.problem = (
+                    o.site.problem or f"its output goes through {what}, which mixes units"
+                )
 
     def _reshaped(self, func: Any, origin: _Origin, shape: tuple[int, ...], output: Tensor) -> None:
         assert origin.site is not None
@@ -224,13 +233,17 @@ def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
     try:
         root.eval()
         with torch.no_grad():
-            model(*inputs)
+            output = model(*inputs)
     finally:
         watch.close()
         for module, training in modes.items():
             module.training = training
     if not tracers:
         raise InvalidInputError("the model's forward did not run")
+    for tensor in output if isinstance(output, (list, tuple)) else [output]:
+        origin = tracers[0].origins.get(id(tensor))
+        if origin is not None and origin.site is not None:
+            origin.site.problem = "the model returns it"
     return _finish(tracers[0].sites)
 
 
@@ -252,6 +265,3 @@ def _finish(drafts: list[_Draft]) -> list[SiteWiring]:
             )
         )
     return found
-
-
-Pick = Callable[[SiteWiring], Tensor]
