@@ -14,6 +14,7 @@ import typer
 import relunorm
 from relunorm.cli.convert import convert
 from relunorm.cli.info import info
+from relunorm.cli.output import printable
 from relunorm.errors import RelunormError
 
 app = typer.Typer(
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments, prog_name="relunorm")
     except (RelunormError, OSError) as error:
-        typer.echo(f"relunorm: {_describe(error)}", err=True)
+        typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("relunorm: interrupted", err=True)

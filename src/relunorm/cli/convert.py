@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, markup
 
 
 def convert(
@@ -32,4 +32,4 @@ def convert(
         "dtype": dtype,
         "parameters": network.parameters,
     }
-    emit(document, json, lambda console: console.print(f"{source} -> {target}", markup=False))
+    emit(document, json, lambda console: console.print(markup(f"{source} -> {target}")))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, markup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,13 +24,12 @@ def info(
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     def size(shape: list[int]) -> str:
         return "x".join(map(str, shape))
 
-    console.print(f"[bold]{escape(document['origin'])}[/bold]")
+    console.print(f"[bold]{markup(document['origin'])}[/bold]")
     table = Table("layer", "shape", "activation", "reads", "weights", "from")
     for index, row in enumerate([*document["layers"], document["output"]]):
         last = index == len(document["layers"])
@@ -40,7 +39,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
             row["activation"],
             ", ".join("input" if s == 0 else f"layer {s}" for s in row["reads"]) or "nothing",
             f"{row['parameters']:,}" + (" sparse" if row["sparse"] else ""),
-            escape(row["name"]),
+            markup(row["name"]),
         )
     console.print(table)
     console.print(

@@ -17,6 +17,18 @@ Json = Annotated[
 ]
 
 
+def printable(text: str) -> str:
+    """Text from a file, safe on a terminal: control characters shown, not obeyed."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def markup(text: str) -> str:
+    """Text from a file, safe inside rich markup."""
+    from rich.markup import escape
+
+    return escape(printable(text))
+
+
 def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], None]) -> None:
     """Print ``document`` as JSON, or let ``render`` draw it on a rich console."""
     if as_json:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relunorm.errors import MissingDependencyError, ModelFileError, UnsupportedFormatError
+from relunorm.examples import example_path
 from relunorm.network import Network
 
 DType = Literal["float32", "float64"]
 
-#: File ending -> (module, reader, writer, extra that installs what it needs).
+#: File ending -> module and name of the reader, module and name of the writer.
 _FILES = {
     ".onnx": ("relunorm.io.onnx_read", "read_onnx", "relunorm.io.onnx_write", "write_onnx"),
     ".npz": ("relunorm.io.npz", "read_npz", "relunorm.io.npz", "write_npz"),
@@ -31,18 +32,20 @@ _FILES = {
 
 #: First part of a class's module, and class names (of it or a base) -> reader of objects.
 _OBJECTS = (
+    # Before torch: on its torch backend a Keras model is a torch module too.
+    ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
     ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch_read", "from_torch"),
     ("onnx", {"ModelProto"}, "relunorm.io.onnx_read", "from_onnx"),
     ("sklearn", {"MLPRegressor", "MLPClassifier"}, "relunorm.io.sklearn", "from_sklearn"),
-    ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
 )
 
+#: Endings of torch checkpoints: read as state dicts, never as pickled objects.
+_STATES = (".pt", ".pth", ".bin", ".ckpt")
+
 _REFUSED = {
-    (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib"): (
-        "this ending usually holds a pickle, which can run code when loaded, so it is never "
-        "opened. Load it yourself, then pass the nn.Module to relunorm.load, or export it: "
-        "torch.onnx.export(...) to .onnx or torch.export.save(...) to .pt2. A state dict "
-        "(torch.load(..., weights_only=True)) has no architecture: put it into your module first"
+    (".pkl", ".pickle", ".joblib"): (
+        "a pickle can run code when loaded, so it is never opened. Load it yourself and pass the "
+        "object to relunorm.load"
     ),
     (".keras", ".h5", ".hdf5"): (
         "load it with keras.models.load_model and pass the model object to relunorm.load"
@@ -50,15 +53,17 @@ _REFUSED = {
 }
 
 
-def load(source: Any, example: Any = None) -> Network:
+def load(source: Any, example: Any = None, *, architecture: Any = None) -> Network:
     """Read a network from a file or from a framework's own object.
 
     Args:
-        source: a path (.onnx, .npz, .safetensors, .pt2), or a torch.nn.Module,
+        source: a path (.onnx, .npz, .safetensors, .pt2), "example:moons" for a network that ships
+            with the package, or a torch.nn.Module,
             torch.export.ExportedProgram, onnx.ModelProto, scikit-learn MLPRegressor or
             MLPClassifier, Keras model, or Network.
         example: where the model does not fix its input shape: the shape of one input without the
             batch axis, for example (1, 28, 28), or a batch of inputs.
+        architecture: the torch.nn.Module that a state dict (.pt, .pth) belongs to.
 
     Returns:
         The network in float64, exact up to the rounding of folding affine operations together.
@@ -69,8 +74,15 @@ def load(source: Any, example: Any = None) -> Network:
     """
     if isinstance(source, Network):
         return source
+    if isinstance(source, str) and source.startswith("example:"):
+        return _load_file(example_path(source.removeprefix("example:")), example)
     if isinstance(source, str | Path):
-        return _load_file(Path(source), example)
+        path = Path(source)
+        if path.suffix.lower() in _STATES:
+            _check_file(path)
+            read = _named("relunorm.io.torch_state", "read_state")
+            return read(path, example=example, architecture=architecture)
+        return _load_file(path, example)
     for package, names, module, function in _OBJECTS:
         for base in type(source).__mro__:
             if base.__module__.partition(".")[0] == package and base.__name__ in names:
@@ -98,11 +110,15 @@ def save(network: Network, path: str | Path, dtype: DType | None = None) -> None
 
 def _load_file(path: Path, example: Any) -> Network:
     module, function, _, _ = _format(path)
+    _check_file(path)
+    return _named(module, function)(path, example=example)
+
+
+def _check_file(path: Path) -> None:
     if path.is_dir():
         raise ModelFileError(f"{path}: is a folder, expected a model file")
     if path.stat().st_size == 0:
         raise ModelFileError(f"{path}: the file is empty")
-    return _named(module, function)(path, example=example)
 
 
 def _format(path: Path) -> tuple[str, str, str, str]:

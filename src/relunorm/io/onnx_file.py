@@ -31,6 +31,15 @@ def parse(path: Path) -> onnx.ModelProto:
     return model
 
 
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without its initializers; the argument is emptied.
+
+    Protobuf keeps all of a message in one arena, so only a new message lets the old weights go.
+    """
+    model.graph.ClearField("initializer")
+    return onnx.ModelProto.FromString(model.SerializeToString())
+
+
 def tensor_array(tensor: onnx.TensorProto, origin: str, folder: Path | None) -> NDArray[Any]:
     """The numbers of a tensor, checked against its claimed shape before memory is taken.
 

@@ -18,7 +18,7 @@ from relunorm.errors import (
 )
 from relunorm.io import input_shape
 from relunorm.io.lower import CannotLower, Lowering, Tensor
-from relunorm.io.onnx_file import parse, tensor_array
+from relunorm.io.onnx_file import parse, tensor_array, without_weights
 from relunorm.io.onnx_layers import OPERATIONS
 from relunorm.io.onnx_ops import Node
 from relunorm.network import Network
@@ -42,21 +42,26 @@ _Value = Tensor | NDArray[Any] | _Unknown
 
 def read_onnx(path: Path, example: Any = None) -> Network:
     """Read a network from an .onnx file, which is not trusted."""
-    return _convert(parse(path), str(path), path.parent, example)
+    model = parse(path)
+    weights = _weights(model.graph, str(path), path.parent)
+    model = without_weights(model)  # rebound, so that the weights are held only once
+    return _convert(model, weights, str(path), path.parent, example)
 
 
 def from_onnx(model: onnx.ModelProto, example: Any = None) -> Network:
     """Read a network from a model in memory, which is not changed."""
-    return _convert(model, model.graph.name or "ONNX model", None, example)
+    origin = model.graph.name or "ONNX model"
+    return _convert(model, _weights(model.graph, origin, None), origin, None, example)
 
 
-def _convert(model: onnx.ModelProto, origin: str, folder: Path | None, example: Any) -> Network:
+def _convert(
+    model: onnx.ModelProto,
+    values: dict[str, Any],
+    origin: str,
+    folder: Path | None,
+    example: Any,
+) -> Network:
     graph = model.graph
-    values: dict[str, Any] = {}
-    for tensor in graph.initializer:
-        _define(values, tensor.name, tensor_array(tensor, origin, folder), origin)
-    if graph.sparse_initializer:
-        raise ModelFileError(f"{origin}: sparse initializers are not supported; store them dense")
     info = _only_input(graph, values, origin)
     shape, batched = _input_shape(info, graph, values, origin, example)
     lowering = Lowering(shape)
@@ -64,6 +69,15 @@ def _convert(model: onnx.ModelProto, origin: str, folder: Path | None, example: 
     _walk(model, lowering, values, origin, folder)
     output = _only_output(graph, values, origin)
     return lowering.finish(output, input_shape=shape[1:] if batched else shape, origin=origin)
+
+
+def _weights(graph: onnx.GraphProto, origin: str, folder: Path | None) -> dict[str, Any]:
+    if graph.sparse_initializer:
+        raise ModelFileError(f"{origin}: sparse initializers are not supported; store them dense")
+    values: dict[str, Any] = {}
+    for tensor in graph.initializer:
+        _define(values, tensor.name, tensor_array(tensor, origin, folder), origin)
+    return values
 
 
 def _walk(

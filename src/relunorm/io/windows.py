@@ -73,6 +73,27 @@ def sliding_windows(
     return Windows(tuple(shape), np.where(valid, position, 0), valid, padded)
 
 
+def adaptive_windows(spatial: Sequence[int], output: Sequence[int]) -> Windows:
+    """The windows of an adaptive pooling: output i of m over n reads [floor(in/m), ceil((i+1)n/m)).
+
+    >>> adaptive_windows([5], [2]).position.tolist()
+    [[0, 1, 2], [2, 3, 4]]
+    """
+    if len(spatial) != len(output) or min((*spatial, *output), default=0) < 1:
+        raise InvalidNetworkError(f"adaptive pooling of {tuple(spatial)} to {tuple(output)}")
+    position, valid = np.zeros((1, 1), dtype=np.int64), np.ones((1, 1), dtype=bool)
+    for n, m in zip(spatial, output, strict=True):
+        start, end = np.arange(m) * n // m, -(-(np.arange(m) + 1) * n // m)
+        taps = int((end - start).max())
+        check_entries(valid.size * m * taps)
+        at = start[:, None] + np.arange(taps)
+        inside = at < end[:, None]
+        outer = (len(position) * m, -1)
+        position = (position[:, None, :, None] * n + at[None, :, None, :]).reshape(outer)
+        valid = (valid[:, None, :, None] & inside[None, :, None, :]).reshape(outer)
+    return Windows(tuple(output), np.where(valid, position, 0), valid, valid.sum(axis=1))
+
+
 def convolution(
     weight: NDArray[np.float64],
     shape: Sequence[int],

@@ -1,0 +1,1 @@
+"""What graphs of aten operations, PyTorch's own vocabulary, mean as networks."""

@@ -1,0 +1,97 @@
+"""A flat graph of aten operations as plain data: what live modules and .pt2 files become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The value of that name, as an argument."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One node: ``target(**arguments)``, for example ``aten.linear.default``."""
+
+    target: str
+    arguments: Mapping[str, Any]
+    outputs: str | Sequence[str]
+    place: str
+    owner: str = ""
+
+
+@dataclass
+class Program:
+    """A graph of one input and one output.
+
+    Attributes:
+        sizes: of the input, the batch first; None where the graph leaves a size open.
+        constants: parameters, buffers and other known values by name.
+        shapes: recorded shapes of values, where known; None for an open size.
+        trusted: False for files: only operations known to be harmless are run on constants.
+    """
+
+    origin: str
+    input: str
+    sizes: tuple[int | None, ...]
+    output: str
+    constants: dict[str, Any]
+    operations: list[Operation] = field(default_factory=list)
+    shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    trusted: bool = True
+
+
+def place_of(stack: list[tuple[str, str, Any]], name: str) -> tuple[str, str]:
+    """Where a call stands in the tree of modules, and the class of the module that made it.
+
+    Args:
+        stack: (key, path, class) of the modules around the call, the outermost first.
+        name: of the call itself; added where a function was called rather than a module.
+
+    >>> place_of([("net.act@1", "act", "torch.nn.modules.activation.ReLU")], "relu_3")
+    ('act@1', 'ReLU')
+    >>> place_of([("net.block", "block", "Block")], "relu_3")
+    ('block.relu_3', 'Block')
+    """
+    if not stack:
+        return name, ""
+    key, path, kind = stack[-1]
+    owner = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    call = key.partition("@")[2]
+    path = f"{path}@{call}" if call else path
+    if owner.startswith("torch.nn.modules.") and path:
+        return path, owner.rpartition(".")[2]
+    return (f"{path}.{name}" if path else name), owner.rpartition(".")[2]
+
+
+def is_in_place(name: str) -> bool:
+    """Whether an operation overwrites its first argument: aten marks it by an underscore."""
+    return name.endswith("_") and not name.endswith("__") and name != "detach_"
+
+
+def split(target: str) -> tuple[str, str, str]:
+    """Namespace, name and overload: ``aten.add.Tensor`` -> ``("aten", "add", "Tensor")``."""
+    namespace, _, rest = target.partition(".")
+    name, _, overload = rest.partition(".")
+    return namespace, name, overload
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What nested lists and the values of a mapping hold."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def names(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """The values that arguments refer to."""
+    return (value.name for value in leaves(arguments) if isinstance(value, Ref))

@@ -1,0 +1,298 @@
+"""What each Keras layer means on lowered tensors; axis 0 is the batch."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.io.lower import CannotLower, Lowering, Tensor
+from relunorm.io.windows import Windows, sliding_windows
+from relunorm.network import RELU, Activation
+
+#: Class name -> function(lowering, layer, tensors) -> tensor.
+LAYERS: dict[str, Callable[[Lowering, Any, list[Tensor]], Tensor]] = {}
+
+
+def layer(*names: str) -> Callable[[Any], Any]:
+    """Register a function under class names."""
+
+    def register(function: Any) -> Any:
+        LAYERS.update((name, function) for name in names)
+        return function
+
+    return register
+
+
+def _array(variable: Any) -> NDArray[np.float64]:
+    from keras import ops  # pyright: ignore[reportMissingImports]
+
+    with warnings.catch_warnings():
+        # Keras converts torch tensors in a way that numpy 2 warns about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return np.asarray(ops.convert_to_numpy(variable), dtype=np.float64)
+
+
+# ---------------------------------------------------------------------- nothing at inference
+
+
+@layer("InputLayer", "Identity", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout")
+@layer("SpatialDropout3D", "GaussianDropout", "GaussianNoise", "ActivityRegularization")
+def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return tensors[0]
+
+
+# ---------------------------------------------------------------------- activations
+
+
+@layer("Activation")
+def _activation(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return activate(low, op.activation, tensors[0], op.name)
+
+
+def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor:
+    """Apply an activation as Keras names it: a function of keras.activations, or a layer."""
+    if function is None:
+        return x
+    own = str(getattr(function, "__module__", "")).startswith("keras.")
+    kind = getattr(function, "__name__", type(function).__name__)
+    if own and kind in LAYERS:
+        return LAYERS[kind](low, function, [x])
+    if not own:
+        raise CannotLower(f"with the activation {kind!r}, which is not Keras' own")
+    if kind == "linear":
+        return x
+    if kind == "relu":
+        return low.activate(x, RELU, name)
+    if kind == "leaky_relu":
+        return low.activate(x, Activation("leaky", slope=0.2), name)
+    if kind == "relu6":
+        return low.clip(x, 0.0, 6.0, name)
+    if kind == "hard_sigmoid":
+        line = low.shift(low.scale(x, np.array(1 / 6)), np.array(0.5))
+        return low.clip(line, 0.0, 1.0, name)
+    if kind == "hard_tanh":
+        return low.clip(x, -1.0, 1.0, name)
+    raise CannotLower(f"with the activation {kind!r}")
+
+
+@layer("ReLU")
+def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """min(leaky(x), max_value) = leaky(x) - relu(x - max_value)."""
+    if float(op.threshold) != 0:
+        raise CannotLower(f"with threshold {float(op.threshold)}, where it jumps")
+    slope = float(op.negative_slope)
+    result = low.activate(tensors[0], Activation("leaky", slope) if slope else RELU, op.name)
+    if op.max_value is None:
+        return result
+    above = low.shift(tensors[0], np.array(-float(op.max_value)))
+    return low.subtract(result, low.activate(above, RELU, op.name))
+
+
+@layer("LeakyReLU")
+def _leaky_relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.activate(tensors[0], Activation("leaky", float(op.negative_slope)), op.name)
+
+
+@layer("PReLU")
+def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """a x + (1 - a) relu(x)."""
+    slope, x = _array(op.alpha), tensors[0]
+    above = low.scale(low.activate(x, RELU, op.name), 1.0 - slope)
+    return low.add(low.scale(x, slope), above)
+
+
+# ---------------------------------------------------------------------- affine maps
+
+
+@layer("Dense")
+def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    bias = _array(op.bias) if op.use_bias else None
+    return activate(low, op.activation, low.linear(tensors[0], _array(op.kernel).T, bias), op.name)
+
+
+@layer("BatchNormalization")
+def _batch_normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    x = tensors[0]
+    factor = 1.0 / np.sqrt(_array(op.moving_variance) + op.epsilon)
+    if op.scale:
+        factor = factor * _array(op.gamma)
+    offset = -_array(op.moving_mean) * factor
+    if op.center:
+        offset = offset + _array(op.beta)
+    shape = [1] * len(x.shape)
+    shape[op.axis] = -1
+    return low.shift(low.scale(x, factor.reshape(shape)), offset.reshape(shape))
+
+
+@layer("Rescaling")
+def _rescaling(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.shift(low.scale(tensors[0], np.asarray(op.scale)), np.asarray(op.offset))
+
+
+# ---------------------------------------------------------------------- shapes
+
+
+@layer("Flatten")
+def _flatten(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    index = tensors[0].index
+    if op.data_format == "channels_first" and index.ndim > 2:
+        index = np.moveaxis(index, 1, -1)
+    return low.rearrange(tensors[0], index.reshape(1, -1))
+
+
+@layer("Reshape")
+def _reshape(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.rearrange(tensors[0], tensors[0].index.reshape(1, *op.target_shape))
+
+
+@layer("Permute")
+def _permute(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.rearrange(tensors[0], tensors[0].index.transpose(0, *op.dims))
+
+
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
+def _zero_padding(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    index = tensors[0].index
+    axes = index.ndim - 2
+    pads = [op.padding] if axes == 1 else list(op.padding)
+    first = getattr(op, "data_format", "channels_last") == "channels_first"
+    around = [(0, 0), (0, 0), *pads] if first else [(0, 0), *pads, (0, 0)]
+    return low.rearrange(tensors[0], np.pad(index, around, constant_values=-1))
+
+
+# ---------------------------------------------------------------------- merging
+
+
+@layer("Add")
+def _add(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = low.add(total, tensor)
+    return total
+
+
+@layer("Average")
+def _average(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.scale(_add(low, op, tensors), np.array(1 / len(tensors)))
+
+
+@layer("Subtract")
+def _subtract(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.subtract(*tensors)
+
+
+@layer("Maximum")
+def _maximum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    best = tensors[0]
+    for tensor in tensors[1:]:
+        best = low.maximum(best, tensor, op.name)
+    return best
+
+
+@layer("Minimum")
+def _minimum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    minus = np.array(-1.0)
+    return low.scale(_maximum(low, op, [low.scale(t, minus) for t in tensors]), minus)
+
+
+@layer("Concatenate")
+def _concatenate(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    if op.axis % len(tensors[0].shape) == 0:
+        raise CannotLower("along the batch axis")
+    return low.concatenate(tensors, op.axis)
+
+
+# ---------------------------------------------------------------------- windows
+
+
+@layer("Conv1D", "Conv2D", "Conv3D")
+def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    kernel = np.moveaxis(_array(op.kernel), (-1, -2), (0, 1))
+    return _convolve(low, op, tensors[0], kernel, op.groups)
+
+
+@layer("DepthwiseConv1D", "DepthwiseConv2D")
+def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    kernel = np.moveaxis(_array(op.kernel), (-2, -1), (0, 1))
+    channels, multiplier, *spatial = kernel.shape
+    weight = kernel.reshape(channels * multiplier, 1, *spatial)
+    return _convolve(low, op, tensors[0], weight, channels)
+
+
+def _convolve(
+    low: Lowering, op: Any, x: Tensor, weight: NDArray[np.float64], groups: int
+) -> Tensor:
+    x, axes = _channels_first(low, op, x), weight.ndim - 2
+    strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
+    pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)
+    bias = _array(op.bias) if op.use_bias else None
+    result = low.convolve(x, weight, bias, strides, pads, dilation, groups)
+    return activate(low, op.activation, _channels_back(low, op, result), op.name)
+
+
+def _pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
+    x = _channels_first(low, op, tensors[0])
+    sizes = _spread(op.pool_size, len(x.shape) - 2)
+    strides = _spread(op.strides, len(sizes))
+    ones = [1] * len(sizes)
+    pads = _pads(op.padding, x.shape[2:], sizes, strides, ones)
+    windows = sliding_windows(x.shape[2:], sizes, strides, pads, ones)
+    pooled = low.max_pool(x, windows, op.name) if largest else low.average(x, windows, False)
+    return _channels_back(low, op, pooled)
+
+
+def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
+    x = _channels_first(low, op, tensors[0])
+    taps = math.prod(x.shape[2:])
+    whole = Windows((1,), np.arange(taps)[None], np.ones((1, taps), dtype=bool), np.array([taps]))
+    pooled = low.max_pool(x, whole, op.name) if largest else low.average(x, whole, False)
+    channels, ones = x.shape[1], (1,) * (len(x.shape) - 2)
+    if not op.keepdims:
+        return Tensor((1, channels), pooled.affine)
+    first = op.data_format == "channels_first"
+    return Tensor((1, channels, *ones) if first else (1, *ones, channels), pooled.affine)
+
+
+for _axes in (1, 2, 3):
+    layer(f"AveragePooling{_axes}D")(partial(_pool, largest=False))
+    layer(f"MaxPooling{_axes}D")(partial(_pool, largest=True))
+    layer(f"GlobalAveragePooling{_axes}D")(partial(_global_pool, largest=False))
+    layer(f"GlobalMaxPooling{_axes}D")(partial(_global_pool, largest=True))
+
+
+def _spread(value: Any, axes: int) -> list[int]:
+    return [int(value)] * axes if isinstance(value, int) else [int(n) for n in value]
+
+
+def _pads(
+    kind: str,
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+) -> list[tuple[int, int]]:
+    """Padding in Keras' sense: 'same' gives ceil(n / stride) outputs, the odd cell at the end."""
+    pads = []
+    for n, k, s, d in zip(spatial, kernel, strides, dilation, strict=True):
+        reach = d * (k - 1)
+        total = max((-(-n // s) - 1) * s + reach + 1 - n, 0) if kind == "same" else 0
+        pads.append((reach, 0) if kind == "causal" else (total // 2, total - total // 2))
+    return pads
+
+
+def _channels_first(low: Lowering, op: Any, x: Tensor) -> Tensor:
+    if op.data_format == "channels_first":
+        return x
+    return low.rearrange(x, np.moveaxis(x.index, -1, 1))
+
+
+def _channels_back(low: Lowering, op: Any, x: Tensor) -> Tensor:
+    if op.data_format == "channels_first":
+        return x
+    return low.rearrange(x, np.moveaxis(x.index, 1, -1))

@@ -1,0 +1,171 @@
+"""Networks to PyTorch modules and .pt2 files."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from relunorm import matrix as mx
+from relunorm.errors import UnsupportedFormatError
+from relunorm.io.atomic import atomic_path
+from relunorm.matrix import Matrix
+from relunorm.network import Activation, Affine, Network
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def to_torch(network: Network, dtype: str | torch.dtype | None = None) -> nn.Module:
+    """A module that computes the network, in eval mode; weights are parameters.
+
+    A plain chain of dense maps becomes an nn.Sequential of Linear and ReLU or LeakyReLU; networks
+    with skips, sparse maps or steps a `NetworkModule`. float64 unless ``dtype`` says otherwise, in
+    which the outputs are the network's up to rounding.
+
+    >>> to_torch(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]))
+    Sequential(
+      (0): Linear(in_features=1, out_features=2, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=2, out_features=1, bias=True)
+    )
+    """
+    kind = _dtype(dtype)
+    plain = network.is_chain and not any(
+        sp.issparse(matrix) for affine in network.maps for matrix in affine.terms.values()
+    )
+    if not plain or any(layer.activation.kind == "step" for layer in network.layers):
+        return NetworkModule(network, kind).eval()
+    modules: list[nn.Module] = [nn.Flatten()] if len(network.input_shape) > 1 else []
+    for number, affine in enumerate(network.maps):
+        modules.append(_linear(affine.terms[number], affine.bias, kind))
+        if number < len(network.layers) and network.layers[number].has_units:
+            modules.append(_activation(network.layers[number].activation))
+    if len(network.output_shape) > 1:
+        modules.append(nn.Unflatten(1, network.output_shape))
+    return nn.Sequential(*modules).eval()
+
+
+def write_pt2(network: Network, path: str | Path, dtype: str | None = None) -> None:
+    """Write a program for torch.export.load, with a dynamic batch; float64 by default."""
+    module = to_torch(network, dtype)
+    batch = torch.zeros((2, *network.input_shape), dtype=_dtype(dtype))
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            module, (batch,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
+        )
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            torch.export.save(program, file)
+
+
+class NetworkModule(nn.Module):
+    """A network with skips, sparse maps or steps: every map reads any earlier values."""
+
+    def __init__(self, network: Network, dtype: torch.dtype = torch.float64):
+        super().__init__()
+        inputs = network.input_size
+        self.maps = nn.ModuleList(AffineMap(affine, inputs, dtype) for affine in network.maps)
+        self.activations = nn.ModuleList(_activation(layer.activation) for layer in network.layers)
+        self.output_shape = network.output_shape
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values = [inputs.flatten(1)]
+        for affine, activation in zip(self.maps, self.activations, strict=False):
+            values.append(activation(affine(values)))
+        output = self.maps[-1](values)
+        return output if len(self.output_shape) == 1 else output.unflatten(1, self.output_shape)
+
+
+class AffineMap(nn.Module):
+    """The sum of linear maps of some of the values, and a bias."""
+
+    def __init__(self, affine: Affine, inputs: int, dtype: torch.dtype):
+        super().__init__()
+        terms = {source: matrix for source, matrix in affine.terms.items() if mx.nnz(matrix)}
+        # A constant map reads the input with weight zero, so that every output depends on it.
+        terms = terms or {0: np.zeros((affine.size, inputs))}
+        self.sources = tuple(terms)
+        self.terms = nn.ModuleList(
+            SparseLinear(matrix, dtype) if sp.issparse(matrix) else _linear(matrix, None, dtype)
+            for matrix in terms.values()
+        )
+        self.bias = nn.Parameter(torch.tensor(affine.bias, dtype=dtype))
+
+    def forward(self, values: list[Tensor]) -> Tensor:
+        total = self.bias
+        for source, term in zip(self.sources, self.terms, strict=True):
+            total = total + term(values[source])
+        return total
+
+
+class SparseLinear(nn.Module):
+    """A linear map by a fixed sparse pattern, whose entries are the parameter ``weight``."""
+
+    columns: Tensor
+    rows: Tensor
+
+    def __init__(self, matrix: Any, dtype: torch.dtype):
+        super().__init__()
+        self.shape = matrix.shape
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        self.register_buffer("rows", torch.tensor(rows, dtype=torch.int64))
+        self.register_buffer("columns", torch.tensor(matrix.indices, dtype=torch.int64))
+        self.weight = nn.Parameter(torch.tensor(matrix.data, dtype=dtype))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():  # no sparse tensors in exported programs
+            taken = inputs.index_select(1, self.columns) * self.weight
+            empty = torch.zeros(inputs.shape[0], self.shape[0], dtype=inputs.dtype)
+            return empty.index_add(1, self.rows, taken)
+        matrix = torch.sparse_coo_tensor(
+            torch.stack([self.rows, self.columns]),
+            self.weight,
+            self.shape,
+            is_coalesced=True,
+            check_invariants=False,
+        )
+        return torch.sparse.mm(matrix, inputs.T).T
+
+
+class Step(nn.Module):
+    """1 for z > 0, 0 for z < 0, a stored value at 0."""
+
+    def __init__(self, at_zero: float):
+        super().__init__()
+        self.at_zero = at_zero
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.heaviside(inputs, torch.full((), self.at_zero, dtype=inputs.dtype))
+
+
+def _activation(activation: Activation) -> nn.Module:
+    return {
+        "relu": nn.ReLU,
+        "leaky": lambda: nn.LeakyReLU(activation.slope),
+        "step": lambda: Step(activation.at_zero),
+        "identity": nn.Identity,
+    }[activation.kind]()
+
+
+def _linear(matrix: Matrix, bias: Any, dtype: torch.dtype) -> nn.Linear:
+    rows, columns = matrix.shape
+    # On the meta device, because the usual initialisation would draw from the global random state.
+    linear = nn.Linear(columns, rows, bias=bias is not None, dtype=dtype, device="meta")
+    linear = linear.to_empty(device="cpu")
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor(matrix))
+        if bias is not None:
+            linear.bias.copy_(torch.tensor(bias))
+    return linear
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
+    found = _DTYPES.get(str(dtype or "float64").removeprefix("torch."))
+    if found is None:
+        raise UnsupportedFormatError(f"dtype {dtype!r}: use float32 or float64")
+    return found

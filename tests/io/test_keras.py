@@ -1,0 +1,221 @@
+"""Keras 3 models in and out; the oracle is the model's own prediction."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import networks
+
+import relunorm as rn
+from relunorm.errors import UnsupportedFormatError, UnsupportedOperationError
+from relunorm.network import Activation
+
+if importlib.util.find_spec("keras") is None:
+    pytest.skip("keras is not installed (the extra relunorm[keras])", allow_module_level=True)
+os.environ.setdefault("KERAS_BACKEND", "torch")
+keras = pytest.importorskip("keras", reason="keras has no backend here", exc_type=ImportError)
+L = keras.layers
+# Keras' own conversions of torch tensors, in the oracle.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+def settle(model, seed=0):
+    """Random weights and statistics everywhere, reproducibly."""
+    rng = np.random.default_rng(seed)
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            settle(layer, seed + 1)
+            continue
+        for variable in layer.weights:
+            shape = tuple(variable.shape)
+            positive = "variance" in variable.path or "gamma" in variable.path
+            variable.assign(rng.uniform(0.5, 2, shape) if positive else rng.normal(size=shape))
+    return model
+
+
+def points(network):
+    return np.random.default_rng(1).normal(size=(25, *network.input_shape)).astype(np.float32)
+
+
+def assert_same(network, model):
+    """Within 1e-6: Keras multiplies matrices in float32, even those of float64 layers."""
+    expected = keras.ops.convert_to_numpy(model(points(network), training=False)).reshape(25, -1)
+    difference = np.abs(network(points(network)) - expected).max()
+    assert difference <= 1e-6 * max(np.abs(expected).max(), 1)
+
+
+def mlp():
+    return keras.Sequential(
+        [
+            keras.Input((6,)),
+            L.Dense(8, activation="relu"),
+            L.BatchNormalization(),
+            L.Dropout(0.5),
+            L.Dense(7, activation="leaky_relu", use_bias=False),
+            L.Dense(5),
+            L.ReLU(max_value=1.5, negative_slope=0.1),
+            L.Dense(4, activation=L.LeakyReLU(negative_slope=0.3)),
+            L.Activation("relu"),
+            L.Activation("linear"),
+            L.PReLU(),
+            L.Dense(5, activation="hard_sigmoid"),
+            L.Dense(3),
+        ]
+    )
+
+
+def residual():
+    inputs = keras.Input((4, 3))
+    flat = L.Flatten()(inputs)
+    left = L.Dense(5, activation="relu")(flat)
+    right = L.LeakyReLU()(L.Dense(5)(flat))
+    merged = [L.Add()([left, right]), L.Subtract()([left, right]), L.Average()([left, right])]
+    both = L.Concatenate()([*merged, L.Maximum()([left, right]), L.Minimum()([right, left])])
+    shared = L.Dense(25, activation="relu")
+    twice = shared(shared(both)) + both
+    return keras.Model(inputs, L.Reshape((5, -1))(twice))
+
+
+def cnn():
+    return keras.Sequential(
+        [
+            keras.Input((9, 8, 2)),
+            L.Rescaling(0.5, offset=-1.0),
+            L.Conv2D(4, 3, padding="same", strides=2, activation="relu"),
+            L.BatchNormalization(),
+            L.MaxPooling2D(2, padding="same"),
+            L.ZeroPadding2D(((1, 0), (0, 2))),
+            L.DepthwiseConv2D(2, depth_multiplier=2),
+            L.AveragePooling2D((2, 1), strides=1, padding="same"),
+            L.Conv2D(6, 2, groups=2, dilation_rate=1, use_bias=False),
+            L.ReLU(),
+            L.GlobalAveragePooling2D(),
+            L.Dense(3),
+        ]
+    )
+
+
+def sequence():
+    inner = keras.Sequential([keras.Input((10, 4)), L.Conv1D(4, 2, padding="causal"), L.ReLU()])
+    return keras.Sequential(
+        [
+            keras.Input((10, 3)),
+            L.Conv1D(4, 3, padding="same"),
+            inner,
+            L.MaxPooling1D(3),
+            L.Permute((2, 1)),
+            L.GlobalMaxPooling1D(keepdims=True),
+            L.Flatten(),
+        ]
+    )
+
+
+@pytest.mark.parametrize("build", [mlp, residual, cnn, sequence])
+def test_architecture(build):
+    model = settle(build())
+    before = [w.copy() for w in model.get_weights()]
+    network = rn.load(model)
+    assert network.input_shape == tuple(model.input_shape[1:])
+    assert_same(network, model)
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+
+
+def test_float64_weights_are_read_exactly():
+    layers = [
+        L.Dense(5, "relu", dtype="float64"),
+        L.BatchNormalization(dtype="float64"),
+        L.Dense(2, dtype="float64"),
+    ]
+    model = settle(keras.Sequential([keras.Input((4,)), *layers]))
+    network = rn.load(model)
+    w0, b0, gamma, beta, mean, variance, w1, b1 = map(np.asarray, model.get_weights())
+    x = points(network).astype(np.float64)
+    hidden = np.maximum(x @ w0 + b0, 0)
+    hidden = (hidden - mean) / np.sqrt(variance + layers[1].epsilon) * gamma + beta
+    expected = hidden @ w1 + b1
+    assert np.abs(network(x) - expected).max() <= 1e-12 * np.abs(expected).max()
+
+
+def test_names_are_layer_names():
+    model = keras.Sequential([keras.Input((2,)), L.Dense(3, "relu", name="hidden"), L.Dense(1)])
+    assert [layer.name for layer in rn.load(model).layers] == ["hidden"]
+
+
+def test_open_sizes():
+    model = settle(
+        keras.Sequential([keras.Input((None, 2)), L.Conv1D(3, 2), L.GlobalAveragePooling1D()])
+    )
+    with pytest.raises(UnsupportedFormatError, match=r"shape \(\?, 2\).*example="):
+        rn.load(model)
+    assert_same(rn.load(model, example=(7, 2)), model)
+    with pytest.raises(UnsupportedFormatError, match="example says"):
+        rn.load(model, example=(7, 3))
+
+
+def test_all_unsupported_layers_are_listed():
+    model = keras.Sequential(
+        [keras.Input((4,)), L.Dense(3, "tanh", name="a"), L.ReLU(), L.Softmax(name="b")]
+    )
+    with pytest.raises(UnsupportedOperationError, match="'tanh'") as caught:
+        rn.load(model)
+    assert [place for place, _ in caught.value.operations] == ["a", "b"]
+
+
+def test_subclassed_layers_and_models_are_refused():
+    class Odd(L.Dense):
+        def call(self, inputs, training=None):
+            return -super().call(inputs)
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = L.Dense(2)
+
+        def call(self, inputs):
+            return self.dense(inputs)
+
+    with pytest.raises(UnsupportedOperationError, match="Odd"):
+        rn.load(keras.Sequential([keras.Input((2,)), Odd(2)]))
+    model = Model()
+    model(np.zeros((1, 2)))
+    with pytest.raises(UnsupportedFormatError, match="subclassed"):
+        rn.load(model)
+    with pytest.raises(UnsupportedFormatError, match="no weights yet"):
+        rn.load(keras.Sequential([L.Dense(2)]))
+
+
+def test_several_inputs():
+    first, second = keras.Input((2,)), keras.Input((2,))
+    with pytest.raises(UnsupportedFormatError, match="2 inputs"):
+        rn.load(keras.Model([first, second], L.Add()([first, second])))
+
+
+SMOOTH = (Activation("relu"), Activation("leaky", slope=0.125), Activation("identity"))
+
+
+@settings(max_examples=15)
+@given(networks(activations=SMOOTH))
+def test_out_and_back(network):
+    model = rn.to_keras(network)
+    assert_same(network, model)
+    x, again = points(network), rn.load(model)
+    assert np.abs(again(x) - network(x)).max() <= 1e-12 * max(np.abs(network(x)).max(), 1)
+
+
+def test_chain_is_sequential_with_shapes():
+    weights = [np.ones((3, 4)), np.ones((6, 3))]
+    network = rn.Network.from_weights(weights).replace(input_shape=(2, 2), output_shape=(3, 2))
+    model = rn.to_keras(network, dtype="float32")
+    assert isinstance(model, keras.Sequential)
+    assert model.output_shape == (None, 3, 2)
+    assert_same(rn.load(model), model)
+
+
+def test_step_is_refused():
+    network = rn.Network.from_weights([[[1.0]], [[1.0]]], activation="step")
+    with pytest.raises(UnsupportedFormatError, match="step"):
+        rn.to_keras(network)
