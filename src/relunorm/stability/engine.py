@@ -1,0 +1,311 @@
+"""Which units can change sign over a domain: cheap bounds first, dear ones for what is left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidInputError
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.stability.branch import Branching
+from relunorm.stability.linear import linear_upper
+from relunorm.stability.lp import relaxation
+from relunorm.stability.milp import decide
+from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.proof import (
+    BranchProof,
+    Proof,
+    Proofs,
+    SlopeProof,
+    SplitProof,
+    TrustedProof,
+)
+from relunorm.stability.reach import reach_of
+from relunorm.stability.replay import apply, rule_bounds
+from relunorm.stability.result import LayerStability, Stability, layer_verdicts
+from relunorm.stability.slopes import Proposal, optimize
+from relunorm.stability.split import split
+from relunorm.stability.threads import few_threads
+from relunorm.stability.witness import Witnesses
+
+#: Called with (layer, layers, open sides, what is tried next). May raise to stop.
+Progress = Callable[[int, int, int, str], None]
+
+#: Up to this many inputs a box is bisected before signs are branched on.
+FEW_INPUTS = 8
+
+#: Boxes and nodes tried before the next method has its turn.
+MOST_BOXES = 20_000
+MOST_NODES = 40_000
+
+#: Slopes of all open units of a layer are tuned while this many multiplications suffice.
+TUNING_WORK = 4e10
+
+#: The triangle relaxation is solved while it has at most this many columns.
+LP_COLUMNS = 1_200
+
+Sides = tuple[NDArray[np.intp], Vector]
+
+
+def stability(
+    network: Network,
+    domain: Domain,
+    *,
+    time_limit: float | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    random_state: int = 0,
+    milp: bool = True,
+) -> Stability:
+    """Decide for every unit whether it is dead, always active or unstable over the domain.
+
+    A verdict ``dead`` or ``active`` rests on a bound that holds in real arithmetic and that
+    `replay` recomputes without a solver (a MILP verdict, the last resort, is marked as trusted);
+    ``unstable`` rests on two points whose signs survive rounding. What neither shows within the
+    time is ``undecided``.
+
+    Args:
+        network: relu, leaky, step and linear stages, with any skips.
+        domain: a box, a ball or a polytope.
+        time_limit: seconds; what is open then stays undecided. None for no limit.
+        workers: mixed-integer programmes solved at a time; all cores if omitted.
+        progress: called as (layer, layers, open sides, stage).
+        random_state: seed of the witness search.
+        milp: False to leave out the mixed-integer search.
+
+    Exact up to what is listed as undecided. KeyboardInterrupt stops the search and keeps what was
+    found. Cost: a few forward passes per unit when bounds and witnesses suffice, exponential in
+    the number of open units in the worst case.
+
+    >>> from relunorm import Box
+    >>> net = Network.from_weights([[[1.0], [1.0], [1.0]], [[1.0] * 3]], [[1.0, 0.0, -1.0], [0.0]])
+    >>> stability(net, Box([-1.0], [1.0])).layers[0].verdict.tolist()
+    ['active', 'unstable', 'dead']
+    """
+    domain.check_dimension(network.input_size)
+    if time_limit is not None and not time_limit >= 0:
+        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
+    search = _Search(network, domain, time_limit, workers, progress, random_state, milp)
+    with few_threads(network):
+        return search.run()
+
+
+class _Search:
+    """The state of one call: bounds and witnesses so far, proofs, the clock."""
+
+    def __init__(
+        self,
+        network: Network,
+        domain: Domain,
+        time_limit: float | None,
+        workers: int | None,
+        progress: Progress | None,
+        random_state: int,
+        milp: bool,
+    ):
+        self.began = time.monotonic()
+        self.deadline = self.began + (np.inf if time_limit is None else time_limit)
+        self.problem = Problem(network, reach_of(domain))
+        self.bounds = Bounds(self.problem)
+        self.witnesses = Witnesses(self.problem)
+        self.rng = np.random.default_rng(random_state)
+        self.random_state = random_state
+        self.workers = workers or os.cpu_count() or 1
+        self.progress = progress
+        self.milp = milp
+        self.items: list[Proof] = []
+        self.method: NDArray[np.str_] = np.empty(0, dtype="<U8")
+        self.stopped = False
+
+    def run(self) -> Stability:
+        network = self.problem.network
+        self.witnesses.start(512, self.rng)
+        layers: list[LayerStability] = []
+        for index, layer in enumerate(network.layers):
+            lower, upper = rule_bounds(self.problem, self.bounds, index)
+            self.bounds.append(lower, upper)
+            if not layer.has_units:
+                continue
+            self.method = np.full(layer.width, "linear" if index else "interval", dtype="<U8")
+            if not self.stopped:
+                try:
+                    self._search_layer(index)
+                except KeyboardInterrupt:
+                    self.stopped = True
+            layers.append(
+                layer_verdicts(self.problem, self.bounds, self.witnesses, index, self.method)
+            )
+        proofs = Proofs(tuple(self.items), self.problem.reach.box_duals, True, network.digest)
+        return Stability(
+            layers=tuple(layers),
+            domain=repr(self.problem.reach.domain),
+            seconds=time.monotonic() - self.began,
+            complete=not any(layer.counts["undecided"] for layer in layers),
+            random_state=self.random_state,
+            proofs=proofs,
+        )
+
+    def _search_layer(self, index: int) -> None:
+        """Witnesses, then ever dearer bounds, until every side of the layer is decided."""
+        self._climb(index, 8)
+        if self.problem.reach.rows:
+            self._linear_programmes(index, self._free(index))
+        if not index:
+            return  # The support function is exact: what is open now is open by rounding alone.
+        self._tune(index)
+        stages = (
+            ("lp", self._solve),
+            ("split", self._split),
+            ("branch", self._branch),
+            ("milp", self._decide),
+        )
+        for name, stage in stages:
+            sides = self._open(index)
+            if not len(sides[0]) or time.monotonic() > self.deadline:
+                return
+            self._tell(index, name)
+            stage(index, sides)
+
+    def _tell(self, index: int, stage: str) -> None:
+        if self.progress is not None:
+            count = len(self._open(index)[0])
+            self.progress(index, len(self.problem.network.layers), count, stage)
+
+    # ------------------------------------------------------------------ what is left
+
+    def _free(self, index: int) -> Sides:
+        """Both sides of every unit whose bounds leave the sign open."""
+        units = np.flatnonzero((self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0))
+        return np.tile(units, 2), np.repeat([1.0, -1.0], len(units))
+
+    def _open(self, index: int) -> Sides:
+        """Sides that neither a bound excludes nor a witness shows."""
+        units, signs = self._free(index)
+        largest, smallest = self.witnesses.largest[index], self.witnesses.smallest[index]
+        unseen = np.where(signs > 0, ~(largest[units] > 0), ~(smallest[units] < 0))
+        return units[unseen], signs[unseen]
+
+    def _use(self, item: Proof) -> None:
+        """Apply a proof, keep it, and note the units it decided."""
+        index = item.layer
+        before = len(self._free(index)[0]) // 2
+        was = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
+        apply(self.problem, self.bounds, item)
+        if before:
+            now = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
+            self.method[was & ~now] = item.method
+        self.items.append(item)
+
+    # ------------------------------------------------------------------ stages
+
+    def _climb(self, index: int, starts: int) -> None:
+        units, signs = self._open(index)
+        self.witnesses.climb(index, units, signs, starts, self.rng)
+
+    def _tune(self, index: int) -> None:
+        """Tuned slopes: for all free units when later layers gain from it, else for open sides."""
+        units, signs = self._open(index)
+        everything = self._free(index)
+        network = self.problem.network
+        deeper = any(layer.has_units for layer in network.layers[index + 1 :])
+        work = (
+            60.0
+            * len(everything[0])
+            * sum(a.size * b for a, b in zip(network.maps, network.widths, strict=False))
+        )
+        tighten = deeper and work < TUNING_WORK
+        if tighten:
+            units, signs = everything
+        if not len(units):
+            return
+        found = self._optimize(index, units, signs, goal=None if tighten else 0.0)
+        value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
+        now = np.where(signs > 0, self.bounds.upper[index][units], -self.bounds.lower[index][units])
+        width = (self.bounds.upper[index] - self.bounds.lower[index])[units]
+        keep = np.flatnonzero((value < now - 1e-3 * width) if tighten else (value <= 0))
+        if len(keep):
+            self._use(SlopeProof(index, units[keep], signs[keep], found.slopes.take(keep)))
+        self.witnesses.add(found.point)
+
+    def _optimize(
+        self, index: int, units: NDArray[np.intp], signs: Vector, goal: float | None
+    ) -> Proposal:
+        return optimize(
+            self.problem, self.bounds, index, units, signs, iterations=20, rate=0.25, goal=goal
+        )
+
+    def _linear_programmes(self, index: int, sides: Sides) -> None:
+        """The triangle relaxation of each side, one model with changing objectives."""
+        units, signs = sides
+        if not len(units):
+            return
+        open_units = sum(len(self._free(layer)[0]) // 2 for layer in range(index))
+        if self.problem.reach.size + open_units > LP_COLUMNS:
+            return
+        model = relaxation(self.problem, self.bounds, index)
+        points = []
+        for unit, sign in zip(units.tolist(), signs.tolist(), strict=True):
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                break
+            best = model.maximize(unit, sign, left if np.isfinite(left) else None)
+            if best is None:
+                continue
+            points.append(best.point)
+            item = SlopeProof(index, np.array([unit]), np.array([sign]), best.slopes, "lp")
+            value = linear_upper(
+                self.problem, self.bounds, index, item.units, item.signs, item.slopes
+            )
+            now = self.bounds.upper[index][unit] if sign > 0 else -self.bounds.lower[index][unit]
+            if value[0] <= 0 or (self.problem.reach.rows and value[0] < now):
+                self._use(item)
+        if points:
+            self.witnesses.add(inward(self.problem.reach.domain, np.array(points)))
+
+    def _solve(self, index: int, sides: Sides) -> None:
+        self._linear_programmes(index, sides)
+        self._climb(index, 24)
+
+    def _split(self, index: int, sides: Sides) -> None:
+        if not isinstance(self.problem.reach.domain, Box) or self.problem.reach.size > FEW_INPUTS:
+            return
+        tree, proved = split(
+            self.problem, self.bounds, self.witnesses, index, *sides,
+            deadline=self.deadline, boxes=MOST_BOXES,
+        )  # fmt: skip
+        if proved:
+            self._use(SplitProof(index, tree, tuple(proved)))
+
+    def _branch(self, index: int, sides: Sides) -> None:
+        start = self._optimize(index, *sides, goal=None).slopes
+        search = Branching(self.problem, self.bounds, self.witnesses, index)
+        found = search.run(*sides, start=start, deadline=self.deadline, nodes=MOST_NODES)
+        for side in found:
+            if side.done == "proved":
+                self._use(BranchProof(index, side.unit, int(side.sign), tuple(side.leaves)))
+
+    def _decide(self, index: int, sides: Sides) -> None:
+        if not self.milp:
+            return
+        answers = decide(
+            self.problem, self.bounds, index, *sides, deadline=self.deadline, workers=self.workers
+        )
+        for unit, sign, answer in zip(*sides, answers, strict=True):
+            if answer.excluded:
+                self._use(TrustedProof(index, int(unit), int(sign), answer.margin))
+            elif answer.point is not None:
+                self.witnesses.add(inward(self.problem.reach.domain, answer.point[None]))
+
+
+def inward(domain: Domain, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A solver's points and copies moved slightly to the centre, so that some surely lie inside."""
+    if isinstance(domain, Box):
+        return points
+    moved = [points + share * (domain.center - points) for share in (1e-12, 1e-9, 1e-6)]
+    return np.concatenate([points, *moved])

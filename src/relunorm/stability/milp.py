@@ -1,0 +1,190 @@
+"""The last resort: a mixed-integer programme that decides one side with HiGHS.
+
+An open unit gets a binary d: p >= z, p >= 0, p <= u d, p <= z - l (1 - d), so that p = relu(z) and
+act(z) = below * z + gap * p. The side is asked as a decision, is there a point with
+sign * z >= -margin, with a margin far above the solver's tolerance (1e-9): an infeasible answer
+leaves no doubt about the sign, and a feasible one is believed only if its point is a witness when
+the network itself is evaluated there. What only the solver says is marked solver-trusted.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm.domain import Polytope
+from relunorm.matrix import Vector
+from relunorm.network import Affine
+from relunorm.stability.highs import maximization
+from relunorm.stability.problem import Bounds, Problem
+
+#: The margin asked for, relative to the reach of the unit: far above HiGHS's tolerance.
+MARGIN = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What the solver said of one side.
+
+    Attributes:
+        excluded: no point has sign * z >= -margin.
+        margin: that margin.
+        point: a point it found instead.
+    """
+
+    excluded: bool = False
+    margin: float = 0.0
+    point: Vector | None = None
+
+
+def decide(
+    problem: Problem,
+    bounds: Bounds,
+    index: int,
+    units: NDArray[np.intp],
+    signs: Vector,
+    *,
+    deadline: float,
+    workers: int,
+) -> list[Answer]:
+    """One decision per side, ``workers`` at a time (HiGHS runs without holding the interpreter).
+
+    A jump has no closed mixed-integer form: with step units below, every answer is empty.
+    """
+    sides = list(zip(units.tolist(), signs.tolist(), strict=True))
+    if any(problem.kinks[layer].step for layer in range(index)):
+        return [Answer() for _ in sides]
+
+    def one(side: tuple[int, float]) -> Answer:
+        return _decide(problem, bounds, index, side[0], side[1], deadline)
+
+    with ThreadPoolExecutor(max(1, min(workers, len(sides)))) as pool:
+        return list(pool.map(one, sides))
+
+
+def _decide(
+    problem: Problem, bounds: Bounds, index: int, unit: int, sign: float, deadline: float
+) -> Answer:
+    import highspy
+
+    left = deadline - time.monotonic()
+    if left <= 0:
+        return Answer()
+    scale = max(abs(bounds.lower[index][unit]), abs(bounds.upper[index][unit]))
+    margin = MARGIN * max(scale, 1e-3)
+    solver = _Model(problem, bounds, index).solver(unit, sign, margin)
+    if np.isfinite(left):
+        solver.setOptionValue("time_limit", left)
+    solver.run()
+    status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return Answer(excluded=True, margin=margin)
+    values = np.asarray(solver.getSolution().col_value)
+    if len(values) < problem.reach.size:
+        return Answer()
+    point = np.clip(values[: problem.reach.size], problem.reach.lo, problem.reach.hi)
+    return Answer(point=point)
+
+
+class _Model:
+    """The network below a map in columns: inputs, then z, p and d of each layer."""
+
+    def __init__(self, problem: Problem, bounds: Bounds, index: int):
+        self.problem, self.index = problem, index
+        size = problem.reach.size
+        self.low, self.high = [problem.reach.lo], [problem.reach.hi]
+        self.integral = [np.zeros(size, dtype=bool)]
+        self.count = size
+        self.values: list[Any] = [_columns(size, 0)]
+        self.rows: list[tuple[Any, Vector, Vector]] = []
+        for layer in range(index):
+            self._add_layer(layer, bounds.lower[layer], bounds.upper[layer])
+        if isinstance(problem.reach.domain, Polytope):
+            A, b = problem.reach.domain.A, problem.reach.domain.b
+            self.rows.append((sp.csr_array(A), np.full(len(b), -np.inf), b))
+
+    def _new(self, low: Vector, high: Vector, integral: bool = False) -> Any:
+        """New columns between bounds, as rows that pick them."""
+        picked = _columns(len(low), self.count)
+        self.count += len(low)
+        self.low.append(low)
+        self.high.append(high)
+        self.integral.append(np.full(len(low), integral))
+        return picked
+
+    def _add_layer(self, layer: int, lower: Vector, upper: Vector) -> None:
+        affine, kink = self.problem.maps[layer], self.problem.kinks[layer]
+        z = self._new(lower, upper)
+        rest = _sum((z, 1.0), (_linear(affine, self.values), -1.0))
+        self.rows.append((rest, affine.bias, affine.bias))
+        side = np.where(lower >= 0, kink.above, kink.below)
+        if kink.linear:
+            self.values.append(_sum((z, side)))
+            return
+        free = np.flatnonzero((lower < 0) & (upper > 0))
+        value = _sum((z, side))
+        if len(free):
+            low, high, own = lower[free], upper[free], z[free]
+            p = self._new(np.zeros(len(free)), high)
+            d = self._new(np.zeros(len(free)), np.ones(len(free)), integral=True)
+            zero, none = np.zeros(len(free)), np.full(len(free), np.inf)
+            self.rows += [
+                (_sum((p, 1.0), (own, -1.0)), zero, none),
+                (_sum((p, 1.0), (d, -high)), -none, zero),
+                (_sum((p, 1.0), (own, -1.0), (d, -low)), -none, -low),
+            ]
+            places = (free, np.arange(len(free)))
+            spread = sp.csr_array((np.full(len(free), kink.gap), places), (len(side), len(free)))
+            value = _sum((value, 1.0), (spread @ p, 1.0))
+        self.values.append(value)
+
+    def solver(self, unit: int, sign: float, margin: float) -> Any:
+        """The decision sign * z[unit] >= -margin, which stops at a clearly positive point."""
+        target = self.problem.maps[self.index]
+        terms = {source: sp.csr_array(matrix)[[unit]] for source, matrix in target.terms.items()}
+        bias = float(sign * target.bias[unit])
+        objective = _linear(Affine(terms, target.bias[[unit]]), self.values) * sign
+        rows = [*self.rows, (objective, np.array([-margin - bias]), np.array([np.inf]))]
+        return maximization(
+            _wide(objective, self.count).toarray()[0],
+            (np.concatenate(self.low), np.concatenate(self.high)),
+            sp.vstack([_wide(matrix, self.count) for matrix, _, _ in rows]),
+            (np.concatenate([x for _, x, _ in rows]), np.concatenate([x for _, _, x in rows])),
+            constant=bias,
+            integral=np.concatenate(self.integral),
+            objective_target=10 * margin,
+        )
+
+
+def _columns(count: int, start: int) -> Any:
+    """Rows that pick ``count`` columns from ``start`` on."""
+    places = (np.arange(count), start + np.arange(count))
+    return sp.csr_array((np.ones(count), places), shape=(count, start + count))
+
+
+def _wide(matrix: Any, columns: int) -> Any:
+    shape = (matrix.shape[0], columns)
+    return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=shape)
+
+
+def _sum(*parts: tuple[Any, Any]) -> Any:
+    """The sum of matrices with their rows scaled; narrow ones are padded with zero columns."""
+    columns = max(matrix.shape[1] for matrix, _ in parts)
+    total: Any = 0
+    for matrix, scale in parts:
+        factors = np.broadcast_to(np.asarray(scale, dtype=float), (matrix.shape[0],))
+        total = total + sp.diags_array(factors) @ _wide(sp.csr_array(matrix), columns)
+    return sp.csr_array(total)
+
+
+def _linear(affine: Affine, values: list[Any]) -> Any:
+    """The linear part of an affine map of values written in columns."""
+    if not affine.terms:
+        return sp.csr_array((affine.size, 1))
+    return _sum(*((sp.csr_array(m) @ values[s], 1.0) for s, m in affine.terms.items()))

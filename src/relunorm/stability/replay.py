@@ -1,0 +1,251 @@
+"""Recompute every bound from its proof, with no solver and no search.
+
+Layer by layer: intervals, the fixed linear rule where the sign is still open, then the stored
+proofs of that layer. Only products, sums and maxima with their rounding added; what comes out holds
+in real arithmetic for the network as stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Domain
+from relunorm.errors import InvalidInputError
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.stability.branch import Decision, part_of
+from relunorm.stability.exact import exact_upper
+from relunorm.stability.intervals import interval_bounds
+from relunorm.stability.linear import Slopes, linear_upper
+from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.proof import (
+    BranchProof,
+    Proof,
+    Proofs,
+    SlopeProof,
+    SplitProof,
+    TrustedProof,
+)
+from relunorm.stability.reach import reach_of
+from relunorm.stability.split import BATCH, side_bounds
+from relunorm.stability.threads import few_threads
+
+#: Bounds this close to 0, relative to the interval, are redone in rational arithmetic.
+NEAR = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Bounds that were recomputed.
+
+    Attributes:
+        lower, upper: of every layer's pre-activations, the linear stages included.
+        output_lower, output_upper: of the network's output.
+        low, high: of every value, the input first.
+        trusted: (layer, unit) pairs whose bound rests on a MILP solver's word.
+    """
+
+    lower: tuple[Vector, ...]
+    upper: tuple[Vector, ...]
+    output_lower: Vector
+    output_upper: Vector
+    low: tuple[Vector, ...]
+    high: tuple[Vector, ...]
+    trusted: tuple[tuple[int, int], ...]
+
+
+def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = True) -> Replay:
+    """Recompute the bounds that ``proofs`` prove.
+
+    Args:
+        trust: False to leave out what only a solver vouches for (later bounds get wider).
+
+    Raises:
+        InvalidInputError: the proofs do not fit the network, or do not prove what they say.
+    """
+    domain.check_dimension(network.input_size)
+    if proofs.digest and proofs.digest != network.digest:
+        raise InvalidInputError("the bound proofs were made for another network (digest differs)")
+    with few_threads(network):
+        return _replay(network, domain, proofs, trust)
+
+
+def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Replay:
+    problem = Problem(network, reach_of(domain, proofs.box_duals))
+    bounds = Bounds(problem)
+    trusted: list[tuple[int, int]] = []
+    for index in range(len(network.layers)):
+        lower, upper = rule_bounds(problem, bounds, index, linear=proofs.linear)
+        bounds.append(lower, upper)
+        for item in proofs.items:
+            if item.layer != index or (isinstance(item, TrustedProof) and not trust):
+                continue
+            apply(problem, bounds, item)
+            if isinstance(item, TrustedProof):
+                trusted.append((item.layer, item.unit))
+    lower, upper = rule_bounds(
+        problem, bounds, len(network.layers), linear=proofs.linear, every=True
+    )
+    return Replay(
+        tuple(bounds.lower),
+        tuple(bounds.upper),
+        lower,
+        upper,
+        tuple(bounds.low),
+        tuple(bounds.high),
+        tuple(trusted),
+    )
+
+
+def rule_bounds(
+    problem: Problem, bounds: Bounds, index: int, *, linear: bool = True, every: bool = False
+) -> tuple[Vector, Vector]:
+    """Intervals, then the fixed linear rule for rows whose sign is open, or for ``every`` row."""
+    lower, upper = interval_bounds(problem, bounds, index)
+    rows = np.arange(len(lower)) if every else np.flatnonzero((lower < 0) & (upper > 0))
+    if linear and index and len(rows):
+        ones = np.ones(len(rows))
+        near = NEAR * (upper[rows] - lower[rows])
+        high = linear_upper(problem, bounds, index, rows, ones)
+        low = -linear_upper(problem, bounds, index, rows, -ones)
+        for k in np.flatnonzero((high > 0) & (high <= near)):
+            high[k] = min(high[k], exact_upper(problem, bounds, index, int(rows[k]), 1))
+        for k in np.flatnonzero((low < 0) & (low >= -near)):
+            low[k] = max(low[k], -exact_upper(problem, bounds, index, int(rows[k]), -1))
+        upper[rows], lower[rows] = np.minimum(upper[rows], high), np.maximum(lower[rows], low)
+    return lower, upper
+
+
+def apply(problem: Problem, bounds: Bounds, item: Proof) -> None:
+    """Tighten the bounds of the last layer by one proof."""
+    index = item.layer
+    if index != len(bounds.lower) - 1:
+        raise InvalidInputError(f"a bound proof for layer {index} is out of place")
+    width = problem.network.layers[index].width
+    units, signs, value = _proved(problem, bounds, item, width)
+    if len(units) and not ((units >= 0) & (units < width)).all():
+        raise InvalidInputError(f"a bound proof names a unit outside layer {index}")
+    lower, upper = bounds.lower[index].copy(), bounds.upper[index].copy()
+    up, down = signs > 0, signs < 0
+    np.minimum.at(upper, units[up], value[up])
+    np.maximum.at(lower, units[down], -value[down])
+    bounds.replace_last(lower, upper)
+
+
+def _proved(
+    problem: Problem, bounds: Bounds, item: Proof, width: int
+) -> tuple[NDArray[np.intp], Vector, Vector]:
+    """Units, signs, and safe upper bounds of sign * z."""
+    if isinstance(item, SlopeProof):
+        _check(problem, item.layer, item.slopes, len(item.units))
+        if len(item.units) != len(item.signs) or (item.units >= width).any():
+            raise InvalidInputError(f"a slope proof does not fit layer {item.layer}")
+        value = linear_upper(problem, bounds, item.layer, item.units, item.signs, item.slopes)
+        return item.units, item.signs, value
+    if isinstance(item, SplitProof):
+        return _proved_by_split(problem, bounds, item, width)
+    one, sign = np.array([item.unit]), np.array([float(item.sign)])
+    if not 0 <= item.unit < width:
+        raise InvalidInputError(f"a bound proof names unit {item.unit} of layer {item.layer}")
+    if isinstance(item, TrustedProof):
+        return one, sign, np.array([-abs(item.margin)])
+    return one, sign, np.array([_proved_by_branch(problem, bounds, item)])
+
+
+def _proved_by_branch(problem: Problem, bounds: Bounds, item: BranchProof) -> float:
+    paths = [leaf.path for leaf in item.leaves]
+    place = f"the branch proof of unit {item.unit} in layer {item.layer}"
+    for path in paths:
+        for layer, unit, _ in path:
+            fits = 0 <= layer < item.layer and 0 <= unit < problem.network.layers[layer].width
+            if not fits or problem.kinks[layer].step or problem.kinks[layer].linear:
+                raise InvalidInputError(f"{place} decides unit {unit} of layer {layer}")
+    if not paths or not covers(paths):
+        raise InvalidInputError(f"{place} leaves part of the domain out")
+    slopes = item.slopes
+    _check(problem, item.layer, slopes, len(paths))
+    top = -np.inf
+    for start in range(0, len(paths), 1024):
+        take = slice(start, start + 1024)
+        part = part_of(problem, bounds, item.layer, paths[take])
+        count = len(paths[take])
+        rows, signs = np.full(count, item.unit), np.full(count, float(item.sign))
+        value = linear_upper(problem, bounds, item.layer, rows, signs, slopes.take(take), part)
+        top = max(top, float(value.max()))
+    return top
+
+
+def _proved_by_split(
+    problem: Problem, bounds: Bounds, item: SplitProof, width: int
+) -> tuple[NDArray[np.intp], Vector, Vector]:
+    tree = item.tree
+    nodes = len(tree.axis)
+    place = f"the split proof of layer {item.layer}"
+    sound = len(tree.cut) == len(tree.children) == nodes and all(
+        axis < 0 or (axis < problem.reach.size and all(n < c < nodes for c in pair))
+        for n, (axis, pair) in enumerate(zip(tree.axis, tree.children, strict=True))
+    )
+    if not sound:
+        raise InvalidInputError(f"{place} is not a tree of cuts")
+    pairs = []
+    for side in item.sides:
+        if not 0 <= side[0] < width or not all(0 <= n < nodes for n in tree.closed.get(side, ())):
+            raise InvalidInputError(f"{place} names unit {side[0]} or a box that is not there")
+        if not tree.covered(side):
+            raise InvalidInputError(f"{place} leaves part of the domain out for unit {side[0]}")
+        pairs += [(node, side) for node in tree.closed[side]]
+    los, his = tree.boxes(problem.reach.lo, problem.reach.hi)
+    worst = dict.fromkeys(item.sides, -np.inf)
+    used = np.array(sorted({node for node, _ in pairs}), dtype=np.intp)
+    by_node: dict[int, list[tuple[int, int]]] = {}
+    for node, side in pairs:
+        by_node.setdefault(node, []).append(side)
+    for start in range(0, len(used), BATCH):
+        now = used[start : start + BATCH]
+        rows = [(k, side) for k, node in enumerate(now.tolist()) for side in by_node[node]]
+        box = np.array([k for k, _ in rows])
+        unit = np.array([side[0] for _, side in rows])
+        sign = np.array([float(side[1]) for _, side in rows])
+        value = side_bounds(problem, bounds, item.layer, los[now], his[now], box, unit, sign)
+        for (_, side), v in zip(rows, value.tolist(), strict=True):
+            worst[side] = max(worst[side], v)
+    units = np.array([u for u, _ in worst], dtype=np.intp)
+    signs = np.array([float(s) for _, s in worst])
+    return units, signs, np.array(list(worst.values()))
+
+
+def covers(paths: list[tuple[Decision, ...]]) -> bool:
+    """Whether paths of decisions are the leaves of a complete binary tree."""
+    stack = [(paths, 0)]
+    while stack:
+        group, depth = stack.pop()
+        if any(len(path) == depth for path in group):
+            if len(group) != 1:
+                return False
+            continue
+        place = group[0][depth][:2]
+        if any(path[depth][:2] != place for path in group):
+            return False
+        halves = [[p for p in group if p[depth][2] == sign] for sign in (-1, 1)]
+        if not all(halves):
+            return False
+        stack += [(half, depth + 1) for half in halves]
+    return True
+
+
+def _check(problem: Problem, index: int, slopes: Slopes, rows: int) -> None:
+    """Shapes, finiteness and signs: all that soundness asks of stored numbers."""
+    for arrays in (slopes.tilt, slopes.offset):
+        for layer, array in arrays.items():
+            fits = 0 <= layer < index
+            expected = (rows, problem.network.layers[layer].width) if fits else None
+            if array.shape != expected or not np.isfinite(array).all():
+                raise InvalidInputError(
+                    f"slopes for layer {layer} have shape {array.shape}, expected {expected}"
+                )
+    many = slopes.multipliers
+    if many is not None and (many.shape != (rows, problem.reach.rows) or not (many >= 0).all()):
+        raise InvalidInputError("the multipliers of a polytope's rows are negative or do not fit")

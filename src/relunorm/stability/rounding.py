@@ -1,0 +1,61 @@
+"""What float64 arithmetic can be wrong by, so that every bound here holds in real arithmetic.
+
+A sum of n products computed in any order, with or without fused multiply-add, differs from the
+true value by at most ``gamma(n) * sum |x_i| |y_i|`` with gamma(n) = n u / (1 - n u), u = 2^-53,
+plus what underflow can lose (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+section 3.1). Each routine here adds up such magnitudes and widens its result once, at the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+UNIT = 2.0**-53
+
+#: More than any number of underflowing products can lose, less than any bound that matters.
+TINY = 2.0**-960
+
+
+def gamma(operations: int) -> float:
+    """A factor that covers ``operations`` roundings and the rounding of the magnitude itself.
+
+    Twice the textbook value: the magnitude it multiplies is computed in floating point too.
+    """
+    return 2.0 * operations * UNIT / (1.0 - 2.0 * operations * UNIT)
+
+
+def slack(magnitude: NDArray[np.float64], operations: int) -> NDArray[np.float64]:
+    """How far a sum with these magnitudes and this many roundings can be from the true value."""
+    return gamma(operations + 4) * magnitude + TINY
+
+
+def rounded_up(value: NDArray[np.float64], error: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A float at least ``value + error``, the sum taken in real arithmetic."""
+    return np.nextafter(value + error, np.inf)
+
+
+def rounded_down(value: NDArray[np.float64], error: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A float at most ``value - error``, the difference taken in real arithmetic."""
+    return np.nextafter(value - error, -np.inf)
+
+
+def grain(values: NDArray[np.float64], axis: int | None = None) -> NDArray[np.float64]:
+    """The largest power of two that divides every number (inf where all are 0).
+
+    Products and sums of numbers with grains g and h are multiples of g h; while they stay below
+    2^53 g h every one of them is a float, so that no rounding happens at all.
+
+    >>> float(grain(np.array([0.75, 2.0, 0.0])))
+    0.25
+    """
+    mantissa, exponent = np.frexp(values)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    with np.errstate(under="ignore"):
+        low = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
+    low = np.where(values == 0, np.inf, low)
+    return low.min(axis=axis, initial=np.inf)

@@ -1,0 +1,209 @@
+"""Points that show a unit active or inactive: the cheap half of the answer.
+
+A pool of points is pushed through the network once; every unit remembers the point where it is
+largest and the one where it is smallest. Sides still without a witness are climbed: forward,
+gradient of that unit, jump to the point of the domain that maximises the gradient, repeat while it
+gains. A witness counts only when its sign survives the rounding of the evaluation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.stability.problem import Problem
+from relunorm.stability.rounding import gamma, slack
+
+Array = NDArray[np.float64]
+
+#: Jumps of one climb, at most; most stop after three or four.
+JUMPS = 24
+
+#: A climb whose steps have shrunk to this share of the way to the extreme point stops.
+SHORTEST = 1e-3
+
+
+class Witnesses:
+    """The largest and the smallest certain pre-activation seen of every unit, and where."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.domain: Domain = problem.reach.domain
+        self.points = np.empty((0, problem.network.input_size))
+        widths = [layer.width for layer in problem.network.layers]
+        self.largest = [np.full(n, -np.inf) for n in widths]
+        self.smallest = [np.full(n, np.inf) for n in widths]
+        self.at_largest = [np.full(n, -1) for n in widths]
+        self.at_smallest = [np.full(n, -1) for n in widths]
+
+    def add(self, points: Array) -> None:
+        """Evaluate points of the domain and keep those that extend some unit's range."""
+        points = points[safely_inside(self.domain, points)]
+        if not len(points):
+            return
+        values, errors = certain_preactivations(self.problem, points)
+        used = np.zeros(len(points), dtype=bool)
+        found = []
+        for layer, (z, error) in enumerate(zip(values, errors, strict=True)):
+            low, high = z - error, z + error
+            best, worst = low.argmax(axis=0), high.argmin(axis=0)
+            units = np.arange(z.shape[1])
+            up = low[best, units] > self.largest[layer]
+            down = high[worst, units] < self.smallest[layer]
+            used[best[up]] = used[worst[down]] = True
+            self.largest[layer][up] = low[best, units][up]
+            self.smallest[layer][down] = high[worst, units][down]
+            found.append((up, best, down, worst))
+        place = np.cumsum(used) - 1 + len(self.points)
+        self.points = np.concatenate([self.points, points[used]])
+        for layer, (up, best, down, worst) in enumerate(found):
+            self.at_largest[layer][up] = place[best[up]]
+            self.at_smallest[layer][down] = place[worst[down]]
+
+    def shows(self, layer: int, unit: int, sign: float) -> bool:
+        """Whether a point with sign * z[unit] > 0 is known."""
+        if sign > 0:
+            return bool(self.largest[layer][unit] > 0)
+        return bool(self.smallest[layer][unit] < 0)
+
+    def start(self, count: int, rng: np.random.Generator) -> None:
+        """Seed the pool: the centre, random points and random extreme points."""
+        self.add(start_points(self.domain, count, rng))
+
+    def climb(
+        self,
+        layer: int,
+        units: NDArray[np.intp],
+        signs: Vector,
+        starts: int,
+        rng: np.random.Generator,
+    ) -> None:
+        """Search for points with signs * z[units] > 0, ``starts`` climbs a side in one batch."""
+        if not len(units):
+            return
+        own = np.where(signs > 0, self.at_largest[layer][units], self.at_smallest[layer][units])
+        fresh = start_points(self.domain, len(units) * (starts - 1), rng)[1:]
+        points = np.concatenate([self.points[own], fresh])
+        self.climb_from(layer, points, np.resize(units, len(points)), np.resize(signs, len(points)))
+
+    def climb_from(self, layer: int, points: Array, units: NDArray[np.intp], signs: Vector) -> None:
+        """Climb signs[i] * z[units[i]] from points[i]; a side stops at its first positive point."""
+        best, step = np.full(len(points), -np.inf), np.ones(len(points))
+        home, pull = points, np.zeros_like(points)
+        for _ in range(JUMPS):
+            if not len(points):
+                return
+            z, gradient = unit_gradient(self.problem.network, points, layer, units)
+            value = signs * z
+            hit = value > 0
+            self.add(points[hit])
+            gained = value > best
+            best = np.where(gained, value, best)
+            home = np.where(gained[:, None], points, home)
+            pull = np.where(gained[:, None], signs[:, None] * gradient, pull)
+            step = np.where(gained, np.minimum(2 * step, 1.0), step / 4)
+            sides = units * 2 + (signs > 0)
+            keep = (step > SHORTEST) & ~np.isin(sides, sides[hit])
+            units, signs, best, step = units[keep], signs[keep], best[keep], step[keep]
+            home, pull = home[keep], pull[keep]
+            far = extreme_points(self.domain, home, pull)
+            points = np.where(step[:, None] == 1.0, far, home + step[:, None] * (far - home))
+
+
+def start_points(domain: Domain, count: int, rng: np.random.Generator) -> Array:
+    """The centre, then random points, half of them extreme."""
+    inside = domain.sample(count // 2, rng)
+    rest = count - len(inside)
+    if isinstance(domain, Box):
+        corners = rng.random((rest, domain.dimension)) < rng.random((rest, 1))
+        extreme = np.where(corners, domain.hi, domain.lo)
+    else:
+        extreme = domain.sample(rest, rng)
+        extreme = extreme_points(domain, extreme, rng.standard_normal(extreme.shape))
+    return np.concatenate([domain.center[None], inside, extreme])
+
+
+def extreme_points(domain: Domain, points: Array, directions: Array) -> Array:
+    """Where to jump: the maximiser over a box or ball; the far end of the ray in a polytope."""
+    if isinstance(domain, Box):
+        return np.where(directions > 0, domain.hi, np.where(directions < 0, domain.lo, points))
+    if isinstance(domain, Ball):
+        norms = np.linalg.norm(directions, axis=1, keepdims=True)
+        step = directions / np.where(norms > 0, norms, 1.0)
+        return domain.middle + domain.reach * (1 - 1e-12) * step
+    if isinstance(domain, Polytope):
+        rates = directions @ domain.A.T
+        room = np.maximum(domain.b - points @ domain.A.T, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = np.where(rates > 0, room / rates, np.inf).min(axis=1)
+        far = np.where(np.isfinite(far), far * (1 - 1e-9), 0.0)
+        return points + far[:, None] * directions
+    raise TypeError(f"no extreme points for {type(domain).__name__}")
+
+
+def safely_inside(domain: Domain, points: Array) -> NDArray[np.bool_]:
+    """Rows that lie in the domain for sure, the rounding of the test included."""
+    if isinstance(domain, Ball):
+        shift = points - domain.middle
+        norm = np.sqrt((shift * shift).sum(axis=1)) * (1 + gamma(domain.dimension + 4))
+        return (norm <= domain.reach) | (shift == 0).all(axis=1)
+    if isinstance(domain, Polytope):
+        size = np.abs(points) @ np.abs(domain.A).T + np.abs(domain.b)
+        return (points @ domain.A.T + slack(size, domain.dimension + 2) <= domain.b).all(axis=1)
+    return domain.contains(points)
+
+
+def certain_preactivations(problem: Problem, points: Array) -> tuple[list[Array], list[Array]]:
+    """Pre-activations of every layer and a bound on their rounding error (running analysis)."""
+    values, errors = [points], [np.zeros_like(points)]
+    pre, off = [], []
+    for index, layer in enumerate(problem.network.layers):
+        affine, kink = layer.affine, problem.kinks[index]
+        z = affine(values)
+        size = np.broadcast_to(np.abs(affine.bias), z.shape).copy()
+        carried = np.zeros_like(z)
+        for source, matrix in problem.absolute[index].items():
+            size += np.abs(values[source]) @ matrix.T
+            if source:
+                carried += errors[source] @ matrix.T
+        error = slack(size, problem.operations) + carried * (1 + gamma(problem.operations))
+        pre.append(z.copy())
+        off.append(error)
+        if kink.step:
+            errors.append(np.where(np.abs(z) > error, 0.0, 1.0 + abs(kink.at_zero)))
+        else:
+            grow = max(abs(kink.below), abs(kink.above))
+            errors.append(error * grow * (1 + gamma(4)) + gamma(2) * grow * np.abs(z))
+        values.append(layer.activation.apply_(z))
+    return pre, off
+
+
+def unit_gradient(
+    network: Network, points: Array, layer: int, units: NDArray[np.intp]
+) -> tuple[Vector, Array]:
+    """Pre-activation of unit ``units[i]`` of a layer at ``points[i]``, and its gradient there."""
+    values, masks = [points], []
+    for index in range(layer):
+        z = network.layers[index].affine(values)
+        masks.append(network.layers[index].activation.derivative(z))
+        values.append(network.layers[index].activation.apply_(z))
+    affine = network.layers[layer].affine
+    z = affine.bias[units].copy()
+    upstream: dict[int, Array] = {}
+    for source, matrix in affine.terms.items():
+        rows = matrix[units]
+        rows = rows.toarray() if hasattr(rows, "toarray") else rows
+        upstream[source] = rows
+        z += (rows * values[source]).sum(axis=1)
+    for index in range(layer - 1, -1, -1):
+        above = upstream.pop(index + 1, None)
+        if above is None:
+            continue
+        above = above * masks[index]
+        for source, matrix in network.layers[index].affine.terms.items():
+            below = above @ matrix
+            upstream[source] = upstream[source] + below if source in upstream else below
+    return z, upstream.get(0, np.zeros_like(points))
