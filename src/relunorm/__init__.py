@@ -21,6 +21,9 @@ _HOME = {
     "Box": "relunorm.domain",
     "Domain": "relunorm.domain",
     "Polytope": "relunorm.domain",
+    "batchnorm": "relunorm.batchnorm",
+    "geometry": "relunorm.batchnorm.probes",
+    "nn": "relunorm.nn",
     "load": "relunorm.io",
     "save": "relunorm.io",
     "to_keras": "relunorm.io.keras",
@@ -32,6 +35,9 @@ _HOME = {
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from relunorm import batchnorm as batchnorm
+    from relunorm import nn as nn
+    from relunorm.batchnorm.probes import geometry as geometry
     from relunorm.domain import Ball as Ball
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
@@ -52,7 +58,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'relunorm' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    module = import_module(home)
+    value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -13,8 +13,10 @@ import typer
 
 import relunorm
 from relunorm.cli.convert import convert
+from relunorm.cli.geometry import geometry
 from relunorm.cli.info import info
 from relunorm.cli.output import printable
+from relunorm.cli.papers import papers
 from relunorm.errors import RelunormError
 
 app = typer.Typer(
@@ -42,7 +44,7 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert):
+for _command in (info, convert, geometry, papers):
     app.command()(_command)
 
 

@@ -1,0 +1,136 @@
+"""Tree model, Gram sampler, cells and the layer, against brute force and direct weights.
+
+One thread; CPU seconds, best of three (the layer: median of 50 calls).
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: E402 - the threads must be set before numpy and numba load
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from record import record
+
+from relunorm.batchnorm import Tree, gamma, propagate
+
+LAYERS = 100_000
+BRUTE_DEPTH = 14
+
+
+def seconds(call: Callable[[], object], repeats: int = 3) -> float:
+    """CPU seconds of a call, best of ``repeats``."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def brute_force(x: np.ndarray, depth: int) -> np.ndarray:
+    """The 2^depth rows of the tree model."""
+    rows = x[None, :]
+    for _ in range(depth):
+        moved = rows - rows.mean(axis=1, keepdims=True)
+        rows = np.maximum(np.vstack([moved, -moved]), 0)
+    return rows.T @ rows
+
+
+def tree_rows() -> list[list[object]]:
+    rng = np.random.default_rng(0)
+    rows: list[list[object]] = []
+    for n, target in ((5, 100_000), (20, 80_000), (100, 15_000)):
+        tree = Tree(rng.standard_normal(n))
+        tree.run(10)
+        tree.limit()  # compile
+        rate = LAYERS / seconds(lambda tree=tree: tree.run(LAYERS))
+        # before any row has faded: the first 50 layers again and again
+        early = 50 / seconds(lambda tree=tree: tree.run(50), 20)
+        x = rng.standard_normal(n)
+        slow = BRUTE_DEPTH / seconds(lambda x=x: brute_force(x, BRUTE_DEPTH))
+        ms = 1000 * seconds(tree.limit)
+        rows.append(
+            [f"tree, n = {n}: layers a second", rate, f"brute force {slow:.4g}", rate / slow]
+        )
+        rows.append(
+            [f"tree, n = {n}: first 50 layers, a second", early, f"target {target}", early / target]
+        )
+        rows.append([f"tree, n = {n}: limit, ms", ms, "target 10", 10 / ms])
+    return rows
+
+
+def sampler_rows() -> list[list[object]]:
+    rng = np.random.default_rng(0)
+    rows: list[list[object]] = []
+    for n in (10, 100):
+        X = rng.standard_normal((n, 64))
+        for rescale in (False, True):
+            times = {}
+            for method, layers in (("gram", 400 if n == 10 else 60), ("weights", 30)):
+                times[method] = (
+                    seconds(
+                        lambda X=X, layers=layers, method=method, rescale=rescale: propagate(
+                            X, layers, 1000, rescale=rescale, method=method
+                        )
+                    )
+                    / layers
+                )
+            label = "full" if rescale else "recentering only"
+            ratio = times["weights"] / times["gram"]
+            rows.append(
+                [
+                    f"Gram sampler, width 1000, n = {n}, {label}: ms a layer",
+                    1000 * times["gram"],
+                    f"direct weights {1000 * times['weights']:.4g}",
+                    ratio,
+                ]
+            )
+    return rows
+
+
+def other_rows() -> list[list[object]]:
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    cells = seconds(lambda: gamma(X))
+    rows: list[list[object]] = [
+        ["gamma, 12 points in 3-D (134 cells), s", cells, "target 0.5", 0.5 / cells]
+    ]
+    import torch
+    from torch import nn
+
+    from relunorm.nn import DecomposedBatchNorm
+
+    torch.set_num_threads(1)
+    x = torch.randn(128, 64, 14, 14)
+    for label, ours in (
+        ("both parts", DecomposedBatchNorm(64)),
+        ("no recentering", DecomposedBatchNorm(64, recenter=False)),
+        ("no rescaling", DecomposedBatchNorm(64, rescale=False)),
+    ):
+        times = [
+            np.median([seconds(lambda m=m: m(x).sum().backward(), 1) for _ in range(50)])
+            for m in (ours, nn.BatchNorm2d(64))
+        ]
+        rows.append(
+            [
+                f"layer, {label}, (128, 64, 14, 14) forward + backward, ms",
+                1000 * float(times[0]),
+                f"torch {1000 * float(times[1]):.4g}",
+                float(times[1] / times[0]),
+            ]
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    record(
+        "batchnorm",
+        ["what", "ours", "other", "ratio (higher is better for us)"],
+        [*tree_rows(), *sampler_rows(), *other_rows()],
+        "One thread, CPU seconds, best of 3; layer: median of 50.",
+    )

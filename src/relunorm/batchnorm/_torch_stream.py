@@ -1,0 +1,237 @@
+"""Probing a torch module by hooks: each output is reduced to its Gram matrix and counts at once.
+
+The module is left as it was: hooks removed, buffers (running statistics) restored, mode, device and
+the global random state untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from relunorm.batchnorm.probes import Raw, Settings, pick_points
+from relunorm.errors import InvalidInputError
+from relunorm.nn.batchnorm import DecomposedBatchNorm
+
+ACTIVATIONS = (
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.PReLU,
+    nn.ReLU6,
+    nn.RReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Hardtanh,
+    nn.Softplus,
+)
+
+#: In training mode these see the batch as a whole.
+BY_BATCH = (nn.modules.batchnorm._BatchNorm, DecomposedBatchNorm)
+
+Receive = Callable[[str, Tensor], None]
+
+
+def stream(
+    model: nn.Module,
+    batch: Any,
+    layers: Sequence[str] | None,
+    chunk: int | None,
+    settings: Settings,
+) -> list[Raw]:
+    """Run the batch through the module and reduce the output of each chosen layer."""
+    inputs = _inputs(model, batch)
+    n = len(inputs)
+    picks = pick_points(n, settings)
+    modules = _modules(model, layers)
+    if chunk is None or chunk >= n:
+        return _whole(model, modules, inputs, picks, layers)
+    if any(m.training and isinstance(m, BY_BATCH) for m in model.modules()):
+        raise InvalidInputError(
+            "the model normalizes by the batch (training mode), so the batch cannot be cut into "
+            "chunks; call model.eval() or leave chunk out"
+        )
+    return _chunked(model, modules, inputs, picks, chunk, layers)
+
+
+def _whole(
+    model: nn.Module,
+    modules: dict[str, nn.Module],
+    inputs: Tensor,
+    picks: NDArray[np.int64],
+    layers: Sequence[str] | None,
+) -> list[Raw]:
+    found: list[Raw] = []
+    index = torch.from_numpy(picks).to(inputs.device)
+
+    def receive(name: str, output: Tensor) -> None:
+        flat, rounding = _flat(name, output)
+        used = flat[index]
+        gram = used @ used.T
+        singular = torch.linalg.svdvals(used)
+        active = (flat > 0).sum(dim=0)
+        found.append(
+            Raw(
+                name,
+                tuple(output.shape[1:]),
+                gram.cpu().numpy(),
+                singular.cpu().numpy(),
+                rounding,
+                active.cpu().numpy(),
+                len(flat),
+            )
+        )
+
+    _forward(model, modules, inputs, receive, layers)
+    return found
+
+
+def _chunked(
+    model: nn.Module,
+    modules: dict[str, nn.Module],
+    inputs: Tensor,
+    picks: NDArray[np.int64],
+    chunk: int,
+    layers: Sequence[str] | None,
+) -> list[Raw]:
+    """Counts in one pass over the batch, then the Gram matrix block by block."""
+    active: dict[str, Tensor] = {}
+    shapes: dict[str, tuple[tuple[int, ...], float]] = {}
+
+    def count(name: str, output: Tensor) -> None:
+        flat, rounding = _flat(name, output)
+        positive = (flat > 0).sum(dim=0)
+        active[name] = positive + active[name] if name in active else positive
+        shapes[name] = (tuple(output.shape[1:]), rounding)
+
+    for start in range(0, len(inputs), chunk):
+        _forward(model, modules, inputs[start : start + chunk], count, layers)
+    m = len(picks)
+    used = inputs[torch.from_numpy(picks).to(inputs.device)]
+    grams = {name: np.zeros((m, m)) for name in active}
+    rows: dict[str, Tensor] = {}
+    starts = list(range(0, m, chunk))
+    for a in starts:
+        rows.clear()
+        _forward(
+            model,
+            modules,
+            used[a : a + chunk],
+            lambda name, output: rows.__setitem__(name, _flat(name, output)[0]),
+            layers,
+        )
+        for b in (b for b in starts if b >= a):
+
+            def block(name: str, output: Tensor, a: int = a, b: int = b) -> None:
+                part = (rows[name] @ _flat(name, output)[0].T).cpu().numpy()
+                grams[name][a : a + len(part), b : b + part.shape[1]] = part
+                grams[name][b : b + part.shape[1], a : a + len(part)] = part.T
+
+            if b == a:
+                for name, own in rows.items():
+                    grams[name][a : a + len(own), a : a + len(own)] = (own @ own.T).cpu().numpy()
+            else:
+                _forward(model, modules, used[b : b + chunk], block, layers)
+    return [
+        Raw(
+            name,
+            shapes[name][0],
+            gram,
+            np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)),
+            # the Gram matrix squares: below 1e-8 of the largest its eigenvalues are rounding
+            max(shapes[name][1], 2.0**-26 / max(m, active[name].numel())),
+            active[name].cpu().numpy(),
+            len(inputs),
+        )
+        for name, gram in grams.items()
+    ]
+
+
+def _flat(name: str, output: Tensor) -> tuple[Tensor, float]:
+    if not torch.isfinite(output).all():
+        raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
+    rounding = torch.finfo(output.dtype).eps if output.is_floating_point() else 2.0**-52
+    return output.detach().reshape(len(output), -1).to(torch.float64), rounding
+
+
+def _forward(
+    model: nn.Module,
+    modules: dict[str, nn.Module],
+    inputs: Tensor,
+    receive: Receive,
+    layers: Sequence[str] | None,
+) -> None:
+    calls: dict[str, int] = {}
+
+    def hook(name: str) -> Callable[..., None]:
+        def run(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            usable = isinstance(output, Tensor) and output.dim() >= 2 and len(output) == len(inputs)
+            if not usable:
+                if layers is None:
+                    return
+                what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+                raise InvalidInputError(
+                    f"{name}: its output ({what}) is not one tensor with the batch of "
+                    f"{len(inputs)} first"
+                )
+            calls[name] = calls.get(name, 0) + 1
+            receive(name if calls[name] == 1 else f"{name}#{calls[name]}", output)
+
+        return run
+
+    with _untouched(model), torch.no_grad():
+        handles = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
+        try:
+            model(inputs)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """Restore buffers and the random state on the way out."""
+    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = sorted({b.device.index or 0 for b in model.parameters() if b.device.type == "cuda"})
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in saved:
+                    buffer.copy_(value)
+
+
+def _modules(model: nn.Module, layers: Sequence[str] | None) -> dict[str, nn.Module]:
+    named = {name or "(model)": module for name, module in model.named_modules()}
+    if layers is not None:
+        missing = [name for name in layers if name not in named]
+        if missing:
+            raise InvalidInputError(f"no module {missing[0]!r}; there are {', '.join(named)}")
+        return {name: named[name] for name in layers}
+    chosen: dict[str, nn.Module] = {k: m for k, m in named.items() if isinstance(m, ACTIVATIONS)}
+    return chosen or {name: m for name, m in named.items() if not any(m.children())}
+
+
+def _inputs(model: nn.Module, batch: Any) -> Tensor:
+    example = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if not isinstance(batch, Tensor):
+        try:
+            batch = torch.as_tensor(np.asarray(batch, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
+    if batch.dim() < 1 or not batch.numel():
+        raise InvalidInputError(f"the batch is empty: shape {tuple(batch.shape)}")
+    if batch.is_floating_point():
+        if not torch.isfinite(batch).all():
+            raise InvalidInputError("the batch holds NaN or infinite entries")
+        batch = batch.to(torch.float32 if example is None else example.dtype)
+    return batch if example is None else batch.to(example.device)

@@ -1,0 +1,190 @@
+"""One layer of an infinitely wide random network as a map of Gram matrices.
+
+A neuron's pre-activations on a batch are N(0, G). With weights of variance 2/width the next Gram
+matrix is 2 E[f(y_i) f(y_j)], where y = z, Hz (recentering, H = I - 11'/n), z/s or Hz/s (rescaling
+by a statistic s of the neuron over the batch) and f is the non-linearity.
+
+Without rescaling this is the arc-cosine kernel (seed 004, eq. 111; Cho & Saul 2009), in closed
+form. With rescaling, 1/s^2 = n / (z'Mz) = n * integral of exp(-t z'Mz) over t > 0 (M = I for the
+root mean square, H for the standard deviation) tilts the Gaussian to covariance (G^-1 + 2tM)^-1,
+and what is left is a smooth integral in one variable of the same kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.errors import InvalidInputError
+
+Statistic = Literal["auto", "rms", "std"]
+
+#: Nodes of the trapezoid rule in log t; doubling them changes nothing above 1e-12.
+NODES = 400
+
+
+def arccos_kernel(rho: ArrayLike) -> NDArray[np.float64]:
+    """J(r) = (sqrt(1-r^2) + (pi - arccos r) r) / pi (eq. 111 for unit vectors, J(1) = 1).
+
+    >>> float(arccos_kernel(1.0)), round(float(np.degrees(np.arccos(arccos_kernel(-1 / 9)))), 2)
+    (1.0, 74.65)
+    """
+    rho = np.clip(np.asarray(rho, dtype=np.float64), -1.0, 1.0)
+    return (np.sqrt(1 - rho * rho) + (np.pi - np.arccos(rho)) * rho) / np.pi
+
+
+def arccos_kernel_derivative(rho: ArrayLike) -> NDArray[np.float64]:
+    """J'(r) = (pi - arccos r) / pi."""
+    return 1 - np.arccos(np.clip(np.asarray(rho, dtype=np.float64), -1.0, 1.0)) / np.pi
+
+
+def nonlinearity_slope(nl: str | float) -> float:
+    """The slope below zero: "relu" 0, "linear" 1, or the number itself (leaky ReLU)."""
+    named = {"relu": 0.0, "linear": 1.0}
+    if isinstance(nl, str):
+        if nl not in named:
+            raise InvalidInputError(
+                f"non-linearity {nl!r} is not known; use 'relu', 'linear' or the slope of "
+                "a leaky ReLU"
+            )
+        return named[nl]
+    if not np.isfinite(nl):
+        raise InvalidInputError("the slope of the leaky ReLU is not finite")
+    return float(nl)
+
+
+def resolve_statistic(statistic: str, recenter: bool) -> Literal["rms", "std"]:
+    """auto: the second moment without recentering, the standard deviation with it.
+
+    (2)'s deviation about the mean, used without subtracting the mean, collapses the batch instead
+    of giving the paper's 60 degrees (docs/errata.md).
+    """
+    if statistic not in ("auto", "rms", "std"):
+        raise InvalidInputError(f"statistic {statistic!r} is not known; use 'auto', 'rms' or 'std'")
+    # of recentered values the root mean square is the standard deviation
+    return "std" if recenter or statistic == "std" else "rms"
+
+
+def center_gram(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """H G H: the Gram matrix after the mean of the points is subtracted.
+
+    The subtraction is exact in real numbers, so the result's rows sum to 0 up to rounding.
+    """
+    rows = gram - gram.mean(axis=0)
+    return rows - rows.mean(axis=1, keepdims=True)
+
+
+def kernel_gram(gram: NDArray[np.float64], slope: float = 0.0) -> NDArray[np.float64]:
+    """2 E[f(z_i) f(z_j)] for z ~ N(0, gram), f the leaky ReLU with this slope below zero.
+
+    |z_i| |z_j| ((1 + a^2) J(r) - 2 a J(-r)); a = 0 is ReLU.
+    """
+    norms = np.sqrt(np.maximum(np.diagonal(gram, axis1=-2, axis2=-1), 0.0))
+    products = norms[..., :, None] * norms[..., None, :]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rho = np.where(products > 0, gram / products, 0.0)
+    value = (1 + slope * slope) * arccos_kernel(rho)
+    if slope:
+        value = value - 2 * slope * arccos_kernel(-rho)
+    result = products * value
+    # the diagonal is exact: J(1) - ... collapses to (1 + a^2)|z|^2
+    index = np.arange(gram.shape[-1])
+    result[..., index, index] = (1 + slope * slope) * norms**2
+    return result
+
+
+def gram_step(
+    gram: ArrayLike,
+    *,
+    nl: str | float = "relu",
+    recenter: bool = True,
+    rescale: bool = False,
+    statistic: Statistic = "auto",
+    nodes: int = NODES,
+) -> NDArray[np.float64]:
+    """The Gram matrix after one infinitely wide layer (He scale: variance 2/width).
+
+    Args:
+        gram: (n, n), symmetric positive semi-definite.
+        nl: "relu", "linear", or the slope of a leaky ReLU.
+        recenter, rescale: which parts of batch normalization stand before the non-linearity.
+        statistic: what rescaling divides by; see `resolve_statistic`.
+
+    Exact without rescaling; with it, a quadrature with relative error below 1e-10. O(n^2), or O(n^3
+    nodes) with rescaling.
+
+    >>> G = gram_step(np.eye(3), recenter=False)
+    >>> bool(np.isclose(G[0, 1], 1 / np.pi))
+    True
+    """
+    gram = check_gram(gram)
+    slope = nonlinearity_slope(nl)
+    used = center_gram(gram) if recenter else gram
+    if not np.trace(used) > 1e-12 * max(np.trace(gram), 1e-300):
+        raise InvalidInputError(
+            "all points of the batch are equal, so recentering leaves nothing; give "
+            "different points"
+        )
+    if not rescale:
+        return kernel_gram(used, slope)
+    return _rescaled(used, slope, resolve_statistic(statistic, recenter), nodes)
+
+
+def _rescaled(
+    gram: NDArray[np.float64], slope: float, statistic: str, nodes: int
+) -> NDArray[np.float64]:
+    """n * integral over t of det(I + 2tBMB)^-1/2 kernel(B (I + 2tBMB)^-1 B), B = G^1/2."""
+    n = len(gram)
+    root = matrix_root(gram)
+    inner = root @ (root - root.mean(axis=0)) if statistic == "std" else gram  # B M B
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    values = np.where(values > 1e-14 * values.max(), values, 0.0)
+    positive = int(np.count_nonzero(values))
+    flat = statistic == "std" and np.trace(gram) > (1 + 1e-9) * values.sum()
+    if flat and positive <= 2:
+        raise InvalidInputError(
+            "dividing by the standard deviation without recentering has no finite second moment "
+            f"for a batch that spans {positive} dimension(s) about its mean; use statistic='rms'"
+        )
+    carry = root @ vectors
+    scale = values.sum() / n
+    # trapezoid in y = log(t * scale): the integrand decays exponentially on both sides
+    y = np.linspace(-36.0, 60.0, nodes)
+    total = np.zeros((n, n))
+    for t, weight in zip(np.exp(y) / scale, np.exp(y) / scale * (y[1] - y[0]), strict=True):
+        shrink = 1 / (1 + 2 * t * values)
+        determinant = np.exp(0.5 * np.sum(np.log(shrink)))
+        if weight * determinant > 0:
+            total += weight * determinant * kernel_gram((carry * shrink) @ carry.T, slope)
+    return n * total
+
+
+def matrix_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The symmetric square root; eigenvalues below rounding count as 0."""
+    values, vectors = np.linalg.eigh(gram)
+    # the root of an eigenvalue that is rounding (1e-16) would be 1e-8 of noise
+    values = np.where(values > len(gram) * np.finfo(np.float64).eps * values[-1], values, 0.0)
+    return (vectors * np.sqrt(values)) @ vectors.T
+
+
+def angles_of(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """All pairwise angles in radians, shape (n, n); NaN where a point is 0."""
+    norms = np.sqrt(np.maximum(np.diagonal(gram, axis1=-2, axis2=-1), 0.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = gram / (norms[..., :, None] * norms[..., None, :])
+    return np.arccos(np.clip(cosines, -1.0, 1.0))
+
+
+def check_gram(gram: ArrayLike) -> NDArray[np.float64]:
+    """A symmetric finite square matrix with a non-negative diagonal, or a clear error."""
+    gram = np.asarray(gram, dtype=np.float64)
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not gram.size:
+        raise InvalidInputError(f"the Gram matrix has shape {gram.shape}, expected (n, n)")
+    if not np.isfinite(gram).all():
+        raise InvalidInputError("the Gram matrix holds NaN or infinite entries")
+    scale = np.abs(gram).max()
+    if np.abs(gram - gram.T).max() > 1e-8 * scale or np.diag(gram).min() < -1e-12 * scale:
+        raise InvalidInputError("the Gram matrix is not symmetric with a non-negative diagonal")
+    return (gram + gram.T) / 2

@@ -1,0 +1,388 @@
+"""Probes: what each layer of a model does to the geometry of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.batchnorm.measure import (
+    OddTest,
+    cluster_sizes,
+    numeric_rank,
+    odd_points,
+    pair_angles,
+    soft_rank,
+)
+from relunorm.errors import InvalidInputError
+
+#: Pairs whose angles are kept, before and after each layer.
+MAX_PAIRS = 2000
+ANGLE_BINS = np.linspace(0, np.pi, 37)
+ACTIVITY_BINS = np.linspace(0, 1, 11)
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Thresholds of the probes.
+
+    Attributes:
+        rank_tolerance: singular values below this share of the largest count as 0; None: max(n,
+            width) times the rounding unit of the activations' type.
+        cluster_angle: points closer than this (radians) are linked into one cluster.
+        broad: a neuron responds broadly if it is active (> 0) on at least this share of the batch.
+        max_points: pairwise measures use at most this many points, drawn without replacement.
+    """
+
+    rank_tolerance: float | None = None
+    cluster_angle: float = math.radians(15)
+    broad: float = 0.9
+    max_points: int = 512
+    random_state: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """What a stream has to deliver for one layer; everything else follows from it.
+
+    Attributes:
+        gram: (m, m) over the points used for pairwise measures.
+        singular_values: of the activations of those points; from the Gram matrix (then accurate to
+            1e-8 of the largest only, which ``rounding`` says) where the activations were never held
+            at once.
+        active: how many of the batch's points each neuron is positive on.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    gram: NDArray[np.float64]
+    singular_values: NDArray[np.float64]
+    rounding: float
+    active: NDArray[np.int64]
+    total: int
+
+
+@dataclass(frozen=True, eq=False)
+class LayerGeometry:
+    """One layer's geometry of a batch. Angles are in radians.
+
+    Attributes:
+        rank, rank_tolerance: numeric rank and the relative tolerance it rests on.
+        soft_rank: (tr G)^2 / |G|_F^2.
+        angle_quantiles: pairwise angles at 0, 5, 25, 50, 75, 95 and 100 per cent.
+        angle_histogram: counts in 36 bins of 5 degrees.
+        pairs: (k, 2) angles of sampled pairs before and after the layer; empty for the first.
+        norms: of the points used.
+        norm_ratio_scaled: (mean norm of the others / largest norm) * (n - 1): near 1 beside an odd
+            point.
+        cluster_sizes: sizes of the groups linked by angles below the threshold.
+        cluster_angle: mean angle among the points that are not odd.
+        odd: one, two or no odd points, with the gap the verdict rests on.
+        activity_histogram: neurons by the share of the batch they are active on, 10 bins.
+        broad_share: share of neurons active on at least the threshold (0.9) of the batch.
+        dead: neurons active on no point.
+        zero_points: points all of whose activations are 0.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    points: int
+    width: int
+    rank: int
+    rank_tolerance: float
+    soft_rank: float
+    mean_angle: float | None
+    angle_quantiles: tuple[float, ...]
+    angle_histogram: tuple[int, ...]
+    pairs: NDArray[np.float64] = field(repr=False)
+    norms: NDArray[np.float64] = field(repr=False)
+    norm_ratio_scaled: float | None
+    cluster_sizes: tuple[int, ...]
+    cluster_angle: float | None
+    odd: OddTest
+    activity_histogram: tuple[int, ...]
+    broad_share: float
+    dead: int
+    zero_points: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "points": self.points,
+            "width": self.width,
+            "rank": self.rank,
+            "rank_tolerance": self.rank_tolerance,
+            "soft_rank": self.soft_rank,
+            "mean_angle": self.mean_angle,
+            "angle_quantiles": list(self.angle_quantiles),
+            "angle_histogram": list(self.angle_histogram),
+            "norm_ratio_scaled": self.norm_ratio_scaled,
+            "cluster_count": len(self.cluster_sizes),
+            "cluster_sizes": list(self.cluster_sizes[:20]),
+            "cluster_angle": self.cluster_angle,
+            "odd": self.odd.to_dict(),
+            "activity_histogram": list(self.activity_histogram),
+            "broad_share": self.broad_share,
+            "dead": self.dead,
+            "zero_points": self.zero_points,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """The geometry of a batch through a model, layer by layer."""
+
+    layers: tuple[LayerGeometry, ...]
+    points: int
+    settings: Settings
+
+    def __getitem__(self, key: int | str) -> LayerGeometry:
+        if isinstance(key, int):
+            return self.layers[key]
+        for layer in self.layers:
+            if layer.name == key:
+                return layer
+        names = ", ".join(layer.name for layer in self.layers)
+        raise InvalidInputError(f"no layer {key!r}; probed were {names}")
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "relunorm.geometry/1",
+            "points": self.points,
+            "settings": self.settings.__dict__,
+            "layers": [layer.to_dict() for layer in self.layers],
+        }
+
+    def figure(self) -> Any:
+        """One page of plots (a matplotlib figure): angles, ranks, norms, activity."""
+        from relunorm.batchnorm.probes_plot import draw
+
+        return draw(self)
+
+    def __repr__(self) -> str:
+        return f"Geometry({len(self.layers)} layers, {self.points} points)"
+
+
+def geometry(
+    model: Any,
+    batch: Any = None,
+    layers: Sequence[str] | None = None,
+    *,
+    chunk: int | None = None,
+    rank_tolerance: float | None = None,
+    cluster_angle: float = math.radians(15),
+    broad: float = 0.9,
+    max_points: int = 512,
+    random_state: int = 0,
+) -> Geometry:
+    """Measure what each layer of a model does to the geometry of a batch.
+
+    Args:
+        model: a torch module (probed by hooks, on its own device and in its own mode, and left as
+            it was), a `Network`, one array of activations (n, ...), or several, as a list or by
+            name.
+        batch: the inputs (n, ...); None when ``model`` is activations.
+        layers: names to probe. Default: every activation module of a torch model (every leaf module
+            if it has none), every layer of a Network.
+        chunk: send at most this many points through a torch model at once. Memory is then bounded
+            by one chunk of activations, at the price of (points/chunk)^2 / 2 passes for the
+            pairwise measures. Needs eval mode where the model normalizes by the batch.
+        rank_tolerance, cluster_angle, broad, max_points, random_state: see `Settings`.
+
+    Exact for the points used, up to rounding (float64 sums).
+
+    >>> probe = geometry([np.eye(4), np.ones((4, 2))])
+    >>> [(layer.rank, round(layer.soft_rank, 6)) for layer in probe.layers]
+    [(4, 4.0), (1, 1.0)]
+    """
+    settings = Settings(rank_tolerance, cluster_angle, broad, max_points, random_state)
+    _check_settings(settings, chunk)
+    raws = _raws(model, batch, layers, chunk, settings)
+    found, before = [], None
+    for raw in raws:
+        angles = pair_angles(raw.gram)
+        found.append(_measure(raw, angles, before, settings))
+        before = angles
+    if not found:
+        raise InvalidInputError("no layer was probed: the model has no modules, or none was called")
+    return Geometry(tuple(found), raws[0].total, settings)
+
+
+def _raws(
+    model: Any, batch: Any, layers: Sequence[str] | None, chunk: int | None, settings: Settings
+) -> list[Raw]:
+    from relunorm.network import Network
+
+    if isinstance(model, Network):
+        if batch is None:
+            raise InvalidInputError("a network needs a batch of inputs: geometry(network, batch)")
+        named = _network_values(model, batch)
+        return _from_arrays(_chosen(named, layers), settings)
+    if _is_module(model):
+        if batch is None:
+            raise InvalidInputError("a module needs a batch of inputs: geometry(module, batch)")
+        from relunorm.batchnorm._torch_stream import stream
+
+        return stream(model, batch, layers, chunk, settings)
+    if batch is not None:
+        raise InvalidInputError(
+            f"{type(model).__name__} is neither a torch module nor a Network; activations alone "
+            "are given without a batch"
+        )
+    return _from_arrays(_chosen(_named_arrays(model), layers), settings)
+
+
+def _measure(
+    raw: Raw, angles: NDArray[np.float64], before: NDArray[np.float64] | None, settings: Settings
+) -> LayerGeometry:
+    gram, n, width = raw.gram, len(raw.gram), len(raw.active)
+    tolerance = settings.rank_tolerance
+    if tolerance is None:
+        tolerance = max(n, width) * raw.rounding
+    known = angles[~np.isnan(angles)]
+    norms = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    odd = odd_points(gram)
+    inside = np.setdiff1d(np.arange(n), odd.points)
+    within = pair_angles(gram[np.ix_(inside, inside)])
+    within = within[~np.isnan(within)]
+    share = raw.active / raw.total
+    pairs = np.empty((0, 2))
+    if before is not None:
+        picks = np.arange(len(angles))
+        if len(picks) > MAX_PAIRS:
+            rng = np.random.default_rng(settings.random_state)
+            picks = np.sort(rng.choice(len(picks), MAX_PAIRS, replace=False))
+        pairs = np.column_stack([before[picks], angles[picks]])
+    ratio = None
+    if n > 1 and norms.max() > 0:
+        ratio = float((norms.sum() - norms.max()) / norms.max())
+    return LayerGeometry(
+        raw.name,
+        raw.shape,
+        n,
+        width,
+        numeric_rank(raw.singular_values, tolerance),
+        float(tolerance),
+        soft_rank(gram),
+        float(known.mean()) if len(known) else None,
+        tuple(np.quantile(known, QUANTILES).tolist()) if len(known) else (),
+        tuple(np.histogram(known, ANGLE_BINS)[0].tolist()),
+        pairs,
+        norms,
+        ratio,
+        cluster_sizes(gram, settings.cluster_angle),
+        float(within.mean()) if len(within) else None,
+        odd,
+        tuple(np.histogram(share, ACTIVITY_BINS)[0].tolist()),
+        float((share >= settings.broad).mean()),
+        int((raw.active == 0).sum()),
+        int((norms == 0).sum()),
+    )
+
+
+# ---------------------------------------------------------------------- activations in memory
+
+
+def _from_arrays(named: dict[str, NDArray[np.float64]], settings: Settings) -> list[Raw]:
+    total = {len(a) for a in named.values()}
+    if len(total) > 1:
+        raise InvalidInputError(
+            f"the layers hold different numbers of points ({sorted(total)}); the first "
+            "axis is the batch"
+        )
+    picks = pick_points(total.pop(), settings)
+    return [raw_of(name, array, picks) for name, array in named.items()]
+
+
+def pick_points(n: int, settings: Settings) -> NDArray[np.int64]:
+    """The points used for pairwise measures: all of them, or a random subset in order."""
+    if n <= settings.max_points:
+        return np.arange(n)
+    rng = np.random.default_rng(settings.random_state)
+    return np.sort(rng.choice(n, settings.max_points, replace=False))
+
+
+def raw_of(name: str, array: NDArray[Any], picks: NDArray[np.int64]) -> Raw:
+    """The raw measures of one layer's activations (n, ...)."""
+    rounding = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 2.0**-52
+    shape = array.shape[1:]
+    flat = np.asarray(array, dtype=np.float64).reshape(len(array), -1)
+    if not np.isfinite(flat).all():
+        raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
+    used = flat[picks]
+    gram = used @ used.T
+    singular: NDArray[Any] = np.linalg.svd(used, compute_uv=False)
+    return Raw(name, shape, gram, singular, rounding, (flat > 0).sum(axis=0), len(flat))
+
+
+def _named_arrays(given: Any) -> dict[str, NDArray[Any]]:
+    if isinstance(given, Mapping):
+        items = {str(name): value for name, value in given.items()}
+    elif isinstance(given, (list, tuple)):
+        items = {f"layer {k}": value for k, value in enumerate(given)}
+    else:
+        items = {"activations": given}
+    arrays = {}
+    for name, value in items.items():
+        if hasattr(value, "detach"):
+            value = value.detach().cpu().numpy()
+        try:
+            array = np.asarray(value)
+            array = array if array.dtype.kind == "f" else array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"{name} is not an array of numbers: {error}") from None
+        if array.ndim < 2 or not array.size:
+            raise InvalidInputError(
+                f"{name} has shape {array.shape}, expected (points, ...) with at least one of each"
+            )
+        arrays[name] = array
+    if not arrays:
+        raise InvalidInputError("no activations were given")
+    return arrays
+
+
+def _network_values(network: Any, batch: Any) -> dict[str, NDArray[np.float64]]:
+    if hasattr(batch, "detach"):
+        batch = batch.detach().cpu().numpy()
+    batch = np.asarray(batch, dtype=np.float64)
+    if not batch.size:
+        raise InvalidInputError(f"the batch is empty: shape {batch.shape}")
+    if not np.isfinite(batch).all():
+        raise InvalidInputError("the batch holds NaN or infinite entries")
+    values = network.values(batch)
+    names = ["input", *(f"{i + 1} {x.name}".strip() for i, x in enumerate(network.layers))]
+    return dict(zip(names, values, strict=True))
+
+
+def _chosen(named: dict[str, Any], layers: Sequence[str] | None) -> dict[str, Any]:
+    if layers is None:
+        return named
+    missing = [name for name in layers if name not in named]
+    if missing:
+        raise InvalidInputError(f"no layer {missing[0]!r}; there are {', '.join(named)}")
+    return {name: named[name] for name in layers}
+
+
+def _is_module(model: Any) -> bool:
+    import sys
+
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def _check_settings(settings: Settings, chunk: int | None) -> None:
+    if settings.max_points < 1 or (chunk is not None and chunk < 1):
+        raise InvalidInputError("max_points and chunk must be at least 1")
+    if settings.rank_tolerance is not None and not 0 <= settings.rank_tolerance < 1:
+        raise InvalidInputError(f"rank_tolerance is {settings.rank_tolerance}, expected 0 <= t < 1")
+    if not 0 < settings.broad <= 1:
+        raise InvalidInputError(f"broad is {settings.broad}, expected a share in (0, 1]")

@@ -1,0 +1,245 @@
+"""A batch through a deep random network whose batch normalization is taken apart.
+
+Three ways to the same layer: weights drawn one by one; the pre-activations drawn directly, for
+given the layer before, the rows of WX are independent N(0, G), so Z = randn(width, n) G^1/2 has
+exactly the same law without a width^2 matrix; and infinite width, where the Gram matrix moves by a
+deterministic map (`gram_step`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.batchnorm.gram import (
+    Statistic,
+    gram_step,
+    matrix_root,
+    nonlinearity_slope,
+    resolve_statistic,
+)
+from relunorm.batchnorm.measure import odd_points, pair_angles
+from relunorm.errors import InvalidInputError
+
+Method = Literal["weights", "gram", "infinite"]
+
+
+@dataclass(frozen=True, eq=False)
+class Propagation:
+    """The geometry of a batch through depth.
+
+    Attributes:
+        grams: (layers + 1, n, n); entry 0 is the input. Each is scaled to trace n (the
+            non-linearity is homogeneous, so angles and ratios of norms are unaffected).
+        log_scale: log of the factor taken out of each Gram matrix.
+        activations: (n, width) of the last layer, scaled like its Gram matrix; None at infinite
+            width.
+        complete: False if the run was stopped early (interrupt or time limit); what was done is
+            kept.
+        options: the parts switched on, width, method and random state.
+    """
+
+    grams: NDArray[np.float64]
+    log_scale: NDArray[np.float64]
+    activations: NDArray[np.float64] | None
+    complete: bool
+    options: dict[str, Any] = field(repr=False)
+
+    @property
+    def layers(self) -> int:
+        """How many layers were taken."""
+        return len(self.grams) - 1
+
+    def angles(self, layer: int = -1) -> NDArray[np.float64]:
+        """Angles of all pairs i < j after a layer, radians."""
+        return pair_angles(self.grams[layer])
+
+    def mean_angles(self) -> NDArray[np.float64]:
+        """Mean pairwise angle after every layer, radians; NaN where no pair has one."""
+        return np.array([_mean(pair_angles(g)) for g in self.grams])
+
+    def onset(self, **thresholds: float) -> int | None:
+        """The first layer with an odd point (`odd_points`), or None."""
+        for layer, gram in enumerate(self.grams):
+            if odd_points(gram, **thresholds).count:
+                return layer
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        odd = odd_points(self.grams[-1])
+        return {
+            "schema": "relunorm.propagation/1",
+            "options": self.options,
+            "layers": self.layers,
+            "complete": self.complete,
+            "mean_angles": [None if np.isnan(a) else float(a) for a in self.mean_angles()],
+            "log_scale": self.log_scale.tolist(),
+            "odd": odd.to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        angle = np.degrees(_mean(self.angles()))
+        return (
+            f"Propagation({self.layers} layers, n={self.grams.shape[1]}, "
+            f"mean angle {angle:.2f} degrees after the last)"
+        )
+
+
+def propagate(
+    X: ArrayLike,
+    layers: int,
+    width: int = 1000,
+    nl: str | float = "relu",
+    recenter: bool = True,
+    rescale: bool = True,
+    *,
+    statistic: Statistic = "auto",
+    method: Method = "gram",
+    random_state: int | np.random.Generator | None = 0,
+    progress: Callable[[int, int], None] | None = None,
+    time_limit: float | None = None,
+) -> Propagation:
+    """Send a batch through a deep random network at initialization (seed 004, eq. 1-4).
+
+    Args:
+        X: (n, d), one row per point.
+        layers, width: depth and width; the width does not matter at infinite width.
+        nl: "relu", "linear", or the slope of a leaky ReLU.
+        recenter, rescale: the parts of batch normalization before the non-linearity.
+        statistic: what rescaling divides by: "rms", "std", or "auto" (rms without recentering).
+        method: "weights" (Gaussian weights of variance 2/width), "gram" (same law, no weight
+            matrix) or "infinite" (the infinite-width map).
+        progress: called with (layers done, layers).
+        time_limit: seconds after which to stop and return what was done.
+
+    Exact in law for "weights" and "gram"; "infinite" is the limit, deterministic. A neuron whose
+    statistic is 0 (constant over the batch, recentered) responds with 0.
+
+    >>> propagate(np.eye(5), 3, 50, random_state=0).layers
+    3
+    """
+    X = _batch(X, recenter, rescale)
+    if layers < 0 or width < 1:
+        raise InvalidInputError(f"layers={layers} and width={width} must be positive")
+    if method not in ("weights", "gram", "infinite"):
+        raise InvalidInputError(f"method {method!r} is not known; use weights, gram or infinite")
+    slope = nonlinearity_slope(nl)
+    kind = resolve_statistic(statistic, recenter)
+    rng = np.random.default_rng(random_state)
+    options: dict[str, Any] = {
+        "width": width,
+        "nl": nl,
+        "recenter": recenter,
+        "rescale": rescale,
+        "statistic": kind if rescale else None,
+        "method": method,
+        "random_state": random_state
+        if isinstance(random_state, (int, type(None)))
+        else "generator",
+    }
+    gram, log = _unit(X @ X.T)
+    grams, logs = [gram], [log]
+    state = X * np.exp(-log / 2)
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    complete = True
+    try:
+        for layer in range(layers):
+            if deadline is not None and time.monotonic() > deadline:
+                complete = False
+                break
+            if method == "infinite":
+                gram, shift = _unit(
+                    gram_step(gram, nl=nl, recenter=recenter, rescale=rescale, statistic=statistic)
+                )
+            else:
+                if method == "weights":
+                    z = (state * np.sqrt(2 / width)) @ rng.standard_normal((state.shape[1], width))
+                else:
+                    # (n, width): each column is one neuron, N(0, G)
+                    root = _any_root(gram * (2 / width))
+                    z = root @ rng.standard_normal((len(gram), width))
+                state = _normalize(z, recenter, rescale, kind)
+                if slope == 0:
+                    np.maximum(state, 0.0, out=state)
+                else:
+                    np.multiply(state, slope, out=state, where=state < 0)
+                gram, shift = _unit(state @ state.T)
+                state *= np.exp(-shift / 2)
+            # rescaling forgets the scale that came before
+            log = shift if rescale else log + shift
+            grams.append(gram)
+            logs.append(log)
+            if progress is not None:
+                progress(layer + 1, layers)
+    except KeyboardInterrupt:
+        complete = False
+    kept = None if method == "infinite" else state
+    return Propagation(np.array(grams), np.array(logs), kept, complete, options)
+
+
+def _mean(angles: NDArray[np.float64]) -> float:
+    known = angles[~np.isnan(angles)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _any_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """R with R R' = gram: every one gives the same law.
+
+    Cholesky, ten times cheaper than eigenvalues, unless a small pivot says that the points are
+    (nearly) dependent, where it would add noise.
+    """
+    try:
+        root = np.asarray(np.linalg.cholesky(gram), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return matrix_root(gram)
+    pivots = root.diagonal()
+    return root if pivots.min() > 1e-5 * pivots.max() else matrix_root(gram)
+
+
+def _normalize(
+    z: NDArray[np.float64], recenter: bool, rescale: bool, statistic: str
+) -> NDArray[np.float64]:
+    """Recentering and rescaling of every neuron over the batch (axis 0), in place."""
+    if recenter:
+        z -= z.mean(axis=0)
+    if rescale:
+        deviation = z - z.mean(axis=0) if statistic == "std" and not recenter else z
+        square = np.einsum("ij,ij->j", deviation, deviation) / len(z)
+        with np.errstate(divide="ignore"):
+            z *= np.where(square > 0, 1 / np.sqrt(square), 0.0)
+    return z
+
+
+def _unit(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    trace = float(np.trace(gram))
+    if not (np.isfinite(trace) and trace > 0):
+        raise InvalidInputError(
+            "the whole batch was mapped to 0: every neuron is silent on every point; use "
+            "a larger width"
+        )
+    return gram * (len(gram) / trace), float(np.log(trace / len(gram)))
+
+
+def _batch(X: ArrayLike, recenter: bool, rescale: bool) -> NDArray[np.float64]:
+    try:
+        X = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
+    if X.ndim != 2 or not X.size:
+        raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
+    if not np.isfinite(X).all():
+        raise InvalidInputError("the batch holds NaN or infinite entries")
+    if recenter and len(X) < 2:
+        raise InvalidInputError("recentering needs at least two points, the batch has one")
+    if recenter and not np.ptp(X, axis=0).any():
+        raise InvalidInputError(
+            f"all {len(X)} points of the batch are equal: recentering sends them to 0"
+        )
+    if not X.any():
+        raise InvalidInputError("the batch is all zeros, so every layer is")
+    return X

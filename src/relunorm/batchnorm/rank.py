@@ -1,0 +1,241 @@
+"""How many random ReLU neurons give a batch full rank (seed 004, Section I).
+
+y is the number of Gaussian rows w after which rank ReLU(WX) = n. Theorem 3 bounds it by gamma(X);
+here y is also sampled, and which rank can be reached at all is decided exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.batchnorm.cells import SAME_LINE
+from relunorm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, eq=False)
+class RankCondition:
+    """Which rank ReLU(WX) reaches with enough neurons, and whether Theorem 3 / Corollary 4 apply.
+
+    Attributes:
+        recentered: whether the batch was recentered first (Corollary 4).
+        attainable: the rank reached almost surely with enough neurons; exact up to the tolerance on
+            collinearity.
+        collinear: pairs of points on one line through 0 (after recentering, if so), and single
+            points at 0 as (i, i). The theorem asks for none.
+        printed_applies: whether no two columns of X itself are collinear: what Corollary 4 prints.
+    """
+
+    n: int
+    recentered: bool
+    attainable: int
+    collinear: tuple[tuple[int, int], ...]
+    printed_applies: bool
+
+    @property
+    def applies(self) -> bool:
+        """Whether the (corrected) hypothesis holds."""
+        return not self.collinear
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "relunorm.rank_condition/1",
+            "n": self.n,
+            "recentered": self.recentered,
+            "attainable": self.attainable,
+            "collinear": [list(pair) for pair in self.collinear],
+            "applies": self.applies,
+            "printed_applies": self.printed_applies,
+        }
+
+
+def rank_condition(X: ArrayLike, *, recenter: bool = False) -> RankCondition:
+    """Check the hypothesis of Theorem 3 (or, recentered, of Corollary 4) on a batch (n, d).
+
+    Corollary 4 needs the *centred* columns to be pairwise non-collinear; as printed it does not
+    (docs/errata.md). The functions w -> ReLU(w.x_i) have kinks on the hyperplanes of their lines,
+    so those on different lines are independent; two on one ray are not; two on opposite rays differ
+    by a linear function. Hence the attainable rank is (rays) - (lines with both rays) + (rank of
+    those lines).
+
+    >>> rank_condition([[0.0, 1], [1, 1], [3, 1]], recenter=True).attainable
+    2
+    """
+    X = _points(X)
+    pairs_printed = _collinear(X)
+    moved = X - X.mean(axis=0) if recenter else X
+    pairs = _collinear(moved) if recenter else pairs_printed
+    return RankCondition(len(X), recenter, _attainable(moved), pairs, not pairs_printed)
+
+
+def _attainable(X: NDArray[np.float64]) -> int:
+    scale = np.linalg.norm(X, axis=1).max()
+    rays: list[NDArray[np.float64]] = []
+    for x in X:
+        norm = np.linalg.norm(x)
+        if norm > SAME_LINE * scale:
+            x = x / norm
+            if not any(np.linalg.norm(x - ray) < SAME_LINE * 10 for ray in rays):
+                rays.append(x)
+    both = [
+        a for i, a in enumerate(rays) for b in rays[:i] if np.linalg.norm(a + b) < SAME_LINE * 10
+    ]
+    rank = int(np.linalg.matrix_rank(np.array(both))) if both else 0
+    return len(rays) - len(both) + rank
+
+
+def _collinear(X: NDArray[np.float64]) -> tuple[tuple[int, int], ...]:
+    norms = np.linalg.norm(X, axis=1)
+    zero = norms <= SAME_LINE * max(norms.max(), 1e-300)
+    unit = X / np.where(zero, 1.0, norms)[:, None]
+    found = [(int(i), int(i)) for i in np.flatnonzero(zero)]
+    for i in range(len(X)):
+        if zero[i]:
+            continue
+        rest = unit[i + 1 :] - (unit[i + 1 :] @ unit[i])[:, None] * unit[i]
+        near = (np.linalg.norm(rest, axis=1) < SAME_LINE * 10) & ~zero[i + 1 :]
+        found += [(i, i + 1 + int(j)) for j in np.flatnonzero(near)]
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronCounts:
+    """Samples of y, the number of neurons until full rank.
+
+    Attributes:
+        counts: one per trial; trials that reached ``limit`` without full rank are counted as
+            ``limit``.
+        mean, error: sample mean and its standard error.
+        unfinished: trials stopped at ``limit``.
+    """
+
+    counts: NDArray[np.int64]
+    mean: float
+    error: float
+    unfinished: int
+    limit: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "relunorm.neuron_counts/1",
+            "counts": self.counts.tolist(),
+            "mean": self.mean,
+            "error": self.error,
+            "unfinished": self.unfinished,
+            "limit": self.limit,
+        }
+
+    def __repr__(self) -> str:
+        return f"NeuronCounts({len(self.counts)} trials, y = {self.mean:.2f} +- {self.error:.2f})"
+
+
+def sample_neuron_counts(
+    X: ArrayLike,
+    trials: int = 100,
+    *,
+    recenter: bool = False,
+    limit: int = 100_000,
+    tolerance: float = 1e-10,
+    random_state: int | np.random.Generator | None = 0,
+) -> NeuronCounts:
+    """Sample y = min{d : rank ReLU(W^(d) X) = n} by adding one neuron at a time.
+
+    Each new row is orthogonalized twice against the ones kept; it raises the rank if what is left
+    exceeds ``tolerance`` of its norm. An estimate of E[y] with a standard error; O(n^2) per neuron.
+
+    >>> sample_neuron_counts(np.eye(3), 20).mean >= 3
+    True
+    """
+    X = _points(X)
+    condition = rank_condition(X, recenter=recenter)
+    if condition.attainable < len(X):
+        raise InvalidInputError(
+            f"rank {len(X)} is out of reach: this "
+            f"batch{' after recentering' if recenter else ''} allows "
+            f"rank {condition.attainable} at any width (collinear points {condition.collinear[:4]})"
+        )
+    used = X - X.mean(axis=0) if recenter else X
+    rng = np.random.default_rng(random_state)
+    counts = np.array([_count(used, rng, limit, tolerance) for _ in range(trials)])
+    error = float(counts.std(ddof=1) / math.sqrt(trials)) if trials > 1 else float("inf")
+    return NeuronCounts(counts, float(counts.mean()), error, int((counts >= limit).sum()), limit)
+
+
+def _count(X: NDArray[np.float64], rng: np.random.Generator, limit: int, tolerance: float) -> int:
+    n, d = X.shape
+    basis = np.empty((n, n))
+    rank, used = 0, 0
+    while used < limit:
+        rows = np.maximum(rng.standard_normal((min(64, limit - used), d)) @ X.T, 0.0)
+        for row in rows:
+            used += 1
+            size = np.linalg.norm(row)
+            if size == 0:
+                continue
+            kept = basis[:rank]
+            rest = row - kept.T @ (kept @ row)
+            rest -= kept.T @ (kept @ rest)
+            left = np.linalg.norm(rest)
+            if left > tolerance * size:
+                basis[rank] = rest / left
+                rank += 1
+                if rank == n:
+                    return used
+    return limit
+
+
+@dataclass(frozen=True)
+class RankBounds:
+    """Theorem 3 for given n and gamma.
+
+    Attributes:
+        printed: n / gamma (item 1).
+        sharper: n / (2 gamma) (derived: docs/errata.md).
+    """
+
+    n: int
+    gamma: float
+    printed: float
+    sharper: float
+
+    def probability(self, alpha: float) -> tuple[float, float]:
+        """Lower bounds (7a) and (7b) on P(full rank) with alpha n / gamma neurons, alpha > 2.
+
+        >>> a, b = rank_bounds(5, 0.1).probability(3.0)
+        >>> a >= b > 0.98
+        True
+        """
+        if not alpha > 1:
+            raise InvalidInputError(f"alpha is {alpha}, the bound needs alpha > 1 (the paper: > 2)")
+        g = self.gamma
+        exponent = alpha / g * math.log(1 / alpha)
+        exponent += (alpha / g - 1) * math.log((alpha - g) / (1 - g))
+        return 1 - math.exp(-self.n * exponent), 1 - math.exp(
+            -self.n * (alpha - 1 - math.log(alpha))
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema": "relunorm.rank_bounds/1", **self.__dict__}
+
+
+def rank_bounds(n: int, gamma: float) -> RankBounds:
+    """The bounds of Theorem 3 on the expected number of neurons."""
+    if n < 1 or not 0 < gamma <= 0.5:
+        raise InvalidInputError(f"n = {n}, gamma = {gamma}: expected n >= 1 and 0 < gamma <= 1/2")
+    return RankBounds(n, float(gamma), n / gamma, n / (2 * gamma))
+
+
+def _points(X: ArrayLike) -> NDArray[np.float64]:
+    try:
+        X = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
+    if X.ndim != 2 or not X.size:
+        raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
+    if not np.isfinite(X).all():
+        raise InvalidInputError("the batch holds NaN or infinite entries")
+    return X

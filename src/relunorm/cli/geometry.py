@@ -1,0 +1,75 @@
+"""``relunorm geometry``: what each layer does to the geometry of a batch."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit, markup
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def geometry(
+    model: Annotated[str, typer.Argument(help="A model file.")],
+    data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],
+    target: Annotated[
+        str | None, typer.Option(help="A column of the table that is not an input.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write a page of plots (png, pdf, svg).")
+    ] = None,
+    max_points: Annotated[int, typer.Option(help="Points used for pairwise measures.")] = 512,
+    rank_tolerance: Annotated[
+        float | None, typer.Option(help="Singular values below this share of the largest are 0.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random state for the choice of points.")] = 0,
+    json: Json = False,
+) -> None:
+    """Ranks, angles, norms, clusters, odd points and activity of a batch through MODEL."""
+    from relunorm.batchnorm.probes import geometry as probe
+    from relunorm.io import load
+    from relunorm.io.table import read_table
+
+    network = load(model)
+    table = read_table(Path(data), target, width=network.input_size)
+    found = probe(
+        network,
+        table.x,
+        max_points=max_points,
+        rank_tolerance=rank_tolerance,
+        random_state=seed,
+    )
+    if output is not None:
+        found.figure().savefig(output, dpi=120)
+    document = {"model": model, "data": data, **found.to_dict()}
+    emit(document, json, lambda console: _render(console, document, output))
+
+
+def _render(console: Console, document: dict[str, Any], output: Path | None) -> None:
+    from rich.table import Table
+
+    columns = ("layer", "width", "rank", "soft rank", "angle", "clusters", "odd", "broad", "dead")
+    table = Table(*columns, title=f"{document['points']} points, angles in degrees")
+    for row in document["layers"]:
+        angle = row["mean_angle"]
+        odd = row["odd"]
+        gap = f" (gap {odd['norm_gap']:.1f})" if odd["points"] and odd["norm_gap"] else ""
+        table.add_row(
+            markup(row["name"]),
+            str(row["width"]),
+            str(row["rank"]),
+            f"{row['soft_rank']:.2f}",
+            "" if angle is None else f"{math.degrees(angle):.1f}",
+            str(row["cluster_count"]),
+            (", ".join(map(str, odd["points"])) or "none") + gap,
+            f"{100 * row['broad_share']:.1f} %",
+            str(row["dead"]),
+        )
+    console.print(table)
+    if output is not None:
+        console.print(f"wrote {output}", markup=False)

@@ -1,0 +1,123 @@
+"""Initialization by data points: one neuron per point, firing for that point alone (seed 004,
+Discussion).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import nn
+
+from relunorm.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class DatapointInit:
+    """What `datapoint_init_` did.
+
+    Attributes:
+        points: index of the data point each of the first neurons stands for.
+        exclusive: how many of them fire for their own point and no other.
+        free: neurons left with their previous weights (more neurons than points).
+        random_state: the seed used to choose points when there are more of them than neurons.
+    """
+
+    points: tuple[int, ...]
+    exclusive: int
+    free: int
+    random_state: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "relunorm.datapoint_init/1",
+            "points": list(self.points),
+            "exclusive": self.exclusive,
+            "free": self.free,
+            "random_state": self.random_state,
+        }
+
+
+def datapoint_init_(
+    layer: nn.Linear,
+    data: ArrayLike,
+    *,
+    threshold: float = 0.5,
+    ridge: float = 0.01,
+    random_state: int | None = 0,
+) -> DatapointInit:
+    """Overwrite a linear layer so that neuron i responds to data point i alone.
+
+    w_i = C^-1 (x_i - mean) with C the covariance plus ``ridge`` times its mean eigenvalue: the
+    direction in which x_i stands out most from the rest. The bias puts the kink between the point's
+    own response and the strongest other one: at other + threshold (own - other), and the scale
+    makes the own response 1. Threshold 0 lets the nearest other point just touch; towards 1 the
+    neuron sees its own point only just. A point that no linear function separates (it lies inside
+    the hull of the others) gets its kink below its own response by (1 - threshold) standard
+    deviations instead, and is not counted as exclusive.
+
+    Args:
+        layer: its first min(n, out_features) neurons are set; the rest keep their weights.
+        data: (n, in_features); with more points than neurons a random subset stands for them.
+
+    Meant for small data sets: the cost is O(n d^2 + n^2 d).
+
+    >>> layer = nn.Linear(2, 3)
+    >>> datapoint_init_(layer, [[0.0, 1.0], [1.0, 0.0], [-1.0, -1.0]]).exclusive
+    3
+    """
+    X, index = _data(layer, data)
+    if not 0 <= threshold < 1:
+        raise InvalidInputError(f"threshold is {threshold}, expected 0 <= threshold < 1")
+    if layer.bias is None:
+        raise InvalidInputError("the layer has no bias, and without one no neuron has a threshold")
+    count = min(len(X), layer.out_features)
+    chosen = np.arange(len(X))
+    if count < len(X):
+        chosen = np.sort(np.random.default_rng(random_state).choice(len(X), count, replace=False))
+    centred = X - X.mean(axis=0)
+    cov = centred.T @ centred / len(X)
+    level = np.trace(cov) / len(cov)
+    directions = np.linalg.solve(
+        cov + max(ridge, 1e-10) * level * np.eye(len(cov)), centred[chosen].T
+    ).T
+    response = directions @ X.T
+    own = response[np.arange(count), chosen]
+    others = response.copy()
+    others[np.arange(count), chosen] = -np.inf
+    rival = others.max(axis=1)
+    separate = own > rival
+    spread = np.maximum(response.std(axis=1), 1e-12)
+    kink = np.where(separate, rival + threshold * (own - rival), own - (1 - threshold) * spread)
+    scale = 1 / (own - kink)
+    with torch.no_grad():
+        weight = torch.from_numpy(directions * scale[:, None])
+        layer.weight[:count] = weight.to(layer.weight)
+        layer.bias[:count] = torch.from_numpy(-kink * scale).to(layer.bias)
+    return DatapointInit(
+        tuple(index[chosen].tolist()), int(separate.sum()), layer.out_features - count, random_state
+    )
+
+
+def _data(layer: nn.Linear, data: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The different points in order, and where each first stands in ``data``."""
+    if isinstance(data, torch.Tensor):
+        data = data.detach().cpu().numpy()
+    X = np.asarray(data, dtype=np.float64)
+    if X.ndim != 2 or X.shape[1] != layer.in_features:
+        raise InvalidInputError(
+            f"data has shape {X.shape}, expected (n, {layer.in_features}) to match the "
+            "layer's inputs"
+        )
+    if len(X) < 2:
+        raise InvalidInputError(f"{len(X)} data points: a point stands out only among at least two")
+    if not np.isfinite(X).all():
+        raise InvalidInputError("data holds NaN or infinite entries")
+    _, first = np.unique(X, axis=0, return_index=True)
+    first = np.sort(first)
+    if len(first) < 2:
+        raise InvalidInputError("all data points are equal: none stands out")
+    return X[first], first

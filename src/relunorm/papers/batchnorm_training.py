@@ -1,0 +1,207 @@
+"""The exhibits of seed 004 that train networks: figure 2, and the initialization of the Discussion.
+
+The paper refers figure 2 to the supplementary code of Daneshmand et al. (2020), which it does not
+print. Here it is run twice: with one optimizer for all arms, so that an arm differs in the named
+thing alone, and with a learning rate of its own for each arm, which mixes the effect of the arm
+with that of its step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relunorm.errors import InvalidInputError
+from relunorm.papers.exhibit import Exhibit, Sample
+
+#: Arm -> (batch norm, He initialization).
+ARMS = {
+    "batch norm, default init": (True, False),
+    "no batch norm, default init": (False, False),
+    "no batch norm, He init": (False, True),
+}
+#: Learning rates of SGD: one for all, or each arm its own (of 0.003, 0.01, 0.03, 0.1 a best one at
+#: depth 24).
+SAME_RATE = 0.03
+OWN_RATE = {
+    "batch norm, default init": 0.1,
+    "no batch norm, default init": 0.1,
+    "no batch norm, He init": 0.01,
+}
+#: Singular values below this share of the largest do not count in figure 2's rank.
+RANK_TOLERANCE = 0.01
+
+
+def figure2(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Training accuracy and rank at initialization: batch norm, default and He."""
+    depths = (4, 8, 16, 24) if full else (4, 16)
+    seeds, epochs, points = (5, 60, 500) if full else (2, 40, 400)
+    x, y = _labelled(data, points, random_state)
+    rows = []
+    for setup in ("same optimizer", "own learning rate"):
+        for name, (norm, he) in ARMS.items():
+            rate = SAME_RATE if setup == "same optimizer" else OWN_RATE[name]
+            for depth in depths:
+                runs = [
+                    _train_deep(x, y, depth, norm, he, rate, epochs, random_state + seed)
+                    for seed in range(seeds)
+                ]
+                ranks, softs, accuracies = np.array(runs).T
+                rows.append(
+                    (
+                        setup,
+                        name,
+                        depth,
+                        ranks.mean(),
+                        softs.mean(),
+                        accuracies.mean(),
+                        accuracies.min(),
+                    )
+                )
+    return Exhibit(
+        "figure2",
+        "Figure 2: a low-rank start trains to full accuracy with He initialization",
+        ("set-up", "arm", "depth", "rank at start", "soft rank", "train accuracy", "worst seed"),
+        tuple(rows),
+        f"Rank counts singular values above {RANK_TOLERANCE:g} of the largest; SGD, "
+        "batches of 50, width 128.",
+        _draw_figure2(rows),
+        {"seeds": seeds, "epochs": epochs, "points": len(x), "data": data.source},
+    )
+
+
+def initialization(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
+    """One neuron per data point against He and torch's default: training and test accuracy."""
+    seeds, epochs = (5, 200) if full else (2, 60)
+    sizes = (50, 100, 200) if full else (50,)
+    rows = []
+    for count in sizes:
+        for kind in ("datapoint 0.0", "datapoint 0.5", "datapoint 0.9", "He", "torch default"):
+            runs = [
+                _train_shallow(data, count, kind, epochs, random_state + seed)
+                for seed in range(seeds)
+            ]
+            start, train, test = np.array(runs).T
+            error = test.std(ddof=1) / np.sqrt(seeds)
+            rows.append((count, kind, start.mean(), train.mean(), test.mean(), error))
+    return Exhibit(
+        "initialization",
+        "Discussion: one neuron per data point, beside He and torch's default",
+        ("training points", "initialization", "accuracy after 5 epochs", "train", "test", "error"),
+        tuple(rows),
+        "One hidden layer with as many units as training points, Adam 1e-3; test on "
+        "points never seen.",
+        None,
+        {"seeds": seeds, "epochs": epochs, "data": data.source},
+    )
+
+
+def _labelled(data: Sample, points: int, random_state: int) -> tuple[Any, Any]:
+    import torch
+
+    if data.y is None:
+        raise InvalidInputError(
+            f"{data.source}: training needs class labels; name their column with --target"
+        )
+    order = np.random.default_rng(random_state).permutation(len(data.x))[:points]
+    x = torch.tensor(data.x[order], dtype=torch.float32)
+    return x, torch.tensor(data.y[order])
+
+
+def _train_deep(
+    x: Any, y: Any, depth: int, norm: bool, he: bool, rate: float, epochs: int, seed: int
+) -> tuple[float, float, float]:
+    """(rank, soft rank at the last hidden layer before training, training accuracy after)."""
+    import torch
+    from torch import nn
+
+    from relunorm.batchnorm.probes import geometry
+
+    classes = int(y.max()) + 1
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        parts: list[nn.Module] = []
+        fan_in = x.shape[1]
+        for _ in range(depth):
+            linear = nn.Linear(fan_in, 128)
+            if he:
+                nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+                nn.init.zeros_(linear.bias)
+            parts += [linear, *([nn.BatchNorm1d(128)] if norm else []), nn.ReLU()]
+            fan_in = 128
+        model = nn.Sequential(*parts, nn.Linear(128, classes))
+        probe = geometry(model, x, [str(len(parts) - 1)], rank_tolerance=RANK_TOLERANCE)[-1]
+        optimizer = torch.optim.SGD(model.parameters(), rate)
+        _fit(model, optimizer, x, y, epochs)
+        with torch.no_grad():
+            accuracy = (model(x).argmax(1) == y).float().mean().item()
+    return probe.rank, probe.soft_rank, accuracy
+
+
+def _train_shallow(
+    data: Sample, count: int, kind: str, epochs: int, seed: int
+) -> tuple[float, float, float]:
+    """(training accuracy after 5 epochs, at the end, test accuracy)."""
+    import torch
+    from torch import nn
+
+    from relunorm.nn.datapoint import datapoint_init_
+
+    x, y = _labelled(data, count + 1000, seed)
+    x, y, x_test, y_test = x[:count], y[:count], x[count:], y[count:]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        hidden = nn.Linear(x.shape[1], count)
+        model = nn.Sequential(hidden, nn.ReLU(), nn.Linear(count, int(y.max()) + 1))
+        if kind.startswith("datapoint"):
+            datapoint_init_(hidden, x, threshold=float(kind.split()[1]))
+        elif kind == "He":
+            nn.init.kaiming_normal_(hidden.weight, nonlinearity="relu")
+            nn.init.zeros_(hidden.bias)
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        _fit(model, optimizer, x, y, 5)
+        early = _accuracy(model, x, y)
+        _fit(model, optimizer, x, y, epochs - 5)
+        return early, _accuracy(model, x, y), _accuracy(model, x_test, y_test)
+
+
+def _fit(model: Any, optimizer: Any, x: Any, y: Any, epochs: int) -> None:
+    import torch
+
+    for _ in range(epochs):
+        order = torch.randperm(len(x))
+        for start in range(0, len(x), 50):
+            batch = order[start : start + 50]
+            if len(batch) < 2:
+                continue
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+            optimizer.step()
+
+
+def _accuracy(model: Any, x: Any, y: Any) -> float:
+    import torch
+
+    with torch.no_grad():
+        return (model(x).argmax(1) == y).float().mean().item()
+
+
+def _draw_figure2(rows: list[tuple[Any, ...]]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for name in ARMS:
+        for ax, setup, column in (
+            (axes[0], "same optimizer", 3),
+            (axes[1], "same optimizer", 5),
+            (axes[2], "own learning rate", 5),
+        ):
+            points = [(r[2], r[column]) for r in rows if r[0] == setup and r[1] == name]
+            ax.plot(*zip(*points, strict=True), "o-", ms=4, label=name)
+    axes[0].set(title="rank of the last hidden layer at the start", xlabel="depth", yscale="log")
+    axes[1].set(title="training accuracy, same optimizer", xlabel="depth", ylim=(0, 1.05))
+    axes[2].set(title="training accuracy, own learning rates", xlabel="depth", ylim=(0, 1.05))
+    axes[0].legend(fontsize=7)
+    return figure

@@ -1,0 +1,150 @@
+"""gamma(X), neuron counts and the rank conditions against sampling and linear algebra."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relunorm.batchnorm import (
+    cell_count,
+    gamma,
+    rank_bounds,
+    rank_condition,
+    sample_neuron_counts,
+)
+from relunorm.batchnorm.cells import distinct_lines
+from relunorm.errors import InvalidInputError
+
+
+def circle(n):
+    t = 2 * np.pi * np.arange(n) / n
+    return np.column_stack([np.cos(t), np.sin(t)])
+
+
+@pytest.mark.parametrize("n", [3, 5, 7, 21])
+def test_odd_equally_spaced_points(n):
+    found = gamma(circle(n))
+    assert found.gamma == pytest.approx(1 / (2 * n), rel=1e-10)
+    assert found.cells == 2 * n
+
+
+def test_twelve_points_in_space():
+    found = gamma(np.random.default_rng(0).standard_normal((12, 3)))
+    assert found.cells == 134 == cell_count(12, 3)
+    assert abs(found.volumes.sum() - 1) < 1e-9
+    assert found.kind == "exact"
+
+
+def sampled(lines, signs, samples=200_000):
+    W = np.random.default_rng(1).standard_normal((samples, lines.shape[1]))
+    weights = 2 ** np.arange(lines.shape[0])
+    seen = np.bincount((W @ lines.T > 0) @ weights, minlength=2 ** len(lines)) / samples
+    return seen[(signs > 0) @ weights]
+
+
+@pytest.mark.parametrize(("n", "k"), [(6, 2), (7, 3), (7, 4), (8, 5)])
+def test_volumes_against_counting(n, k):
+    X = np.random.default_rng(n).standard_normal((n, k))
+    found = gamma(X)
+    counted = sampled(distinct_lines(X), found.signs)
+    # ray estimates of single cells have a few per cent of error; counting 1e-3 absolute
+    tolerance = 0.004 if k <= 3 else 0.02
+    np.testing.assert_allclose(found.volumes, counted, atol=tolerance)
+
+
+def test_higher_dimension_states_coverage_and_error():
+    X = np.random.default_rng(3).standard_normal((8, 4))
+    found = gamma(X)
+    assert found.kind == "estimate"
+    assert found.cells_total == 128
+    assert found.coverage > 0.95
+    assert 0 < found.error < found.gamma
+    again = gamma(X, random_state=5, samples=20_000)
+    assert abs(again.volumes.sum() - 1) < 0.1
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_orthant_is_estimated_without_bias():
+    """Four orthogonal points: every cell has measure 1/16."""
+    found = gamma(np.eye(4), samples=20_000)
+    assert abs(found.gamma - 1 / 16) < 5 * found.error
+    assert found.coverage == 1
+
+
+def test_degenerate_batches():
+    assert gamma([[1.0, 0], [2.0, 0], [-3.0, 0]]).gamma == 0.5
+    doubled = np.vstack([circle(5), 2 * circle(5), [[0.0, 0.0]]])
+    assert gamma(doubled).gamma == pytest.approx(0.1)
+    flat = np.column_stack([circle(7), np.zeros(7)])
+    assert gamma(flat).gamma == pytest.approx(1 / 14)
+    cube = np.vstack([np.eye(3), [[1, 1, 0], [1, 0, 1], [0, 1, 1]]])  # three planes meet in lines
+    found = gamma(cube)
+    assert found.volumes.sum() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(
+        found.volumes, sampled(distinct_lines(cube), found.signs), atol=0.004
+    )
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.zeros((3, 2)), "0"),
+        (np.empty((0, 2)), "shape"),
+        ([[np.nan, 1.0]], "NaN"),
+        ([1.0, 2.0], "shape"),
+    ],
+)
+def test_bad_batches(X, message):
+    with pytest.raises(InvalidInputError, match=message):
+        gamma(X)
+
+
+def test_neuron_counts_against_matrix_rank():
+    X = np.random.default_rng(0).standard_normal((6, 2))
+    counts = sample_neuron_counts(X, 200)
+    rng = np.random.default_rng(9)
+    slow = []
+    for _ in range(200):
+        rows = []
+        while np.linalg.matrix_rank(np.array(rows) if rows else np.zeros((1, 6))) < 6:
+            rows.append(np.maximum(rng.standard_normal(2) @ X.T, 0))
+        slow.append(len(rows))
+    error = np.hypot(counts.error, np.std(slow) / np.sqrt(200))
+    assert abs(counts.mean - np.mean(slow)) < 4 * error
+    assert counts.unfinished == 0
+
+
+@pytest.mark.parametrize("X", [circle(5), circle(9)], ids=["5", "9"])
+def test_bounds_hold(X):
+    n = len(X)
+    bounds = rank_bounds(n, gamma(X).gamma)
+    counts = sample_neuron_counts(X, 200)
+    assert counts.mean <= bounds.sharper <= bounds.printed
+    sharp, loose = bounds.probability(2.5)
+    assert 0 < loose <= sharp <= 1
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=2, max_size=7),
+    st.booleans(),
+)
+def test_attainable_rank_equals_the_rank_at_great_width(points, recenter):
+    X = np.array(points, dtype=float)
+    moved = X - X.mean(axis=0) if recenter else X
+    if not np.abs(moved).max() > 1e-9:
+        return
+    W = np.random.default_rng(0).standard_normal((2000, 2))
+    rank = np.linalg.matrix_rank(np.maximum(W @ moved.T, 0), tol=1e-8)
+    assert rank_condition(X, recenter=recenter).attainable == rank
+
+
+def test_unreachable_rank_is_refused():
+    with pytest.raises(InvalidInputError, match="rank 2 at any width"):
+        sample_neuron_counts([[0.0, 1], [1, 1], [3, 1]], recenter=True)
+    with pytest.raises(InvalidInputError, match="gamma"):
+        rank_bounds(3, 0.0)
+    with pytest.raises(InvalidInputError, match="alpha"):
+        rank_bounds(3, 0.1).probability(0.5)

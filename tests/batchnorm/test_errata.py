@@ -1,0 +1,252 @@
+"""One test per erratum of seed 004; each fails on the printed statement (docs/errata.md)."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from relunorm.batchnorm import (
+    Tree,
+    arccos_kernel,
+    cluster_count,
+    fixed_points,
+    gamma,
+    gram_step,
+    invariant_alpha,
+    invariant_gram,
+    kernel_gram,
+    negative_transformation,
+    odd_points,
+    odd_state,
+    propagate,
+    rank_bounds,
+    rank_condition,
+    sample_neuron_counts,
+    symmetric_state,
+    theorem13,
+    theorem14,
+)
+
+
+def circle(n):
+    t = 2 * np.pi * np.arange(n) / n
+    return np.column_stack([np.cos(t), np.sin(t)])
+
+
+def test_example_after_definition_1():
+    """Printed: n cells of measure 1/n. Correct: 2n cells of measure 1/(2n)."""
+    found = gamma(circle(7))
+    assert found.cells == 14 != 7
+    assert found.gamma == pytest.approx(1 / 14)
+    assert found.gamma != pytest.approx(1 / 7)
+
+
+def test_proof_of_lemma_2():
+    """Printed (18)-(20): pushing w across the nearest hyperplane changes that sign alone. It need
+    not: here x_1 has the smallest |w.x| and the push along it changes the sign at x_2 as well."""
+    w = np.array([1.0, 0.0])
+    x1, x2 = np.array([1.0, 0.0]), np.array([1.1, 10.0])
+    assert abs(w @ x1) < abs(w @ x2)
+    for epsilon in (1e-1, 1e-3, 1e-6):
+        moved = w - (1 + epsilon) * (w @ x1) / np.linalg.norm(x1) * x1
+        assert moved @ x1 < 0
+        assert moved @ x2 < 0  # printed: > 0
+
+
+def test_lemma_2_itself_holds():
+    """The rank of a batch that lacks one rises with probability at least gamma."""
+    rng = np.random.default_rng(0)
+    X = circle(5)
+    W = rng.standard_normal((4, 2))
+    hidden = np.maximum(W @ X.T, 0)
+    assert np.linalg.matrix_rank(hidden) == 4
+    rises = [
+        np.linalg.matrix_rank(np.vstack([hidden, np.maximum(rng.standard_normal(2) @ X.T, 0)])) == 5
+        for _ in range(2000)
+    ]
+    assert np.mean(rises) >= gamma(X).gamma
+
+
+def test_expected_neurons_by_half_the_printed_bound():
+    """Printed: E[y] <= n/gamma, with (26)-(27) bounding y_t by gamma(X^(t+1)), which for t = n does
+    not exist. Correct: gamma(X^(t)), and n/(2 gamma) suffices."""
+    X = circle(5)
+    bounds = rank_bounds(5, gamma(X).gamma)
+    counts = sample_neuron_counts(X, 400)
+    assert counts.mean + 4 * counts.error < bounds.sharper == bounds.printed / 2
+    # y_1: one point, gamma(X^(1)) = 1/2, E[y_1] = 2 exactly; gamma(X^(2)) would allow more
+    first = sample_neuron_counts(X[:1], 4000)
+    assert abs(first.mean - 1 / gamma(X[:1]).gamma) < 4 * first.error
+    assert 1 / gamma(X[:2]).gamma > 2.4
+
+
+def test_corollary_4_needs_centred_columns():
+    """Printed: no two columns of X collinear. (0,1), (1,1), (3,1) are not, yet the rank stays 2."""
+    X = np.array([[0.0, 1], [1, 1], [3, 1]])
+    condition = rank_condition(X, recenter=True)
+    assert condition.printed_applies
+    assert not condition.applies
+    W = np.random.default_rng(0).standard_normal((5000, 2))
+    z = W @ X.T
+    z = z - z.mean(axis=1, keepdims=True)
+    hidden = np.maximum(z / z.std(axis=1, keepdims=True), 0)
+    assert np.linalg.matrix_rank(hidden, tol=1e-8) == condition.attainable == 2 < 3
+
+
+def test_theorem_13_is_about_the_expected_gram_matrix():
+    """Printed: E[X] is invariant, so |E x_1|^2 = 1. It is 1/pi."""
+    found = theorem13(8)
+    assert found.expected_gram.holds
+    assert found.printed_odd_norm == pytest.approx(1 / math.pi)
+    width, rng = 20_000, np.random.default_rng(0)
+    x = np.array([[1.0, 0]] + [[0, 1 / 7]] * 7)
+    mean = np.zeros(width)
+    for _ in range(200):
+        z = rng.standard_normal((width, 2)) @ (x - x.mean(axis=0)).T
+        mean += np.maximum(z[:, 0], 0) * math.sqrt(2 * found.alpha / width) / 200
+    assert mean @ mean == pytest.approx(1 / math.pi, abs=0.02)
+
+
+def test_theorem_14_items_1_and_2_are_about_squared_norms():
+    """Printed: E|x_1'| = 1. By Jensen it is below 1 at finite width; E|x_1'|^2 = 1."""
+    rng, width = np.random.default_rng(0), 3
+    # every entry of x_1' is ReLU of N(0, 2/width)
+    entries = np.maximum(rng.standard_normal((200_000, width)) * math.sqrt(2 / width), 0)
+    norms = np.linalg.norm(entries, axis=1)
+    assert (norms**2).mean() == pytest.approx(1, abs=0.01)
+    assert norms.mean() < 0.9
+    gram = np.diag([2.0, 0, 0, 0]) + 0.001 * np.pad(np.ones((3, 3)), ((1, 0), (1, 0)))
+    assert theorem14(gram).odd_norm == pytest.approx(1)
+
+
+@pytest.mark.parametrize("n", [3, 10, 1000])
+def test_theorem_14_hypothesis_excludes_invariant_representations(n):
+    """Printed: an invariant representation with R > n/(n-1). Def. 12 gives R^2 = 1 + 1/(n-1)^2."""
+    found = theorem14(invariant_gram(n))
+    assert found.radius**2 == pytest.approx(1 + 1 / (n - 1) ** 2)
+    assert not found.radius > n / (n - 1)
+    assert not found.hypothesis
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_definition_12_is_unstable(n):
+    """Printed: a stability result. Squared distances in the cluster grow by alpha > 1 a layer."""
+    gram = invariant_gram(n)
+    tiny = 1e-10
+    gram[1, 1] += tiny
+    alpha = invariant_alpha(n)
+    after = alpha * gram_step(gram)
+    before_d = gram[1, 1] + gram[2, 2] - 2 * gram[1, 2]
+    after_d = after[1, 1] + after[2, 2] - 2 * after[1, 2]
+    assert alpha > 1
+    assert after_d / before_d == pytest.approx(alpha, rel=1e-3)
+
+
+@pytest.mark.parametrize(("n", "degrees"), [(10, 45.20), (20, 24.54), (50, 10.38), (100, 5.294)])
+def test_the_attractor_is_equiangular(n, degrees):
+    """Printed: the cluster collapses to a point. It settles at about 3 pi / n."""
+    state = odd_state(n)
+    assert state.stable
+    assert math.degrees(state.angle) == pytest.approx(degrees, abs=0.005)
+    assert math.degrees(state.angle) > 1
+    assert state.norm_ratio * (n - 1) == pytest.approx(1, abs=2.2 / n)
+
+
+def test_small_batches_have_no_odd_point_and_the_symmetric_state_is_stable():
+    """Printed: consistent for all batches, after enough layers. Not for n <= 6; and at infinite
+    width not for batches near the symmetric state, which attracts (its basin shrinks with n)."""
+    for n in range(3, 7):
+        assert [p.kind for p in fixed_points(n)] == ["symmetric"]
+    for n in (8, 20, 100):
+        assert symmetric_state(n).stable
+    X = np.random.default_rng(0).standard_normal((8, 200))
+    assert propagate(X, 600, method="infinite", rescale=False).onset() is None
+
+
+def test_onset_is_later_in_wider_networks():
+    def median(width):
+        onsets = []
+        for seed in range(9):
+            X = np.random.default_rng(seed).standard_normal((8, 50))
+            run = propagate(X, 1500, width, rescale=False, random_state=seed)
+            onsets.append(run.onset() or 1500)
+        return np.median(onsets)
+
+    assert median(50) * 2 < median(800)
+
+
+def test_the_odd_point_is_not_always_the_largest_input():
+    digits = load_digits().data / 16
+    largest, others = 0, 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = digits[rng.choice(len(digits), 10, replace=False)]
+        run = propagate(X, 400, 200, rescale=False, random_state=seed)
+        odd = odd_points(run.grams[-1]).points
+        if len(odd) == 1:
+            same = odd[0] == np.argmax(np.linalg.norm(X, axis=1))
+            largest, others = largest + same, others + (not same)
+    assert others > 0
+    assert largest + others > 10
+
+
+def test_rescaling_without_recentering_needs_the_second_moment():
+    """Printed (2) is a deviation about the mean; 60 degrees come from the second moment."""
+    X = load_digits().data[:10] / 16
+    rms = propagate(X, 30, method="infinite", recenter=False).mean_angles()[-1]
+    std = propagate(X, 30, method="infinite", recenter=False, statistic="std").mean_angles()[-1]
+    assert math.degrees(rms) == pytest.approx(60, abs=1)
+    assert math.degrees(std) < 2
+
+
+def test_full_batch_norm_is_at_75_degrees_only_for_9_or_10_points():
+    """Printed: 75 degrees. It is arccos J(-1/(n-1)), which falls with n."""
+    angles = {n: math.degrees(symmetric_state(n, rescale=True).angle) for n in (8, 9, 10, 11, 100)}
+    assert [n for n, angle in angles.items() if round(angle) == 75] == [9, 10]
+    assert angles[100] == pytest.approx(math.degrees(math.acos(arccos_kernel(-1 / 99))))
+    assert angles[100] == pytest.approx(71.74, abs=0.005)
+
+
+def test_theorem_10_equation_31():
+    """Printed: c_3 - c_2 stays the same while the number of clusters does. The smallest
+    interior gap does not shrink; c_3 - c_2 changes with a negative transformation."""
+    x = np.array([0.0, 1, 3, 4, 20])
+    y = negative_transformation(x)
+    assert cluster_count(y) == cluster_count(x)
+    before, after = np.unique(x), np.unique(y)
+    assert after[2] - after[1] != pytest.approx(before[2] - before[1])
+    assert np.diff(after)[1:-1].min() == pytest.approx(np.diff(before)[1:-1].min())
+
+
+def test_theorem_11_is_loose():
+    """Printed: norm ratio up to 3/(n-2). Sharp: at most sqrt(2/((n-1)^2+1)), under half of it."""
+    rng = np.random.default_rng(0)
+    for n in (10, 50):
+        limits = [Tree(rng.standard_normal(n)).limit() for _ in range(50)]
+        sharp = math.sqrt(2 / ((n - 1) ** 2 + 1))
+        assert max(limit.norm_ratio for limit in limits) <= sharp * (1 + 1e-12)
+        assert sharp < limits[0].printed_norm_bound / 1.9
+
+
+def test_the_tree_needs_no_exponential_number_of_rows():
+    """Printed: exponential build-up in complexity. At most n - 2 rows are not two-cluster rows."""
+    counts = Tree(np.random.default_rng(0).standard_normal(30)).run(60).clusters()
+    assert sum(counts.three_or_more[0].values()) <= 28 < 2**60
+
+
+def test_arccos_kernel_exceeds_the_product_only_off_the_ray():
+    """Printed: K(x, y) > x.y for x != y. Equal on one ray: y = 2x."""
+    x = np.array([1.0, 2.0, -1.0])
+    points = np.array([x, 2 * x, [1.0, 0, 0]])
+    gram = points @ points.T
+    kernel = kernel_gram(gram)
+    assert kernel[0, 1] == pytest.approx(gram[0, 1], rel=1e-12)
+    assert kernel[0, 2] > gram[0, 2]
+
+
+def test_rank_of_a_product_is_at_most_the_smaller():
+    """Printed: rank(AB) <= max(rank A, rank B)."""
+    A, B = np.diag([1.0, 0, 0]), np.eye(3)
+    ranks = np.linalg.matrix_rank(A), np.linalg.matrix_rank(B)
+    assert np.linalg.matrix_rank(A @ B) == min(ranks) < max(ranks)

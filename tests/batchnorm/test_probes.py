@@ -1,0 +1,202 @@
+"""Probes on arrays, networks and torch modules; the module is left as it was."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import relunorm as rn
+from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+from relunorm.nn import decompose
+
+
+def deep(norm=True, depth=3):
+    torch.manual_seed(0)
+    parts = []
+    for k in range(depth):
+        parts += [nn.Linear(5 if k == 0 else 8, 8)]
+        parts += [nn.BatchNorm1d(8)] if norm else []
+        parts += [nn.ReLU()]
+    return nn.Sequential(*parts, nn.Dropout(0.5), nn.Linear(8, 2))
+
+
+def batch(n=20):
+    return np.random.default_rng(0).standard_normal((n, 5))
+
+
+def test_measures_against_numpy():
+    a = np.maximum(np.random.default_rng(1).standard_normal((12, 30)), 0)
+    a[:, 3] = 0
+    a[:, 4] = 1
+    layer = rn.geometry(a)[0]
+    gram = a @ a.T
+    norms = np.linalg.norm(a, axis=1)
+    angles = np.arccos(np.clip(gram / np.outer(norms, norms), -1, 1))[np.triu_indices(12, 1)]
+    assert layer.rank == np.linalg.matrix_rank(a)
+    assert layer.soft_rank == pytest.approx(np.trace(gram) ** 2 / (gram**2).sum())
+    assert layer.mean_angle == pytest.approx(angles.mean())
+    assert layer.angle_quantiles[3] == pytest.approx(np.median(angles))
+    assert sum(layer.angle_histogram) == len(angles)
+    others = (norms.sum() - norms.max()) / 11
+    assert layer.norm_ratio_scaled == pytest.approx(others / norms.max() * 11)
+    assert layer.dead == 1
+    assert layer.broad_share == pytest.approx(((a > 0).mean(axis=0) >= 0.9).mean())
+    assert sum(layer.activity_histogram) == 30
+
+
+def test_odd_points_one_two_none():
+    rng = np.random.default_rng(0)
+    cluster = np.ones(20) + 0.05 * rng.standard_normal((9, 20))
+    away = np.eye(20)[:2] * 60 - 3
+    assert rn.geometry(np.vstack([cluster, away[:1]]))[0].odd.points == (9,)
+    two = rn.geometry(np.vstack([cluster, away]))[0].odd
+    assert sorted(two.points) == [9, 10]
+    assert two.norm_gap > 5
+    assert rn.geometry(cluster)[0].odd.count == 0
+    assert rn.geometry(np.eye(3))[0].odd.count == 0
+
+
+def test_network_and_module_agree():
+    model = deep(norm=False).double().eval()
+    linears = [m for m in model if isinstance(m, nn.Linear)]
+    network = Network.from_weights(
+        [m.weight.detach().numpy() for m in linears], [m.bias.detach().numpy() for m in linears]
+    )
+    X = batch()
+    by_hooks, by_values = rn.geometry(model, X), rn.geometry(network, X)
+    assert len(by_values) == len(by_hooks) + 1  # the input too
+    for a, b in zip(by_hooks.layers, by_values.layers[1:], strict=True):
+        np.testing.assert_allclose(a.norms, b.norms, rtol=1e-12)
+        assert a.rank == b.rank
+        assert a.activity_histogram == b.activity_histogram
+    np.testing.assert_allclose(by_hooks[-1].pairs, by_values[-1].pairs, atol=1e-12)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_module_is_left_as_it_was(training):
+    model = deep().train(training)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    state = torch.get_rng_state()
+    rn.geometry(model, batch())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.training is training
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+def test_chunks_give_the_same_answer():
+    model = deep().double().eval()
+    X = batch(33)
+    whole, chunks = rn.geometry(model, X), rn.geometry(model, X, chunk=7)
+    for a, b in zip(whole.layers, chunks.layers, strict=True):
+        np.testing.assert_allclose(a.norms, b.norms, rtol=1e-12)
+        assert a.mean_angle == pytest.approx(b.mean_angle, rel=1e-12)
+        assert (a.activity_histogram, a.dead, a.rank) == (b.activity_histogram, b.dead, b.rank)
+        assert b.rank_tolerance > a.rank_tolerance
+    with pytest.raises(InvalidInputError, match="eval"):
+        rn.geometry(model.train(), X, chunk=7)
+
+
+def test_points_are_subsampled_but_activity_is_not():
+    model = deep(norm=False).eval()
+    probe = rn.geometry(model, batch(50), max_points=10)
+    assert probe[0].points == 10
+    assert probe.points == 50
+    everything = rn.geometry(model, batch(50))
+    assert probe[0].activity_histogram == everything[0].activity_histogram
+
+
+def test_choice_of_layers_reused_modules_and_functional_relu():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(5, 6), nn.Linear(6, 6)
+
+        def forward(self, x):
+            x = torch.relu(self.a(x))
+            return self.b(torch.relu(self.b(x)))
+
+    model = Functional()
+    assert [x.name for x in rn.geometry(model, batch()).layers] == ["a", "b", "b#2"]
+    assert [x.name for x in rn.geometry(model, batch(), ["b"]).layers] == ["b", "b#2"]
+    with pytest.raises(InvalidInputError, match="no module 'c'"):
+        rn.geometry(model, batch(), ["c"])
+
+
+def test_convolutions():
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+    x = torch.randn(9, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    layer = rn.geometry(decompose(model, rescale=False), x)[0]
+    assert layer.shape == (3, 4, 4)
+    assert layer.width == 48
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_on_a_gpu():
+    model = deep().double().eval()
+    expected = rn.geometry(model, batch())
+    for chunk in (None, 6):
+        found = rn.geometry(model.cuda(), batch(), chunk=chunk)
+        assert next(model.parameters()).is_cuda
+        for a, b in zip(expected.layers, found.layers, strict=True):
+            np.testing.assert_allclose(a.norms, b.norms, rtol=1e-10)
+            assert a.activity_histogram == b.activity_histogram
+
+
+def test_json_repr_and_figure():
+    probe = rn.geometry(deep().eval(), batch())
+    document = json.loads(json.dumps(probe.to_dict(), allow_nan=False))
+    assert document["schema"] == "relunorm.geometry/1"
+    assert len(document["layers"]) == 3
+    assert len(probe.figure().axes) == 6
+    assert "3 layers" in repr(probe)
+    assert probe["2"].name == "2"
+    with pytest.raises(InvalidInputError, match="no layer"):
+        probe["7"]
+
+
+def test_limits_one_point_zero_points_duplicates():
+    single = rn.geometry(np.ones((1, 4)))[0]
+    assert single.mean_angle is None
+    assert single.rank == 1
+    zero = rn.geometry(np.vstack([np.zeros(3), np.eye(3)]))[0]
+    assert zero.zero_points == 1
+    assert zero.mean_angle == pytest.approx(math.pi / 2)
+    same = rn.geometry(np.ones((5, 3)))[0]
+    assert same.rank == 1
+    assert same.cluster_sizes == (5,)
+    json.dumps(rn.geometry(np.zeros((3, 3))).to_dict(), allow_nan=False)
+    rn.geometry([np.zeros((3, 3)), np.zeros((3, 3))]).figure()
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "message"),
+    [
+        (np.array([[np.nan, 1.0]]), None, "NaN"),
+        (np.empty((0, 3)), None, "shape"),
+        (np.ones(3), None, "shape"),
+        ([np.ones((2, 3)), np.ones((3, 3))], None, "different numbers"),
+        ([], None, "no activations"),
+        (np.ones((2, 2)), np.ones((2, 2)), "without a batch"),
+        (nn.Linear(5, 2), None, "needs a batch"),
+        (nn.Linear(5, 2), np.full((2, 5), np.inf), "NaN"),
+        (nn.Linear(5, 2), np.empty((0, 5)), "empty"),
+    ],
+)
+def test_bad_input(model, given, message):
+    with pytest.raises(InvalidInputError, match=message):
+        rn.geometry(model, given)
+
+
+def test_bad_settings():
+    with pytest.raises(InvalidInputError, match="broad"):
+        rn.geometry(np.eye(3), broad=0)
+    with pytest.raises(InvalidInputError, match="rank_tolerance"):
+        rn.geometry(np.eye(3), rank_tolerance=2)
+    with pytest.raises(InvalidInputError, match="max_points"):
+        rn.geometry(np.eye(3), max_points=0)

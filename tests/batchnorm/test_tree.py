@@ -1,0 +1,242 @@
+"""The tree model against brute force (2^t rows), exact integers, and its own laws."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relunorm.batchnorm.tree import (
+    Tree,
+    cluster_count,
+    negative_transformation,
+    positive_transformation,
+)
+from relunorm.errors import InvalidInputError
+
+
+def brute_rows(x, depth):
+    rows = np.array([x], dtype=np.float64)
+    for _ in range(depth):
+        moved = rows - rows.mean(axis=1, keepdims=True)
+        rows = np.maximum(np.vstack([moved, -moved]), 0)
+    return rows
+
+
+def brute_gram(x, depth):
+    rows = brute_rows(x, depth)
+    return rows.T @ rows
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 12])
+def test_equals_brute_force_to_depth_14(n):
+    x = np.random.default_rng(n).standard_normal(n)
+    tree = Tree(x)
+    for depth in range(15):
+        expected = brute_gram(x, depth)
+        for found in (tree.run(depth).gram(), tree.jump(depth).gram()):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * expected.max())
+
+
+def test_stepping_equals_running():
+    tree = Tree([0.3, -1.0, 2.0, 0.7, 5.0])
+    stepped = tree
+    for _ in range(9):
+        stepped = stepped.step()
+    np.testing.assert_allclose(stepped.gram(), tree.run(9).gram(), rtol=1e-15)
+    assert stepped.depth == 9
+    assert tree.depth == 0
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(-6, 6), min_size=2, max_size=7).filter(lambda v: len(set(v)) > 1))
+def test_exact_mode_is_exact_with_ties_and_duplicates(values):
+    """Fractions by brute force: no rounding anywhere, ties on the mean included."""
+    rows = [[Fraction(v) for v in values]]
+    n = len(values)
+    tree = Tree(values, exact=True)
+    for depth in range(7):
+        found = tree.run(depth)
+        expected = [[sum(r[i] * r[j] for r in rows) for j in range(n)] for i in range(n)]
+        assert found.gram_exact().tolist() == expected
+        counts = found.clusters()
+        excess = sum(len(set(r)) - 2 for r in rows)
+        assert counts.excess[0] == excess
+        assert counts.conserved
+        moved = [[v - sum(r) / n for v in r] for r in rows]
+        rows = [[max(s * v, Fraction(0)) for v in r] for r in moved for s in (1, -1)]
+
+
+@pytest.mark.parametrize("n", [5, 20, 60])
+def test_exact_integers_against_floats_at_depth_300(n):
+    x = np.random.default_rng(n).integers(-1000, 1000, n).tolist()
+    exact, floats = Tree(x, exact=True).run(300), Tree(x).run(300)
+    for found in (floats, Tree(x).jump(300)):
+        np.testing.assert_allclose(
+            found.gram(normalize=True), exact.gram(normalize=True), rtol=0, atol=1e-14
+        )
+    assert math.isclose(floats.gram()[0, 0], float(exact.gram_exact()[0, 0]), rel_tol=1e-11)
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 30), st.integers(0, 10**6))
+def test_conservation_law_at_every_depth(n, seed):
+    x = np.random.default_rng(seed).standard_normal(n)
+    tree = Tree(x)
+    for depth in (0, 1, 2, 3, 5, 10, 40, 200, 3000):
+        counts = tree.run(depth).clusters()
+        assert counts.conserved
+        assert sum(counts.three_or_more[0].values()) <= max(n - 2, 0)
+        assert tree.jump(depth).clusters().conserved
+
+
+def test_cluster_counts_match_brute_force():
+    x = np.random.default_rng(3).standard_normal(9)
+    for depth in range(1, 11):
+        counts = [cluster_count(row) for row in brute_rows(x, depth)]
+        expected = {c: counts.count(c) for c in set(counts) if c > 2}
+        assert Tree(x).run(depth).clusters().three_or_more[0] == expected
+
+
+def test_theorem_10_stability_layer():
+    x = np.random.default_rng(0).standard_normal(12)
+    tree = Tree(x)
+    t0 = tree.stability_layer()
+    assert tree.run(t0).clusters().stable
+    assert not tree.run(t0 - 1).clusters().stable
+
+
+def test_theorem_11_over_500_batches():
+    rng = np.random.default_rng(11)
+    for trial in range(500):
+        n = int(rng.integers(5, 40))
+        x = np.sort(rng.standard_normal(n) if trial % 2 else rng.exponential(size=n))
+        tree = Tree(x)
+        limit = tree.limit()
+        gram = tree.run(7).gram()
+        assert gram[0, -1] == 0  # item 1, at any depth
+        g = limit.gram
+        norms = np.sqrt(np.diag(g))
+        inside = g[1:-1, 1:-1] / np.outer(norms[1:-1], norms[1:-1])
+        np.testing.assert_allclose(inside, 1, atol=1e-12)  # item 2
+        assert limit.norm_ratio <= limit.printed_norm_bound  # item 3
+        assert limit.angle >= limit.printed_angle_bound  # item 4
+        r = limit.ratio
+        assert math.isclose(
+            limit.norm_ratio, math.sqrt((1 + r) / ((n - 1) ** 2 + r)), rel_tol=1e-12
+        )
+        cosine = r / math.sqrt((1 + r) * ((n - 1) ** 2 + r))
+        assert math.isclose(limit.cosine, cosine, rel_tol=1e-9, abs_tol=1e-15)
+        assert set(limit.odd) <= {0, n - 1}
+
+
+@pytest.mark.parametrize("n", [3, 6, 25])
+def test_limit_is_where_depth_leads(n):
+    tree = Tree(np.random.default_rng(n).standard_normal(n))
+    deep = tree.run(200 * n).gram(normalize=True)
+    np.testing.assert_allclose(deep, tree.limit().gram, atol=1e-12)
+    np.testing.assert_allclose(tree.jump(10**7).gram(normalize=True), tree.limit().gram, atol=1e-12)
+
+
+def test_a_symmetric_batch_has_two_odd_points():
+    limit = Tree([-2.0, -0.5, 0.0, 0.5, 2.0]).limit()
+    assert limit.odd == (0, 4)
+    assert limit.ratio == pytest.approx(1)
+    assert limit.norm_ratio == pytest.approx(math.sqrt(2 / (16 + 1)))
+
+
+def test_rounded_ties_count_as_ties():
+    """0.2 is not the mean of 0.1, 0.2, 0.3 in floats, but within rounding of it."""
+    counts = Tree([0.1, 0.2, 0.3]).run(1).clusters()
+    assert counts.ties == (1,)
+    assert counts.excess == (0,)
+    assert counts.conserved
+
+
+def test_duplicated_extremes_decide_by_the_more_unbalanced_split():
+    x = [0.0, 0.0, 1.0, 2.0, 3.0, 9.0]
+    tree = Tree(x)
+    np.testing.assert_allclose(tree.run(500).gram(normalize=True), tree.limit().gram, atol=1e-12)
+    assert tree.limit().odd == (5,)
+
+
+def test_one_tree_per_coordinate():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((8, 3))
+    X[:, 1] = 4.0  # a constant column is gone after one layer
+    tree = Tree(X)
+    np.testing.assert_allclose(tree.gram(), X @ X.T, rtol=1e-13)
+    expected = brute_gram(X[:, 0], 9) + brute_gram(X[:, 2], 9)
+    np.testing.assert_allclose(tree.run(9).gram(), expected, atol=1e-13 * expected.max())
+    deep = tree.run(3000).gram(normalize=True)
+    np.testing.assert_allclose(tree.limit().gram, deep, atol=1e-10)
+    assert tree.run(5).clusters().conserved
+
+
+def test_order_of_the_points_does_not_matter():
+    x = np.array([3.0, -1.0, 0.5, 2.0])
+    order = [2, 0, 3, 1]
+    gram = Tree(x).run(6).gram()
+    np.testing.assert_allclose(Tree(x[order]).run(6).gram(), gram[np.ix_(order, order)], rtol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e150, 1e300])
+def test_scale_does_not_matter(scale):
+    x = np.array([0.3, -1.0, 2.0, 0.7, 5.0])
+    expected = Tree(x).run(40).gram(normalize=True)
+    np.testing.assert_allclose(Tree(scale * x).run(40).gram(normalize=True), expected, rtol=1e-12)
+    assert Tree(scale * x).limit().odd == Tree(x).limit().odd
+
+
+def test_a_gram_matrix_beyond_floats_is_refused():
+    with pytest.raises(InvalidInputError, match="normalize=True"):
+        Tree([0.0, 1e300, 3e300]).run(1).gram()
+
+
+def test_two_points():
+    limit = Tree([1.0, 3.0]).limit()
+    assert limit.odd == (0, 1)
+    assert limit.cosine == 0
+    assert limit.printed_norm_bound is None
+
+
+def test_transformations_of_a_vector():
+    np.testing.assert_array_equal(positive_transformation([0, 1, 5]), [0, 0, 3])
+    np.testing.assert_array_equal(negative_transformation([0, 1, 5]), [2, 1, 0])
+
+
+def test_results_are_json_safe():
+    import json
+
+    tree = Tree([0.0, 1.0, 5.0, 6.0]).run(2)
+    json.dumps(tree.clusters().to_dict(), allow_nan=False)
+    json.dumps(tree.limit().to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([2.0, 2.0, 2.0], "are equal"),
+        ([1.0], "at least two"),
+        ([], "at least two"),
+        ([1.0, math.nan], "NaN"),
+        (np.zeros((2, 2, 2)), "shape"),
+        (["a", "b"], "numbers"),
+    ],
+)
+def test_bad_input(x, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Tree(x)
+
+
+def test_bad_depth_and_mode():
+    with pytest.raises(InvalidInputError, match="before"):
+        Tree([0.0, 1.0]).run(3).run(2)
+    with pytest.raises(InvalidInputError, match="whole number"):
+        Tree([0.0, 1.0]).run(2.5)
+    with pytest.raises(InvalidInputError, match="exact=True"):
+        Tree([0.0, 1.0]).gram_exact()
+    with pytest.raises(InvalidInputError, match="exact mode"):
+        Tree(["x", 1], exact=True)

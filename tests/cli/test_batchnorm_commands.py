@@ -1,0 +1,71 @@
+"""``relunorm geometry`` and ``relunorm papers``."""
+
+import json
+
+import numpy as np
+import pytest
+
+from relunorm.cli import main
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, arguments)))
+    return stop.value.code
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "model.npz",
+        W0=rng.standard_normal((8, 3)),
+        b0=np.zeros(8),
+        W1=rng.standard_normal((2, 8)),
+        b1=np.zeros(2),
+    )
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((30, 3)))
+    return tmp_path
+
+
+def test_geometry_prints_and_draws(files, capsys):
+    page = files / "page.png"
+    assert run("geometry", files / "model.npz", "--data", files / "data.npz", "-o", page) == 0
+    out = capsys.readouterr().out
+    assert "soft rank" in out
+    assert page.stat().st_size > 10_000
+
+
+def test_geometry_json(files, capsys):
+    assert run("geometry", files / "model.npz", "--data", files / "data.npz", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "relunorm.geometry/1"
+    assert [layer["width"] for layer in document["layers"]] == [3, 8]
+
+
+def test_geometry_of_a_table_with_the_wrong_width(files, capsys):
+    np.savez(files / "wide.npz", x=np.ones((4, 5)))
+    assert run("geometry", files / "model.npz", "--data", files / "wide.npz") == 2
+    assert "5" in capsys.readouterr().err
+
+
+def test_papers(tmp_path, capsys):
+    assert run("papers", "batchnorm", "theorem13", "theorem3", "-o", tmp_path / "out") == 0
+    assert "E[y]" in capsys.readouterr().out
+    assert sorted(p.name for p in (tmp_path / "out").iterdir())[0] == "theorem13.csv"
+
+
+def test_papers_json_and_errors(tmp_path, capsys):
+    assert run("papers", "batchnorm", "theorem13", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["exhibits"][0]["name"] == "theorem13"
+    assert run("papers", "batchnorm", "figure99") == 2
+    assert "figure99" in capsys.readouterr().err
+    assert run("papers", "nothing") == 2
+
+
+def test_papers_on_a_users_table(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((40, 6)))
+    assert run("papers", "batchnorm", "figure3", "--data", tmp_path / "data.npz", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["exhibits"][0]["settings"]["data"].endswith("data.npz")

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from relunorm.errors import InvalidInputError
+from relunorm.nn import datapoint_init_
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 0.9])
+def test_each_neuron_fires_for_its_own_point(threshold):
+    X = np.random.default_rng(0).standard_normal((30, 40))
+    layer = nn.Linear(40, 35, dtype=torch.float64)
+    before = layer.weight[30:].clone()
+    found = datapoint_init_(layer, X, threshold=threshold)
+    assert found.exclusive == 30
+    assert found.free == 5
+    assert torch.equal(layer.weight[30:], before)
+    response = torch.relu(layer(torch.from_numpy(X))).detach().numpy()[:, :30]
+    np.testing.assert_allclose(np.diag(response), 1, rtol=1e-9)
+    off = response - np.diag(np.diag(response))
+    assert off.max() < 1e-9
+
+
+def test_points_inside_the_hull_are_reported():
+    X = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [0.05, 0.02]])
+    layer = nn.Linear(2, 5)
+    found = datapoint_init_(layer, X)
+    assert found.exclusive == 4
+    assert torch.relu(layer(torch.tensor(X, dtype=torch.float32)))[4, 4] > 0.99
+
+
+def test_fewer_neurons_than_points_and_duplicates():
+    X = np.random.default_rng(0).standard_normal((10, 20))
+    X[3] = X[0]
+    found = datapoint_init_(nn.Linear(20, 4), X, random_state=1)
+    assert len(found.points) == 4
+    assert 3 not in found.points
+    assert found == datapoint_init_(nn.Linear(20, 4), torch.tensor(X), random_state=1)
+    assert found.to_dict()["schema"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((4, 3)), "are equal"),
+        (np.zeros((1, 3)), "at least two"),
+        (np.zeros((4, 2)), "shape"),
+        (np.array([[0, 0, np.nan], [1, 1, 1]]), "NaN"),
+    ],
+)
+def test_bad_data(data, message):
+    with pytest.raises(InvalidInputError, match=message):
+        datapoint_init_(nn.Linear(3, 4), data)
+
+
+def test_bad_layer_or_threshold():
+    with pytest.raises(InvalidInputError, match="no bias"):
+        datapoint_init_(nn.Linear(3, 4, bias=False), np.eye(3))
+    with pytest.raises(InvalidInputError, match="threshold"):
+        datapoint_init_(nn.Linear(3, 4), np.eye(3), threshold=1.0)

@@ -1,0 +1,229 @@
+"""DecomposedBatchNorm against torch.nn.BatchNorm, and its single parts against NumPy."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import relunorm as rn
+from relunorm.errors import InvalidInputError
+from relunorm.nn import DecomposedBatchNorm, decompose
+
+SHAPES = {
+    nn.BatchNorm1d: [(7, 3), (2, 1), (5, 3, 4), (2, 3, 1)],
+    nn.BatchNorm2d: [(4, 3, 5, 2), (1, 2, 3, 1)],
+    nn.BatchNorm3d: [(3, 2, 2, 3, 1), (1, 1, 2, 2, 2)],
+}
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
+
+
+def pair(kind, features, dtype, **options):
+    torch.manual_seed(0)
+    reference = kind(features, dtype=dtype, **options)
+    if reference.affine:
+        nn.init.normal_(reference.weight)
+        nn.init.normal_(reference.bias)
+    ours = DecomposedBatchNorm(features, dtype=dtype, **options)
+    ours.load_state_dict(reference.state_dict())
+    return reference, ours
+
+
+def outcome(layer, x):
+    x = x.clone().requires_grad_()
+    y = layer(x)
+    (y * torch.arange(y.numel(), dtype=y.dtype).view_as(y).sin()).sum().backward()
+    grads = [x.grad, *(p.grad for p in layer.parameters())]
+    return [y.detach(), *grads, *(b.detach().clone() for b in layer.buffers() if b.dim())][:6]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("options", [{}, {"momentum": None}, {"affine": False}, {"eps": 0.1}])
+@pytest.mark.parametrize(("kind", "shape"), [(k, s) for k, v in SHAPES.items() for s in v])
+def test_parity_with_torch(kind, shape, dtype, options):
+    reference, ours = pair(kind, shape[1], dtype, **options)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        x = torch.randn(shape, generator=generator, dtype=dtype) * 3 + 1
+        expected, found = outcome(reference, x), outcome(ours, x)
+        for a, b in zip(expected, found, strict=False):
+            torch.testing.assert_close(a, b, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    for name, value in reference.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value)
+    reference.eval()
+    ours.eval()
+    x = torch.randn(shape, generator=generator, dtype=dtype)
+    for a, b in zip(outcome(reference, x), outcome(ours, x), strict=False):
+        torch.testing.assert_close(a, b, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
+def test_without_running_statistics():
+    reference, ours = pair(nn.BatchNorm1d, 3, torch.float64, track_running_stats=False)
+    x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for mode in (True, False):
+        assert torch.equal(reference.train(mode)(x), ours.train(mode)(x))
+
+
+def test_state_dict_loads_both_ways():
+    reference, ours = pair(nn.BatchNorm2d, 4, torch.float32)
+    assert list(reference.state_dict()) == list(ours.state_dict())
+    ours(torch.randn(3, 4, 2, 2))
+    reference.load_state_dict(ours.state_dict())
+    assert torch.equal(reference.running_var, ours.running_var)
+    old = {k: v for k, v in reference.state_dict().items() if k != "num_batches_tracked"}
+    ours.load_state_dict(dict(old))  # as written before torch counted batches
+
+
+@pytest.mark.parametrize("parts", [{}, {"recenter": False}, {"rescale": False}])
+def test_batch_of_one_is_torchs_error(parts):
+    x = torch.zeros(1, 3)
+    with pytest.raises(ValueError) as expected:
+        nn.BatchNorm1d(3)(x)
+    with pytest.raises(ValueError) as found:
+        DecomposedBatchNorm(3, **parts)(x)
+    assert str(found.value) == str(expected.value)
+    assert DecomposedBatchNorm(3, **parts).eval()(x).shape == (1, 3)
+    assert nn.BatchNorm1d(3)(torch.zeros(2, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("shape", [(9, 2), (4, 2, 3), (3, 2, 2, 2)])
+@pytest.mark.parametrize(
+    ("recenter", "rescale", "statistic"),
+    [
+        (False, True, "auto"),
+        (False, True, "std"),
+        (True, False, "auto"),
+        (False, False, "auto"),
+        (True, True, "rms"),
+    ],
+)
+def test_single_parts_against_numpy(shape, recenter, rescale, statistic):
+    layer = DecomposedBatchNorm(
+        2, recenter, rescale, statistic, eps=1e-3, momentum=0.25, dtype=torch.float64
+    )
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([2.0, -1.0]))
+        layer.bias.copy_(torch.tensor([0.5, 3.0]))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape) * 2 + 1
+    axes = (0, *range(2, x.ndim))
+    mean = x.mean(axes, keepdims=True)
+    about = mean if recenter or statistic == "std" else 0.0
+    square = ((x - about) ** 2).mean(axes, keepdims=True)
+    channel = (1, 2) + (1,) * (x.ndim - 2)
+    weight, bias = np.reshape([2.0, -1.0], channel), np.reshape([0.5, 3.0], channel)
+
+    def normalized(mean, square):
+        y = x - mean if recenter else x
+        y = y / np.sqrt(square + 1e-3) if rescale else y
+        return y * weight + bias
+
+    found = layer(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(found, normalized(mean, square), rtol=1e-12)
+    count = x.size // 2
+    bessel = count / (count - 1) if recenter or statistic == "std" else 1.0
+    running_mean = 0.25 * mean
+    running_var = 0.75 + 0.25 * square * bessel
+    np.testing.assert_allclose(layer.running_mean, running_mean.ravel(), rtol=1e-12)
+    np.testing.assert_allclose(layer.running_var, running_var.ravel(), rtol=1e-12)
+    fixed = layer.eval()(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(fixed, normalized(running_mean, running_var), rtol=1e-12)
+
+
+def test_gradients_of_single_parts():
+    x = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for parts in ({"recenter": False}, {"rescale": False}, {"recenter": False, "statistic": "std"}):
+        layer = DecomposedBatchNorm(3, dtype=torch.float64, **parts)
+        assert torch.autograd.gradcheck(layer, (x.clone().requires_grad_(),))
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+        self.norm = nn.BatchNorm2d(2, momentum=0.3)
+        self.again = self.norm
+        self.list = nn.ModuleList([nn.BatchNorm1d(4, affine=False), nn.ReLU()])
+
+    def forward(self, x):
+        return self.list[0](self.again(self.norm(self.conv(x))).flatten(2).flatten(1)[:, :4])
+
+
+def test_decompose_keeps_the_function_and_the_original():
+    model = Shared().double()
+    model.norm.weight.requires_grad_(False)
+    x = torch.randn(6, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model(x)
+    before = copy.deepcopy(model.state_dict())
+    changed = decompose(model)
+    assert isinstance(model.norm, nn.BatchNorm2d)
+    assert changed.norm is changed.again
+    assert changed.norm.momentum == 0.3
+    assert not changed.norm.weight.requires_grad
+    assert changed.norm.bias.requires_grad
+    for mode in (True, False):
+        torch.testing.assert_close(changed.train(mode)(x), model.train(mode)(x))
+    assert list(changed.state_dict()) == list(before)
+    bare = decompose(nn.BatchNorm1d(3).eval(), recenter=False)
+    assert isinstance(bare, DecomposedBatchNorm)
+    assert not bare.training
+    assert decompose(model, inplace=True) is model
+    assert isinstance(model.norm, DecomposedBatchNorm)
+
+
+def test_decompose_refuses_a_lazy_layer():
+    model = nn.Sequential(nn.LazyBatchNorm1d())
+    with pytest.raises(InvalidInputError, match="lazy"):
+        decompose(model)
+
+
+def test_bad_input():
+    with pytest.raises(InvalidInputError, match="channels"):
+        DecomposedBatchNorm(3)(torch.zeros(2, 4))
+    with pytest.raises(InvalidInputError, match="axes"):
+        DecomposedBatchNorm(3)(torch.zeros(3))
+    with pytest.raises(InvalidInputError, match="features"):
+        DecomposedBatchNorm(0)
+    with pytest.raises(InvalidInputError, match="statistic"):
+        DecomposedBatchNorm(3, statistic="mad")
+
+
+def test_reset():
+    layer = DecomposedBatchNorm(3)
+    layer(torch.randn(4, 3))
+    layer.reset_parameters()
+    assert layer.num_batches_tracked == 0
+    assert torch.equal(layer.running_var, torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    "parts", [{}, {"recenter": False}, {"rescale": False}, {"recenter": False, "rescale": False}]
+)
+def test_eval_mode_folds_into_a_network(parts):
+    pytest.importorskip("relunorm.io.torch_read", reason="the torch reader is not in this tree")
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(4, 6), DecomposedBatchNorm(6, **parts), nn.ReLU(), nn.Linear(6, 2)
+    ).double()
+    for _ in range(3):
+        model(torch.randn(20, 4, dtype=torch.float64) + 1)
+    model.eval()
+    network = rn.load(model, example=(4,)).folded()
+    x = torch.randn(11, 4, dtype=torch.float64)
+    np.testing.assert_allclose(network(x.numpy()), model(x).detach().numpy(), atol=1e-12)
+    assert len(network.layers) == 1
+
+
+def test_images_fold_too():
+    pytest.importorskip("relunorm.io.torch_read", reason="the torch reader is not in this tree")
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)
+    ).double()
+    model = decompose(model, recenter=False)
+    model(torch.randn(8, 1, 6, 6, dtype=torch.float64))
+    model.eval()
+    x = torch.randn(5, 1, 6, 6, dtype=torch.float64)
+    network = rn.load(model, example=(1, 6, 6))
+    np.testing.assert_allclose(network(x.numpy()), model(x).detach().numpy(), atol=1e-12)

@@ -1,0 +1,64 @@
+"""The exhibits of seed 004: they run, say what the errata say, and save."""
+
+import json
+
+import numpy as np
+import pytest
+
+from relunorm.errors import InvalidInputError
+from relunorm.papers import PAPERS, Sample, exhibits
+from relunorm.papers.batchnorm_training import ARMS, _labelled, _train_deep
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return Sample.digits()
+
+
+def column(exhibit, name):
+    return [row[exhibit.columns.index(name)] for row in exhibit.rows]
+
+
+def test_registry():
+    assert "batchnorm" in PAPERS
+    assert list(exhibits("batchnorm"))[:4] == ["figure2", "figure3", "figure5", "figure6"]
+    with pytest.raises(InvalidInputError, match="no paper"):
+        exhibits("nothing")
+
+
+@pytest.mark.parametrize(
+    "name", ["figure3", "figure6", "attractor_angle", "theorem3", "theorem11", "theorem13"]
+)
+def test_exhibits_run_and_save(name, digits, tmp_path):
+    found = exhibits("batchnorm")[name](digits)
+    paths = found.save(tmp_path)
+    document = json.loads(paths[0].read_text())
+    assert document["schema"] == "relunorm.exhibit/1"
+    assert len(document["rows"]) == len(found.rows)
+    assert (found.figure is not None) == any(p.suffix == ".png" for p in paths)
+
+
+def test_figure3_shows_an_odd_point(digits):
+    found = {row[0]: row[1] for row in exhibits("batchnorm")["figure3"](digits).rows}
+    assert found["odd points"] == 1
+    assert abs(found["angle odd point - cluster (degrees)"] - 90) < 3
+    assert abs(found["angle within the cluster (degrees)"] - 24.54) < 6
+
+
+def test_figure2_a_low_rank_start_trains_with_he(digits):
+    """The same optimizer for all arms, 5 seeds, depth 16; the full figure is `--full`."""
+    x, y = _labelled(digits, 300, 0)
+    results = {
+        name: np.array([_train_deep(x, y, 16, *arm, 0.03, 40, seed) for seed in range(5)])
+        for name, arm in ARMS.items()
+    }
+    norm, plain, he = results.values()
+    assert he[:, 1].mean() < 1.2 < norm[:, 1].mean()  # soft rank at the start
+    assert he[:, 0].mean() < norm[:, 0].mean() / 3  # rank
+    assert he[:, 2].mean() > 0.97  # training accuracy
+    assert plain[:, 2].mean() < 0.3
+
+
+def test_a_users_table_without_labels_is_refused_for_training(digits):
+    with pytest.raises(InvalidInputError, match="--target"):
+        exhibits("batchnorm")["figure2"](Sample(digits.x, None, "table.csv"))
