@@ -27,6 +27,8 @@ from relunorm.train.ensemble import Ensemble, Sizes
 
 #: Updates whose batches are drawn at once; checkpoints fall on multiples.
 STRETCH = 100
+#: Members trained in one piece on a CPU.
+CACHED = 8
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ RULES = (
 GAMMAS = tuple(10.0**k for k in range(-4, 3))
 
 
+Member = tuple[str, float, float, Rule, int]
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to train.
@@ -70,7 +75,7 @@ class Plan:
     updates: int = 250_000
 
     @property
-    def members(self) -> list[tuple[str, float, float, Rule, int]]:
+    def members(self) -> list[Member]:
         """Every run: (data set, gamma, delta, rule, seed)."""
         return [
             (d, g, shift, r, s)
@@ -149,14 +154,22 @@ class Sweep:
         self.done = 0
         self.seconds = 0.0
         self._load(tables)
-        self.parts = [
-            _Part(self, method)
-            for method in ("adam", "momentum")
-            if any(rule.method == method for rule in plan.rules)
-        ]
+        self.parts = self._parts()
         self.key = self._key()
         if self.checkpoint is not None and self.checkpoint.exists():
             self._resume()
+
+    def _parts(self) -> list[_Part]:
+        """One ensemble per kind of update on a GPU; on a CPU, pieces whose values stay in cache."""
+        parts = []
+        for method in ("adam", "momentum"):
+            members = [m for m in self.plan.members if m[3].method == method]
+            size = len(members) if self.device.type == "cuda" else CACHED
+            parts += [
+                _Part(self, method, members[at : at + size])
+                for at in range(0, len(members), size or 1)
+            ]
+        return parts
 
     def _load(self, tables: dict[str, Any]) -> None:
         self.rows: dict[str, tuple[int, int]] = {}
@@ -274,10 +287,9 @@ class Sweep:
 class _Part:
     """The members that share an update rule's form, as one ensemble."""
 
-    def __init__(self, sweep: Sweep, method: str):
-        self.sweep = sweep
+    def __init__(self, sweep: Sweep, method: str, members: list[Member]):
+        self.sweep, self.members = sweep, members
         plan = sweep.plan
-        self.members = [m for m in plan.members if m[3].method == method]
         groups = {(d, s): i for i, (d, s) in enumerate(
             (d, s) for d in plan.data for s in plan.seeds)}  # fmt: skip
         device = sweep.device
