@@ -19,8 +19,8 @@ def test_cones_after_23_have_the_wrong_signs_printed():
     assert not dying.in_dead_cone(*plain_unit, EPSILON)
     assert dying.in_linear_cone(*linear_unit, EPSILON)
     assert not dying.in_linear_cone(*plain_unit, EPSILON)
-    printed_dead = 0.0 < -ndtri(EPSILON)  # b/|w| < -Phi^-1(eps) calls a half-active unit dead
-    printed_linear = 0.0 > ndtri(EPSILON)  # b/|w| > Phi^-1(eps) calls it linear too
+    printed_dead = -ndtri(EPSILON) > 0.0  # b/|w| < -Phi^-1(eps) calls a half-active unit dead
+    printed_linear = ndtri(EPSILON) < 0.0  # b/|w| > Phi^-1(eps) calls it linear too
     assert printed_dead and printed_linear
     assert dying.firing_probability([1.0], 0.0) == 0.5
 

@@ -199,7 +199,11 @@ def test_removed_without_a_trace():
     model.train()
     monitor.close()
     for name, module in model.named_modules():
-        hooks = (module._forward_hooks, module._forward_pre_hooks, module._forward_hooks_always_called)
+        hooks = (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._forward_hooks_always_called,
+        )
         assert not any(hooks)
         assert vars(module).keys() == before[name].keys()
     assert torch.equal(random, torch.get_rng_state())
@@ -235,7 +239,9 @@ def test_replicas_in_threads_share_one_tally():
                     setattr(copied, name, parameter.detach())
                 replica._modules[key] = copied
             replicas.append(replica)
-        threads = [threading.Thread(target=r, args=(x,)) for r, x in zip(replicas, parts, strict=True)]
+        threads = [
+            threading.Thread(target=r, args=(x,)) for r, x in zip(replicas, parts, strict=True)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -297,7 +303,12 @@ def test_every_window_and_logging():
         for x in batches(5, 3, count=8):
             model(x)
     assert monitor.batches == 4
-    assert {name for name, _, _ in seen} == {"relu/dead", "relu/dormant", "relu/linear", "relu/dead/1"}
+    assert {name for name, _, _ in seen} == {
+        "relu/dead",
+        "relu/dormant",
+        "relu/linear",
+        "relu/dead/1",
+    }
 
 
 def test_nan_activations_do_not_count_as_active():

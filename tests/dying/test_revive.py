@@ -30,7 +30,14 @@ def data(*shape: int, seed: int = 1) -> torch.Tensor:
 
 
 def dense() -> nn.Module:
-    layers = nn.Linear(3, 6), nn.ReLU(), nn.Dropout(0.3), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)
+    layers = (
+        nn.Linear(3, 6),
+        nn.ReLU(),
+        nn.Dropout(0.3),
+        nn.Linear(6, 5),
+        nn.ReLU(),
+        nn.Linear(5, 2),
+    )
     return seeded(nn.Sequential(*layers).double())
 
 
@@ -242,7 +249,9 @@ def test_initialisations_are_reproducible_and_do_what_they_say():
         live(x)
     assert monitor.report().dead == 0
     he_dead = [born_dead(lambda s: dying.he_(deep(), s), x, s) for s in range(10)]
-    rai_dead = [born_dead(lambda s: dying.randomized_asymmetric_(deep(), s), x, s) for s in range(10)]
+    rai_dead = [
+        born_dead(lambda s: dying.randomized_asymmetric_(deep(), s), x, s) for s in range(10)
+    ]
     assert np.mean(rai_dead) < np.mean(he_dead)
 
 

@@ -163,7 +163,7 @@ def test_momentum_system_against_brute_force(eta, beta):
 @pytest.mark.parametrize("eta", [0.01, 0.1, 0.9, 1.5, 3.0])
 def test_oscillation_threshold_and_stability_limit(eta):
     threshold = dying.beta_star(eta)
-    if 1e-6 < threshold:
+    if threshold > 1e-6:
         assert not dying.momentum(eta, threshold * (1 - 1e-6)).oscillates
     assert dying.momentum(eta, min(threshold * (1 + 1e-6) + 1e-9, 0.999)).oscillates
     for beta in (0.0, 0.5, 0.9):

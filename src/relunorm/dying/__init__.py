@@ -63,9 +63,6 @@ if TYPE_CHECKING:
     from relunorm.dying.init import live_ as live_
     from relunorm.dying.init import lsuv_ as lsuv_
     from relunorm.dying.init import randomized_asymmetric_ as randomized_asymmetric_
-    from relunorm.dying.unit_loss import bivariate_cdf as bivariate_cdf
-    from relunorm.dying.unit_loss import gradient as gradient
-    from relunorm.dying.unit_loss import loss as loss
     from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm.dying.monitor_report import MonitorReport as MonitorReport
     from relunorm.dying.oscillation import MomentumSystem as MomentumSystem
@@ -81,6 +78,9 @@ if TYPE_CHECKING:
     from relunorm.dying.target import TargetScaler as TargetScaler
     from relunorm.dying.trajectories import trajectory as trajectory
     from relunorm.dying.trajectories import vector_field as vector_field
+    from relunorm.dying.unit_loss import bivariate_cdf as bivariate_cdf
+    from relunorm.dying.unit_loss import gradient as gradient
+    from relunorm.dying.unit_loss import loss as loss
     from relunorm.dying.wiring_trace import wiring as wiring
 
 

@@ -106,7 +106,7 @@ class DeadUnitMonitor:
             raise InvalidInputError(f"expected a torch.nn.Module, got {type(model).__name__}")
         if window < 1 or every < 1 or log_every < 1:
             raise InvalidInputError("window, every and log_every must be at least 1")
-        if not (0 <= tau and 0 < linear <= 1):
+        if not (tau >= 0 and 0 < linear <= 1):
             raise InvalidInputError(
                 f"tau={tau}, linear={linear}: expected tau >= 0, 0 < linear <= 1"
             )

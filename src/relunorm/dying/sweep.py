@@ -102,9 +102,7 @@ class SweepResult:
         """The mean of ``dead`` or ``mse`` over the rows that match, for example gamma=1e-4."""
         at = self.COLUMNS.index(what)
         names = {name: self.COLUMNS.index(name) for name in where}
-        picked = [
-            row[at] for row in self.rows if all(row[k] == where[n] for n, k in names.items())
-        ]
+        picked = [row[at] for row in self.rows if all(row[k] == where[n] for n, k in names.items())]
         if not picked:
             raise InvalidInputError(f"no run matches {where}")
         return float(np.mean(picked))
@@ -308,9 +306,7 @@ class _Part:
             device=device,
         )
         self._initialize()
-        self.pick = torch.zeros(
-            STRETCH, len(groups), plan.batch, dtype=torch.int64, device=device
-        )
+        self.pick = torch.zeros(STRETCH, len(groups), plan.batch, dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self._replay: Callable[[], None] | None = None
 

@@ -19,7 +19,9 @@ def to_mlflow(client: Any = None) -> Log:
         try:
             import mlflow as client  # type: ignore[import-not-found,no-redef]
         except ImportError:
-            raise MissingDependencyError("logging to MLflow needs mlflow: pip install mlflow") from None
+            raise MissingDependencyError(
+                "logging to MLflow needs mlflow: pip install mlflow"
+            ) from None
 
     def log(name: str, value: float, step: int) -> None:
         # MLflow allows letters, digits and _-./ and spaces in a key; a second call is "act#1".
