@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 
 #: Public name -> module that defines it (the name itself where a module is meant).
 _HOME = {
+    "DeadUnitMonitor": "relunorm.dying.monitor",
+    "diagnose": "relunorm.dying.diagnosis",
     "Activation": "relunorm.network",
     "Affine": "relunorm.network",
     "Layer": "relunorm.network",
@@ -35,6 +37,8 @@ _HOME = {
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from relunorm.dying.diagnosis import diagnose as diagnose
+    from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm import batchnorm as batchnorm
     from relunorm import nn as nn
     from relunorm.batchnorm.probes import geometry as geometry

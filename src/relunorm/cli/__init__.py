@@ -13,6 +13,8 @@ import typer
 
 import relunorm
 from relunorm.cli.convert import convert
+from relunorm.cli.diagnose import diagnose
+from relunorm.cli.dying import dying
 from relunorm.cli.geometry import geometry
 from relunorm.cli.info import info
 from relunorm.cli.output import printable
@@ -44,8 +46,9 @@ def _root(
     """Exact answers about ReLU networks: what they compute, what in them does nothing."""
 
 
-for _command in (info, convert, geometry, papers):
+for _command in (info, convert, geometry, papers, diagnose):
     app.command()(_command)
+app.add_typer(dying)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -21,10 +21,10 @@ from relunorm.errors import InvalidInputError
 
 _KEEP = {
     F.dropout, F.dropout2d, F.dropout1d, F.alpha_dropout, F.max_pool2d, F.max_pool1d, F.avg_pool2d,
-    F.avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.adaptive_avg_pool1d, torch.dropout,
-    Tensor.contiguous, Tensor.clone, Tensor.to, Tensor.float, Tensor.half, Tensor.bfloat16,
-    torch.max_pool2d, torch.avg_pool1d, torch.adaptive_avg_pool1d, Tensor.mul, Tensor.__mul__,
-    Tensor.div, Tensor.__truediv__, F.interpolate, torch.nn.functional.pad,
+    F.avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.adaptive_avg_pool1d,
+    torch.dropout, Tensor.contiguous, Tensor.clone, Tensor.to, Tensor.float, Tensor.half,
+    Tensor.bfloat16, torch.max_pool2d, torch.avg_pool1d, torch.adaptive_avg_pool1d, Tensor.mul,
+    Tensor.__mul__, Tensor.div, Tensor.__truediv__, F.interpolate, F.pad,
 }  # fmt: skip
 _RESHAPE = {
     torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, torch.squeeze,

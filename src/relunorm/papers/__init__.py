@@ -14,7 +14,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.papers.exhibit import Exhibit, Sample
 
 #: Name on the command line -> module that re-runs the paper.
-PAPERS = {"batchnorm": "relunorm.papers.batchnorm"}
+PAPERS = {"batchnorm": "relunorm.papers.batchnorm", "dying": "relunorm.papers.dying"}
 
 Make = Callable[..., Exhibit]
 

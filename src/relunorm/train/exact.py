@@ -112,7 +112,9 @@ class _Search:
             starts = self._tube(0.5**done) if done < 3 else self._exchange()
             self.improve(starts)
             idle = idle + 1 if self.loss >= before * (1 - 1e-9) else 0
-            task.report("knots", float("nan") if rounds > 1e6 else done / rounds, self.loss / self.total)
+            task.report(
+                "knots", float("nan") if rounds > 1e6 else done / rounds, self.loss / self.total
+            )
 
     def improve(self, starts: Tensor) -> None:
         """Polish a batch of knots and keep the best."""

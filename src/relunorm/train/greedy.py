@@ -113,7 +113,9 @@ class _Search:
                 self.stopped = "time limit"
                 return
             starts = [self._exchange() for _ in range(EXCHANGES)]
-            self._refine(torch.stack([s[0] for s in starts]), torch.stack([s[1] for s in starts]), 15)
+            self._refine(
+                torch.stack([s[0] for s in starts]), torch.stack([s[1] for s in starts]), 15
+            )
             share = float("nan") if rounds > 1e6 else (done + 1) / rounds
             self.task.report("exchange", share, self.curve[-1])
 

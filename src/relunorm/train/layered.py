@@ -170,7 +170,9 @@ def layers(point: Point) -> list[tuple[Tensor, Tensor]]:
     return list(zip(point[::2], point[1::2], strict=True))
 
 
-def live_start(x: Tensor, widths: tuple[int, ...], members: int, generator: torch.Generator) -> Point:
+def live_start(
+    x: Tensor, widths: tuple[int, ...], members: int, generator: torch.Generator
+) -> Point:
     """Random layers whose every unit has its hyperplane through a training point.
 
     w uniform on the sphere, b = -w . h(x_i) with h the values the layer reads: on the data no unit

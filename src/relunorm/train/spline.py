@@ -87,7 +87,9 @@ class SplineProblem:
     def move(self, point: Point, step: Tensor) -> Point:
         """Add, clip into the interval, sort, and keep knots a hair apart."""
         moved = (point[0] + step).clamp(self.low, self.high).sort(dim=1).values
-        rank = self.gap * torch.arange(1, moved.shape[1] + 1, device=moved.device, dtype=moved.dtype)
+        rank = self.gap * torch.arange(
+            1, moved.shape[1] + 1, device=moved.device, dtype=moved.dtype
+        )
         raised = (moved - rank).cummax(dim=1).values + rank
         ceiling = self.high - rank.flip(0)
         return (torch.minimum(raised.clamp_min(self.low + self.gap), ceiling),)
@@ -106,7 +108,6 @@ class SplineProblem:
         u2 = (x2 - start * (2 * x1 - start * n)) / h.square()
         yu = (y1 - start * y0) / h
         return h, n - 2 * u1 + u2, u1 - u2, u2, y0 - yu, yu
-
 
     def pair_sums(self, grid: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         """For every pair g < h of grid positions the sums over rows between them.
@@ -151,7 +152,11 @@ def refit(
     inner = np.arange(1, count - 1)
     share = (edges[inner] - edges[inner - 1]) / (edges[inner + 1] - edges[inner - 1])
     bend = np.zeros((len(inner), count))
-    bend[inner - 1, inner - 1], bend[inner - 1, inner], bend[inner - 1, inner + 1] = share - 1, 1, -share
+    bend[inner - 1, inner - 1], bend[inner - 1, inner], bend[inner - 1, inner + 1] = (
+        share - 1,
+        1,
+        -share,
+    )
     gram += 1e-12 * float(weight.sum()) * bend.T @ bend
     values = np.linalg.lstsq(gram, target, rcond=1e-15)[0]
     residual = y - (1 - u) * values[at] - u * values[at + 1]

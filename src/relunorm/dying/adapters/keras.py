@@ -32,8 +32,8 @@ def _build() -> type:
             super().__init__()
             if keras.config.backend() != "torch":
                 raise InvalidInputError(
-                    f"Keras runs on {keras.config.backend()}; the monitor sees torch calls only: set "
-                    "KERAS_BACKEND=torch before importing keras"
+                    f"Keras runs on {keras.config.backend()}; the monitor sees torch calls only: "
+                    "set KERAS_BACKEND=torch before importing keras"
                 )
             self.options = options
             self.monitor: DeadUnitMonitor | None = None

@@ -8,7 +8,7 @@ from relunorm.dying.monitor import Log
 
 
 def to_tensorboard(writer: Any) -> Log:
-    """A ``log`` for `DeadUnitMonitor` that writes to a ``SummaryWriter`` (torch or tensorboardX)."""
+    """A ``log`` for `DeadUnitMonitor` that writes to a torch or tensorboardX ``SummaryWriter``."""
 
     def log(name: str, value: float, step: int) -> None:
         writer.add_scalar(name, value, step)
