@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.dying.cones import dead_below
 from relunorm.errors import InvalidInputError
 
 #: Classes of a start in `BasinMap.classes`.
@@ -59,6 +58,8 @@ class BasinMap:
 
     def in_dead_cone(self, epsilon: float = 1e-4) -> NDArray[np.bool_]:
         """Which starts ended with a firing probability below eps."""
+        from relunorm.dying.cones import dead_below
+
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.b / np.abs(self.w) < dead_below(epsilon)
 

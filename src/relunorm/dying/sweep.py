@@ -368,6 +368,8 @@ class _Part:
         for name in self.sweep.plan.data:
             start, count = self.sweep.rows[name]
             mine = [i for i, m in enumerate(self.members) if m[0] == name]
+            if not mine:
+                continue
             x, y = self.sweep.x[start : start + count], self.sweep.y[start : start + count]
             loss, dead = self._on_rows(mine, x, y)
             for k, i in enumerate(mine):
