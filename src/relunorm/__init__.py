@@ -21,7 +21,9 @@ _HOME = {
     "Box": "relunorm.domain",
     "Certificate": "relunorm.forms.certificate",
     "compare": "relunorm.forms.compare",
+    "DeadUnitMonitor": "relunorm.dying.monitor",
     "decide": "relunorm.extrema.front",
+    "diagnose": "relunorm.dying.diagnosis",
     "Domain": "relunorm.domain",
     "fingerprint": "relunorm.forms.fingerprint",
     "geometry": "relunorm.batchnorm.probes",
@@ -40,13 +42,13 @@ _HOME = {
     "region_at": "relunorm.regions.region",
     "Regions": "relunorm.regions.result",
     "regions": "relunorm.regions",
+    "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
-    "ReLURegressor": "relunorm.train.estimator",
     "verify": "relunorm.forms.certificate",
 }
 
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
     from relunorm.domain import Polytope as Polytope
+    from relunorm.dying.diagnosis import diagnose as diagnose
+    from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm.extrema.front import decide as decide
     from relunorm.extrema.front import maximize as maximize
     from relunorm.extrema.front import never_smallest as never_smallest

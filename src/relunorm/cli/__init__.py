@@ -14,6 +14,8 @@ import typer
 import relunorm
 from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
+from relunorm.cli.diagnose import diagnose
+from relunorm.cli.dying import dying
 from relunorm.cli.fingerprint import fingerprint
 from relunorm.cli.fit import fit
 from relunorm.cli.geometry import geometry
@@ -67,8 +69,11 @@ for _command in (
     geometry,
     papers,
     fit,
+    diagnose,
 ):
     app.command()(_command)
+
+app.add_typer(dying)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def papers(
-    paper: Annotated[str, typer.Argument(help="Which paper: batchnorm or reduced.")],
+    paper: Annotated[str, typer.Argument(help="Which paper: batchnorm, dying or reduced.")],
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -32,9 +32,11 @@ def papers(
         typer.Option("--full/--quick", help="The sizes of the paper, or small ones (default)."),
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="A table to use instead of scikit-learn's digits.")
+        str | None, typer.Option(help="A table to use instead of the default set.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The class column of --data.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The class or target column of --data.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random state.")] = 0,
     json: Json = False,
 ) -> None:
@@ -46,7 +48,7 @@ def papers(
     unknown = [name for name in names or () if name not in available]
     if unknown:
         raise InvalidInputError(f"{paper} has no {unknown[0]!r}; it has {', '.join(available)}")
-    sample = _sample(data, target)
+    sample = _sample(paper, data, target)
     results: list[dict[str, Any]] = []
     for name in names or list(available):
         if not json:
@@ -61,11 +63,17 @@ def papers(
         emit(document, True, lambda console: None)
 
 
-def _sample(data: str | None, target: str | None) -> Sample:
+def _sample(paper: str, data: str | None, target: str | None) -> Sample:
+    from importlib import import_module
+
     import numpy as np
 
-    from relunorm.papers import Sample
+    from relunorm.papers import PAPERS, Sample
 
+    # A paper on regression reads its own data; the others use classes.
+    own = getattr(import_module(PAPERS[paper]), "read_sample", None)
+    if own is not None:
+        return own(data, target)
     if data is None:
         return Sample.digits()
     from relunorm.io.table import read_table

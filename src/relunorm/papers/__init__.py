@@ -16,6 +16,7 @@ from relunorm.papers.exhibit import Exhibit, Sample
 #: Name on the command line -> module that re-runs the paper.
 PAPERS = {
     "batchnorm": "relunorm.papers.batchnorm",
+    "dying": "relunorm.papers.dying",
     "reduced": "relunorm.papers.reduced",
 }
 

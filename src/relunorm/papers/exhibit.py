@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The data an exhibit runs on: points (n, d), class labels where there are any, and where it
+    """The data an exhibit runs on: points (n, d), class labels or targets where there are any, and where it
     came from.
     """
 
     x: NDArray[np.float64]
-    y: NDArray[np.int64] | None
+    y: NDArray[Any] | None
     source: str
 
     @classmethod

@@ -94,6 +94,10 @@ class Ensemble:
         self._first = torch.zeros_like(self.parameters)
         self._second = torch.zeros_like(self.parameters)
         self.failed = torch.zeros(sizes.members, dtype=torch.bool, device=device)
+        # beta^steps as tensors, so that a step can be captured in a CUDA graph; in float64,
+        # where multiplying step by step stays exact enough for a million updates.
+        self._power1 = torch.ones(sizes.members, dtype=torch.float64, device=device)
+        self._power2 = torch.ones_like(self._power1)
 
     # ------------------------------------------------------------------ parameters
 
@@ -191,8 +195,9 @@ class Ensemble:
         gw, gb, gv, gc = self.views(self._gradient)
         gv.copy_(g.mT @ active)
         gc.copy_(g.sum(dim=1))
-        gz = (g @ self.views()[2]).mul_(z > 0)
-        gw.copy_(gz.mT @ rows)
+        # relu's own backward kernel: masking by a boolean costs two more passes.
+        gz = torch.ops.aten.threshold_backward(g @ self.views()[2], z, 0)
+        gw.copy_((rows.mT @ gz).mT)  # four times faster than gz.mT @ rows on a CPU
         gb.copy_(gz.sum(dim=1))
 
     def _direction(self) -> Tensor:
@@ -206,8 +211,10 @@ class Ensemble:
         beta2 = self.beta2[:, None]
         self._first.mul_(beta1).add_((1 - beta1) * g)
         self._second.mul_(beta2).add_((1 - beta2) * g.square())
-        spread = (self._second / (1 - beta2**self.steps)).sqrt_().add_(self.eps)
-        return lr / (1 - beta1**self.steps) * self._first / spread
+        rest1 = 1 - self._power1.mul_(self.beta1)[:, None]
+        rest2 = 1 - self._power2.mul_(self.beta2)[:, None]
+        spread = (self._second / rest2.to(g.dtype)).sqrt_().add_(self.eps)
+        return lr / rest1.to(g.dtype) * self._first / spread
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -230,4 +237,7 @@ class Ensemble:
         self.generator.set_state(state["generator"])
 
 
-_TENSORS = ("parameters", "_first", "_second", "failed", "lr", "beta1", "beta2", "gamma", "delta")
+_TENSORS = (
+    "parameters", "_first", "_second", "failed", "lr", "beta1", "beta2", "gamma", "delta",
+    "_power1", "_power2",
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""``relunorm diagnose``: which units of a model do nothing, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit, markup
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def diagnose(
+    model: Annotated[str, typer.Argument(help="A model file.")],
+    data: Annotated[str, typer.Option(help="A table: csv, npz with x, npy or parquet.")],
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    domain: Annotated[
+        str | None, typer.Option(help="Prove on this domain, for example box:-1,1 or data:FILE.")
+    ] = None,
+    tau: Annotated[float, typer.Option(help="Dormancy threshold.")] = 0.025,
+    optimizer: Annotated[
+        str | None, typer.Option(help="adam, sgd, ...: how it is trained.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds for proofs on the domain.")] = 30.0,
+    json: Json = False,
+) -> None:
+    """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
+    from relunorm.cli.domains import parse_domain
+    from relunorm.dying.diagnosis import diagnose as run
+    from relunorm.io import load
+    from relunorm.io.table import read_table
+
+    network = load(model)
+    table = read_table(Path(data), target, width=network.input_size)
+    where = parse_domain(domain, network.input_size) if domain is not None else None
+    found = run(
+        network, table.x, table.y, where, tau=tau, optimizer=optimizer, lr=lr, momentum=momentum,
+        time_limit=time_limit,
+    )  # fmt: skip
+    document = {"model": model, "data": data, **found.to_dict()}
+    emit(document, json, lambda console: _render(console, document))
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    names = ("units", "dead", "provably_dead", "always_on", "provably_on", "dormant", "duplicate")
+    table = Table("layer", *(n.replace("_", " ") for n in names), "lowest cone")
+    for row in document["layers"]:
+        counts = row["counts"]
+        cells = ["-" if counts[n] is None else str(counts[n]) for n in names]
+        cone = min((v for v in row["cone"] if v is not None), default=float("nan"))
+        table.add_row(markup(row["name"] or str(row["layer"])), *cells, f"{cone:.2f}")
+    console.print(table)
+    if document["undecided"]:
+        console.print(f"{document['undecided']} units undecided on the domain; raise --time-limit")
+    for line in document["advice"]:
+        console.print(f"- {line}", markup=False)

@@ -1,0 +1,124 @@
+"""``relunorm dying``: basin maps of one unit, and the sweep behind figure 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+dying = typer.Typer(
+    name="dying",
+    help="Dying ReLU: maps of one unit and the sweep of figure 1.",
+    no_args_is_help=True,
+)
+
+
+@dying.command(name="map")
+def map_(
+    gamma: Annotated[float, typer.Option(help="Scale of the target.")] = 1.0,
+    beta: Annotated[float, typer.Option(help="Momentum.")] = 0.0,
+    eta: Annotated[float, typer.Option(help="Step size.")] = 0.1,
+    delta: Annotated[float, typer.Option(help="Shift of the target.")] = 0.0,
+    grid: Annotated[int, typer.Option(help="Starts per axis.")] = 201,
+    extent: Annotated[float, typer.Option(help="Half the side of the window.")] = 2.0,
+    device: Annotated[str | None, typer.Option(help="A torch device, for example cuda.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the map (png, pdf, svg).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Which starting parameters of one unit reach the optimum and which die (figures 3-5)."""
+    from relunorm.dying.basins import basin
+
+    found = basin(gamma, beta, eta, grid, extent, delta=delta, device=device)
+    if output is not None:
+        from relunorm.dying.plots import plot_basin
+
+        plot_basin(found).savefig(output, dpi=120)
+    document = {**found.to_dict(), "file": str(output) if output is not None else None}
+
+    def render(console: Console) -> None:
+        console.print(
+            f"gamma {gamma:g}, beta {beta:g}: optimum {found.optimum:.1f}%, "
+            f"dead {found.dead:.1f}%, other {found.other:.1f}% of {grid}x{grid} starts"
+        )
+        if output is not None:
+            console.print(f"wrote {output}", markup=False)
+
+    emit(document, json, render)
+
+
+@dying.command()
+def sweep(
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FILE, FILE?target=COLUMN, openml:NAME, diabetes or friedman; repeatable."
+        ),
+    ] = None,
+    updates: Annotated[int, typer.Option(help="Gradient updates; 250000 in the paper.")] = 30_000,
+    gamma: Annotated[list[float] | None, typer.Option(help="Target scales; repeatable.")] = None,
+    delta: Annotated[list[float] | None, typer.Option(help="Target shifts; repeatable.")] = None,
+    optimizer: Annotated[list[str] | None, typer.Option(help="Optimizers; repeatable.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds per setting; 8 in the paper.")] = 2,
+    hidden: Annotated[int, typer.Option(help="Hidden units.")] = 200,
+    batch: Annotated[int, typer.Option(help="Rows per update.")] = 64,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Save here and resume from here after a kill.")
+    ] = None,
+    every: Annotated[int, typer.Option(help="Updates between checkpoints.")] = 1000,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds; stops and keeps.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
+    json: Json = False,
+) -> None:
+    """Train figure 1's grid, all runs together; print error and dead share per setting."""
+    from relunorm.dying.sweep import GAMMAS, RULES, Plan, Sweep, by_name
+    from relunorm.papers.regression_data import load_tables
+
+    tables = load_tables(data or ["diabetes"])
+    plan = Plan(
+        tuple(tables),
+        tuple(gamma or GAMMAS),
+        tuple(delta or (0.0,)),
+        by_name(optimizer) if optimizer else RULES,
+        tuple(range(seeds)),
+        hidden,
+        batch,
+        updates,
+    )
+    run = Sweep(plan, tables, device=device, checkpoint=checkpoint, every=every)
+
+    def show(done: int, total: int, left: float) -> None:
+        typer.echo(f"\r{done:,} of {total:,} updates, {left:.0f} s left   ", nl=False, err=True)
+
+    found = run.run(None if quiet else show, time_limit)
+    if not quiet:
+        typer.echo("", err=True)
+    document = found.to_dict()
+    emit(document, json, lambda console: _render(console, plan, found))
+
+
+def _render(console: Console, plan: Any, found: Any) -> None:
+    from rich.table import Table
+
+    table = Table("data", "optimizer", "gamma", "delta", "MSE / gamma^2", "dead")
+    for name in plan.data:
+        for rule in plan.rules:
+            for gamma in plan.gammas:
+                for delta in plan.deltas:
+                    where = {
+                        "data": name, "optimizer": rule.name, "gamma": gamma, "delta": delta
+                    }  # fmt: skip
+                    table.add_row(
+                        name, rule.name, f"{gamma:g}", f"{delta:g}",
+                        f"{found.mean('mse', **where):.3g}", f"{found.mean('dead', **where):.1%}",
+                    )  # fmt: skip
+    console.print(table)
+    console.print(f"{found.updates:,} updates, {found.seconds:.1f} s")

@@ -1,0 +1,95 @@
+"""Dying ReLU (seed 002): the theory of one unit, and tools to see, explain, prevent and revive.
+
+Names are imported on first use, so that the theory loads no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "TargetScaler": "target",
+    "RunningTargetScaler": "target",
+    "firing_probability": "cones",
+    "cone_position": "cones",
+    "dead_below": "cones",
+    "linear_above": "cones",
+    "in_dead_cone": "cones",
+    "in_linear_cone": "cones",
+    "loss": "unit_loss",
+    "gradient": "unit_loss",
+    "bivariate_cdf": "unit_loss",
+    "momentum": "oscillation",
+    "MomentumSystem": "oscillation",
+    "beta_star": "oscillation",
+    "trajectory": "trajectories",
+    "vector_field": "trajectories",
+    "critical_points": "saddle",
+    "basin": "basins",
+    "BasinMap": "basins",
+    "rescale_targets": "rescale",
+    "single_factor": "rescale",
+    "DeadUnitMonitor": "monitor",
+    "MonitorReport": "monitor_report",
+    "wiring": "wiring_trace",
+    "he_": "init",
+    "randomized_asymmetric_": "init",
+    "lsuv_": "init",
+    "live_": "init",
+    "redo_": "revive",
+    "revive_live_": "revive",
+    "Reviver": "revival_schedule",
+    "ContinualBackprop": "continual",
+    "diagnose": "diagnosis",
+    "Diagnosis": "diagnosis",
+}
+
+__all__ = sorted(_HOME)
+
+if TYPE_CHECKING:
+    from relunorm.dying.basins import BasinMap as BasinMap
+    from relunorm.dying.basins import basin as basin
+    from relunorm.dying.cones import cone_position as cone_position
+    from relunorm.dying.cones import dead_below as dead_below
+    from relunorm.dying.cones import firing_probability as firing_probability
+    from relunorm.dying.cones import in_dead_cone as in_dead_cone
+    from relunorm.dying.cones import in_linear_cone as in_linear_cone
+    from relunorm.dying.cones import linear_above as linear_above
+    from relunorm.dying.continual import ContinualBackprop as ContinualBackprop
+    from relunorm.dying.diagnosis import Diagnosis as Diagnosis
+    from relunorm.dying.diagnosis import diagnose as diagnose
+    from relunorm.dying.init import he_ as he_
+    from relunorm.dying.init import live_ as live_
+    from relunorm.dying.init import lsuv_ as lsuv_
+    from relunorm.dying.init import randomized_asymmetric_ as randomized_asymmetric_
+    from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
+    from relunorm.dying.monitor_report import MonitorReport as MonitorReport
+    from relunorm.dying.oscillation import MomentumSystem as MomentumSystem
+    from relunorm.dying.oscillation import beta_star as beta_star
+    from relunorm.dying.oscillation import momentum as momentum
+    from relunorm.dying.rescale import rescale_targets as rescale_targets
+    from relunorm.dying.rescale import single_factor as single_factor
+    from relunorm.dying.revival_schedule import Reviver as Reviver
+    from relunorm.dying.revive import redo_ as redo_
+    from relunorm.dying.revive import revive_live_ as revive_live_
+    from relunorm.dying.saddle import critical_points as critical_points
+    from relunorm.dying.target import RunningTargetScaler as RunningTargetScaler
+    from relunorm.dying.target import TargetScaler as TargetScaler
+    from relunorm.dying.trajectories import trajectory as trajectory
+    from relunorm.dying.trajectories import vector_field as vector_field
+    from relunorm.dying.unit_loss import bivariate_cdf as bivariate_cdf
+    from relunorm.dying.unit_loss import gradient as gradient
+    from relunorm.dying.unit_loss import loss as loss
+    from relunorm.dying.wiring_trace import wiring as wiring
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'relunorm.dying' has no attribute {name!r}")
+    return getattr(import_module(f"relunorm.dying.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

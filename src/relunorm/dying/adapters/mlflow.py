@@ -1,0 +1,30 @@
+"""A monitor's numbers as MLflow metrics."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from relunorm.dying.monitor import Log
+from relunorm.errors import MissingDependencyError
+
+
+def to_mlflow(client: Any = None) -> Log:
+    """A ``log`` for `DeadUnitMonitor` that writes to the active MLflow run.
+
+    Args:
+        client: anything with ``log_metric(key, value, step=...)``; the module mlflow by default.
+    """
+    if client is None:
+        try:
+            import mlflow as client  # type: ignore[import-not-found,no-redef]
+        except ImportError:
+            raise MissingDependencyError(
+                "logging to MLflow needs mlflow: pip install mlflow"
+            ) from None
+
+    def log(name: str, value: float, step: int) -> None:
+        # MLflow allows letters, digits and _-./ and spaces in a key; a second call is "act#1".
+        client.log_metric(re.sub(r"[^\w\-./ ]", "_", name), value, step=step)
+
+    return log

@@ -1,0 +1,324 @@
+"""Which units of a network do nothing, why, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm import matrix as mx
+from relunorm.domain import Domain
+from relunorm.dying.target_advice import TargetAdvice, target_advice
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Network
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, repr=False)
+class LayerDiagnosis:
+    """The units of one layer.
+
+    Attributes:
+        layer: index into ``network.layers``. name: where it came from. activation: as text.
+        active_share: share of the rows on which a unit is active.
+        dead, always_on: active on no row, on every row.
+        provably_dead, provably_on: on the whole domain; None when no domain was given.
+        duplicate_of: an earlier unit of the layer with the same boundary and side, or -1.
+        score: mean |value| over the layer's mean (ReDo's dormancy score).
+        dormant: not dead, score at most tau.
+        cone: mean over deviation of the pre-activation on the data: b/|w| for standard normal
+            inputs (seed 002, eq. 23). Far below 0: dying; far above: linear.
+    """
+
+    layer: int
+    name: str
+    activation: str
+    active_share: NDArray[np.float64]
+    dead: Mask
+    always_on: Mask
+    provably_dead: Mask | None
+    provably_on: Mask | None
+    duplicate_of: NDArray[np.int64]
+    score: NDArray[np.float64]
+    dormant: Mask
+    cone: NDArray[np.float64]
+
+    @property
+    def width(self) -> int:
+        """How many units the layer has."""
+        return len(self.dead)
+
+    @property
+    def duplicate(self) -> Mask:
+        """Units that repeat an earlier one."""
+        return self.duplicate_of >= 0
+
+    @property
+    def counts(self) -> dict[str, int | None]:
+        """How many units have each finding."""
+        optional = {"provably_dead": self.provably_dead, "provably_on": self.provably_on}
+        return {
+            "units": self.width,
+            "dead": int(self.dead.sum()),
+            "always_on": int(self.always_on.sum()),
+            **{k: None if v is None else int(v.sum()) for k, v in optional.items()},
+            "duplicate": int(self.duplicate.sum()),
+            "dormant": int(self.dormant.sum()),
+        }
+
+    def status(self) -> list[str]:
+        """One word per unit, the strongest finding first."""
+        words = np.full(self.width, "live", dtype=object)
+        for mask, word in (
+            (self.duplicate, "duplicate"),
+            (self.always_on, "always on"),
+            (self.dormant, "dormant"),
+            (self.dead, "dead on the data"),
+        ):
+            words[mask] = word
+        if self.provably_dead is not None:
+            words[self.provably_dead] = "dead on the domain"
+        return words.tolist()
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{n} {k.replace('_', ' ')}" for k, n in self.counts.items() if n)
+        return f"LayerDiagnosis({self.name or self.layer}: {found})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe form."""
+        cone = [float(v) if np.isfinite(v) else None for v in self.cone]
+        return {
+            "layer": self.layer,
+            "name": self.name,
+            "activation": self.activation,
+            "counts": self.counts,
+            "status": self.status(),
+            "active_share": self.active_share.tolist(),
+            "score": self.score.tolist(),
+            "duplicate_of": self.duplicate_of.tolist(),
+            "cone": cone,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Findings per layer, the target's scale, and advice in the order to follow it.
+
+    Attributes:
+        layers: one per layer with units. target: None when no y was given.
+        rows: how many rows of data. domain: as text, "" if none.
+        undecided: units the stability engine could not decide on the domain.
+        advice: sentences that name the next step.
+    """
+
+    layers: tuple[LayerDiagnosis, ...]
+    target: TargetAdvice | None
+    rows: int
+    domain: str
+    undecided: int
+    advice: tuple[str, ...]
+
+    def _total(self, name: str) -> int:
+        return sum(int(getattr(layer, name).sum()) for layer in self.layers)
+
+    @property
+    def dead(self) -> int:
+        """Units dead on the data."""
+        return self._total("dead")
+
+    @property
+    def units(self) -> int:
+        """All units."""
+        return sum(layer.width for layer in self.layers)
+
+    def __repr__(self) -> str:
+        head = f"Diagnosis({self.units} units on {self.rows} rows: {self.dead} dead)"
+        lines = [f"  {layer!r}" for layer in self.layers] + [f"  -> {text}" for text in self.advice]
+        return "\n".join([head, *lines])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe form."""
+        return {
+            "schema": "relunorm.dying.diagnosis/1",
+            "rows": self.rows,
+            "domain": self.domain,
+            "units": self.units,
+            "dead": self.dead,
+            "undecided": self.undecided,
+            "layers": [layer.to_dict() for layer in self.layers],
+            "target": None if self.target is None else self.target.to_dict(),
+            "advice": list(self.advice),
+        }
+
+
+def diagnose(
+    model: Any,
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    domain: Domain | None = None,
+    *,
+    tau: float = 0.025,
+    optimizer: str | None = None,
+    lr: float | None = None,
+    momentum: float | None = None,
+    time_limit: float | None = 30.0,
+) -> Diagnosis:
+    """Find the units that do nothing on the data, provably on a domain, or nothing of their own.
+
+    Args:
+        model: a `Network`, or anything `relunorm.load` reads (a torch module, a file).
+        X: rows of data, (n, d) or (n, *input shape).
+        y: regression targets, for the warning about their scale.
+        domain: inputs on which "dead" and "always on" are to be proved (`relunorm.stability`).
+        tau: dormancy threshold.
+        optimizer, lr, momentum: how the model is trained, for the target warning.
+        time_limit: seconds for the proofs; what is open then stays undecided.
+
+    Exact on the rows given; proofs on the domain are sound. Cost: one forward pass, plus the
+    proofs.
+
+    >>> net = Network.from_weights(
+    ...     [[[1.0], [1.0], [2.0]], [[1.0, 1.0, 1.0]]], [[0.0, -9.0, 0.0], [0.0]])
+    >>> found = diagnose(net, [[-1.0], [2.0]])
+    >>> found.layers[0].status()
+    ['live', 'dead on the data', 'duplicate']
+    """
+    network = _network(model, X)
+    if not network.hidden:
+        raise InvalidInputError(f"{network!r} has no units to diagnose")
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim < 2 or not len(rows):
+        raise InvalidInputError(f"X has shape {rows.shape}, expected (n, d) with at least one row")
+    if not np.isfinite(rows).all():
+        raise InvalidInputError("X holds NaN or infinite entries; fill or drop those rows first")
+    proved, undecided = _proofs(network, domain, time_limit)
+    layers = tuple(
+        _layer(network, index, z, proved.get(index), tau)
+        for index, z in zip(network.hidden, network.preactivations(rows), strict=True)
+    )
+    target = None
+    if y is not None:
+        target = target_advice(y, optimizer=optimizer, lr=lr, momentum=momentum)
+    advice = _advice(layers, target, domain is not None)
+    text = repr(domain) if domain is not None else ""
+    return Diagnosis(layers, target, len(rows), text, undecided, advice)
+
+
+def _network(model: Any, X: ArrayLike) -> Network:
+    if isinstance(model, Network):
+        return model
+    from relunorm.io import load
+
+    return load(model, np.asarray(X, dtype=np.float64)[:1])
+
+
+def _proofs(
+    network: Network, domain: Domain | None, time_limit: float | None
+) -> tuple[dict[int, Any], int]:
+    if domain is None:
+        return {}, 0
+    from relunorm.stability import stability
+
+    found = stability(network, domain, time_limit=time_limit)
+    undecided = sum(int((layer.verdict == "undecided").sum()) for layer in found.layers)
+    return {layer.layer: layer for layer in found.layers}, undecided
+
+
+def _layer(
+    network: Network, index: int, z: NDArray[np.float64], proved: Any, tau: float
+) -> LayerDiagnosis:
+    layer = network.layers[index]
+    active = (z > 0).mean(axis=0)
+    magnitude = np.abs(layer.activation.apply_(z.copy())).mean(axis=0)
+    mean = magnitude.mean()
+    score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
+    dead = active == 0
+    center, spread = z.mean(axis=0), z.std(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cone = np.where(spread > 0, center / spread, np.sign(center) * np.inf)
+    cone = np.where(np.isnan(cone), -np.inf, cone)
+    return LayerDiagnosis(
+        index,
+        layer.name,
+        str(layer.activation),
+        active,
+        dead,
+        active == 1,
+        None if proved is None else proved.verdict == "dead",
+        None if proved is None else proved.verdict == "active",
+        duplicates(layer.affine),
+        score,
+        ~dead & (score <= tau),
+        cone,
+    )
+
+
+def duplicates(affine: Affine, tolerance: float = 1e-10) -> NDArray[np.int64]:
+    """For every row, an earlier row that is a positive multiple of it (bias included), or -1.
+
+    Rows are scaled to length 1, sorted by a random projection, and neighbours compared in full:
+    near-linear in the size of the matrix. Rows of zeros are never duplicates.
+    """
+    blocks = [sp.csr_array(m) for m in affine.terms.values()]
+    table = sp.csr_array(sp.hstack([*blocks, sp.csr_array(affine.bias[:, None])]))
+    size = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
+    table = mx.scale_rows(table, 1 / np.where(size > 0, size, 1.0))
+    direction = np.random.default_rng(0).standard_normal(table.shape[1])
+    shadow = table @ direction
+    order = np.argsort(shadow, kind="stable")
+    found = np.full(affine.size, -1, dtype=np.int64)
+    reach = tolerance * np.sqrt(table.shape[1]) * 4
+    for place, i in enumerate(order):
+        if not size[i]:
+            continue
+        for j in order[place + 1 :]:
+            if shadow[j] - shadow[i] > reach:
+                break
+            gap = table[[i]] - table[[j]]
+            if not gap.nnz or np.abs(gap.data).max() <= tolerance:
+                first, second = sorted((int(i), int(j)))
+                found[second] = first if found[second] < 0 else min(found[second], first)
+    return found
+
+
+def _advice(
+    layers: tuple[LayerDiagnosis, ...], target: TargetAdvice | None, proved: bool
+) -> tuple[str, ...]:
+    units = sum(layer.width for layer in layers)
+    dead = sum(int(layer.dead.sum()) for layer in layers)
+    lines = list(target.advice) if target is not None else []
+    whole = [layer.name or str(layer.layer) for layer in layers if layer.dead.all()]
+    if whole:
+        lines.append(
+            f"Every unit of {', '.join(whole)} is dead: nothing before it learns any more. "
+            "Re-initialise with relunorm.dying.live_ and train again."
+        )
+    elif dead > 0.05 * units:
+        lines.append(
+            f"{dead} of {units} units are dead on the data: revive them with "
+            "relunorm.dying.revive_live_(model, batch, optimizer) and go on training, or train "
+            "with relunorm.dying.Reviver."
+        )
+    elif dead:
+        lines.append(f"{dead} of {units} units are dead on the data; watch with DeadUnitMonitor.")
+    dormant = sum(int(layer.dormant.sum()) for layer in layers)
+    if dormant > 0.05 * units:
+        lines.append(
+            f"{dormant} units are dormant: relunorm.dying.redo_(model, batch, optimizer) recycles "
+            "them."
+        )
+    if proved:
+        gone = sum(int(layer.provably_dead.sum()) for layer in layers
+                   if layer.provably_dead is not None)  # fmt: skip
+        if gone:
+            lines.append(f"{gone} units are dead on the whole domain: they can be removed exactly.")
+    elif dead:
+        lines.append("Give a domain to learn which of the dead units are dead for every input.")
+    copies = sum(int(layer.duplicate.sum()) for layer in layers)
+    if copies:
+        lines.append(f"{copies} units repeat another one and can be merged exactly.")
+    return tuple(lines) or ("Nothing to do: every unit is active on some rows and not on others.",)

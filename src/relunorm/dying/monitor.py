@@ -1,0 +1,231 @@
+"""Watch every rectifier of a torch model over a stream of batches and tell which units are dead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from relunorm.dying.monitor_report import MonitorReport, SiteReport
+from relunorm.dying.sites import SiteMode, Watch, unit_axis
+from relunorm.errors import InvalidInputError
+
+Log = Callable[[str, float, int], None]
+
+
+class _Tally:
+    """Sums for one site, on the device of its activations: O(units) memory, no host transfer."""
+
+    def __init__(self, units: int, leaky: bool, device: torch.device):
+        self.leaky = leaky
+        # Created outside inference mode, so that later passes outside it may update them.
+        with torch.inference_mode(False), torch.no_grad():
+            wide = {"device": device, "dtype": torch.int64}
+            # This stretch and the one before; float64 holds every count, where the device has it.
+            count = torch.float32 if device.type == "mps" else torch.float64
+            self.active = torch.zeros(2, units, device=device, dtype=count)
+            self.magnitude = torch.zeros(2, units, device=device, dtype=torch.float32)
+            self.last = torch.full((units,), -1, **wide)
+            self.first_death = torch.full((units,), -1, **wide)
+        self.samples = [0, 0]
+
+    def add(self, values: Tensor, step: int) -> None:
+        axis = unit_axis(values)
+        rest = [k for k in range(values.ndim) if k != axis]
+        # Summing signs is four times faster than counting booleans; a rectified value has sign 0
+        # or 1, and float32 counts whole numbers up to 2^24. NaN counts as inactive.
+        signs = (values > 0) if self.leaky else values.sign()
+        counts = signs.sum(rest, dtype=torch.float32).nan_to_num_(0.0)
+        self.active[0] += counts
+        magnitude = values.abs() if self.leaky else values
+        self.magnitude[0] += magnitude.sum(rest, dtype=torch.float32)
+        self.last.masked_fill_(counts > 0, step)
+        self.samples[0] += values.numel() // max(values.shape[axis], 1)
+
+    def rotate(self, step: int, window: int) -> None:
+        """Start a new stretch; note units silent for a whole window for the first time."""
+        self.note(step, window)
+        for pair in (self.active, self.magnitude):
+            pair[1] = pair[0]
+            pair[0] = 0
+        self.samples = [0, self.samples[0]]
+
+    def note(self, step: int, window: int) -> None:
+        silent = (self.last <= step - window) & (self.first_death < 0)
+        self.first_death = torch.where(silent, self.last + 1, self.first_death)
+
+
+class DeadUnitMonitor:
+    """Which units of a torch model are dead, dormant or nearly linear, and since when.
+
+    Sees ``nn.ReLU``, ``F.relu``, ``torch.relu``, ``clamp(min=0)``, ReLU6, leaky and parametric
+    relus, in place or not, reused or not, in the order of the calls. Nothing about the model is
+    changed but forward hooks, which `close` (or leaving the ``with`` block) removes. Forward
+    passes are counted in training and evaluation alike; a unit is a column of a dense layer, a
+    channel of a convolution, a feature of a sequence.
+
+    Not seen: rectifiers inside compiled or scripted modules, whose Python code does not run, and
+    relus written as ``torch.where`` or ``torch.maximum``.
+
+    Args:
+        model: the module whose forward passes are to be watched.
+        window: batches without activity after which a unit counts as dead. Shares and scores are
+            over the last one to two windows.
+        tau: a unit whose mean |activation| is at most tau times its layer's mean is dormant
+            (Sokar et al. 2023; their 0.025 by default).
+        linear: a unit active on at least this share of samples is nearly linear.
+        every: look at every so-many-th forward pass only.
+        log: called as log(name, value, step) by `log_to`, every ``log_every`` batches.
+
+    Cost: two reductions over each activation; measured in benchmarks/monitor.py.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> _ = model[0].weight.data.zero_(), model[0].bias.data.copy_(torch.tensor([1., -1., 1.]))
+    >>> with DeadUnitMonitor(model) as monitor:
+    ...     _ = model(torch.zeros(8, 2))
+    >>> monitor.report()["1"].dead.tolist()
+    [False, True, False]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        window: int = 100,
+        tau: float = 0.025,
+        linear: float = 0.999,
+        every: int = 1,
+        log: Log | None = None,
+        log_every: int = 100,
+    ):
+        if not isinstance(model, nn.Module):
+            raise InvalidInputError(f"expected a torch.nn.Module, got {type(model).__name__}")
+        if window < 1 or every < 1 or log_every < 1:
+            raise InvalidInputError("window, every and log_every must be at least 1")
+        if not (tau >= 0 and 0 < linear <= 1):
+            raise InvalidInputError(
+                f"tau={tau}, linear={linear}: expected tau >= 0, 0 < linear <= 1"
+            )
+        self.window, self.tau, self.linear, self.every = window, tau, linear, every
+        self.log, self.log_every = log, log_every
+        self.batches = 0
+        self._passes = 0
+        self._tallies: dict[str, _Tally] = {}
+        self._lock = threading.Lock()
+        self._watch: Watch | None = Watch(model, self._begin)
+
+    # ------------------------------------------------------------------ life
+
+    def __enter__(self) -> DeadUnitMonitor:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the hooks off the model. The report stays available."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def reset(self) -> None:
+        """Forget everything seen so far."""
+        with self._lock:
+            self._tallies, self.batches, self._passes = {}, 0, 0
+
+    # ------------------------------------------------------------------ watching
+
+    def _begin(self, module: nn.Module) -> SiteMode | None:
+        with self._lock:
+            self._passes += 1
+            if (self._passes - 1) % self.every:
+                return None
+            if self.batches and self.batches % self.window == 0:
+                for tally in self._tallies.values():
+                    tally.rotate(self.batches, self.window)
+            step = self.batches
+            self.batches += 1
+        if self.log is not None and self.batches % self.log_every == 0:
+            self.log_to(self.log)
+        return SiteMode(_Look(self, step))
+
+    def _observe(self, name: str, values: Tensor, leaky: bool, step: int) -> None:
+        with torch.no_grad(), self._lock:
+            values = values.detach()
+            units = values.shape[unit_axis(values)]
+            tally = self._tallies.get(name)
+            if tally is None or tally.active.shape[1] != units:
+                tally = self._tallies[name] = _Tally(units, leaky, values.device)
+            if tally.active.device != values.device:  # another replica's device
+                values = values.to(tally.active.device)
+            tally.add(values, step)
+
+    # ------------------------------------------------------------------ answers
+
+    def report(self) -> MonitorReport:
+        """What was seen up to now. Exact counts of the batches that went by."""
+        with self._lock:
+            sites = tuple(self._site(name, tally) for name, tally in self._tallies.items())
+            return MonitorReport(sites, self.batches, self.window, self.tau)
+
+    def log_to(self, log: Log, prefix: str = "relu") -> None:
+        """Send the report's numbers to ``log(name, value, step)``."""
+        if self._tallies:
+            for name, value in self.report().scalars().items():
+                log(f"{prefix}/{name}", value, self.batches)
+
+    def _site(self, name: str, tally: _Tally) -> SiteReport:
+        tally.note(self.batches, self.window)
+        samples = max(sum(tally.samples), 1)
+        share = tally.active.sum(0).cpu().numpy().astype(np.float64) / samples
+        magnitude = tally.magnitude.cpu().double().sum(0).numpy() / samples
+        mean = magnitude.mean()
+        score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
+        last = tally.last.cpu().numpy()
+        dead = last < max(self.batches - self.window, 0)
+        return SiteReport(
+            name,
+            tally.leaky,
+            share,
+            score,
+            dead,
+            last < 0,
+            np.where(dead, last + 1, -1),
+            tally.first_death.cpu().numpy(),
+            ~dead & (score <= self.tau),
+            share >= self.linear,
+        )
+
+    def __repr__(self) -> str:
+        state = "watching" if self._watch is not None else "closed"
+        return f"DeadUnitMonitor({state}, {len(self._tallies)} sites, {self.batches} batches)"
+
+
+class _Look:
+    """Binds an observation to the batch it belongs to."""
+
+    def __init__(self, monitor: DeadUnitMonitor, step: int):
+        self.monitor, self.step = monitor, step
+
+    def __call__(self, name: str, values: Tensor, leaky: bool) -> None:
+        self.monitor._observe(name, values, leaky, self.step)
+
+
+def module_sites(model: nn.Module, *inputs: Any) -> list[str]:
+    """The names a monitor gives to the rectifiers of one forward pass, in order."""
+    names: list[str] = []
+
+    def note(name: str, values: Tensor, leaky: bool) -> None:
+        names.append(name)
+
+    watch = Watch(model, lambda module: SiteMode(note))
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    finally:
+        watch.close()
+    return names

@@ -1,0 +1,133 @@
+"""What a `DeadUnitMonitor` saw: one row per site, one entry per unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, repr=False)
+class SiteReport:
+    """The units of one rectifier call.
+
+    Attributes:
+        name: module path, with ``#k`` for the k-th further call from the same module.
+        leaky: whether negative inputs pass with a slope; "active" then means "positive".
+        active_share: per unit, the share of samples on which it was active in the window.
+        score: per unit, mean |activation| over the layer's mean (ReDo's dormancy score).
+        dead: never active in the last ``window`` batches.
+        born_dead: never active at all. died_at: the batch after its last activity, -1 if alive.
+        first_death: the first batch of its first silence of a whole window, -1 if there was none.
+        dormant: not dead, score at most tau. linear: active almost always.
+    """
+
+    name: str
+    leaky: bool
+    active_share: NDArray[np.float64]
+    score: NDArray[np.float64]
+    dead: Mask
+    born_dead: Mask
+    died_at: NDArray[np.int64]
+    first_death: NDArray[np.int64]
+    dormant: Mask
+    linear: Mask
+
+    @property
+    def units(self) -> int:
+        """How many units the site has."""
+        return len(self.dead)
+
+    @property
+    def died(self) -> Mask:
+        """Dead now, but active at some batch before."""
+        return self.dead & ~self.born_dead
+
+    def __repr__(self) -> str:
+        return (
+            f"SiteReport({self.name}: {self.units} units, {int(self.born_dead.sum())} born dead, "
+            f"{int(self.died.sum())} died, {int(self.dormant.sum())} dormant, "
+            f"{int(self.linear.sum())} nearly linear)"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe form."""
+        return {
+            "name": self.name,
+            "units": self.units,
+            "leaky": self.leaky,
+            "dead": np.flatnonzero(self.dead).tolist(),
+            "born_dead": np.flatnonzero(self.born_dead).tolist(),
+            "dormant": np.flatnonzero(self.dormant).tolist(),
+            "linear": np.flatnonzero(self.linear).tolist(),
+            "died_at": self.died_at.tolist(),
+            "first_death": self.first_death.tolist(),
+            "active_share": self.active_share.tolist(),
+            "score": self.score.tolist(),
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class MonitorReport:
+    """All sites of a model after ``batches`` forward passes, over the last ``window`` of them."""
+
+    sites: tuple[SiteReport, ...]
+    batches: int
+    window: int
+    tau: float
+
+    def __getitem__(self, name: str) -> SiteReport:
+        for site in self.sites:
+            if site.name == name:
+                return site
+        raise KeyError(f"no site {name!r}; there are {[site.name for site in self.sites]}")
+
+    def _share(self, field: str) -> float:
+        units = sum(site.units for site in self.sites)
+        return sum(int(getattr(site, field).sum()) for site in self.sites) / max(units, 1)
+
+    @property
+    def dead(self) -> float:
+        """Share of all units that are dead."""
+        return self._share("dead")
+
+    @property
+    def dormant(self) -> float:
+        """Share of all units that are dormant but not dead."""
+        return self._share("dormant")
+
+    @property
+    def linear(self) -> float:
+        """Share of all units that are active almost always."""
+        return self._share("linear")
+
+    def __repr__(self) -> str:
+        head = (
+            f"MonitorReport({self.batches} batches: {self.dead:.1%} dead, "
+            f"{self.dormant:.1%} dormant, {self.linear:.1%} nearly linear)"
+        )
+        return "\n".join([head, *(f"  {site!r}" for site in self.sites)])
+
+    def scalars(self) -> dict[str, float]:
+        """Flat numbers for a logger: shares over the model and per site."""
+        found = {"dead": self.dead, "dormant": self.dormant, "linear": self.linear}
+        for site in self.sites:
+            found[f"dead/{site.name or 'model'}"] = float(site.dead.mean())
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe form."""
+        return {
+            "schema": "relunorm.dying.monitor/1",
+            "batches": self.batches,
+            "window": self.window,
+            "tau": self.tau,
+            "dead": self.dead,
+            "dormant": self.dormant,
+            "linear": self.linear,
+            "sites": [site.to_dict() for site in self.sites],
+        }

@@ -1,0 +1,191 @@
+"""Target normalization, seed 002 eq. (1): y = gamma (y* - mean) / deviation + delta."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.errors import InvalidInputError
+
+
+def _check(gamma: float, delta: float) -> tuple[float, float]:
+    gamma, delta = float(gamma), float(delta)
+    if not (math.isfinite(gamma) and gamma > 0):
+        raise InvalidInputError(f"gamma is {gamma}, expected a finite number above 0")
+    if not math.isfinite(delta):
+        raise InvalidInputError(f"delta is {delta}, expected a finite number")
+    return gamma, delta
+
+
+def _rows(y: Any, what: str) -> NDArray[np.float64]:
+    """Targets as (n, outputs), checked; torch tensors are detached and copied to the host."""
+    if hasattr(y, "detach"):
+        y = y.detach().cpu().double().numpy()
+    try:
+        array = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{what} is not an array of numbers: {error}") from None
+    if array.ndim not in (1, 2) or not array.size:
+        raise InvalidInputError(f"{what} has shape {array.shape}, expected (n,) or (n, outputs)")
+    if not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array.reshape(len(array), -1)))[0][0])
+        raise InvalidInputError(f"{what} holds NaN or infinite values, first in row {row}")
+    return array.reshape(len(array), -1)
+
+
+class _Affine:
+    """The map of eq. (1) and its inverse; the mean and deviation come from a subclass."""
+
+    gamma: float
+    delta: float
+    mean_: NDArray[np.float64]
+    scale_: NDArray[np.float64]
+
+    def transform(self, y: Any) -> Any:
+        """Normalised targets: gamma (y - mean) / deviation + delta; arrays or torch tensors."""
+        mean, scale = self._like(y)
+        return (y - mean) * (self.gamma / scale) + self.delta
+
+    def inverse_transform(self, y: Any) -> Any:
+        """The original units: (y - delta) / gamma * deviation + mean."""
+        mean, scale = self._like(y)
+        return (y - self.delta) * (scale / self.gamma) + mean
+
+    def _like(self, y: Any) -> tuple[Any, Any]:
+        if not hasattr(self, "mean_"):
+            raise InvalidInputError(f"this {type(self).__name__} has seen no targets yet: fit it")
+        outputs = 1 if y.ndim == 1 else y.shape[-1]
+        if outputs != len(self.mean_):
+            raise InvalidInputError(
+                f"targets of shape {tuple(y.shape)}, but the scaler was fitted on "
+                f"{len(self.mean_)} output{'s' if len(self.mean_) > 1 else ''}"
+            )
+        mean, scale = (self.mean_, self.scale_) if y.ndim > 1 else (self.mean_[0], self.scale_[0])
+        if hasattr(y, "detach"):
+            import torch
+
+            mean = torch.as_tensor(mean, dtype=y.dtype, device=y.device)
+            scale = torch.as_tensor(scale, dtype=y.dtype, device=y.device)
+        return mean, scale
+
+
+class TargetScaler(_Affine):
+    """Scale regression targets to mean ``delta`` and standard deviation ``gamma``.
+
+    Follows the scikit-learn transformer protocol, so it works in ``TransformedTargetRegressor``,
+    and maps torch tensors to torch tensors, so it works in a training loop. gamma is the target's
+    standard deviation (the seed calls it a variance; docs/errata.md). A constant column has no
+    spread; it is shifted and left unscaled (scale 1) instead of divided by zero.
+
+    >>> scaler = TargetScaler(gamma=2.0).fit([1.0, 2.0, 3.0])
+    >>> scaler.transform(np.array([2.0, 3.0])).round(4).tolist()
+    [0.0, 2.4495]
+    >>> scaler.inverse_transform(scaler.transform(np.array([7.0]))).tolist()
+    [7.0]
+    """
+
+    def __init__(self, gamma: float = 1.0, delta: float = 0.0):
+        self.gamma, self.delta = _check(gamma, delta)
+
+    def fit(self, y: ArrayLike, _: Any = None) -> TargetScaler:
+        """Measure mean and standard deviation of the training targets, column by column."""
+        rows = _rows(y, "y")
+        self.mean_ = rows.mean(axis=0)
+        largest = np.abs(rows).max(axis=0)
+        safe = np.where(largest > 0, largest, 1.0)  # squares of tiny or huge values leave the range
+        self.scale_ = _guarded((rows / safe).std(axis=0) * safe, largest)
+        return self
+
+    def fit_transform(self, y: Any, _: Any = None) -> Any:
+        """Fit, then transform the same targets."""
+        return self.fit(y).transform(y if hasattr(y, "ndim") else np.asarray(y, dtype=np.float64))
+
+    def get_params(self, deep: bool = True) -> dict[str, float]:
+        """Constructor arguments, as scikit-learn asks for them."""
+        return {"gamma": self.gamma, "delta": self.delta}
+
+    def set_params(self, **params: float) -> TargetScaler:
+        """Set constructor arguments."""
+        unknown = set(params) - {"gamma", "delta"}
+        if unknown:
+            raise InvalidInputError(f"unknown parameters {sorted(unknown)}: use gamma and delta")
+        self.gamma, self.delta = _check(
+            params.get("gamma", self.gamma), params.get("delta", self.delta)
+        )
+        return self
+
+    def __repr__(self) -> str:
+        return f"TargetScaler(gamma={self.gamma:g}, delta={self.delta:g})"
+
+
+class RunningTargetScaler(_Affine):
+    """A `TargetScaler` for streams: exact mean and deviation of everything seen so far.
+
+    Batches are merged by the pairwise update of Chan, Golub and LeVeque (1983), which does not
+    cancel. With ``decay`` the past is forgotten at that rate per batch instead. ``preserve``
+    corrects the last linear layer, so that the network's predictions in the original units do not
+    jump when the scale moves (van Hasselt et al. 2016, PopArt).
+
+    >>> running = RunningTargetScaler()
+    >>> for batch in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0]):
+    ...     _ = running.update(batch)
+    >>> running.mean_.tolist(), round(float(running.scale_[0]), 6)
+    ([3.5], 1.707825)
+    """
+
+    def __init__(self, gamma: float = 1.0, delta: float = 0.0, decay: float | None = None):
+        self.gamma, self.delta = _check(gamma, delta)
+        if decay is not None and not 0 < decay < 1:
+            raise InvalidInputError(f"decay is {decay}, expected a number between 0 and 1, or None")
+        self.decay = decay
+        self.count = 0.0
+
+    def update(self, y: ArrayLike) -> RunningTargetScaler:
+        """Take in one batch of targets."""
+        rows = _rows(y, "the batch")
+        n, mean, spread = len(rows), rows.mean(axis=0), rows.var(axis=0) * len(rows)
+        if not self.count:
+            self.mean_, self._squares, self._largest = mean, spread, np.abs(rows).max(axis=0)
+            self.count = float(n)
+        else:
+            if len(mean) != len(self.mean_):
+                raise InvalidInputError(f"a batch of {len(mean)} outputs after {len(self.mean_)}")
+            if self.decay is not None:
+                self.count *= self.decay
+                self._squares = self._squares * self.decay
+            total, gap = self.count + n, mean - self.mean_
+            self._squares = self._squares + spread + gap**2 * (self.count * n / total)
+            self.mean_ = self.mean_ + gap * (n / total)
+            self._largest = np.maximum(self._largest, np.abs(rows).max(axis=0))
+            self.count = total
+        self.scale_ = _guarded(np.sqrt(self._squares / self.count), self._largest)
+        return self
+
+    def preserve(self, layer: Any, y: ArrayLike) -> RunningTargetScaler:
+        """`update`, then change a torch ``Linear`` so that its unnormalised output stays put."""
+        import torch
+
+        if not self.count:
+            return self.update(y)
+        mean, scale = self.mean_, self.scale_
+        self.update(y)
+        factor = torch.as_tensor(scale / self.scale_)
+        shift = torch.as_tensor(self.gamma * (mean - self.mean_) / self.scale_)
+        with torch.no_grad():
+            weight, bias = layer.weight, layer.bias
+            factor = factor.to(weight)
+            weight.mul_(factor[:, None])
+            bias.sub_(self.delta).mul_(factor).add_(shift.to(bias) + self.delta)
+        return self
+
+    def __repr__(self) -> str:
+        return f"RunningTargetScaler(gamma={self.gamma:g}, delta={self.delta:g}, n={self.count:g})"
+
+
+def _guarded(deviation: NDArray[np.float64], largest: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The deviation, or 1 where it is no more than the rounding of the values themselves."""
+    floor = np.maximum(8 * np.finfo(float).eps * largest, 1e-290)
+    return np.where(deviation > floor, deviation, 1.0)

@@ -1,0 +1,267 @@
+"""Which parameters feed a unit and which read it: what revival has to touch.
+
+One forward pass is traced. Behind every rectifier stands the linear or convolution layer (and
+perhaps a normalisation) that made its input; after it, through operations that keep units apart
+(dropout, pooling, flatten, normalisation), the layers that read it. A convolution channel that is
+flattened becomes several columns of the next linear layer. Anything else, such as a residual sum,
+makes the unit's output part of something shared; the site then says so and is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relunorm.dying.sites import SiteMode, Watch, unit_axis, unwrapped
+from relunorm.errors import InvalidInputError
+
+_KEEP = {
+    F.dropout, F.dropout2d, F.dropout1d, F.alpha_dropout, F.max_pool2d, F.max_pool1d, F.avg_pool2d,
+    F.avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.adaptive_avg_pool1d,
+    torch.dropout, Tensor.contiguous, Tensor.clone, Tensor.to, Tensor.float, Tensor.half,
+    Tensor.bfloat16, torch.max_pool2d, torch.avg_pool1d, torch.adaptive_avg_pool1d, Tensor.mul,
+    Tensor.__mul__, Tensor.div, Tensor.__truediv__, F.interpolate, F.pad,
+}  # fmt: skip
+_RESHAPE = {
+    torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, torch.squeeze,
+    Tensor.squeeze, Tensor.mean, torch.mean, Tensor.unflatten,
+}  # fmt: skip
+_WEIGHTED = {F.linear, F.conv1d, F.conv2d, F.conv3d, torch.conv1d, torch.conv2d, torch.conv3d}
+_NORM = {F.batch_norm, torch.batch_norm}
+_LOOK = {Tensor.size, Tensor.dim, Tensor.numel, Tensor.shape.__get__, Tensor.dtype.__get__,
+         Tensor.device.__get__, Tensor.is_cuda.__get__, Tensor.ndim.__get__,
+         Tensor.requires_grad.__get__, Tensor.is_floating_point, torch.is_floating_point,
+         Tensor.__len__, Tensor.__hash__}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A layer that reads a site: each unit owns ``spread`` neighbouring input columns."""
+
+    name: str
+    module: nn.Module
+    spread: int = 1
+
+    def columns(self, units: Tensor) -> Tensor:
+        """Input columns (axis 1 of the weight) that belong to these units."""
+        offsets = torch.arange(self.spread, device=units.device)
+        return (units[:, None] * self.spread + offsets).reshape(-1)
+
+
+@dataclass(frozen=True)
+class SiteWiring:
+    """The parameters around one rectifier.
+
+    Attributes:
+        name: the site, as in `MonitorReport`.
+        units: how many.
+        source: name and module of the layer that makes the pre-activations, or None.
+        norm: a batch normalisation between the two, or None.
+        readers: the layers that read the units.
+        problem: why the site cannot be revived; "" if it can.
+    """
+
+    name: str
+    units: int
+    source: tuple[str, nn.Module] | None
+    norm: tuple[str, nn.Module] | None
+    readers: tuple[Reader, ...]
+    problem: str = ""
+
+    @property
+    def revivable(self) -> bool:
+        """Whether every parameter around the units is known."""
+        return not self.problem
+
+
+@dataclass
+class _Draft:
+    name: str
+    units: int
+    source: tuple[str, nn.Module] | None = None
+    norm: tuple[str, nn.Module] | None = None
+    readers: list[Reader] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a tensor came from: made by a layer, or holding a site's units, ``spread`` each."""
+
+    made_by: tuple[str, nn.Module] | None = None
+    norm: tuple[str, nn.Module] | None = None
+    site: _Draft | None = None
+    spread: int = 1
+
+
+class _Tracer(SiteMode):
+    """Follows tensors by identity from layer to rectifier to reader."""
+
+    def __init__(self, owners: dict[int, tuple[str, nn.Module]]):
+        super().__init__(self._activated)
+        self.owners = owners
+        self.origins: dict[int, _Origin] = {}
+        self.kept: list[Tensor] = []  # keeps ids unique while tracing
+        self.sites: list[_Draft] = []
+        self.input: _Origin | None = None
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+        nested = [
+            t for a in args if isinstance(a, (list, tuple)) for t in a if isinstance(t, Tensor)
+        ]
+        self.input = self.origins.get(id(tensors[0])) if tensors else None
+        before = len(self.sites)
+        shape = tuple(tensors[0].shape) if tensors else ()
+        output = super().__torch_function__(func, types, args, kwargs)
+        if func in _LOOK or not isinstance(output, Tensor):
+            return output
+        if len(self.sites) == before:
+            self._follow(func, shape, [*tensors, *nested], output)
+        self.kept.append(output)
+        return output
+
+    def _activated(self, name: str, output: Tensor, leaky: bool) -> None:
+        origin = self.input
+        draft = _Draft(name, output.shape[unit_axis(output)])
+        if origin is None or origin.made_by is None:
+            draft.problem = "its input does not come straight from a linear or convolution layer"
+        else:
+            draft.source, draft.norm = origin.made_by, origin.norm
+        if origin is not None and origin.site is not None:
+            origin.site.problem = f"its output is rectified again in {name or 'the model'}"
+        self.sites.append(draft)
+        self.origins[id(output)] = _Origin(site=draft)
+
+    def _follow(
+        self, func: Any, shape: tuple[int, ...], inputs: list[Tensor], output: Tensor
+    ) -> None:
+        origin = self.input
+        self.origins.pop(id(output), None)
+        if func in _WEIGHTED:
+            owner = self.owners.get(id(inputs[1])) if len(inputs) > 1 else None
+            if origin is not None and origin.site is not None:
+                self._read(origin, owner, inputs[1])
+            if owner is not None:
+                self.origins[id(output)] = _Origin(made_by=owner)
+            return
+        if func in _NORM and origin is not None:
+            owner = next((self.owners[id(t)] for t in inputs[1:] if id(t) in self.owners), None)
+            if origin.site is not None:
+                self.origins[id(output)] = origin
+            elif origin.made_by is not None and origin.norm is None:
+                self.origins[id(output)] = _Origin(made_by=origin.made_by, norm=owner)
+            return
+        shared = [self.origins.get(id(t)) for t in inputs]
+        held = [o for o in shared if o is not None and o.site is not None]
+        if func in _KEEP and origin is not None and len(held) <= 1 and origin.site is not None:
+            self.origins[id(output)] = origin
+        elif func in _RESHAPE and origin is not None and origin.site is not None:
+            self._reshaped(func, origin, shape, output)
+        else:
+            for o in held:
+                assert o.site is not None
+                what = getattr(func, "__name__", str(func))
+                o.site.problem = (
+                    o.site.problem or f"its output goes through {what}, which mixes units"
+                )
+
+    def _reshaped(self, func: Any, origin: _Origin, shape: tuple[int, ...], output: Tensor) -> None:
+        assert origin.site is not None
+        units, width = origin.site.units, output.shape[1] if output.ndim > 1 else 0
+        if width == units * origin.spread and output.ndim > 1 and shape[0] == output.shape[0]:
+            self.origins[id(output)] = origin
+        elif (
+            output.ndim == 2 and len(shape) > 2 and width % units == 0 and shape[1] == units
+            and getattr(func, "__name__", "") not in ("mean",)
+        ):  # fmt: skip
+            self.origins[id(output)] = _Origin(site=origin.site, spread=width // units)
+        else:
+            origin.site.problem = origin.site.problem or (
+                f"its output of shape {shape} is reshaped to {tuple(output.shape)}"
+            )
+
+    def _read(self, origin: _Origin, owner: tuple[str, nn.Module] | None, weight: Tensor) -> None:
+        assert origin.site is not None
+        site = origin.site
+        if owner is None:
+            site.problem = site.problem or "it is read by a weight that is no layer's parameter"
+        elif weight.shape[1] != site.units * origin.spread:
+            site.problem = site.problem or (
+                f"{owner[0]} reads {weight.shape[1]} columns for {site.units} units (grouped?)"
+            )
+        else:
+            site.readers.append(Reader(owner[0], owner[1], origin.spread))
+
+
+def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
+    """Trace one forward pass and list every rectifier with the layers around it.
+
+    The model is put in evaluation mode for the pass and back, and no gradients are recorded, so
+    nothing in it changes.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+    >>> [site] = wiring(model, torch.zeros(1, 1, 4, 4))
+    >>> site.source[0], site.readers[0].name, site.readers[0].spread
+    ('0', '3', 4)
+    """
+    root = unwrapped(model)
+    owners = {
+        id(parameter): (path, module)
+        for path, module in root.named_modules()
+        for parameter in module.parameters(recurse=False)
+    }
+    tracers: list[_Tracer] = []
+
+    def make(module: nn.Module) -> SiteMode:
+        tracers.append(_Tracer(owners))
+        return tracers[-1]
+
+    modes = {module: module.training for module in root.modules()}
+    watch = Watch(model, make)
+    try:
+        root.eval()
+        with torch.no_grad():
+            output = model(*inputs)
+    finally:
+        watch.close()
+        for module, training in modes.items():
+            module.training = training
+    if not tracers:
+        raise InvalidInputError("the model's forward did not run")
+    for tensor in output if isinstance(output, (list, tuple)) else [output]:
+        origin = tracers[0].origins.get(id(tensor))
+        if origin is not None and origin.site is not None:
+            origin.site.problem = "the model returns it"
+    return _finish(tracers[0].sites)
+
+
+def _finish(drafts: list[_Draft]) -> list[SiteWiring]:
+    uses: dict[int, int] = {}
+    for draft in drafts:
+        if draft.source is not None:
+            uses[id(draft.source[1])] = uses.get(id(draft.source[1]), 0) + 1
+    found = []
+    for draft in drafts:
+        problem = draft.problem
+        if not problem and draft.source is not None and uses[id(draft.source[1])] > 1:
+            problem = f"its layer {draft.source[0]} is used by several rectifiers"
+        if not problem and not draft.readers:
+            problem = "no layer reads it"
+        found.append(
+            SiteWiring(
+                draft.name, draft.units, draft.source, draft.norm, tuple(draft.readers), problem
+            )
+        )
+    return found

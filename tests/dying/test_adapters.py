@@ -1,0 +1,178 @@
+"""Adapters, each tested where its package is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+
+from relunorm.dying import DeadUnitMonitor
+from relunorm.dying.adapters.mlflow import to_mlflow
+from relunorm.dying.adapters.tensorboard import to_tensorboard
+from relunorm.errors import MissingDependencyError
+
+
+def model() -> nn.Module:
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    nn.init.constant_(net[0].weight, 0.5)  # inputs are positive: every unit but one is active
+    net[0].bias.data.fill_(0.1)[1] = -1e3
+    return net
+
+
+def watch(log) -> None:
+    net = model()
+    with DeadUnitMonitor(net, log=log, log_every=2):
+        for _ in range(4):
+            net(torch.rand(8, 3))
+
+
+class Writer:
+    def __init__(self):
+        self.rows = []
+
+    def add_scalar(self, name, value, step):
+        self.rows.append((name, value, step))
+
+    def log_metric(self, key, value, step):
+        self.rows.append((key, value, step))
+
+
+def test_tensorboard_protocol():
+    writer = Writer()
+    watch(to_tensorboard(writer))
+    assert ("relu/dead/1", 0.25, 4) in writer.rows
+
+
+def test_tensorboard_files(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        watch(to_tensorboard(writer))
+    assert any(file.stat().st_size for file in tmp_path.iterdir())
+
+
+def test_mlflow_protocol_and_missing_package():
+    writer = Writer()
+    watch(to_mlflow(writer))
+    assert any(name == "relu/dead" for name, _, _ in writer.rows)
+    if find_spec("mlflow") is None:
+        with pytest.raises(MissingDependencyError, match="pip install mlflow"):
+            to_mlflow()
+
+
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [("lightning", "lightning"), ("transformers", "huggingface"), ("skorch", "skorch")],
+)
+def test_missing_framework_says_what_to_install(package, module):
+    if find_spec(package) or (package == "lightning" and find_spec("pytorch_lightning")):
+        pytest.skip(f"{package} is installed")
+    from importlib import import_module
+
+    adapter = import_module(f"relunorm.dying.adapters.{module}")
+    with pytest.raises(MissingDependencyError, match="pip install"):
+        _ = adapter.DeadUnits
+
+
+def test_skorch():
+    pytest.importorskip("skorch", reason="skorch is not installed")
+    from skorch import NeuralNetRegressor
+
+    from relunorm.dying.adapters.skorch import DeadUnits
+
+    net = NeuralNetRegressor(
+        model(), max_epochs=2, callbacks=[DeadUnits()], verbose=0, train_split=None
+    )
+    net.fit(torch.rand(32, 3).numpy(), torch.rand(32, 1).numpy())
+    assert net.history[-1]["relu/dead/1"] == 0.25
+    assert not any(m._forward_hooks for m in net.module_.modules())
+
+
+def test_lightning(tmp_path):
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    from relunorm.dying.adapters.lightning import DeadUnits
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = model()
+
+        def training_step(self, batch, index):
+            return self.net(batch[0]).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    module, watch = Module(), DeadUnits(log_every=1)
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.rand(32, 3)), 8)
+    trainer = lightning.Trainer(
+        max_epochs=1, callbacks=[watch], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
+        default_root_dir=str(tmp_path),
+    )  # fmt: skip
+    trainer.fit(module, data)
+    assert float(trainer.callback_metrics["relu/dead/1"]) == 0.25
+    assert watch.monitor is not None
+    assert watch.monitor.batches == 4
+    assert not any(m._forward_hooks for m in module.modules())
+
+
+def test_hugging_face(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from relunorm.dying.adapters.huggingface import DeadUnits
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = model()
+
+        def forward(self, x, labels=None):
+            output = self.net(x)
+            return {"loss": (output - labels).square().mean(), "logits": output}
+
+    rows = [{"x": torch.rand(3), "labels": torch.rand(1)} for _ in range(32)]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=4, logging_steps=2, report_to=[], use_cpu=True,
+        disable_tqdm=True, save_strategy="no",
+    )  # fmt: skip
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=rows, callbacks=[DeadUnits()])
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "relu/dead" in row]
+    assert logged
+    assert logged[-1]["relu/dead/net.1"] == 0.25
+
+
+def test_keras_on_torch():
+    """In its own process: the backend is chosen when keras is first imported."""
+    if find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    code = """
+        import numpy as np, keras
+        from relunorm.dying.adapters.keras import DeadUnits
+        net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
+        kernel, bias = net.layers[0].get_weights()
+        kernel[:], bias[:] = 0.5, [0.1, -1e3, 0.1, 0.1]
+        net.layers[0].set_weights([kernel, bias])
+        net.compile("sgd", "mse")
+        x = np.random.default_rng(0).random((64, 3))
+        watch = DeadUnits()
+        history = net.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[watch]).history
+        print(history["relu_dead"][-1], watch.monitor.batches)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.split()[0] == "0.25"

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import relunorm as rn
+from relunorm.cli import main
+from relunorm.papers import exhibits
+from relunorm.papers.dying import read_sample
+from relunorm.papers.regression_data import load_tables
+from relunorm.errors import InvalidInputError
+
+
+def run(capsys, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_map(capsys, tmp_path):
+    file = tmp_path / "map.png"
+    out = run(capsys, "dying", "map", "--grid", "21", "-o", str(file), "--json")
+    document = json.loads(out)
+    assert document["schema"] == "relunorm.dying.basin/1"
+    assert document["optimum"] == pytest.approx(62.4, abs=2)
+    assert file.stat().st_size > 1000
+    assert "optimum" in run(capsys, "dying", "map", "--grid", "11")
+
+
+def test_sweep_with_checkpoint(capsys, tmp_path):
+    common = ["dying", "sweep", "--gamma", "1", "--optimizer", "adam", "--seeds", "1", "--hidden", "8"]
+    more = ["--updates", "200", "--checkpoint", str(tmp_path / "c.pt"), "--json", "--quiet"]
+    first = json.loads(run(capsys, *common, *more))
+    again = json.loads(run(capsys, *common, *more))  # finished: resumes and reports the same
+    assert first["rows"] == again["rows"]
+
+
+def test_diagnose(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    net = rn.Network.from_weights([rng.normal(size=(6, 3)), rng.normal(size=(1, 6))])
+    rn.save(net, tmp_path / "m.npz")
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(50, 3)), y=1e-5 * rng.normal(size=50))
+    arguments = ["diagnose", str(tmp_path / "m.npz"), "--data", str(tmp_path / "d.npz")]
+    document = json.loads(run(capsys, *arguments, "--domain", "box:-1,1", "--json"))
+    assert document["schema"] == "relunorm.dying.diagnosis/1"
+    assert document["target"]["risk"] == "high"
+    assert "TargetScaler" in run(capsys, *arguments).replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["figure2", "figure3"])
+def test_exhibits_draw(name, tmp_path):
+    made = exhibits("dying")[name](read_sample(None, None))
+    assert all(path.stat().st_size for path in made.save(tmp_path))
+
+
+def test_data_sources(tmp_path):
+    assert load_tables(["diabetes"])["diabetes"][0].shape == (442, 10)
+    assert load_tables(["friedman"])["friedman"][0].shape == (1000, 8)
+    (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n4,5,7\n")
+    x, y = load_tables([f"{tmp_path / 't.csv'}?target=c"])["t"]
+    assert (x.shape, y.tolist()) == ((2, 2), [3.0, 7.0])
+    with pytest.raises(InvalidInputError, match="which column"):
+        load_tables([str(tmp_path / "t.csv")])

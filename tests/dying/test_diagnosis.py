@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+import relunorm as rn
+from relunorm.dying.diagnosis import duplicates
+from relunorm.dying.target_advice import target_advice
+from relunorm.errors import InvalidInputError
+
+
+def network():
+    w = np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 0.0], [-1.0, 1.0], [0.0, 1.0], [0.0, 1e-4]])
+    b = np.array([0.0, -1.5, 0.0, 0.2, 3.0, 0.0])
+    return rn.Network.from_weights([w, np.ones((1, 6))], [b, [0.0]])
+
+
+def test_every_finding_with_and_without_a_domain():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (200, 2))
+    found = rn.diagnose(network(), x)
+    layer = found.layers[0]
+    assert np.flatnonzero(layer.dead).tolist() == [1]
+    assert np.flatnonzero(layer.always_on).tolist() == [4]
+    assert layer.duplicate_of.tolist() == [-1, -1, 0, -1, -1, -1]
+    assert np.flatnonzero(layer.dormant).tolist() == [5]
+    assert layer.provably_dead is None
+    assert "Give a domain" in " ".join(found.advice)
+    proved = rn.diagnose(network(), x, domain=rn.Box.cube(2, -1.0, 1.0))
+    assert np.flatnonzero(proved.layers[0].provably_dead).tolist() == [1]
+    assert proved.layers[0].status()[1] == "dead on the domain"
+    wider = rn.diagnose(network(), x, domain=rn.Box.cube(2, -2.0, 2.0))
+    assert not wider.layers[0].provably_dead.any()
+    json.dumps(proved.to_dict(), allow_nan=False)
+    z = network().preactivations(x)[0]
+    np.testing.assert_allclose(layer.cone, z.mean(0) / z.std(0))
+
+
+def test_torch_module_and_convolution():
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2))
+    with torch.no_grad():
+        model[0].weight[1], model[0].bias[1] = 0.0, -1.0
+    x = np.random.default_rng(0).normal(size=(10, 1, 4, 4))
+    found = rn.diagnose(model, x)
+    assert found.layers[0].dead.reshape(3, 4).all(axis=1).tolist()[1]
+    assert found.rows == 10
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_duplicates_against_brute_force(sparse):
+    rng = np.random.default_rng(1)
+    base = rng.normal(size=(5, 4)) * (rng.random((5, 4)) < 0.7)
+    pick, scale = rng.integers(0, 5, 30), rng.uniform(0.1, 10, 30)
+    w = base[pick] * scale[:, None]
+    b = pick * scale
+    w[7], b[7] = 0.0, 0.0
+    affine = rn.Affine({0: sp.csr_array(w) if sparse else w}, b)
+    rows = np.column_stack([w, b])
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+    expected = [
+        next((j for j in range(i) if rows[i].any() and np.allclose(unit[i], unit[j], atol=1e-10)), -1)
+        for i in range(30)
+    ]
+    assert duplicates(affine).tolist() == expected
+
+
+def test_target_advice():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=500)
+    assert target_advice(y).risk == "low"
+    assert target_advice(1e-4 * y, optimizer="adam").risk == "high"
+    assert "TargetScaler" in target_advice(1e-4 * y).advice[0]
+    small = target_advice(1e-2 * y, optimizer="sgd", momentum=0.9)
+    large = target_advice(y, optimizer="sgd", momentum=0.9)
+    assert small.optimum_share < large.optimum_share
+    assert any("centre" in line for line in target_advice(y + 50).advice)
+    assert target_advice(np.ones(5)).risk == "high"
+    with pytest.raises(InvalidInputError, match="optimizer"):
+        target_advice(y, optimizer="nope")
+
+
+def test_dead_layer_and_bad_input():
+    net = rn.Network.from_weights([[[1.0]], [[1.0]]], [[-9.0], [0.0]])
+    assert "Every unit" in rn.diagnose(net, [[0.0], [1.0]]).advice[0]
+    with pytest.raises(InvalidInputError, match="NaN"):
+        rn.diagnose(net, [[np.nan]])
+    with pytest.raises(InvalidInputError, match="at least one row"):
+        rn.diagnose(net, np.empty((0, 1)))
+    with pytest.raises(InvalidInputError, match="no units"):
+        rn.diagnose(rn.Network.from_weights([[[1.0]]]), [[1.0]])

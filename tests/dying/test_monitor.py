@@ -1,0 +1,336 @@
+"""The monitor against a plain recomputation of every activation, on awkward modules."""
+
+from __future__ import annotations
+
+import copy
+import io
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from relunorm.dying import DeadUnitMonitor
+from relunorm.errors import InvalidInputError
+
+
+def seeded(model: nn.Module, seed: int = 0) -> nn.Module:
+    gen = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=gen) * 0.5)
+    return model
+
+
+def batches(*shape: int, count: int = 3, seed: int = 1) -> list[torch.Tensor]:
+    gen = torch.Generator().manual_seed(seed)
+    return [torch.randn(*shape, generator=gen) for _ in range(count)]
+
+
+class Spellings(nn.Module):
+    """One rectifier in each spelling, with a unit that is dead in all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 6)
+        self.act = nn.ReLU()
+        self.slope = nn.LeakyReLU(0.1)
+
+    def forward(self, x):
+        z = self.fc(x)
+        outputs = [
+            self.act(z), F.relu(z), torch.relu(z), z.relu(), z.clamp(min=0), torch.clamp_min(z, 0),
+            F.relu6(z), self.slope(z), F.relu(z.clone(), inplace=True), z.clone().relu_(),
+            self.act(z + 1), F.threshold(z, 0.0, 0.0), F.hardtanh(z, 0.0, 9.0),
+        ]  # fmt: skip
+        torch.clamp(z, min=-1)  # not a rectifier
+        z.clamp(max=1)
+        return sum(outputs)
+
+
+def test_every_spelling_is_seen_once_and_counted_exactly():
+    model = seeded(Spellings())
+    model.fc.bias.data[2] = -1e3
+    data = batches(16, 4)
+    with DeadUnitMonitor(model) as monitor:
+        for x in data:
+            model(x)
+    report = monitor.report()
+    assert len(report.sites) == 13
+    z = torch.cat([model.fc(x) for x in data]).detach()
+    names = {"act", "slope", "act#1", *("" if not k else f"#{k}" for k in range(10))}
+    assert {site.name for site in report.sites} == names
+    for site in report.sites:
+        shift = 1.0 if site.name == "act#1" else 0.0
+        share = (z + shift > 0).double().mean(0).numpy()
+        np.testing.assert_allclose(site.active_share, share)
+        assert site.dead.tolist() == (share == 0).tolist()
+        assert site.leaky == (site.name == "slope")
+    assert report["act"].dead[2]
+
+
+def test_reused_relu_keeps_its_calls_apart():
+    class Reused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.act = nn.Linear(3, 5), nn.Linear(5, 7), nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            return self.act(self.b(self.act(self.a(x))))
+
+    model = seeded(Reused())
+    with DeadUnitMonitor(model) as monitor:
+        for x in batches(8, 3):
+            model(x)
+    assert [(s.name, s.units) for s in monitor.report().sites] == [("act", 5), ("act#1", 7)]
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(2, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.conv = nn.Conv2d(6, 6, 3, padding=1)
+        self.act = nn.ReLU(inplace=True)
+        self.head = nn.Linear(6, 3)
+
+    def block(self, x):
+        return self.act(x + self.conv(x))
+
+    def forward(self, x):
+        x = self.act(self.norm(self.stem(x)))
+        return self.head(self.block(x).mean((2, 3)))
+
+
+def test_convolution_channels_with_batch_norm_and_residual():
+    model = seeded(Residual())
+    model.norm.weight.data[1], model.norm.bias.data[1] = 0.0, -1.0
+    data = batches(4, 2, 5, 5)
+    with DeadUnitMonitor(model) as monitor:
+        for x in data:
+            model(x)
+    report = monitor.report()
+    assert [(s.name, s.units) for s in report.sites] == [("act", 6), ("act#1", 6)]
+    assert np.flatnonzero(report["act"].dead).tolist() == [1]
+    shares = []
+    for x in data:
+        with torch.no_grad():
+            z = F.batch_norm(
+                model.stem(x), None, None, model.norm.weight, model.norm.bias, training=True
+            )
+        shares.append((z > 0).double().mean((0, 2, 3)).numpy())
+    np.testing.assert_allclose(report["act"].active_share, np.mean(shares, axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_counts_each_pass_once(reentrant):
+    class Checkpointed(Residual):
+        def forward(self, x):
+            x = self.act(self.norm(self.stem(x)))
+            x = checkpoint(self.block, x, use_reentrant=reentrant)
+            return self.head(x.mean((2, 3)))
+
+    model = seeded(Checkpointed())
+    with DeadUnitMonitor(model) as monitor:
+        model(batches(4, 2, 5, 5)[0]).sum().backward()
+    report = monitor.report()
+    assert report.batches == 1
+    assert [s.name for s in report.sites] == ["act", "act#1"]
+    assert all(monitor._tallies[name].samples[0] == 4 * 25 for name in ("act", "act#1"))
+
+
+def test_several_passes_a_step_are_several_batches():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
+    a, b = batches(8, 3, count=2)
+    with DeadUnitMonitor(model) as monitor:
+        (model(a).sum() + model(b).sum()).backward()
+    z = torch.cat([model[0](a), model[0](b)])
+    np.testing.assert_allclose(monitor.report()["1"].active_share, (z > 0).double().mean(0))
+    assert monitor.batches == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mixed_precision(dtype):
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
+    x = batches(600, 3, count=1)[0]
+    with DeadUnitMonitor(model) as monitor, torch.autocast("cpu", dtype=dtype):
+        model(x)
+        z = model[0](x)
+    assert z.dtype == dtype
+    np.testing.assert_allclose(monitor.report()["1"].active_share, (z > 0).double().mean(0))
+
+
+def test_exceptions_inside_forward_leave_nothing_behind():
+    class Breaks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.act, self.fail = nn.Linear(3, 4), nn.ReLU(), False
+
+        def forward(self, x):
+            h = self.act(self.fc(x))
+            if self.fail:
+                raise RuntimeError("broken")
+            return h
+
+    model = seeded(nn.Sequential(Breaks(), nn.ReLU()))
+    with DeadUnitMonitor(model) as monitor:
+        x = batches(5, 3)[0]
+        model[0].fail = True
+        with pytest.raises(RuntimeError, match="broken"):
+            model(x)
+        assert torch.overrides._get_current_function_mode() is None
+        model[0].fail = False
+        model(x)
+    report = monitor.report()
+    assert [s.name for s in report.sites] == ["0.act", "1"]
+    assert report.batches == 2
+
+
+def test_removed_without_a_trace():
+    model = seeded(Residual())
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    random = torch.get_rng_state()
+    monitor = DeadUnitMonitor(model)
+    model.eval()(batches(2, 2, 5, 5)[0])
+    model.train()
+    monitor.close()
+    for name, module in model.named_modules():
+        hooks = (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._forward_hooks_always_called,
+        )
+        assert not any(hooks)
+        assert vars(module).keys() == before[name].keys()
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+
+
+def test_copies_and_pickles_of_a_watched_model_are_not_watched():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    with DeadUnitMonitor(model) as monitor:
+        twin = copy.deepcopy(model)
+        buffer = io.BytesIO()
+        torch.save(model, buffer)
+        buffer.seek(0)
+        loaded = torch.load(buffer, weights_only=False)
+        x = batches(5, 3)[0]
+        twin(x)
+        loaded(x)
+        assert monitor.batches == 0
+        model(x)
+    assert monitor.batches == 1
+
+
+def test_replicas_in_threads_share_one_tally():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()))
+    parts = batches(50, 3, count=4)
+    with DeadUnitMonitor(nn.DataParallel(model)) as monitor:
+        replicas = []
+        for _ in parts:  # what torch.nn.parallel.replicate does, without a second device
+            replica = model._replicate_for_data_parallel()
+            for key, child in model._modules.items():
+                copied = child._replicate_for_data_parallel()
+                for name, parameter in child.named_parameters(recurse=False):
+                    setattr(copied, name, parameter.detach())
+                replica._modules[key] = copied
+            replicas.append(replica)
+        threads = [
+            threading.Thread(target=r, args=(x,)) for r, x in zip(replicas, parts, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    share = (model[0](torch.cat(parts)) > 0).double().mean(0)
+    np.testing.assert_allclose(monitor.report()["1"].active_share, share)
+
+
+def test_when_units_died_and_whether_they_were_born_dead():
+    model = nn.Sequential(nn.Linear(1, 3), nn.ReLU())
+    with torch.no_grad():
+        model[0].weight.zero_()
+        model[0].bias.copy_(torch.tensor([1.0, 1.0, -1.0]))
+    with DeadUnitMonitor(model, window=4) as monitor:
+        for step in range(20):
+            if step == 7:
+                model[0].bias.data[1] = -1.0
+            model(torch.zeros(2, 1))
+            if step == 8:  # silent for two batches only: not dead yet
+                assert monitor.report()["1"].dead.tolist() == [False, False, True]
+        site = monitor.report()["1"]
+        assert site.dead.tolist() == [False, True, True]
+        assert site.born_dead.tolist() == [False, False, True]
+        assert site.died_at.tolist() == [-1, 7, 0]
+        model[0].bias.data[1] = 1.0  # comes back, but the first death stays on record
+        model(torch.zeros(2, 1))
+        site = monitor.report()["1"]
+        assert site.dead.tolist() == [False, False, True]
+        assert site.first_death.tolist() == [-1, 7, 0]
+
+
+def test_dormant_and_linear_are_kept_apart_from_dead():
+    model = nn.Sequential(nn.Linear(1, 4), nn.ReLU())
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0], [1e-3], [0.0], [0.0]]))
+        model[0].bias.copy_(torch.tensor([0.0, 0.0, 5.0, -5.0]))
+    with DeadUnitMonitor(model, tau=0.025) as monitor:
+        model(batches(400, 1)[0])
+    site = monitor.report()["1"]
+    assert site.dead.tolist() == [False, False, False, True]
+    assert site.dormant.tolist() == [False, True, False, False]
+    assert site.linear.tolist() == [False, False, True, False]
+
+
+def test_first_pass_in_inference_mode_then_training():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    x = batches(5, 3)[0]
+    with DeadUnitMonitor(model) as monitor:
+        with torch.inference_mode():
+            model(x)
+        model(x).sum().backward()
+    assert monitor.batches == 2
+
+
+def test_every_window_and_logging():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    seen = []
+    with DeadUnitMonitor(model, every=2, log=lambda *row: seen.append(row), log_every=2) as monitor:
+        for x in batches(5, 3, count=8):
+            model(x)
+    assert monitor.batches == 4
+    assert {name for name, _, _ in seen} == {
+        "relu/dead",
+        "relu/dormant",
+        "relu/linear",
+        "relu/dead/1",
+    }
+
+
+def test_nan_activations_do_not_count_as_active():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    with DeadUnitMonitor(model) as monitor:
+        model(torch.full((5, 3), torch.nan))
+    assert monitor.report()["1"].dead.all()
+
+
+def test_bad_arguments():
+    with pytest.raises(InvalidInputError, match=r"torch\.nn\.Module"):
+        DeadUnitMonitor(lambda x: x)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="window"):
+        DeadUnitMonitor(nn.ReLU(), window=0)
+
+
+def test_report_is_json_safe():
+    import json
+
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    with DeadUnitMonitor(model) as monitor:
+        model(batches(5, 3)[0])
+    document = json.loads(json.dumps(monitor.report().to_dict(), allow_nan=False))
+    assert document["schema"] == "relunorm.dying.monitor/1"
+    assert "4 units" in repr(monitor.report())

@@ -1,0 +1,274 @@
+"""Revival: wiring, the right axes, the function kept, optimizer state per unit."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import relunorm.dying as dying
+from relunorm.dying.optimizer_state import FreshUnits
+from relunorm.dying.revive import replace_
+from relunorm.errors import InvalidInputError
+
+
+def seeded(model: nn.Module, seed: int = 0) -> nn.Module:
+    gen = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=gen, dtype=p.dtype) * 0.5)
+    return model
+
+
+def data(*shape: int, seed: int = 1) -> torch.Tensor:
+    gen = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=gen, dtype=torch.float64)
+
+
+def dense() -> nn.Module:
+    layers = (
+        nn.Linear(3, 6),
+        nn.ReLU(),
+        nn.Dropout(0.3),
+        nn.Linear(6, 5),
+        nn.ReLU(),
+        nn.Linear(5, 2),
+    )
+    return seeded(nn.Sequential(*layers).double())
+
+
+def conv() -> nn.Module:
+    return seeded(
+        nn.Sequential(
+            nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(4 * 9, 3),
+        ).double()
+    )  # fmt: skip
+
+
+def test_wiring_of_awkward_modules():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, x):
+            h = F.relu(self.a(x))
+            return self.c(F.relu(self.b(h)) + h)
+
+    first, second = dying.wiring(Mixed(), torch.zeros(2, 3))
+    assert "mixes units" in first.problem
+    assert "mixes units" in second.problem
+    one, two = dying.wiring(dense(), data(2, 3))
+    assert (one.source[0], one.readers[0].name, two.source[0]) == ("0", "3", "3")
+    (site,) = dying.wiring(conv(), data(1, 2, 8, 8))
+    assert (site.source[0], site.norm[0], site.readers[0].spread) == ("0", "1", 9)
+    shared = nn.Linear(3, 3)
+    a, b = dying.wiring(
+        nn.Sequential(shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 3)
+    )
+    assert "several rectifiers" in a.problem
+    assert "several rectifiers" in b.problem
+
+
+@pytest.mark.parametrize("share", [None, (0.2, 0.8)])
+def test_dead_units_are_replaced_and_the_function_is_kept(share):
+    model = dense().eval()
+    model[0].bias.data[[1, 4]] = -1e3
+    x = data(200, 3)
+    before = model(x)
+    kept = copy.deepcopy(model)
+    call = dying.redo_ if share is None else dying.revive_live_
+    found = call(model, x, tau=0.0) if share is None else call(model, x, share=share)
+    assert found.units["1"] == (1, 4)
+    torch.testing.assert_close(model(x), before, rtol=0, atol=1e-14)
+    assert (model[3].weight[:, [1, 4]] == 0).all()
+    others = [0, 2, 3, 5]
+    assert torch.equal(model[0].weight[others], kept[0].weight[others])
+    assert torch.equal(model[3].weight[:, others], kept[3].weight[:, others])
+    active = (model[0](x)[:, [1, 4]] > 0).double().mean(0)
+    if share is not None:
+        assert ((active >= 0.19) & (active <= 0.81)).all()
+
+
+def test_flattened_channels_own_several_columns():
+    model = conv().eval()
+    x = data(20, 2, 8, 8)
+    model[1].weight.data[2], model[1].bias.data[2] = 0.0, -1.0
+    before = model(x)
+    found = dying.redo_(model, x, tau=0.0)
+    assert found.units["2"] == (2,)
+    zero = (model[5].weight == 0).all(0).nonzero()[:, 0].tolist()
+    assert zero == list(range(18, 27))
+    torch.testing.assert_close(model(x), before, rtol=0, atol=1e-14)
+    assert model[1].weight[2] == 1
+    assert model[1].bias[2] == 0
+
+
+OPTIMIZERS = {
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-2, weight_decay=0.1),
+    "amsgrad": lambda p: torch.optim.Adam(p, lr=1e-2, amsgrad=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, betas=(0.8, 0.99)),
+    "sgd": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.5, centered=True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_moments_of_replaced_units_are_zero_and_others_untouched(name):
+    model = dense().eval()
+    optimizer = OPTIMIZERS[name](model.parameters())
+    x, y = data(64, 3), data(64, 2, seed=2)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    replace_(model, x, {"1": [2]}, optimizer)
+    after = optimizer.state_dict()["state"]
+    touched = {0: np.s_[2], 1: np.s_[2], 2: np.s_[:, 2]}
+    for index, state in after.items():
+        for key, value in state.items():
+            if not torch.is_tensor(value) or value.ndim == 0:
+                continue
+            expected = before[index][key].clone()
+            if index in touched:
+                expected[touched[index]] = 0
+            assert torch.equal(value, expected), (index, key)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs"),
+    [("Adam", {}), ("Adam", {"weight_decay": 0.1}), ("AdamW", {"betas": (0.8, 0.99)}),
+     ("Adam", {"betas": (0.0, 0.999)}), ("Adam", {"foreach": False, "maximize": True})],
+)  # fmt: skip
+def test_reset_units_follow_a_fresh_adam_and_the_rest_go_on(kind, kwargs):
+    """The oracle: two separate optimizers, one old, one new, on the two halves of a tensor."""
+    make = getattr(torch.optim, kind)
+    gen = torch.Generator().manual_seed(0)
+    joint = torch.randn(6, 3, generator=gen, dtype=torch.float64).requires_grad_()
+    old = joint.detach()[:4].clone().requires_grad_()
+    optimizer, oracle = make([joint], lr=0.01, **kwargs), make([old], lr=0.01, **kwargs)
+    gradients = torch.randn(400, 6, 3, generator=gen, dtype=torch.float64)
+    for g in gradients[:50]:
+        joint.grad, old.grad = g.clone(), g[:4].clone()
+        optimizer.step()
+        oracle.step()
+    fresh = FreshUnits(optimizer)
+    fresh.reset(joint, (torch.tensor([4, 5]),))
+    new = joint.detach()[4:].clone().requires_grad_()
+    newborn = make([new], lr=0.01, **kwargs)
+    for g in gradients[50:]:
+        joint.grad, old.grad, new.grad = g.clone(), g[:4].clone(), g[4:].clone()
+        for each in (optimizer, oracle, newborn):
+            each.step()
+        np.testing.assert_allclose(joint.detach()[4:], new.detach(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(joint.detach()[:4], old.detach())
+    assert fresh.young == 1
+    fresh.close()
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_reviver_on_a_schedule():
+    model = dense()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    x, y = data(64, 3), data(64, 2, seed=2)
+    with dying.Reviver(model, x, optimizer, rule="live", every=4, until=8, window=2) as reviver:
+        for step in range(12):
+            if step in (2, 9):
+                model[0].bias.data[3] = -1e3
+            optimizer.zero_grad()
+            (model(x) - y).square().mean().backward()
+            optimizer.step()
+            reviver.step()
+    assert [(at, r.count) for at, r in reviver.history] == [(4, 1), (8, 0)]
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+def test_continual_backprop_replaces_the_least_useful_mature_unit():
+    model = dense().eval()
+    with torch.no_grad():
+        model[3].weight[:, 2] = 1e-6  # hardly read
+    x = data(64, 3)
+    with dying.ContinualBackprop(model, x, rate=0.05, maturity=3, random_state=0) as rule:
+        first = None
+        for _ in range(10):
+            model(x)
+            revival = rule.step()
+            if "1" in revival.units and first is None:
+                first = revival.units["1"]
+    assert first == (2,)
+    assert set(rule.utilities()) == {"1", "4"}
+
+
+def test_continual_backprop_moves_the_mean_into_the_bias():
+    model = dense().eval()
+    x = data(500, 3)
+    hidden = model[1](model[0](x)).mean(0)
+    expected = model[3].bias + model[3].weight[:, 1] * hidden[1]
+    rule = dying.ContinualBackprop(model, x)
+    model(x)
+    rule.step()
+    with torch.no_grad():
+        rule._move_mean(rule.sites[0], torch.tensor([1]))
+    torch.testing.assert_close(model[3].bias, expected, atol=1e-6, rtol=1e-6)
+    rule.close()
+
+
+def test_initialisations_are_reproducible_and_do_what_they_say():
+    x = data(300, 3).float()
+
+    def deep():
+        sizes = (3, *[10] * 6, 1)
+        parts = []
+        for a, b in zip(sizes, sizes[1:], strict=False):
+            parts += [nn.Linear(a, b), nn.ReLU()]
+        return nn.Sequential(*parts[:-1])
+
+    for make in (
+        lambda s: dying.he_(deep(), s),
+        lambda s: dying.randomized_asymmetric_(deep(), s),
+        lambda s: dying.lsuv_(deep(), x, s),
+        lambda s: dying.live_(deep(), x, s),
+    ):
+        a, b, c = make(0), make(0), make(1)
+        assert torch.equal(a[0].weight, b[0].weight)
+        assert not torch.equal(a[0].weight, c[0].weight)
+    lsuv = dying.lsuv_(deep(), x)
+    value = x
+    for layer in lsuv:
+        value = layer(value)
+        if isinstance(layer, nn.Linear):
+            assert float(value.detach().std()) == pytest.approx(1, abs=0.05)
+    live = dying.live_(deep(), x)
+    with dying.DeadUnitMonitor(live) as monitor:
+        live(x)
+    assert monitor.report().dead == 0
+    he_dead = [born_dead(lambda s: dying.he_(deep(), s), x, s) for s in range(10)]
+    rai_dead = [
+        born_dead(lambda s: dying.randomized_asymmetric_(deep(), s), x, s) for s in range(10)
+    ]
+    assert np.mean(rai_dead) < np.mean(he_dead)
+
+
+def born_dead(make, x, seed):
+    model = make(seed)
+    with dying.DeadUnitMonitor(model) as monitor:
+        model(x)
+    return monitor.report().dead
+
+
+def test_clear_refusals():
+    model = dense()
+    with pytest.raises(InvalidInputError, match="no rectifier"):
+        replace_(model, data(2, 3), {"nope": [0]})
+    with pytest.raises(InvalidInputError, match="redo or live"):
+        dying.Reviver(model, data(2, 3), rule="other")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="rate"):
+        dying.ContinualBackprop(model, data(2, 3), rate=0)
+    with pytest.raises(InvalidInputError, match="no linear"):
+        dying.he_(nn.ReLU())
