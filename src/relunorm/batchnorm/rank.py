@@ -124,7 +124,7 @@ class NeuronCounts:
             "schema": "relunorm.neuron_counts/1",
             "counts": self.counts.tolist(),
             "mean": self.mean,
-            "error": self.error,
+            "error": self.error if math.isfinite(self.error) else None,
             "unfinished": self.unfinished,
             "limit": self.limit,
         }
@@ -151,6 +151,8 @@ def sample_neuron_counts(
     True
     """
     X = _points(X)
+    if trials < 1 or limit < 1:
+        raise InvalidInputError(f"trials={trials}, limit={limit}: expected at least 1 of each")
     condition = rank_condition(X, recenter=recenter)
     if condition.attainable < len(X):
         raise InvalidInputError(
@@ -238,4 +240,5 @@ def _points(X: ArrayLike) -> NDArray[np.float64]:
         raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
     if not np.isfinite(X).all():
         raise InvalidInputError("the batch holds NaN or infinite entries")
-    return X
+    # ranks do not depend on the scale; squares of very large or small entries would
+    return np.ldexp(X, -int(np.frexp(np.abs(X).max())[1]))
