@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from relunorm.batchnorm import (
     cell_count,
     gamma,
+    propagate,
     rank_bounds,
     rank_condition,
     sample_neuron_counts,
@@ -149,6 +150,13 @@ def test_no_samples(options):
         gamma(np.eye(4), **options)
     with pytest.raises(InvalidInputError, match="at least 1"):
         sample_neuron_counts(np.eye(3), 0)
+
+
+@pytest.mark.parametrize("random_state", [-1, "a", 0.5])
+def test_bad_random_state(random_state):
+    for call in (gamma, sample_neuron_counts, lambda X, **k: propagate(X, 2, 5, **k)):
+        with pytest.raises(InvalidInputError, match="random_state"):
+            call(np.eye(4), random_state=random_state)
 
 
 def test_one_trial_is_json_safe():

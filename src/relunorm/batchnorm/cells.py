@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.batchnorm._arguments import generator, whole_number
 from relunorm.errors import InvalidInputError
 
 #: Directions closer than this (sine of the angle) count as one line.
@@ -119,10 +120,8 @@ def gamma(
     >>> gamma(np.column_stack([np.cos(t), np.sin(t)]))
     CellVolumes(gamma=0.1, 10 of 10 cells, exact)
     """
-    if samples < 2 or max_cells < 2:
-        raise InvalidInputError(
-            f"samples={samples}, max_cells={max_cells}: expected at least 2 of each"
-        )
+    samples = whole_number("samples", samples, 2)
+    max_cells = whole_number("max_cells", max_cells, 2)
     lines = distinct_lines(X)
     k = lines.shape[1]
     if k == 1:
@@ -133,7 +132,7 @@ def gamma(
         return _exact(*_polygons(lines), lines)
     from relunorm.batchnorm._smallest_cone import smallest_cone
 
-    return smallest_cone(lines, samples, max_cells, np.random.default_rng(random_state))
+    return smallest_cone(lines, samples, max_cells, generator(random_state))
 
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.batchnorm._arguments import generator, whole_number
 from relunorm.batchnorm.cells import SAME_LINE
 from relunorm.errors import InvalidInputError
 
@@ -151,8 +152,7 @@ def sample_neuron_counts(
     True
     """
     X = _points(X)
-    if trials < 1 or limit < 1:
-        raise InvalidInputError(f"trials={trials}, limit={limit}: expected at least 1 of each")
+    trials, limit = whole_number("trials", trials, 1), whole_number("limit", limit, 1)
     condition = rank_condition(X, recenter=recenter)
     if condition.attainable < len(X):
         raise InvalidInputError(
@@ -161,7 +161,7 @@ def sample_neuron_counts(
             f"rank {condition.attainable} at any width (collinear points {condition.collinear[:4]})"
         )
     used = X - X.mean(axis=0) if recenter else X
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     counts = np.array([_count(used, rng, limit, tolerance) for _ in range(trials)])
     error = float(counts.std(ddof=1) / math.sqrt(trials)) if trials > 1 else float("inf")
     return NeuronCounts(counts, float(counts.mean()), error, int((counts >= limit).sum()), limit)
@@ -228,7 +228,7 @@ def rank_bounds(n: int, gamma: float) -> RankBounds:
     """The bounds of Theorem 3 on the expected number of neurons."""
     if n < 1 or not 0 < gamma <= 0.5:
         raise InvalidInputError(f"n = {n}, gamma = {gamma}: expected n >= 1 and 0 < gamma <= 1/2")
-    return RankBounds(n, float(gamma), n / gamma, n / (2 * gamma))
+    return RankBounds(int(n), float(gamma), float(n / gamma), float(n / (2 * gamma)))
 
 
 def _points(X: ArrayLike) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
+from relunorm.batchnorm._arguments import whole_number
 from relunorm.batchnorm.gram import resolve_statistic
 from relunorm.errors import InvalidInputError
 
@@ -68,8 +69,7 @@ class DecomposedBatchNorm(nn.Module):
         bias: bool = True,
     ):
         super().__init__()
-        if not isinstance(features, int) or isinstance(features, bool) or features < 1:
-            raise InvalidInputError(f"features is {features!r}, expected a positive whole number")
+        features = whole_number("features", features, 1)
         self.features = features
         self.recenter = bool(recenter)
         self.rescale = bool(rescale)
