@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from relunorm.batchnorm import (
     cell_count,
     gamma,
+    propagate,
     rank_bounds,
     rank_condition,
     sample_neuron_counts,
@@ -69,8 +70,97 @@ def test_higher_dimension_states_coverage_and_error():
 def test_orthant_is_estimated_without_bias():
     """Four orthogonal points: every cell has measure 1/16."""
     found = gamma(np.eye(4), samples=20_000)
-    assert abs(found.gamma - 1 / 16) < 5 * found.error
+    assert abs(found.gamma - 1 / 16) < 5 * found.error + 1e-12
+    assert found.rivals == 7
+    assert "as small" in found.doubt
     assert found.coverage == 1
+
+
+def test_thin_cells_beyond_three_dimensions():
+    """A wedge of angle 1e-6 cut by two orthogonal planes: atan(1e-6) / (8 pi)."""
+    X = np.eye(4)[[0, 1, 2, 3, 0]]
+    X[4, 1] = 1e-6
+    found = gamma(X)
+    truth = np.arctan(1e-6) / (8 * np.pi)
+    assert abs(found.gamma - truth) < 5 * found.error < 0.05 * truth
+    assert found.cells == found.cells_total == 24
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_products_of_exact_arrangements(seed):
+    """Points in two orthogonal subspaces: cells are products, so gamma is the product of both."""
+    rng = np.random.default_rng(seed)
+    space, plane = rng.standard_normal((6, 3)), rng.standard_normal((4, 2))
+    for other in (np.eye(1), plane):
+        k = 3 + other.shape[1]
+        X = np.zeros((6 + len(other), k))
+        X[:6, :3], X[6:, 3:] = space, other
+        X = X @ np.linalg.qr(rng.standard_normal((k, k)))[0]
+        found = gamma(X, random_state=seed)
+        parts = gamma(space), gamma(other)
+        truth = parts[0].gamma * parts[1].gamma
+        assert abs(found.gamma - truth) < 5 * found.error < 0.1 * truth
+        assert found.cells == parts[0].cells * parts[1].cells
+        assert abs(found.volumes.sum() - 1) < 0.05
+
+
+def test_the_smallest_cell_does_not_depend_on_the_seed():
+    X = np.random.default_rng(101).normal(size=(5, 4))
+    found = [gamma(X, random_state=seed) for seed in range(8)]
+    values = np.array([f.gamma for f in found])
+    assert values.max() < 1.1 * values.min()
+    assert {f.doubt for f in found} == {""}
+    assert len({f.signs[f.smallest].tobytes() for f in found}) == 1
+
+
+def test_more_cells_than_can_be_listed():
+    found = gamma(np.random.default_rng(0).standard_normal((12, 5)), max_cells=300)
+    assert found.cells <= 300
+    assert found.cells_total is None
+    assert "missed" in found.doubt
+    every = gamma(np.random.default_rng(0).standard_normal((12, 5)))
+    assert every.gamma < found.gamma + 5 * found.error
+
+
+def test_cells_too_complex_to_measure(monkeypatch):
+    from relunorm.batchnorm import _cone_measure
+
+    monkeypatch.setattr(_cone_measure, "MAX_PIECES", 0)
+    found = gamma(np.random.default_rng(0).standard_normal((7, 5)), max_cells=50)
+    assert found.to_dict()["error"] is None
+    assert "rough" in found.doubt
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-200, 1e200])
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_scale_of_the_batch_does_not_matter(factor, k):
+    X = np.random.default_rng(0).standard_normal((5, k))
+    assert gamma(X * factor).gamma == pytest.approx(gamma(X).gamma, rel=1e-9 if k < 4 else 0.1)
+    assert rank_condition(X * factor).to_dict() == rank_condition(X).to_dict()
+    assert sample_neuron_counts(X * factor, 5).mean == sample_neuron_counts(X, 5).mean
+
+
+def test_scale_of_single_points_does_not_matter():
+    assert gamma(np.diag([1e-160, 1, 1e160])).gamma == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize("options", [{"max_cells": 0}, {"samples": 0}])
+def test_no_samples(options):
+    with pytest.raises(InvalidInputError, match="at least 2"):
+        gamma(np.eye(4), **options)
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        sample_neuron_counts(np.eye(3), 0)
+
+
+@pytest.mark.parametrize("random_state", [-1, "a", 0.5])
+def test_bad_random_state(random_state):
+    for call in (gamma, sample_neuron_counts, lambda X, **k: propagate(X, 2, 5, **k)):
+        with pytest.raises(InvalidInputError, match="random_state"):
+            call(np.eye(4), random_state=random_state)
+
+
+def test_one_trial_is_json_safe():
+    json.dumps(sample_neuron_counts(np.eye(3), 1).to_dict(), allow_nan=False)
 
 
 def test_degenerate_batches():

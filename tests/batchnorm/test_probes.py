@@ -210,3 +210,72 @@ def test_bad_settings():
         rn.geometry(np.eye(3), rank_tolerance=2)
     with pytest.raises(InvalidInputError, match="max_points"):
         rn.geometry(np.eye(3), max_points=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chunks_with_modules_that_work_in_place(dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True)).to(dtype).eval()
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    whole, chunked = (rn.geometry(model, X, layers=["0"], chunk=c)[0] for c in (None, 7))
+    assert chunked.rank == whole.rank == 3 + 1
+    np.testing.assert_allclose(chunked.norms, whole.norms, rtol=1e-5)
+    assert chunked.soft_rank == pytest.approx(whole.soft_rank, rel=1e-5)
+
+
+class Counting(nn.Module):
+    """Puts a new tensor in the place of its buffer at every call."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+        self.relu = nn.ReLU()
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return self.relu(x + self.calls)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_a_reassigned_buffer_is_put_back(chunk):
+    model = Counting()
+    buffer = model.calls
+    rn.geometry(model, np.eye(8), chunk=chunk)
+    assert model.calls is buffer
+    assert float(buffer) == 0
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e-300, 1e200, 1e300])
+def test_scale_changes_the_norms_alone(factor):
+    X = np.random.default_rng(0).standard_normal((8, 4))
+    model = nn.Sequential(nn.Linear(4, 6, bias=False), nn.ReLU()).double()
+    network = rn.Network.from_weights([np.eye(4), np.eye(4)], [np.zeros(4), np.zeros(4)])
+    for probe in (
+        lambda x: rn.geometry([x]),
+        lambda x: rn.geometry(model, x),
+        lambda x: rn.geometry(model, x, chunk=3),
+        lambda x: rn.geometry(network, x),
+    ):
+        plain, scaled = probe(X), probe(X * factor)
+        json.dumps(scaled.to_dict(), allow_nan=False)
+        for a, b in zip(plain.layers, scaled.layers, strict=True):
+            np.testing.assert_allclose(b.norms / factor, a.norms, rtol=1e-9)
+            assert (b.rank, b.dead, b.zero_points) == (a.rank, a.dead, a.zero_points)
+            assert b.soft_rank == pytest.approx(a.soft_rank)
+            assert b.mean_angle == pytest.approx(a.mean_angle)
+
+
+def test_bfloat16_keeps_its_rounding_unit():
+    found = rn.geometry(torch.eye(4, dtype=torch.bfloat16))[0]
+    assert found.rank == 4
+    assert found.rank_tolerance == 4 * torch.finfo(torch.bfloat16).eps
+
+
+def test_numpy_numbers_and_flat_batches():
+    probe = rn.geometry([np.eye(4)], max_points=np.int64(3), random_state=np.int64(1))
+    json.dumps(probe.to_dict(), allow_nan=False)
+    network = Network.from_weights([np.eye(2)], [np.zeros(2)])
+    with pytest.raises(InvalidInputError, match=r"expected .points, 2"):
+        rn.geometry(network, [0.0, 1.0])
+    with pytest.raises(InvalidInputError, match="random_state"):
+        rn.geometry([np.eye(4)], max_points=2, random_state=-1)

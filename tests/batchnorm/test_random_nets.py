@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from relunorm.batchnorm import propagate
+from relunorm.batchnorm import fixed_points, propagate
 from relunorm.errors import InvalidInputError
 
 RMS = {"recenter": False}
@@ -136,7 +136,7 @@ def test_bad_options():
     X = np.eye(3)
     with pytest.raises(InvalidInputError, match="method"):
         propagate(X, 2, method="exact")
-    with pytest.raises(InvalidInputError, match="positive"):
+    with pytest.raises(InvalidInputError, match="layers is -1"):
         propagate(X, -1)
     with pytest.raises(InvalidInputError, match="all zeros"):
         propagate(np.zeros((2, 2)), 1, recenter=False)
@@ -160,3 +160,59 @@ def test_small_and_degenerate_batches():
     np.testing.assert_allclose(gram[:3, :3], gram[3:, 3:], rtol=1e-9)
     with_constant = np.column_stack([np.arange(4.0), np.full(4, 7.0)])
     assert propagate(with_constant, 2, 50).complete
+
+
+@pytest.mark.parametrize("method", ["weights", "gram", "infinite"])
+@pytest.mark.parametrize("offset", [1e6, 1e8])
+def test_an_offset_that_recentering_removes(method, offset):
+    X = np.random.default_rng(0).standard_normal((6, 4))
+    for rescale in (True, False):
+        plain = propagate(X, 3, 2000, rescale=rescale, method=method)
+        moved = propagate(X + offset, 3, 2000, rescale=rescale, method=method)
+        np.testing.assert_allclose(moved.grams[1:], plain.grams[1:], atol=1e-5)
+        np.testing.assert_allclose(moved.log_scale[1:], plain.log_scale[1:], atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["weights", "gram", "infinite"])
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_scale_moves_the_logarithm_alone(method, factor):
+    X = np.random.default_rng(0).standard_normal((6, 4))
+    for rescale in (True, False):
+        plain = propagate(X, 2, 50, rescale=rescale, method=method)
+        scaled = propagate(X * factor, 2, 50, rescale=rescale, method=method)
+        np.testing.assert_allclose(scaled.grams, plain.grams, atol=1e-9)
+        shift = np.full(3, 2 * np.log(factor))
+        shift[1:] *= not rescale
+        np.testing.assert_allclose(scaled.log_scale, plain.log_scale + shift, atol=1e-9)
+
+
+@pytest.mark.parametrize("rescale", [True, False])
+@pytest.mark.parametrize("recenter", [True, False])
+def test_log_scale_is_the_same_for_all_methods(recenter, rescale):
+    X = np.random.default_rng(0).standard_normal((5, 4))
+    runs = [
+        propagate(X, 3, 4000, recenter=recenter, rescale=rescale, method=method).log_scale
+        for method in ("weights", "gram", "infinite")
+    ]
+    # fluctuations of width 4000: 1/sqrt(4000) a layer
+    np.testing.assert_allclose(runs[0], runs[2], atol=0.1)
+    np.testing.assert_allclose(runs[1], runs[2], atol=0.1)
+
+
+def test_arguments_of_the_wrong_kind():
+    X = np.eye(3)
+    for arguments in ((X, 2.5), (X, 2, 3.5), (X, 2, 10, None), (X, -1), (X, True)):
+        with pytest.raises(InvalidInputError):
+            propagate(*arguments)
+
+
+def test_results_are_json_safe():
+    run = propagate(np.eye(4), np.int64(2), np.int64(9), random_state=np.int64(3))
+    assert json.loads(json.dumps(run.to_dict(), allow_nan=False))["options"]["random_state"] == 3
+    for state in fixed_points(np.int64(10)):
+        json.dumps(state.to_dict(), allow_nan=False)
+
+
+def test_a_tensor_with_gradient():
+    torch = pytest.importorskip("torch")
+    assert propagate(torch.eye(4, requires_grad=True), 2, 9).layers == 2

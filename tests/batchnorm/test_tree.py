@@ -240,3 +240,53 @@ def test_bad_depth_and_mode():
         Tree([0.0, 1.0]).gram_exact()
     with pytest.raises(InvalidInputError, match="exact mode"):
         Tree(["x", 1], exact=True)
+
+
+@pytest.mark.parametrize("x", [[0, 1e-17, 1.0, 3.0], [1e-20, 2e-20, 1, 5], [0, 1e-17, 2e-17, 1, 3]])
+def test_gaps_that_rounding_takes(x):
+    """Clusters that the mean's subtraction merges count as one from then on."""
+    tree = Tree(x)
+    odd = tree.limit()
+    assert odd.odd == (len(x) - 1,)
+    far = tree.jump(1000)
+    assert far.clusters().conserved
+    np.testing.assert_allclose(
+        far.gram(normalize=True), tree.run(1000).gram(normalize=True), atol=1e-12
+    )
+    assert sum(tree.run(3).clusters().faded) >= 1
+
+
+def test_exact_limit_keeps_small_gaps_beside_large_ones():
+    """[0, 1, 3, N, N + 7]: S at the extreme splits as fractions say at depth 300, for N = 10^18."""
+    tree = Tree([0, 1, 3, 10**18, 10**18 + 7], exact=True)
+    deep = tree.run(300)
+    found = tree.limit()
+    gram = deep.gram_exact()
+    trace = sum(gram[i, i] for i in range(5))
+    # splits 2 and 3 lose by a factor (13/17) a layer, the large gap starts 10^36 above
+    np.testing.assert_allclose(found.gram, (gram / trace).astype(float), atol=1e-3)
+
+
+def test_a_tie_at_the_end_of_a_jump():
+    for depth in range(1, 5):
+        jumped, taken = Tree([-1.0, 0, 1]).jump(depth), Tree([-1.0, 0, 1]).run(depth)
+        assert jumped.clusters().conserved
+        np.testing.assert_allclose(jumped.gram(), taken.gram(), atol=1e-14)
+
+
+def test_constant_coordinates_count_at_depth_zero():
+    x = [[0, 5], [1, 5], [3, 5]]
+    plain, exact = Tree(x), Tree(x, exact=True)
+    expected = np.array(x, float) @ np.array(x, float).T
+    np.testing.assert_allclose(plain.gram(), expected)
+    np.testing.assert_allclose(plain.gram(normalize=True), expected / np.trace(expected))
+    np.testing.assert_allclose(exact.gram(normalize=True), expected / np.trace(expected))
+    assert np.isfinite(plain.angles()).all()
+    assert np.isfinite(Tree([[0, 1e300], [1, 1e300]]).gram(normalize=True)).all()
+
+
+def test_beyond_the_range_of_numbers():
+    with pytest.raises(InvalidInputError, match="2\\^62"):
+        Tree([0.0, 1, 3]).jump(2**63)
+    with pytest.raises(InvalidInputError, match="normalize"):
+        Tree([0.0, 1e200, 3], exact=True).gram()

@@ -69,3 +69,40 @@ def test_papers_on_a_users_table(tmp_path, capsys):
     assert run("papers", "batchnorm", "figure3", "--data", tmp_path / "data.npz", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["exhibits"][0]["settings"]["data"].endswith("data.npz")
+
+
+def test_bad_options_are_one_paragraph(files, capsys):
+    both = ("geometry", files / "model.npz", "--data", files / "data.npz")
+    assert run(*both, "-o", files / "page.xyz") == 2
+    assert "page.xyz: plots are written as .png" in capsys.readouterr().err
+    assert not (files / "page.xyz").exists()
+    assert run(*both, "--seed", "-1", "--max-points", "5") == 2
+    assert run("papers", "batchnorm", "figure6", "--seed", "-1") == 2
+    np.savez(files / "wide.npz", x=np.ones((4, 5)))
+    capsys.readouterr()
+    assert run("geometry", files / "model.npz", "--data", files / "wide.npz") == 2
+    assert "--target NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "a,b,c\n", "a,b,c\n\n"])
+def test_an_empty_table(files, capsys, text):
+    (files / "empty.csv").write_text(text)
+    assert run("geometry", files / "model.npz", "--data", files / "empty.csv") == 2
+    err = capsys.readouterr().err
+    assert "empty.csv: the table" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_geometry_of_huge_entries(files, capsys):
+    (files / "huge.csv").write_text("1e200,2e200,-1e200\n3e200,1e199,1e200\n-1e200,0,1\n")
+    assert run("geometry", files / "model.npz", "--data", files / "huge.csv", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["layers"][0]["rank"] == 3
+
+
+def test_figure5_on_points_of_a_plane(files, capsys):
+    rows = np.random.default_rng(0).standard_normal((12, 2))
+    np.savez(files / "plane.npz", x=rows)
+    data = ("--data", files / "plane.npz")
+    assert run("papers", "batchnorm", "figure5", *data, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["exhibits"][0]["rows"]
+    assert [row[4] is None for row in found] == [False] * 4 + [True] * 2

@@ -59,3 +59,17 @@ def test_bad_layer_or_threshold():
         datapoint_init_(nn.Linear(3, 4, bias=False), np.eye(3))
     with pytest.raises(InvalidInputError, match="threshold"):
         datapoint_init_(nn.Linear(3, 4), np.eye(3), threshold=1.0)
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_scale_of_the_data(factor):
+    X = np.random.default_rng(0).standard_normal((5, 8)) * factor
+    layer = nn.Linear(8, 5).double()
+    assert datapoint_init_(layer, X).exclusive == 5
+    fired = layer(torch.from_numpy(X)).detach().numpy()
+    np.testing.assert_allclose(np.diag(fired), 1, rtol=1e-9)
+    before = nn.Linear(8, 5)
+    kept = before.weight.detach().clone()
+    with pytest.raises(InvalidInputError, match="rescale the data"):
+        datapoint_init_(before, X)
+    assert torch.equal(before.weight, kept)

@@ -122,13 +122,13 @@ def test_single_parts_against_numpy(shape, recenter, rescale, statistic):
     found = layer(torch.from_numpy(x)).detach().numpy()
     np.testing.assert_allclose(found, normalized(mean, square), rtol=1e-12)
     count = x.size // 2
-    bessel = count / (count - 1) if recenter or statistic == "std" else 1.0
     running_mean = 0.25 * mean
-    running_var = 0.75 + 0.25 * square * bessel
+    running_var = 0.75 + 0.25 * x.var(axes, keepdims=True) * count / (count - 1)
     np.testing.assert_allclose(layer.running_mean, running_mean.ravel(), rtol=1e-12)
     np.testing.assert_allclose(layer.running_var, running_var.ravel(), rtol=1e-12)
     fixed = layer.eval()(torch.from_numpy(x)).detach().numpy()
-    np.testing.assert_allclose(fixed, normalized(running_mean, running_var), rtol=1e-12)
+    second = running_var if recenter or statistic == "std" else running_var + running_mean**2
+    np.testing.assert_allclose(fixed, normalized(running_mean, second), rtol=1e-12)
 
 
 def test_gradients_of_single_parts():
@@ -227,3 +227,148 @@ def test_images_fold_too():
     x = torch.randn(5, 1, 6, 6, dtype=torch.float64)
     network = rn.load(model, example=(1, 6, 6))
     np.testing.assert_allclose(network(x.numpy()), model(x).detach().numpy(), atol=1e-12)
+
+
+VARIANTS = [
+    {},
+    {"recenter": False},
+    {"rescale": False},
+    {"recenter": False, "statistic": "std"},
+    {"recenter": False, "rescale": False},
+]
+
+
+def trained():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=None)).double()
+    x = torch.randn(4000, 4, dtype=torch.float64) + 2
+    for part in x.split(50):
+        model(part)
+    return model, x
+
+
+@pytest.mark.parametrize("through", ["decompose", "state dict", "twice"])
+def test_a_trained_variance_is_no_second_moment(through):
+    model, x = trained()
+    if through == "decompose":
+        changed = decompose(model, recenter=False)
+    elif through == "twice":
+        changed = decompose(decompose(model), recenter=False)
+    else:
+        changed = decompose(
+            nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)).double(), recenter=False
+        )
+        changed.load_state_dict(model.state_dict())
+    z = model[0](x)
+    expected = z / (z**2).mean(0).sqrt()
+    torch.testing.assert_close(changed.eval()(x), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("parts", VARIANTS)
+def test_meta_device(parts):
+    layer = DecomposedBatchNorm(3, device="meta", **parts).to_empty(device="cpu")
+    source = DecomposedBatchNorm(3, **parts)
+    source(torch.randn(9, 3))
+    layer.load_state_dict(source.state_dict())
+    x = torch.randn(5, 3)
+    assert torch.equal(layer.eval()(x), source.eval()(x))
+
+
+@pytest.mark.parametrize("parts", VARIANTS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(parts, dtype):
+    x = (torch.randn(64, 3, generator=torch.Generator().manual_seed(0)) * 300 + 500).to(dtype)
+    layer, wide = DecomposedBatchNorm(3, **parts), DecomposedBatchNorm(3, **parts)
+    expected = wide(x.float())
+    found = layer(x)
+    assert found.dtype == layer.eval()(x).dtype == dtype
+    torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(layer.running_var, wide.running_var, rtol=1e-3, atol=0)
+    pure = DecomposedBatchNorm(3, dtype=dtype, **parts)(x)
+    torch.testing.assert_close(pure.float(), expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("parts", VARIANTS)
+def test_autocast(parts):
+    model = nn.Sequential(nn.Linear(3, 3), DecomposedBatchNorm(3, **parts))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(torch.randn(4, 3)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("parts", VARIANTS)
+def test_an_empty_batch_changes_nothing(parts):
+    layer = DecomposedBatchNorm(3, **parts)
+    assert layer(torch.zeros(0, 3)).shape == (0, 3)
+    assert torch.equal(layer.running_mean, torch.zeros(3))
+    assert torch.equal(layer.running_var, torch.ones(3))
+
+
+@pytest.mark.parametrize("parts", VARIANTS)
+def test_tracking_switched_off_later(parts):
+    layer, reference = DecomposedBatchNorm(3, **parts), nn.BatchNorm1d(3)
+    for each in (layer, reference):
+        each.track_running_stats = False
+        each(torch.randn(4, 3))
+    for name, value in reference.state_dict().items():
+        assert torch.equal(layer.state_dict()[name], value)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("parts", VARIANTS)
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_script(parts, affine, momentum):
+    layer = DecomposedBatchNorm(3, affine=affine, momentum=momentum, **parts)
+    scripted = torch.jit.script(copy.deepcopy(layer))
+    x = torch.randn(4, 3, 2)
+    for mode in (True, False):
+        torch.testing.assert_close(scripted.train(mode)(x), layer.train(mode)(x))
+
+
+def test_decompose_unusual_layers():
+    bare = nn.BatchNorm1d(3, bias=False)
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(decompose(bare)(x), bare(x))
+    assert decompose(bare, rescale=False)(x).shape == (5, 3)
+    for name in ("running_mean", "running_var"):
+        setattr(bare, name, None)
+    torch.testing.assert_close(decompose(bare).eval()(x), bare.eval()(x))
+    late = nn.BatchNorm1d(3)
+    late.track_running_stats = False
+    torch.testing.assert_close(decompose(late)(x), late(x))
+
+
+class Own(nn.BatchNorm1d):
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+def test_decompose_refuses_what_it_does_not_know():
+    with pytest.raises(InvalidInputError, match=r"0 .Own.*forward of its own"):
+        decompose(nn.Sequential(Own(3)))
+    tied = nn.BatchNorm1d(3)
+    nn.utils.parametrize.register_parametrization(tied, "weight", nn.Identity())
+    with pytest.raises(InvalidInputError, match="parametrized"):
+        decompose(tied)
+    with pytest.raises(InvalidInputError, match="statistic"):
+        decompose(nn.Linear(2, 2), statistic="q")
+    with pytest.raises(InvalidInputError, match="features"):
+        DecomposedBatchNorm(True)
+
+
+def test_decompose_keeps_hooks_ties_and_optimizers():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3))
+    model[1].weight = model[0].weight
+    seen = []
+    handle = model[0].register_forward_hook(lambda *_: seen.append(1))
+    before = list(model.parameters())
+    copied = decompose(model)
+    assert copied[0].weight is copied[1].weight
+    decompose(model, inplace=True)
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
+    model(torch.randn(4, 3))
+    copied(torch.randn(4, 3))
+    assert len(seen) == 2
+    handle.remove()
+    model(torch.randn(4, 3))
+    assert len(seen) == 2

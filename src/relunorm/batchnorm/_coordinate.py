@@ -37,6 +37,8 @@ class FloatState:
     exponent: float = 0.0
     ties: int = 0
     faded: int = 0
+    #: gaps of three-cluster rows, where they are known better than by subtraction
+    gaps: tuple[tuple[float, float], ...] | None = None
 
     @classmethod
     def start(cls, values: tuple[float, ...], ends: tuple[int, ...]) -> FloatState:
@@ -95,14 +97,16 @@ class FloatState:
             both.max(), max((max(v) - min(v)) ** 2 for v, _ in self.rows) if self.rows else 0
         )
         rows, ties, faded = [], self.ties, self.faded
-        for values, ends in self.rows:
-            p, r = abs(values[1] - values[0]), abs(values[2] - values[1])
+        gaps = self.gaps
+        if gaps is None:
+            gaps = tuple((abs(v[1] - v[0]), abs(v[2] - v[1])) for v, _ in self.rows)
+        for (_, ends), (p, r) in zip(self.rows, gaps, strict=True):
             p, r, done, tied = kernel.jump_row(
                 n, ends[0], ends[1] - ends[0], p, r, horizon, q, 1e-40 * scale, TIE, weight
             )
             ties += tied
             faded += int(done < horizon and not tied)
-            if done == horizon:
+            if done == horizon and not tied:
                 # the sums are kept in units of q^horizon, so the rows are too (half in squares)
                 unit = q ** (-horizon / 2)
                 rows.append(((0.0, p * unit, (p + r) * unit), ends))
@@ -187,6 +191,12 @@ class ExactState:
             n, self.depth + 1, tuple(rows), tuple(A), tuple(B), self.denominator, ties
         )
 
+    def settled(self, depth: int) -> FloatState:
+        """As `FloatState.settled`: exact up to there, so that no gap is lost beside a large one."""
+        state = self.advance(depth - self.depth, until_stable=True)
+        pairs = any(len(values) == 2 for values, _ in state.rows)
+        return (state.advance(1) if pairs and state.depth < depth else state).to_float()
+
     def jump(self, depth: int) -> ExactState:
         """The state at ``depth``, layer by layer: exact arithmetic has no shortcut here."""
         return self.advance(depth - self.depth)
@@ -210,8 +220,14 @@ class ExactState:
         A = np.array([float(a * square) for a in self.A])
         B = np.array([float(b * square) for b in self.B])
         rows = tuple((tuple(float(v * linear) for v in values), e) for values, e in self.rows)
+        gaps = None
+        if all(len(values) == 3 for values, _ in self.rows):
+            gaps = tuple(
+                (float(abs(v[1] - v[0]) * linear), float(abs(v[2] - v[1]) * linear))
+                for v, _ in self.rows
+            )
         exponent = half - math.log2(self.denominator) - self.depth * math.log2(self.n)
-        return FloatState(self.n, self.depth, rows, A, B, exponent, self.ties, self.faded)
+        return FloatState(self.n, self.depth, rows, A, B, exponent, self.ties, self.faded, gaps)
 
 
 def gram_of_sums(n: int, A: NDArray, B: NDArray) -> NDArray:

@@ -42,7 +42,8 @@ class Raw:
     """What a stream has to deliver for one layer; everything else follows from it.
 
     Attributes:
-        gram: (m, m) over the points used for pairwise measures.
+        gram: (m, m) over the points used for pairwise measures, whose activations were divided by
+            2**exponent first, so that squares stay within the range of floats.
         singular_values: of the activations of those points; from the Gram matrix (then accurate to
             1e-8 of the largest only, which ``rounding`` says) where the activations were never held
             at once.
@@ -56,17 +57,18 @@ class Raw:
     rounding: float
     active: NDArray[np.int64]
     total: int
+    exponent: int = 0
 
 
-def from_arrays(named: dict[str, NDArray[np.float64]], settings: Settings) -> list[Raw]:
-    total = {len(a) for a in named.values()}
+def from_arrays(named: dict[str, Activations], settings: Settings) -> list[Raw]:
+    total = {len(a.values) for a in named.values()}
     if len(total) > 1:
         raise InvalidInputError(
             f"the layers hold different numbers of points ({sorted(total)}); the first "
             "axis is the batch"
         )
     picks = pick_points(total.pop(), settings)
-    return [raw_of(name, array, picks) for name, array in named.items()]
+    return [raw_of(name, a.values, picks, a.rounding) for name, a in named.items()]
 
 
 def pick_points(n: int, settings: Settings) -> NDArray[np.int64]:
@@ -77,20 +79,29 @@ def pick_points(n: int, settings: Settings) -> NDArray[np.int64]:
     return np.sort(rng.choice(n, settings.max_points, replace=False))
 
 
-def raw_of(name: str, array: NDArray[Any], picks: NDArray[np.int64]) -> Raw:
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """One layer's activations (n, ...), and the rounding unit of the type they came in."""
+
+    values: NDArray[Any]
+    rounding: float
+
+
+def raw_of(name: str, array: NDArray[Any], picks: NDArray[np.int64], rounding: float) -> Raw:
     """The raw measures of one layer's activations (n, ...)."""
-    rounding = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 2.0**-52
     shape = array.shape[1:]
     flat = np.asarray(array, dtype=np.float64).reshape(len(array), -1)
     if not np.isfinite(flat).all():
         raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
-    used = flat[picks]
+    exponent = int(np.frexp(np.abs(flat).max())[1])
+    used = np.ldexp(flat[picks], -exponent)
     gram = used @ used.T
     singular: NDArray[Any] = np.linalg.svd(used, compute_uv=False)
-    return Raw(name, shape, gram, singular, rounding, (flat > 0).sum(axis=0), len(flat))
+    active = (flat > 0).sum(axis=0)
+    return Raw(name, shape, gram, singular, rounding, active, len(flat), exponent)
 
 
-def named_arrays(given: Any) -> dict[str, NDArray[Any]]:
+def named_arrays(given: Any) -> dict[str, Activations]:
     if isinstance(given, Mapping):
         items = {str(name): value for name, value in given.items()}
     elif isinstance(given, (list, tuple)):
@@ -99,8 +110,9 @@ def named_arrays(given: Any) -> dict[str, NDArray[Any]]:
         items = {"activations": given}
     arrays = {}
     for name, value in items.items():
+        rounding = None
         if hasattr(value, "detach"):
-            value = value.detach().cpu().numpy()
+            value, rounding = _tensor(value)
         try:
             array = np.asarray(value)
             array = array if array.dtype.kind == "f" else array.astype(np.float64)
@@ -110,10 +122,19 @@ def named_arrays(given: Any) -> dict[str, NDArray[Any]]:
             raise InvalidInputError(
                 f"{name} has shape {array.shape}, expected (points, ...) with at least one of each"
             )
-        arrays[name] = array
+        arrays[name] = Activations(array, rounding or float(np.finfo(array.dtype).eps))
     if not arrays:
         raise InvalidInputError("no activations were given")
     return arrays
+
+
+def _tensor(value: Any) -> tuple[NDArray[Any], float | None]:
+    """A torch tensor as an array: NumPy has no bfloat16, so its rounding unit goes beside it."""
+    import torch
+
+    if not value.is_floating_point():
+        return value.detach().cpu().numpy(), None
+    return value.detach().cpu().double().numpy(), torch.finfo(value.dtype).eps
 
 
 def from_network(
@@ -121,8 +142,15 @@ def from_network(
 ) -> list[Raw]:
     """Pairwise measures from one pass over the chosen points, activity in slices of the batch."""
     if hasattr(batch, "detach"):
-        batch = batch.detach().cpu().numpy()
-    batch = np.asarray(batch, dtype=np.float64)
+        batch = _tensor(batch)[0]
+    try:
+        batch = np.asarray(batch, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
+    if batch.ndim < 2:
+        raise InvalidInputError(
+            f"the batch has shape {batch.shape}, expected (points, {network.input_size})"
+        )
     if not batch.size:
         raise InvalidInputError(f"the batch is empty: shape {batch.shape}")
     if not np.isfinite(batch).all():
@@ -133,7 +161,7 @@ def from_network(
     picks = pick_points(len(batch), settings)
     values = network.values(batch[picks])
     everyone = np.arange(len(picks))
-    raws = [raw_of(name, values[k], everyone) for name, k in wanted.items()]
+    raws = [raw_of(name, values[k], everyone, 2.0**-52) for name, k in wanted.items()]
     if len(picks) == len(batch):
         return raws
     del values

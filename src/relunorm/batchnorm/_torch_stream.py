@@ -6,6 +6,7 @@ the global random state untouched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -74,7 +75,8 @@ def _whole(
 
     def receive(name: str, output: Tensor) -> None:
         flat, rounding = _flat(name, output)
-        used = flat[index]
+        exponent = _exponent(flat)
+        used = _scaled(flat[index], exponent)
         gram = used @ used.T
         singular = torch.linalg.svdvals(used)
         active = (flat > 0).sum(dim=0)
@@ -87,6 +89,7 @@ def _whole(
                 rounding,
                 active.cpu().numpy(),
                 len(flat),
+                exponent,
             )
         )
 
@@ -105,12 +108,18 @@ def _chunked(
     """Counts in one pass over the batch, then the Gram matrix block by block."""
     active: dict[str, Tensor] = {}
     shapes: dict[str, tuple[tuple[int, ...], float]] = {}
+    exponents: dict[str, int] = {}
 
     def count(name: str, output: Tensor) -> None:
         flat, rounding = _flat(name, output)
         positive = (flat > 0).sum(dim=0)
         active[name] = positive + active[name] if name in active else positive
         shapes[name] = (tuple(output.shape[1:]), rounding)
+        exponents[name] = max(_exponent(flat), exponents.get(name, -2000))
+
+    def scaled(name: str, output: Tensor) -> Tensor:
+        """A copy: modules that work in place may write into the output later."""
+        return _scaled(_flat(name, output)[0], exponents[name])
 
     for start in range(0, len(inputs), chunk):
         _forward(model, modules, inputs[start : start + chunk], count, layers)
@@ -125,13 +134,13 @@ def _chunked(
             model,
             modules,
             used[a : a + chunk],
-            lambda name, output: rows.__setitem__(name, _flat(name, output)[0]),
+            lambda name, output: rows.__setitem__(name, scaled(name, output)),
             layers,
         )
         for b in (b for b in starts if b >= a):
 
             def block(name: str, output: Tensor, a: int = a, b: int = b) -> None:
-                part = (rows[name] @ _flat(name, output)[0].T).cpu().numpy()
+                part = (rows[name] @ scaled(name, output).T).cpu().numpy()
                 grams[name][a : a + len(part), b : b + part.shape[1]] = part
                 grams[name][b : b + part.shape[1], a : a + len(part)] = part.T
 
@@ -150,6 +159,7 @@ def _chunked(
             max(shapes[name][1], 2.0**-26 / max(m, active[name].numel())),
             active[name].cpu().numpy(),
             len(inputs),
+            exponents[name],
         )
         for name, gram in grams.items()
     ]
@@ -160,6 +170,17 @@ def _flat(name: str, output: Tensor) -> tuple[Tensor, float]:
         raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
     rounding = torch.finfo(output.dtype).eps if output.is_floating_point() else 2.0**-52
     return output.detach().reshape(len(output), -1).to(torch.float64), rounding
+
+
+def _exponent(flat: Tensor) -> int:
+    """Of the power of two just above the largest entry."""
+    return math.frexp(float(flat.abs().max()))[1]
+
+
+def _scaled(flat: Tensor, exponent: int) -> Tensor:
+    """flat / 2**exponent in new memory; in two factors, each of which floats hold."""
+    half = exponent // 2
+    return flat * 2.0**-half * 2.0 ** (half - exponent)
 
 
 def _forward(
@@ -199,6 +220,8 @@ def _forward(
 @contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
     """Restore buffers and the random state on the way out."""
+    # a forward pass may write into a buffer, or put another tensor in its place
+    buffers = [(module._buffers, dict(module._buffers)) for module in model.modules()]
     saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
     devices = sorted({b.device.index or 0 for b in model.parameters() if b.device.type == "cuda"})
     with torch.random.fork_rng(devices=devices):
@@ -206,6 +229,9 @@ def _untouched(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             with torch.no_grad():
+                for holder, before in buffers:
+                    holder.clear()
+                    holder.update(before)
                 for buffer, value in saved:
                     buffer.copy_(value)
 

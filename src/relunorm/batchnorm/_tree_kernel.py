@@ -14,6 +14,8 @@ import math
 import numba
 import numpy as np
 
+#: More layers than any jump takes.
+FOREVER = 1 << 62
 #: A row this far below the scale of the state (squares: 2^-400) is counted as faded and dropped.
 FADED = 2.0**-200
 
@@ -22,8 +24,12 @@ FADED = 2.0**-200
 def step_rows(
     n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie
 ):  # pragma: no cover
-    """Both children of every stored row; returns (rows kept, mean ties met)."""
+    """Both children of every stored row; returns (rows kept, mean ties met, clusters merged).
+
+    Clusters whose difference the subtraction of the mean rounds away are one cluster from then on.
+    """
     kept = 0
+    merged = 0
     used = 0
     ties = 0
     for k in range(rows):
@@ -44,10 +50,19 @@ def step_rows(
         while start < hi and abs(values[start] - mean) <= tie * span:
             start += 1
             ties += 1
-        if cut - lo == 1:
-            B[ends[lo]] += (values[lo] - mean) ** 2
+        low, high = 1, 1
+        for j in range(lo + 1, cut):
+            low += values[j] - mean != values[j - 1] - mean
+        for j in range(start + 1, hi):
+            high += values[j] - mean != values[j - 1] - mean
+        merged += (cut - lo - low) + (hi - start - high)
+        if low == 1:
+            B[ends[cut - 1]] += (values[lo] - mean) ** 2
         else:
             for j in range(lo, cut):
+                if j > lo and values[j] - mean == values[j - 1] - mean:
+                    out_ends[used - 1] = ends[j]
+                    continue
                 out[used] = abs(values[j] - mean)
                 out_ends[used] = ends[j]
                 used += 1
@@ -56,19 +71,22 @@ def step_rows(
             used += 1
             kept += 1
             out_pointer[kept] = used
-        if hi - start == 1:
-            A[ends[hi - 2]] += (values[hi - 1] - mean) ** 2
+        if high == 1:
+            A[ends[start - 1]] += (values[hi - 1] - mean) ** 2
         else:
             out[used] = 0.0
             out_ends[used] = ends[start - 1]
             used += 1
             for j in range(start, hi):
+                if j > start and values[j] - mean == values[j - 1] - mean:
+                    out_ends[used - 1] = ends[j]
+                    continue
                 out[used] = abs(values[j] - mean)
                 out_ends[used] = ends[j]
                 used += 1
             kept += 1
             out_pointer[kept] = used
-    return kept, ties
+    return kept, ties, merged
 
 
 @numba.njit(cache=True)
@@ -124,7 +142,7 @@ def fade(values, ends, pointer, rows):  # pragma: no cover
 def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # pragma: no cover
     """Take ``steps`` layers in place, or stop at the first where every row has <= 3 clusters.
 
-    Returns (layers taken, rows, mean ties, clusters lost to fading, exponent taken out).
+    Returns (layers taken, rows, mean ties, clusters lost to rounding, exponent taken out).
     """
     out = np.empty_like(values)
     out_ends = np.empty_like(ends)
@@ -141,8 +159,11 @@ def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # prag
             if stable:
                 break
         step_pairs(n, A, B)
-        rows, met = step_rows(n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie)
+        rows, met, merged = step_rows(
+            n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie
+        )
         ties += met
+        lost += merged
         used = out_pointer[rows]
         values[:used] = out[:used]
         ends[:used] = out_ends[:used]
@@ -157,15 +178,13 @@ def run(n, values, ends, pointer, rows, A, B, steps, tie, until_stable):  # prag
 
 @numba.njit(cache=True)
 def run_length(alpha, u, v):  # pragma: no cover
-    """How often u <- alpha (u - v) can be taken while u > v, and the last u (v fixed)."""
+    """How often u <- alpha (u - v) can be taken while u > v (v fixed); for v = 0, for ever."""
+    if v == 0:
+        return FOREVER
     shift = alpha * v / (1 - alpha)
-    k = (
-        max(1, math.ceil(math.log((v + shift) / (u + shift)) / math.log(alpha)))
-        if v > 0
-        else 1 << 40
-    )
+    k = max(1, math.ceil(math.log((v + shift) / (u + shift)) / math.log(alpha)))
     # rounding may put the boundary one step off: the last step must start above v
-    while k > 1 and alpha ** (k - 1) * (u + shift) - shift <= v:
+    while k > 1 and alpha ** (k - 1) * (u + shift) <= v + shift:
         k -= 1
     return k
 

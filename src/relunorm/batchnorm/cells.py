@@ -4,7 +4,7 @@ The hyperplanes {w : w.x_i = 0} cut the space of weights into cones; gamma(X) is
 Gaussian measure of a cone with interior (seed 004, Def. 1). It depends on the span of the points
 only, so the problem is reduced to its dimension k first. k = 2: arcs of a circle. k = 3: spherical
 polygons, areas by Van Oosterom and Strackee (1983). k > 3: an estimate, with an error bar and a
-statement of how many cells were seen.
+statement of what is in doubt (`relunorm.batchnorm._smallest_cone`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.batchnorm._arguments import generator, whole_number
 from relunorm.errors import InvalidInputError
 
 #: Directions closer than this (sine of the angle) count as one line.
@@ -28,16 +29,20 @@ class CellVolumes:
 
     Attributes:
         gamma: the smallest measure. Exact for k <= 3; beyond, an unbiased estimate of the measure
-            of the cell ``smallest``, which is gamma itself if that cell is the smallest, and above
-            gamma otherwise.
-        error: standard error of ``gamma``; 0 when exact.
+            of the cell ``smallest`` from samples that took no part in choosing it. That is gamma
+            itself unless ``doubt`` says otherwise.
+        error: standard error of ``gamma``; 0 when exact, infinite where no cell could be measured
+            (``doubt`` says so).
         kind: "exact" or "estimate".
         dimension: k, the dimension of the span.
         hyperplanes: how many different hyperplanes the points give.
         signs: (cells, hyperplanes) the sign pattern of each cell found.
         volumes: measure of each cell found (estimates beyond k = 3); exact ones sum to 1.
         smallest: index of the smallest cell found.
-        cells_total: how many cells there are (known in general position), or None.
+        cells_total: how many cells there are, or None where they were not all listed.
+        rivals: cells, a cone and its opposite counted once, whose measures could not be told from
+            the smallest one's (three standard errors); 0 when exact.
+        doubt: why gamma may be smaller than stated; empty if nothing is in doubt.
     """
 
     gamma: float
@@ -49,6 +54,8 @@ class CellVolumes:
     volumes: NDArray[np.float64]
     smallest: int
     cells_total: int | None
+    rivals: int = 0
+    doubt: str = ""
 
     @property
     def cells(self) -> int:
@@ -64,20 +71,26 @@ class CellVolumes:
         return {
             "schema": "relunorm.gamma/1",
             "gamma": self.gamma,
-            "error": self.error,
+            "error": self.error if math.isfinite(self.error) else None,
             "kind": self.kind,
             "dimension": self.dimension,
             "hyperplanes": self.hyperplanes,
             "cells": self.cells,
             "cells_total": self.cells_total,
             "coverage": self.coverage,
+            "rivals": self.rivals,
+            "doubt": self.doubt,
             "total_volume": float(self.volumes.sum()),
         }
 
     def __repr__(self) -> str:
         error = f" +- {self.error:.2g}" if self.kind == "estimate" else ""
         total = f" of {self.cells_total}" if self.cells_total is not None else ""
-        return f"CellVolumes(gamma={self.gamma:.6g}{error}, {self.cells}{total} cells, {self.kind})"
+        doubt = ", in doubt" if self.doubt else ""
+        return (
+            f"CellVolumes(gamma={self.gamma:.6g}{error}, {self.cells}{total} cells, "
+            f"{self.kind}{doubt})"
+        )
 
 
 def gamma(
@@ -89,14 +102,17 @@ def gamma(
 ) -> CellVolumes:
     """gamma(X) of Def. 1 for a batch X of shape (n, d), one row per point.
 
-    Exact when the points span at most 3 dimensions. Otherwise cells are collected by walking
-    through facets from random starts, each is measured by shooting rays from an inner point, and
-    the smallest is measured again with fresh rays, so that its value is unbiased for that cell
-    (picking the smallest of noisy values is not).
+    Exact when the points span at most 3 dimensions. Beyond, an estimate: every cell is listed with
+    its extreme rays where there are at most ``max_cells`` of them, and measured by sampling whose
+    relative error does not depend on how thin a cell is. Cells that may be the smallest are sampled
+    again until one is left or 64 ``samples`` are spent; then that one is measured with fresh
+    samples (picking the smallest of noisy values is biased). With more cells, ``max_cells`` of them
+    are collected by walking and the 64 that seem smallest are measured: an upper estimate of gamma,
+    which ``doubt`` says.
 
     Args:
-        samples: rays for the final measurement (beyond 3 dimensions).
-        max_cells: stop collecting cells there.
+        samples: samples for the final measurement (beyond 3 dimensions).
+        max_cells: list at most this many cells (beyond 3 dimensions).
 
     For odd n equally spaced points on a circle it is 1/(2n), not the printed 1/n (docs/errata.md):
 
@@ -104,6 +120,8 @@ def gamma(
     >>> gamma(np.column_stack([np.cos(t), np.sin(t)]))
     CellVolumes(gamma=0.1, 10 of 10 cells, exact)
     """
+    samples = whole_number("samples", samples, 2)
+    max_cells = whole_number("max_cells", max_cells, 2)
     lines = distinct_lines(X)
     k = lines.shape[1]
     if k == 1:
@@ -112,9 +130,9 @@ def gamma(
         return _exact(*_arcs(lines), lines)
     if k == 3:
         return _exact(*_polygons(lines), lines)
-    from relunorm.batchnorm._cone_walk import walk
+    from relunorm.batchnorm._smallest_cone import smallest_cone
 
-    return walk(lines, samples, max_cells, np.random.default_rng(random_state))
+    return smallest_cone(lines, samples, max_cells, generator(random_state))
 
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:
@@ -127,8 +145,7 @@ def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:
         raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
     if not np.isfinite(X).all():
         raise InvalidInputError("the batch holds NaN or infinite entries")
-    norms = np.linalg.norm(X, axis=1)
-    unit = X[norms > 0] / norms[norms > 0, None]
+    unit = unit_rows(X[X.any(axis=1)])
     if not len(unit):
         raise InvalidInputError("every point of the batch is 0, so no hyperplane cuts the weights")
     _, singular, vectors = np.linalg.svd(unit, full_matrices=False)
@@ -142,6 +159,14 @@ def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:
         if not (np.linalg.norm(rest, axis=1) < SAME_LINE).any():
             kept.append(i)
     return unit[kept]
+
+
+def unit_rows(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows over their norms, at any scale that floats hold; rows of 0 stay 0."""
+    largest = np.abs(X).max(axis=1, keepdims=True)
+    scaled = np.ldexp(X, -np.frexp(largest)[1])
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return scaled / np.where(norms > 0, norms, 1.0)
 
 
 def cell_count(hyperplanes: int, dimension: int) -> int:

@@ -50,7 +50,7 @@ class FixedPoint:
     @property
     def stable(self) -> bool:
         """Whether small perturbations shrink."""
-        return self.rate < 1
+        return bool(self.rate < 1)
 
     @property
     def angle(self) -> float:
@@ -75,7 +75,7 @@ class FixedPoint:
         return {
             "schema": "relunorm.fixed_point/1",
             "kind": self.kind,
-            "n": self.n,
+            "n": int(self.n),
             "angle": self.angle,
             "odd_angle": self.odd_angle,
             "norm_ratio": self.norm_ratio,
@@ -316,7 +316,7 @@ def _finish(
         nearest = min(moduli, key=lambda value: abs(value - growth))
         moduli.remove(nearest)
     residual = float(np.abs(after / growth - gram).max())
-    return FixedPoint(kind, len(gram), gram, float(growth), max(moduli) / growth, residual)
+    return FixedPoint(kind, len(gram), gram, float(growth), float(max(moduli) / growth), residual)
 
 
 def _check_size(n: int, least: int) -> None:

@@ -50,6 +50,8 @@ def nonlinearity_slope(nl: str | float) -> float:
                 "a leaky ReLU"
             )
         return named[nl]
+    if not isinstance(nl, (int, float, np.number)) or isinstance(nl, bool):
+        raise InvalidInputError(f"non-linearity {nl!r}: expected a name or a number")
     if not np.isfinite(nl):
         raise InvalidInputError("the slope of the leaky ReLU is not finite")
     return float(nl)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.batchnorm._arguments import whole_number
 from relunorm.batchnorm._raw import (
     Raw,
     Settings,
@@ -173,8 +174,16 @@ def geometry(
     >>> [(layer.rank, round(layer.soft_rank, 6)) for layer in probe.layers]
     [(4, 4.0), (1, 1.0)]
     """
-    settings = Settings(rank_tolerance, cluster_angle, broad, max_points, random_state)
-    _check_settings(settings, chunk)
+    settings = Settings(
+        None if rank_tolerance is None else float(rank_tolerance),
+        float(cluster_angle),
+        float(broad),
+        whole_number("max_points", max_points, 1),
+        whole_number("random_state", random_state, 0),
+    )
+    if chunk is not None:
+        chunk = whole_number("chunk", chunk, 1)
+    _check_settings(settings)
     raws = _raws(model, batch, layers, chunk, settings)
     found, before = [], None
     for raw in raws:
@@ -217,6 +226,8 @@ def _measure(
     known = angles[~np.isnan(angles)]
     norms = np.sqrt(np.maximum(np.diag(gram), 0.0))
     odd = odd_points(gram)
+    with np.errstate(over="ignore"):
+        true_norms = np.ldexp(norms, raw.exponent)
     inside = np.setdiff1d(np.arange(n), odd.points)
     within = pair_angles(gram[np.ix_(inside, inside)])
     within = within[~np.isnan(within)]
@@ -243,7 +254,7 @@ def _measure(
         tuple(np.quantile(known, QUANTILES).tolist()) if len(known) else (),
         tuple(np.histogram(known, ANGLE_BINS)[0].tolist()),
         pairs,
-        norms,
+        true_norms,
         ratio,
         cluster_sizes(gram, settings.cluster_angle),
         float(within.mean()) if len(within) else None,
@@ -262,9 +273,7 @@ def _is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def _check_settings(settings: Settings, chunk: int | None) -> None:
-    if settings.max_points < 1 or (chunk is not None and chunk < 1):
-        raise InvalidInputError("max_points and chunk must be at least 1")
+def _check_settings(settings: Settings) -> None:
     if settings.rank_tolerance is not None and not 0 <= settings.rank_tolerance < 1:
         raise InvalidInputError(f"rank_tolerance is {settings.rank_tolerance}, expected 0 <= t < 1")
     if not 0 < settings.broad <= 1:

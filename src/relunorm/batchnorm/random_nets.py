@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.batchnorm._arguments import generator, whole_number
 from relunorm.batchnorm.gram import (
     Statistic,
     gram_step,
@@ -36,7 +37,9 @@ class Propagation:
     Attributes:
         grams: (layers + 1, n, n); entry 0 is the input. Each is scaled to trace n (the
             non-linearity is homogeneous, so angles and ratios of norms are unaffected).
-        log_scale: log of the factor taken out of each Gram matrix.
+        log_scale: log of the factor taken out of each Gram matrix <x_i, x_j> of activations. (With
+            rescaling that matrix grows with the width, so the infinite-width map's is stated for
+            ``width`` neurons.)
         activations: (n, width) of the last layer, scaled like its Gram matrix; None at infinite
             width.
         complete: False if the run was stopped early (interrupt or time limit); what was done is
@@ -108,7 +111,7 @@ def propagate(
 
     Args:
         X: (n, d), one row per point.
-        layers, width: depth and width; the width does not matter at infinite width.
+        layers, width: depth and width; at infinite width it enters ``log_scale`` alone.
         nl: "relu", "linear", or the slope of a leaky ReLU.
         recenter, rescale: the parts of batch normalization before the non-linearity.
         statistic: what rescaling divides by: "rms", "std", or "auto" (rms without recentering).
@@ -123,14 +126,13 @@ def propagate(
     >>> propagate(np.eye(5), 3, 50, random_state=0).layers
     3
     """
-    X = _batch(X, recenter, rescale)
-    if layers < 0 or width < 1:
-        raise InvalidInputError(f"layers={layers} and width={width} must be positive")
+    points, shift = _batch(X, recenter)
+    layers, width = whole_number("layers", layers, 0), whole_number("width", width, 1)
     if method not in ("weights", "gram", "infinite"):
         raise InvalidInputError(f"method {method!r} is not known; use weights, gram or infinite")
     slope = nonlinearity_slope(nl)
     kind = resolve_statistic(statistic, recenter)
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     options: dict[str, Any] = {
         "width": width,
         "nl": nl,
@@ -138,13 +140,17 @@ def propagate(
         "rescale": rescale,
         "statistic": kind if rescale else None,
         "method": method,
-        "random_state": random_state
-        if isinstance(random_state, (int, type(None)))
-        else "generator",
+        "random_state": _seed(random_state),
     }
-    gram, log = _unit(X @ X.T)
-    grams, logs = [gram], [log]
-    state = X * np.exp(-log / 2)
+    gram, log = _unit(points @ points.T)
+    grams, logs = [gram], [log + shift]
+    if recenter:
+        # a large mean would drown the rest in the squares; the first layer removes it anyway
+        points, more = _scaled(points - points.mean(axis=0))
+        shift += more
+        gram, log = _unit(points @ points.T)
+    state = points * np.exp(-log / 2)
+    log += shift
     deadline = None if time_limit is None else time.monotonic() + time_limit
     complete = True
     try:
@@ -156,6 +162,8 @@ def propagate(
                 gram, shift = _unit(
                     gram_step(gram, nl=nl, recenter=recenter, rescale=rescale, statistic=statistic)
                 )
+                # the map is 2 E[f f'], the mean over neurons of variance 2
+                shift += np.log(width / 2) if rescale else 0.0
             else:
                 if method == "weights":
                     z = (state * np.sqrt(2 / width)) @ rng.standard_normal((state.shape[1], width))
@@ -225,7 +233,10 @@ def _unit(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     return gram * (len(gram) / trace), float(np.log(trace / len(gram)))
 
 
-def _batch(X: ArrayLike, recenter: bool, rescale: bool) -> NDArray[np.float64]:
+def _batch(X: Any, recenter: bool) -> tuple[NDArray[np.float64], float]:
+    """The batch scaled to entries near 1, and the log of what that takes out of squares."""
+    if hasattr(X, "detach"):
+        X = X.detach().cpu().double().numpy()
     try:
         X = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -236,10 +247,21 @@ def _batch(X: ArrayLike, recenter: bool, rescale: bool) -> NDArray[np.float64]:
         raise InvalidInputError("the batch holds NaN or infinite entries")
     if recenter and len(X) < 2:
         raise InvalidInputError("recentering needs at least two points, the batch has one")
-    if recenter and not np.ptp(X, axis=0).any():
+    if recenter and (X[:1] == X).all():
         raise InvalidInputError(
             f"all {len(X)} points of the batch are equal: recentering sends them to 0"
         )
     if not X.any():
         raise InvalidInputError("the batch is all zeros, so every layer is")
-    return X
+    return _scaled(X)
+
+
+def _scaled(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    exponent = int(np.frexp(np.abs(X).max())[1])
+    return np.ldexp(X, -exponent), 2 * exponent * float(np.log(2))
+
+
+def _seed(random_state: Any) -> int | str | None:
+    if random_state is None:
+        return None
+    return int(random_state) if isinstance(random_state, (int, np.integer)) else "generator"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.batchnorm._arguments import generator, whole_number
 from relunorm.batchnorm.cells import SAME_LINE
 from relunorm.errors import InvalidInputError
 
@@ -124,7 +125,7 @@ class NeuronCounts:
             "schema": "relunorm.neuron_counts/1",
             "counts": self.counts.tolist(),
             "mean": self.mean,
-            "error": self.error,
+            "error": self.error if math.isfinite(self.error) else None,
             "unfinished": self.unfinished,
             "limit": self.limit,
         }
@@ -151,6 +152,7 @@ def sample_neuron_counts(
     True
     """
     X = _points(X)
+    trials, limit = whole_number("trials", trials, 1), whole_number("limit", limit, 1)
     condition = rank_condition(X, recenter=recenter)
     if condition.attainable < len(X):
         raise InvalidInputError(
@@ -159,7 +161,7 @@ def sample_neuron_counts(
             f"rank {condition.attainable} at any width (collinear points {condition.collinear[:4]})"
         )
     used = X - X.mean(axis=0) if recenter else X
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     counts = np.array([_count(used, rng, limit, tolerance) for _ in range(trials)])
     error = float(counts.std(ddof=1) / math.sqrt(trials)) if trials > 1 else float("inf")
     return NeuronCounts(counts, float(counts.mean()), error, int((counts >= limit).sum()), limit)
@@ -226,7 +228,7 @@ def rank_bounds(n: int, gamma: float) -> RankBounds:
     """The bounds of Theorem 3 on the expected number of neurons."""
     if n < 1 or not 0 < gamma <= 0.5:
         raise InvalidInputError(f"n = {n}, gamma = {gamma}: expected n >= 1 and 0 < gamma <= 1/2")
-    return RankBounds(n, float(gamma), n / gamma, n / (2 * gamma))
+    return RankBounds(int(n), float(gamma), float(n / gamma), float(n / (2 * gamma)))
 
 
 def _points(X: ArrayLike) -> NDArray[np.float64]:
@@ -238,4 +240,5 @@ def _points(X: ArrayLike) -> NDArray[np.float64]:
         raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
     if not np.isfinite(X).all():
         raise InvalidInputError("the batch holds NaN or infinite entries")
-    return X
+    # ranks do not depend on the scale; squares of very large or small entries would
+    return np.ldexp(X, -int(np.frexp(np.abs(X).max())[1]))

@@ -28,6 +28,9 @@ from relunorm.batchnorm._coordinate import ExactState, FloatState
 from relunorm.batchnorm.tree_limit import TreeLimit, limit_gram, limit_of
 from relunorm.errors import InvalidInputError
 
+#: How many layers `Tree.limit` takes in exact arithmetic to reach the stable one.
+EXACT_LAYERS = 10_000
+
 
 def positive_transformation(x: ArrayLike) -> NDArray[np.float64]:
     """ReLU(x - mean(x)) (Def. 5).
@@ -63,7 +66,8 @@ class ClusterCounts:
         two_cluster_splits: per coordinate, the splits m that occur among two-cluster rows.
         excess: per coordinate, the sum over rows of (clusters - 2).
         ties: clusters that lay exactly on their row's mean so far; each lowers the sum by one.
-        faded: clusters of rows that shrank below the range of floats and were dropped.
+        faded: clusters lost to rounding: of rows that shrank below the range of floats and were
+            dropped, and clusters too near to each other beside the row's mean to stay apart.
         conserved: whether excess + ties + faded equals c(x) - 2 in every coordinate.
     """
 
@@ -185,28 +189,30 @@ class Tree:
             if normalize:
                 trace = sum(whole[i, i] for i in range(self.n))
                 whole = whole / trace
-            return whole.astype(np.float64)
+            try:
+                return whole.astype(np.float64)
+            except OverflowError:
+                raise _too_large() from None
+        parts = [(s.exponent, s.gram(), o) for s, o in self._live()]
+        if not self.depth:
+            # what constant coordinates add; recentering removes them afterwards
+            halves = [math.frexp(c) for c in self._constants if c]
+            parts += [(e, np.full((self.n, self.n), m * m), self._orders[0]) for m, e in halves]
+        top = max(exponent for exponent, _, _ in parts)
         total = np.zeros((self.n, self.n))
-        parts = [s.exponent for s in self._states if s is not None]
-        top = max(parts)
-        for state, order in zip(self._states, self._orders, strict=True):
-            if state is not None:
-                back = np.argsort(order)
-                part = state.gram()[np.ix_(back, back)]
-                total += part * 2.0 ** (2 * (state.exponent - top))
+        for exponent, part, order in parts:
+            back = np.argsort(order)
+            total += part[np.ix_(back, back)] * 2.0 ** (2 * (exponent - top))
         if normalize:
             return total / np.trace(total)
         if 2 * top > 1000:
-            raise InvalidInputError(
-                "the Gram matrix of a batch this large is beyond floats; ask for normalize=True"
-            )
-        return total * 2.0 ** (2 * top) + self._constant_gram()
+            raise _too_large()
+        return total * 2.0 ** (2 * top)
 
-    def _constant_gram(self) -> float:
-        """What constant coordinates add at depth 0; recentering removes them afterwards."""
-        if self.depth:
-            return 0.0
-        return float(sum(c * c for c in self._constants if c is not None))
+    def _live(self) -> list[tuple[Any, NDArray[np.int64]]]:
+        """The state and the order of every coordinate that is not constant."""
+        pairs = zip(self._states, self._orders, strict=True)
+        return [(state, order) for state, order in pairs if state is not None]
 
     def gram_exact(self) -> NDArray[np.object_]:
         """The Gram matrix in fractions (exact mode only)."""
@@ -287,10 +293,11 @@ class Tree:
         for state, order in zip(self._states, self._orders, strict=True):
             if state is None:
                 continue
-            floats = state.to_float() if isinstance(state, ExactState) else state
-            stable = floats.settled(floats.depth + 1_000_000)
+            within = EXACT_LAYERS if self.exact else 1_000_000
+            stable = state.settled(state.depth + within)
             if any(len(values) > 3 for values, _ in stable.rows):
-                raise InvalidInputError("no stable layer within 1,000,000 layers")
+                hint = "; build the tree without exact=True" if self.exact else ""
+                raise InvalidInputError(f"no stable layer within {within} layers{hint}")
             weight, q, _ = stable.weights(horizon)
             log_scale = 2 * stable.exponent - stable.depth * math.log2(q)
             found.append((q, log_scale, weight, order))
@@ -311,6 +318,12 @@ class Tree:
 
 
 # ---------------------------------------------------------------------- input
+
+
+def _too_large() -> InvalidInputError:
+    return InvalidInputError(
+        "the Gram matrix of a batch this large is beyond floats; ask for normalize=True"
+    )
 
 
 def _columns(x: ArrayLike, exact: bool) -> list[list[Any]]:
@@ -355,6 +368,8 @@ def _sorted_clusters(column: list[Any]) -> tuple[NDArray[np.int64], list[Any], t
 def _depth(depth: int, current: int) -> int:
     if not isinstance(depth, (int, np.integer)) or isinstance(depth, bool):
         raise InvalidInputError(f"depth is {depth!r}, expected a whole number")
+    if depth >= 1 << 62:
+        raise InvalidInputError(f"depth is {depth}, expected less than 2^62; limit() goes further")
     if depth < current:
         raise InvalidInputError(f"depth {depth} lies before this tree's depth {current}")
     return int(depth)

@@ -27,14 +27,17 @@ def geometry(
     rank_tolerance: Annotated[
         float | None, typer.Option(help="Singular values below this share of the largest are 0.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random state for the choice of points.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random state for the choice of points.")] = 0,
     json: Json = False,
 ) -> None:
     """Ranks, angles, norms, clusters, odd points and activity of a batch through MODEL."""
     from relunorm.batchnorm.probes import geometry as probe
+    from relunorm.errors import UnsupportedFormatError
     from relunorm.io import load
     from relunorm.io.table import read_table
 
+    if output is not None and output.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UnsupportedFormatError(f"{output}: plots are written as .png, .pdf or .svg")
     network = load(model)
     table = read_table(Path(data), target, width=network.input_size)
     found = probe(

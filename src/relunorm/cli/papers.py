@@ -37,7 +37,7 @@ def papers(
     target: Annotated[
         str | None, typer.Option(help="The class or target column of --data.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random state.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
     json: Json = False,
 ) -> None:
     """Re-run exhibits of PAPER and write what they show to a folder."""

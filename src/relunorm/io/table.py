@@ -79,6 +79,7 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
 def _read_csv(path: Path) -> tuple[NDArray[np.float64], list[str]]:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         head = file.readline()
+        filled = bool(head.strip()) and any(line.strip() for line in file)
     if not head.strip():
         raise InvalidInputError(f"{path}: the table is empty")
     delimiter = max(",;\t", key=head.count)
@@ -89,6 +90,8 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], list[str]]:
     names = [cell.strip() for cell in first] if has_names else [f"x{k}" for k in range(len(first))]
     if len(set(names)) != len(names):
         raise InvalidInputError(f"{path}: two columns have the same name in {', '.join(names)}")
+    if has_names and not filled:
+        raise InvalidInputError(f"{path}: the table has names but no rows")
     try:
         numbers = np.loadtxt(
             path,
@@ -196,8 +199,8 @@ def _checked(table: Table, path: Path, width: int | None) -> Table:
             )
     if width is not None and d != width:
         raise InvalidInputError(
-            f"{path}: {d} columns, expected {width}; write data:{path.name}?target=NAME if one of "
-            "them is the target"
+            f"{path}: {d} columns, expected {width}; if one of them is the target, name it: "
+            f"--target NAME, or data:{path.name}?target=NAME where a domain is asked for"
         )
     return table
 

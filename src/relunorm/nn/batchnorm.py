@@ -4,16 +4,17 @@ With both on it is torch.nn.BatchNorm (the same kernel, so the same bits), with 
 for inputs (N, C), (N, C, L), (N, C, H, W) and (N, C, D, H, W).
 """
 
-from __future__ import annotations
-
 import copy
-from typing import Any, Literal
+from typing import Any, Literal, Optional
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
+from relunorm.batchnorm._arguments import whole_number
 from relunorm.batchnorm.gram import resolve_statistic
 from relunorm.errors import InvalidInputError
 
@@ -32,23 +33,26 @@ class DecomposedBatchNorm(nn.Module):
             rms without recentering, std with it (where both are the same). Dividing by std without
             recentering (seed 004's eq. 2 with the mean left in) collapses deep batches; see
             docs/errata.md.
-        momentum, eps, affine, track_running_stats: as in torch.nn.BatchNorm1d.
+        momentum, eps, affine, track_running_stats, bias: as in torch.nn.BatchNorm1d.
 
-    The buffers are torch's: ``running_mean``, ``running_var`` (the running second moment where the
-    statistic is rms; else the unbiased variance) and ``num_batches_tracked``. In eval mode every
-    variant is one ``batch_norm`` operation with fixed statistics: an affine map, which
-    `relunorm.load` folds.
+    The buffers are torch's whatever the parts: ``running_mean``, ``running_var`` (the unbiased
+    variance) and ``num_batches_tracked``. So every state dict fits every variant, and parts may be
+    switched on a trained model. In eval mode the second moment is running_var + running_mean^2, and
+    every variant is one ``batch_norm`` operation with fixed statistics: an affine map, which
+    `relunorm.load` folds. Half precision is summed in float32; the output has the input's type.
 
     >>> x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     >>> torch.equal(DecomposedBatchNorm(3)(x), nn.BatchNorm1d(3)(x))
     True
     """
 
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
-    _zero: Tensor
-    _one: Tensor
+    # not ``Tensor | None``: torch.jit.script reads these
+    weight: Optional[Tensor]  # noqa: UP045
+    bias: Optional[Tensor]  # noqa: UP045
+    running_mean: Optional[Tensor]  # noqa: UP045
+    running_var: Optional[Tensor]  # noqa: UP045
+    num_batches_tracked: Optional[Tensor]  # noqa: UP045
+    __jit_unused_properties__ = ("resolved_statistic",)
 
     def __init__(
         self,
@@ -62,10 +66,10 @@ class DecomposedBatchNorm(nn.Module):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        bias: bool = True,
     ):
         super().__init__()
-        if not isinstance(features, int) or features < 1:
-            raise InvalidInputError(f"features is {features!r}, expected a positive whole number")
+        features = whole_number("features", features, 1)
         self.features = features
         self.recenter = bool(recenter)
         self.rescale = bool(rescale)
@@ -76,20 +80,15 @@ class DecomposedBatchNorm(nn.Module):
         self.affine = affine
         self.track_running_stats = track_running_stats
         where: dict[str, Any] = {"device": device, "dtype": dtype}
-        if affine:
-            self.weight = nn.Parameter(torch.ones(features, **where))
-            self.bias = nn.Parameter(torch.zeros(features, **where))
-        else:
-            self.register_parameter("weight", None)
-            self.register_parameter("bias", None)
+        weight = nn.Parameter(torch.ones(features, **where)) if affine else None
+        self.register_parameter("weight", weight)
+        shift = nn.Parameter(torch.zeros(features, **where)) if affine and bias else None
+        self.register_parameter("bias", shift)
         tracked = track_running_stats
         self.register_buffer("running_mean", torch.zeros(features, **where) if tracked else None)
         self.register_buffer("running_var", torch.ones(features, **where) if tracked else None)
         count = torch.tensor(0, dtype=torch.long, device=device) if tracked else None
         self.register_buffer("num_batches_tracked", count)
-        # what eval mode puts in the place of a part that is off; not in the state dict
-        self.register_buffer("_zero", torch.zeros(features, **where), persistent=False)
-        self.register_buffer("_one", torch.ones(features, **where), persistent=False)
 
     @property
     def resolved_statistic(self) -> Literal["rms", "std"]:
@@ -107,35 +106,42 @@ class DecomposedBatchNorm(nn.Module):
     def reset_parameters(self) -> None:
         """Running statistics as new; weight 1, bias 0."""
         self.reset_running_stats()
-        if self.affine:
+        if self.weight is not None:
             nn.init.ones_(self.weight)
+        if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
-        use_batch = self.training or self.running_mean is None
-        if not use_batch:
-            return self._fixed(x)
-        factor = self._count_batch()
-        if self.recenter and self.rescale and self.resolved_statistic == "std":
-            update = self.training and self.track_running_stats
+        mean, var = self.running_mean, self.running_var
+        if not self.training and mean is not None and var is not None:
+            return self._fixed(x, mean, var)
+        update = self.training and self.track_running_stats
+        factor = self._count_batch() if update else 0.0
+        if self.recenter and self.rescale:
             return F.batch_norm(
                 x,
-                self.running_mean if update else None,
-                self.running_var if update else None,
+                mean if update else None,
+                var if update else None,
                 self.weight,
                 self.bias,
                 True,
                 factor,
                 self.eps,
             )
-        return self._by_batch(x, factor)
+        return self._by_batch(x, factor, update)
 
-    def _fixed(self, x: Tensor) -> Tensor:
+    def _fixed(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        if not self.rescale:
+            square = torch.ones_like(var)
+        elif self.recenter or self.statistic == "std":
+            square = var
+        else:
+            square = var + mean * mean
         return F.batch_norm(
             x,
-            self.running_mean if self.recenter else self._zero,
-            self.running_var if self.rescale else self._one,
+            mean if self.recenter else torch.zeros_like(mean),
+            square,
             self.weight,
             self.bias,
             False,
@@ -143,42 +149,56 @@ class DecomposedBatchNorm(nn.Module):
             self.eps if self.rescale else 0.0,
         )
 
-    def _by_batch(self, x: Tensor, factor: float) -> Tensor:
-        axes = (0, *range(2, x.dim()))
+    def _by_batch(self, x: Tensor, factor: float, update: bool) -> Tensor:
         count = x.numel() // x.shape[1]
-        if (self.recenter or self.rescale) and count <= 1:
+        if (self.recenter or self.rescale) and count == 1:
             # torch's words, so that code which handles its error handles ours
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {x.size()}"
             )
-        shape = (1, -1) + (1,) * (x.dim() - 2)
-        mean = x.mean(axes)
-        deviation = x - mean.view(shape) if self.resolved_statistic == "std" else x
-        square = (deviation**2).mean(axes)
-        self._track(mean, square, count, factor)
-        y = x - mean.view(shape) if self.recenter else x
-        if self.rescale:
-            y = y * torch.rsqrt(square + self.eps).view(shape)
-        if self.affine:
-            y = y * self.weight.view(shape) + self.bias.view(shape)
-        return y
+        axes, shape = [0], [1, -1]
+        for axis in range(2, x.dim()):
+            axes.append(axis)
+            shape.append(1)
+        # half precision neither holds squares nor sums many of them
+        half = x.dtype == torch.float16 or x.dtype == torch.bfloat16
+        y = x.float() if half else x
+        if count > 0:
+            mean = y.mean(axes)
+            centred = y - mean.view(shape)
+            var = (centred * centred).mean(axes)
+            if update:
+                self._track(mean.detach(), var.detach(), count, factor)
+            square = var
+            if not self.recenter and self.statistic != "std":
+                square = (y * y).mean(axes)
+            if self.recenter:
+                y = centred
+            if self.rescale:
+                y = y * torch.rsqrt(square + self.eps).view(shape)
+        weight, bias = self.weight, self.bias
+        if weight is not None:
+            y = y * weight.view(shape)
+        if bias is not None:
+            y = y + bias.view(shape)
+        return y.to(x.dtype)
 
     def _count_batch(self) -> float:
         """Count this batch; the factor with which it enters the running statistics."""
         factor = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
+        counted = self.num_batches_tracked
+        if counted is not None:
+            counted.add_(1)
             if self.momentum is None:
-                factor = 1.0 / float(self.num_batches_tracked)
+                factor = 1.0 / float(counted)
         return factor
 
-    def _track(self, mean: Tensor, square: Tensor, count: int, factor: float) -> None:
-        if not self.training or self.running_mean is None or self.running_var is None:
-            return
-        with torch.no_grad():
-            bessel = count / max(count - 1, 1) if self.resolved_statistic == "std" else 1.0
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), factor)
-            self.running_var.lerp_((square * bessel).to(self.running_var.dtype), factor)
+    def _track(self, mean: Tensor, var: Tensor, count: int, factor: float) -> None:
+        running_mean, running_var = self.running_mean, self.running_var
+        if running_mean is not None and running_var is not None:
+            bessel = count / max(count - 1, 1)
+            running_mean.lerp_(mean.to(running_mean.dtype), factor)
+            running_var.lerp_((var * bessel).to(running_var.dtype), factor)
 
     def _check(self, x: Tensor) -> None:
         if not 2 <= x.dim() <= 5:
@@ -230,28 +250,27 @@ def decompose(
 ) -> nn.Module:
     """A copy of a model with every BatchNorm replaced by a `DecomposedBatchNorm` with these parts.
 
-    Weights, running statistics, momentum, eps, mode, device, dtype and requires_grad are kept; a
-    BatchNorm that occurs twice is replaced by one module that occurs twice. A module that is itself
-    a BatchNorm is replaced as a whole. A SyncBatchNorm becomes local to its process.
+    Weights (the same Parameter objects where ``inplace``, so optimizers and tied weights keep
+    working), running statistics, momentum, eps, mode and hooks are kept; a BatchNorm that occurs
+    twice is replaced by one module that occurs twice. A module that is itself a BatchNorm is
+    replaced as a whole, a `DecomposedBatchNorm` gets the new parts. A SyncBatchNorm becomes local
+    to its process. Subclasses with a forward of their own and parametrized ones are refused: what
+    they compute is not known here.
 
     Args:
-        inplace: change ``module`` instead of a copy (parameters are then shared with nobody else).
+        inplace: change ``module`` instead of a copy.
 
     >>> model = decompose(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), recenter=False)
     >>> model[1].resolved_statistic
     'rms'
     """
-    for path, part in module.named_modules():
-        tensors = (*part.parameters(recurse=False), *part.buffers(recurse=False))
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and any(map(is_lazy, tensors)):
-            raise InvalidInputError(
-                f"{path or 'the module'} is a lazy BatchNorm without data; run a batch first"
-            )
+    resolve_statistic(statistic, recenter)
+    _refuse_unknown(module)
     root = module if inplace else copy.deepcopy(module)
     made: dict[int, DecomposedBatchNorm] = {}
 
     def replacement(old: nn.Module) -> DecomposedBatchNorm | None:
-        if not isinstance(old, nn.modules.batchnorm._BatchNorm):
+        if not isinstance(old, (_BatchNorm, DecomposedBatchNorm)):
             return None
         if id(old) not in made:
             made[id(old)] = _convert(old, recenter, rescale, statistic)
@@ -269,24 +288,40 @@ def decompose(
     return root
 
 
+def _refuse_unknown(module: nn.Module) -> None:
+    known = (_BatchNorm.forward, nn.SyncBatchNorm.forward, DecomposedBatchNorm.forward)
+    for path, part in module.named_modules():
+        if not isinstance(part, (_BatchNorm, DecomposedBatchNorm)):
+            continue
+        where = f"{path or 'the module'} ({type(part).__name__})"
+        tensors = (*part.parameters(recurse=False), *part.buffers(recurse=False))
+        if any(map(is_lazy, tensors)):
+            raise InvalidInputError(f"{where} is a lazy BatchNorm without data; run a batch first")
+        if is_parametrized(part):
+            raise InvalidInputError(
+                f"{where} has parametrized weights; call "
+                "torch.nn.utils.parametrize.remove_parametrizations first"
+            )
+        if type(part).forward not in known:
+            raise InvalidInputError(
+                f"{where} is a BatchNorm with a forward of its own, which switched parts would "
+                "not follow; replace it yourself"
+            )
+
+
 def _convert(
-    old: nn.modules.batchnorm._BatchNorm, recenter: bool, rescale: bool, statistic: Statistic
+    old: _BatchNorm | DecomposedBatchNorm, recenter: bool, rescale: bool, statistic: Statistic
 ) -> DecomposedBatchNorm:
-    example = old.weight if old.affine else old.running_mean
+    features = old.features if isinstance(old, DecomposedBatchNorm) else old.num_features
     new = DecomposedBatchNorm(
-        old.num_features,
-        recenter,
-        rescale,
-        statistic,
-        old.momentum,
-        old.eps,
-        old.affine,
-        old.track_running_stats,
-        device=None if example is None else example.device,
-        dtype=None if example is None else example.dtype,
+        features, recenter, rescale, statistic, old.momentum, old.eps, False, False
     )
-    new.load_state_dict(old.state_dict())
-    if old.affine:
-        new.weight.requires_grad_(old.weight.requires_grad)
-        new.bias.requires_grad_(old.bias.requires_grad)
+    new.affine, new.track_running_stats = old.affine, old.track_running_stats
+    for name in ("weight", "bias"):
+        new.register_parameter(name, getattr(old, name))
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        setattr(new, name, getattr(old, name))
+    # the same dictionaries, so that handles given out before still remove their hooks
+    hooks = {name: value for name, value in vars(old).items() if "hooks" in name}
+    vars(new).update(hooks)
     return new.train(old.training)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
+from relunorm.batchnorm._arguments import generator
 from relunorm.errors import InvalidInputError
 
 
@@ -77,7 +78,10 @@ def datapoint_init_(
     count = min(len(X), layer.out_features)
     chosen = np.arange(len(X))
     if count < len(X):
-        chosen = np.sort(np.random.default_rng(random_state).choice(len(X), count, replace=False))
+        chosen = np.sort(generator(random_state).choice(len(X), count, replace=False))
+    # entries near 1: squares of very large or small ones would leave the range of floats
+    exponent = int(np.frexp(np.abs(X).max())[1])
+    X = np.ldexp(X, -exponent)
     centred = X - X.mean(axis=0)
     cov = centred.T @ centred / len(X)
     level = np.trace(cov) / len(cov)
@@ -93,10 +97,17 @@ def datapoint_init_(
     spread = np.maximum(response.std(axis=1), 1e-12)
     kink = np.where(separate, rival + threshold * (own - rival), own - (1 - threshold) * spread)
     scale = 1 / (own - kink)
+    weight = torch.from_numpy(np.ldexp(directions * scale[:, None], -exponent)).to(layer.weight)
+    bias = torch.from_numpy(-kink * scale).to(layer.bias)
+    lost = (weight == 0).all(dim=1) & torch.from_numpy(directions.any(axis=1)).to(weight.device)
+    if lost.any() or not (torch.isfinite(weight).all() and torch.isfinite(bias).all()):
+        raise InvalidInputError(
+            f"data with entries up to 2^{exponent} needs weights that {layer.weight.dtype} does "
+            "not hold; rescale the data"
+        )
     with torch.no_grad():
-        weight = torch.from_numpy(directions * scale[:, None])
-        layer.weight[:count] = weight.to(layer.weight)
-        layer.bias[:count] = torch.from_numpy(-kink * scale).to(layer.bias)
+        layer.weight[:count] = weight
+        layer.bias[:count] = bias
     return DatapointInit(
         tuple(index[chosen].tolist()), int(separate.sum()), layer.out_features - count, random_state
     )

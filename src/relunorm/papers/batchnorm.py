@@ -80,9 +80,9 @@ def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
                 X = data.subset(size, random_state + seed)
                 run = propagate(X, layers, width, random_state=random_state + seed, **parts)
                 means.append(np.degrees(run.mean_angles()[-1]))
-            wide = propagate(X, layers, method="infinite", **parts).mean_angles()[-1]
+            wide = _wide_angle(X, layers, parts)
             spread = float(np.std(means, ddof=1))
-            rows.append((name, size, np.mean(means), spread, np.degrees(wide), paper[name]))
+            rows.append((name, size, np.mean(means), spread, wide, paper[name]))
         _scatter(ax, _after_before(run), None)
         ax.set_title(name)
     note = (
@@ -99,6 +99,18 @@ def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         figure,
         {"width": width, "layers": layers, "seeds": seeds, "data": data.source},
     )
+
+
+def _wide_angle(X: Any, layers: int, parts: dict[str, Any]) -> float | None:
+    """Mean angle at infinite width, degrees; None where the map has none.
+
+    Dividing by a deviation about a mean that is left in has no finite second moment for points that
+    span at most two dimensions about it.
+    """
+    kept = parts.get("statistic") == "std" and not parts["recenter"]
+    if kept and np.linalg.matrix_rank(X - X.mean(axis=0)) <= 2:
+        return None
+    return float(np.degrees(propagate(X, layers, method="infinite", **parts).mean_angles()[-1]))
 
 
 def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:

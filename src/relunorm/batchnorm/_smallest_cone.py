@@ -1,0 +1,129 @@
+"""The smallest cell of an arrangement beyond three dimensions: listed, measured, and told apart."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.batchnorm._cone_cut import Cone, TooComplexError, arrangement, cone_of
+from relunorm.batchnorm._cone_measure import ConeMeasure
+from relunorm.batchnorm._cone_walk import walk
+from relunorm.batchnorm.cells import CellVolumes, cell_count
+
+#: Samples per cell before any is looked at more closely.
+FIRST = 256
+#: Cells measured out of those a walk collects.
+SHORTLIST = 64
+#: Standard errors by which the smallest cell must stand apart.
+APART = 3.0
+#: How many times ``samples`` may be spent on telling cells apart.
+EFFORT = 64
+
+
+def smallest_cone(
+    lines: NDArray[np.float64], samples: int, max_cells: int, rng: np.random.Generator
+) -> CellVolumes:
+    """List the cells if they are at most ``max_cells``, else walk; measure; find the smallest."""
+    count, k = lines.shape
+    listed = cell_count(count, k) <= max_cells  # the most there can be
+    doubts = []
+    if listed:
+        cones: list[Cone | None] = list(arrangement(lines))
+        signs = np.array([cone.signs(lines) for cone in cones if cone is not None])
+        volumes = np.zeros(len(cones))
+        order = range(len(cones))
+    else:
+        signs, volumes = _one_of_each_pair(*walk(lines, max(1, max_cells // 2), rng))
+        cones = [None] * len(signs)
+        order = np.argsort(volumes)[:SHORTLIST].tolist()
+        doubts.append(
+            f"{2 * len(signs)} of at most {cell_count(count, k)} cells were seen and the "
+            f"{2 * len(order)} that seem smallest measured, so a far smaller one may have been "
+            "missed; raise max_cells to that number to list them all (about 0.2 ms a cell in four "
+            "dimensions, ten times that in seven)"
+        )
+    measures: dict[int, ConeMeasure] = {}
+    for index in order:
+        try:
+            cone = cones[index]
+            measures[index] = ConeMeasure(cone_of(lines, signs[index]) if cone is None else cone)
+        except TooComplexError:
+            continue
+        measures[index].sample(FIRST, rng)
+    if len(measures) < len(order):
+        doubts.append(
+            f"{len(order) - len(measures)} cells have too many extreme rays to be measured"
+        )
+    if not measures:
+        return _rough(lines, signs, volumes, doubts)
+    smallest, rivals = _tell_apart(measures, samples, rng)
+    if rivals:
+        doubts.append(
+            f"{rivals} other cells are as small within the error; if one of them is smaller, then "
+            "by a few standard errors"
+        )
+    chosen = measures[smallest]
+    chosen.forget()
+    chosen.sample(samples, rng)
+    for index, measure in measures.items():
+        volumes[index] = measure.value
+    return CellVolumes(
+        chosen.value,
+        chosen.error,
+        "estimate",
+        k,
+        count,
+        np.vstack([signs, -signs]),
+        np.concatenate([volumes, volumes]),
+        smallest,
+        2 * len(cones) if listed else None,
+        rivals,
+        "; ".join(doubts),
+    )
+
+
+def _tell_apart(
+    measures: dict[int, ConeMeasure], samples: int, rng: np.random.Generator
+) -> tuple[int, int]:
+    """Sample whatever may be the smallest until one is left or the effort is spent."""
+    left = EFFORT * samples
+    while True:
+        below = min(m.value + APART * m.error for m in measures.values())
+        able = {i: m for i, m in measures.items() if m.value - APART * m.error <= below}
+        left -= sum(m.samples for m in able.values())
+        if len(able) == 1 or left < 0:
+            return min(able, key=lambda i: able[i].value), len(able) - 1
+        for measure in able.values():
+            measure.sample(measure.samples, rng)
+
+
+def _one_of_each_pair(
+    signs: NDArray[np.int8], volumes: NDArray[np.float64]
+) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
+    """Cells come in opposite pairs of equal measure: keep the one that is + at its first line."""
+    _, first = np.unique(signs * signs[:, :1], axis=0, return_index=True)
+    return signs[first] * signs[first, :1], volumes[first]
+
+
+def _rough(
+    lines: NDArray[np.float64],
+    signs: NDArray[np.int8],
+    volumes: NDArray[np.float64],
+    doubts: list[str],
+) -> CellVolumes:
+    """No cell could be measured: say the rays' order of magnitude, with no error bar to trust."""
+    smallest = int(np.argmin(volumes))
+    doubts = [*doubts, "the value is a rough ray estimate that may be orders of magnitude off"]
+    return CellVolumes(
+        float(volumes[smallest]),
+        float("inf"),
+        "estimate",
+        lines.shape[1],
+        len(lines),
+        np.vstack([signs, -signs]),
+        np.concatenate([volumes, volumes]),
+        smallest,
+        None,
+        0,
+        "; ".join(doubts),
+    )
