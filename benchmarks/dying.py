@@ -1,6 +1,6 @@
 """Basin maps (ns a point-step, table), the monitor's cost, and batched against one-by-one training.
 
-    python benchmarks/dying.py [maps] [monitor] [ensemble]
+python benchmarks/dying.py [maps] [monitor] [ensemble]
 """
 
 from __future__ import annotations
@@ -34,7 +34,16 @@ def maps() -> None:
             rows.append((gamma, beta, found.optimum, found.dead, found.moving, gap, took, ns))
     record(
         "basin maps, 201 x 201",
-        ("gamma", "beta", "optimum %", "dead %", "moving %", "gap to table", "CPU s", "ns a point-step"),
+        (
+            "gamma",
+            "beta",
+            "optimum %",
+            "dead %",
+            "moving %",
+            "gap to table",
+            "CPU s",
+            "ns a point-step",
+        ),
         rows,
         note="CPU seconds, one run each, one thread.",
     )

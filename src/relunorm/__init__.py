@@ -37,8 +37,6 @@ _HOME = {
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from relunorm.dying.diagnosis import diagnose as diagnose
-    from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm import batchnorm as batchnorm
     from relunorm import nn as nn
     from relunorm.batchnorm.probes import geometry as geometry
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
     from relunorm.domain import Polytope as Polytope
+    from relunorm.dying.diagnosis import diagnose as diagnose
+    from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras

@@ -21,7 +21,7 @@ Observer = Callable[[str, Tensor, bool], None]
 
 _RELU = {
     torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6, F.threshold,
-    F.threshold_, torch.threshold,
+    torch.threshold,
 }  # fmt: skip
 _LEAKY = {F.leaky_relu, F.leaky_relu_, F.prelu, torch.prelu, F.rrelu, F.rrelu_, torch.rrelu}
 _CLAMP = {
@@ -37,7 +37,7 @@ def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     if func in _CLAMP:
         low = args[1] if len(args) > 1 else kwargs.get("min", kwargs.get("min_val"))
         return isinstance(low, (int, float)) and low == 0
-    if func in (F.threshold, F.threshold_, torch.threshold):
+    if func in (F.threshold, torch.threshold):
         level = args[1] if len(args) > 1 else kwargs.get("threshold")
         return level == 0
     return func in _ACTIVATIONS
