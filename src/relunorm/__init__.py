@@ -24,6 +24,7 @@ _HOME = {
     "Domain": "relunorm.domain",
     "Polytope": "relunorm.domain",
     "batchnorm": "relunorm.batchnorm",
+    "dying": "relunorm.dying",
     "geometry": "relunorm.batchnorm.probes",
     "nn": "relunorm.nn",
     "load": "relunorm.io",
@@ -38,6 +39,7 @@ __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from relunorm import batchnorm as batchnorm
+    from relunorm import dying as dying
     from relunorm import nn as nn
     from relunorm.batchnorm.probes import geometry as geometry
     from relunorm.domain import Ball as Ball
