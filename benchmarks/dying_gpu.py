@@ -1,6 +1,6 @@
 """Basin maps on a GPU: ns a point-step. Needs torch with CUDA, numpy, and this package's src.
 
-    PYTHONPATH=src python benchmarks/dying_gpu.py
+PYTHONPATH=src python benchmarks/dying_gpu.py
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def measure(grid: int, mode: str, unroll: int, dtype: torch.dtype = torch.float6
 
 def main() -> None:
     print(torch.cuda.get_device_name(), torch.__version__)
-    print("| grid | mode | updates a kernel | dtype | ns a point-step |\n| --- | --- | --- | --- | --- |")
+    print("| grid | mode | updates a kernel | dtype | ns a point-step |")
+    print("| --- | --- | --- | --- | --- |")
     for mode, unroll in (("compile", 16), ("compile", 64), ("graph", 16), ("eager", 16)):
         for grid in (201, 2001):
             for dtype in (torch.float64, torch.float32):

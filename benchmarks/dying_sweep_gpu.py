@@ -3,7 +3,7 @@
 Needs torch with CUDA, numpy, and this package's src. Data: .npz files with x and y, or, without
 arguments, four generated sets of UCI-like sizes.
 
-    PYTHONPATH=src python benchmarks/dying_sweep_gpu.py [--updates 250000] [--device cuda] [FILE.npz ...]
+    PYTHONPATH=src python benchmarks/dying_sweep_gpu.py [--updates 250000] [FILE.npz ...]
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def main() -> None:
     began = time.perf_counter()
     found = sweep.run(show)
     took = time.perf_counter() - began
-    print(f"{len(plan.members)} members, {found.updates:,} updates: {took:.1f} s, evaluation included")
+    print(
+        f"{len(plan.members)} members, {found.updates:,} updates: {took:.1f} s, evaluation included"
+    )
     print(f"{took / found.updates / len(plan.members) * 1e9:.1f} ns a member-update")
     print("\n| data | optimizer | " + " | ".join(f"gamma {g:g}" for g in plan.gammas) + " |")
     print("|" + " --- |" * (2 + len(plan.gammas)))

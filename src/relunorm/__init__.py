@@ -25,6 +25,7 @@ _HOME = {
     "decide": "relunorm.extrema.front",
     "diagnose": "relunorm.dying.diagnosis",
     "Domain": "relunorm.domain",
+    "dying": "relunorm.dying",
     "fingerprint": "relunorm.forms.fingerprint",
     "geometry": "relunorm.batchnorm.probes",
     "Layer": "relunorm.network",
@@ -56,6 +57,7 @@ __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from relunorm import batchnorm as batchnorm
+    from relunorm import dying as dying
     from relunorm import nn as nn
     from relunorm.batchnorm.probes import geometry as geometry
     from relunorm.domain import Ball as Ball

@@ -157,7 +157,8 @@ def test_keras_on_torch():
     code = """
         import numpy as np, keras
         from relunorm.dying.adapters.keras import DeadUnits
-        net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
+        layers = [keras.Input((3,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(1)]
+        net = keras.Sequential(layers)
         kernel, bias = net.layers[0].get_weights()
         kernel[:], bias[:] = 0.5, [0.1, -1e3, 0.1, 0.1]
         net.layers[0].set_weights([kernel, bias])

@@ -7,10 +7,10 @@ import pytest
 
 import relunorm as rn
 from relunorm.cli import main
+from relunorm.errors import InvalidInputError
 from relunorm.papers import exhibits
 from relunorm.papers.dying import read_sample
 from relunorm.papers.regression_data import load_tables
-from relunorm.errors import InvalidInputError
 
 
 def run(capsys, *arguments: str) -> str:
@@ -31,7 +31,18 @@ def test_map(capsys, tmp_path):
 
 
 def test_sweep_with_checkpoint(capsys, tmp_path):
-    common = ["dying", "sweep", "--gamma", "1", "--optimizer", "adam", "--seeds", "1", "--hidden", "8"]
+    common = [
+        "dying",
+        "sweep",
+        "--gamma",
+        "1",
+        "--optimizer",
+        "adam",
+        "--seeds",
+        "1",
+        "--hidden",
+        "8",
+    ]
     more = ["--updates", "200", "--checkpoint", str(tmp_path / "c.pt"), "--json", "--quiet"]
     first = json.loads(run(capsys, *common, *more))
     again = json.loads(run(capsys, *common, *more))  # finished: resumes and reports the same

@@ -63,7 +63,9 @@ def test_duplicates_against_brute_force(sparse):
     rows = np.column_stack([w, b])
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     expected = [
-        next((j for j in range(i) if rows[i].any() and np.allclose(unit[i], unit[j], atol=1e-10)), -1)
+        next(
+            (j for j in range(i) if rows[i].any() and np.allclose(unit[i], unit[j], atol=1e-10)), -1
+        )
         for i in range(30)
     ]
     assert duplicates(affine).tolist() == expected

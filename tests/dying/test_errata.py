@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,8 @@ def test_cones_after_23_have_the_wrong_signs_printed():
     assert not dying.in_linear_cone(*plain_unit, EPSILON)
     printed_dead = -ndtri(EPSILON) > 0.0  # b/|w| < -Phi^-1(eps) calls a half-active unit dead
     printed_linear = ndtri(EPSILON) < 0.0  # b/|w| > Phi^-1(eps) calls it linear too
-    assert printed_dead and printed_linear
+    assert printed_dead
+    assert printed_linear
     assert dying.firing_probability([1.0], 0.0) == 0.5
 
 
@@ -61,7 +64,8 @@ def test_11_and_12_hold_for_gradients_and_reversed():
     relu_z, relu_y = np.maximum(z, 0), np.maximum(y, 0)
     exact, surrogate = relu_z - relu_y, relu_z - y
     larger = relu_y < relu_z
-    assert (exact[larger] > 0).all() and (exact[larger] <= surrogate[larger]).all()
+    assert (exact[larger] > 0).all()
+    assert (exact[larger] <= surrogate[larger]).all()
     assert not (exact[larger] >= surrogate[larger]).all()  # (12) as printed
     below = (relu_y >= z) & (relu_y >= relu_z)
     assert not np.allclose(exact[below], surrogate[below])  # (11) as printed: the errors differ
@@ -111,7 +115,7 @@ def test_momentum_helps_at_gamma_one_and_hurts_at_small_gamma():
 
 def _random_chain(rng, biases=True):
     sizes = (3, 7, 5, 2)
-    weights = [rng.normal(size=(b, a)) for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [rng.normal(size=(b, a)) for a, b in itertools.pairwise(sizes)]
     shift = [rng.normal(size=len(w)) * biases for w in weights]
     return rn.Network.from_weights(weights, shift)
 
@@ -164,4 +168,6 @@ def test_with_a_dead_layer_gradients_vanish_only_up_to_the_next_weights():
     (model(x) - 1e4).square().mean().backward()
     moves = {name: bool(p.grad.abs().max() > 0) for name, p in model.named_parameters()}
     assert not any(moves[n] for n in ("0.weight", "0.bias", "2.weight", "2.bias", "4.weight"))
-    assert moves["4.bias"] and moves["6.weight"] and moves["6.bias"]
+    assert moves["4.bias"]
+    assert moves["6.weight"]
+    assert moves["6.bias"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -225,7 +226,7 @@ def test_initialisations_are_reproducible_and_do_what_they_say():
     def deep():
         sizes = (3, *[10] * 6, 1)
         parts = []
-        for a, b in zip(sizes, sizes[1:], strict=False):
+        for a, b in itertools.pairwise(sizes):
             parts += [nn.Linear(a, b), nn.ReLU()]
         return nn.Sequential(*parts[:-1])
 
@@ -260,6 +261,19 @@ def born_dead(make, x, seed):
     with dying.DeadUnitMonitor(model) as monitor:
         model(x)
     return monitor.report().dead
+
+
+def test_balancing_keeps_the_function():
+    for model, x in ((dense().eval(), data(50, 3)), (conv().eval(), data(5, 2, 8, 8))):
+        with torch.no_grad():
+            model[0].weight *= 1e-3
+        before = model(x)
+        sites = dying.balance_(model, x)
+        torch.testing.assert_close(model(x), before, rtol=1e-11, atol=1e-12)
+        if sites:
+            inner = model[3].weight.square().sum(1) + model[3].bias.square()
+            torch.testing.assert_close(inner, model[5].weight.square().sum(0))
+    assert sites == []  # a batch norm stands in between
 
 
 def test_clear_refusals():

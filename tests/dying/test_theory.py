@@ -176,7 +176,7 @@ def test_oscillation_threshold_and_stability_limit(eta):
 def test_trajectory_in_many_dimensions_matches_rotated_one():
     """With no error across w, only (|w|, b) move: appendix C, checked in 3-D against 1-D."""
     u = np.array([2.0, -1.0, 2.0]) / 3
-    kw = dict(eta=0.1, beta=0.8, steps=50)
+    kw = {"eta": 0.1, "beta": 0.8, "steps": 50}
     line = dying.trajectory(0.5, -0.2, 1.0, **kw)
     space = dying.trajectory(0.5 * u, -0.2, u, **kw)
     np.testing.assert_allclose(space.w, line.w * u, atol=1e-12)
@@ -186,10 +186,12 @@ def test_trajectory_in_many_dimensions_matches_rotated_one():
 def test_critical_points():
     points = dying.critical_points([0.6, 0.8], 0.3)
     gw, gb = dying.gradient([0.6, 0.8], 0.3, [0.6, 0.8], 0.3)
-    assert np.abs(gw).max() == 0 and gb == 0
+    assert np.abs(gw).max() == 0
+    assert gb == 0
     for scale in (0.1, 3.0):
         gw, gb = dying.gradient([0.0, 0.0], -scale, [0.6, 0.8], 0.3)
-        assert np.abs(gw).max() == 0 and gb == 0
+        assert np.abs(gw).max() == 0
+        assert gb == 0
     rest = float(dying.loss([0.0, 0.0], -1.0, [0.6, 0.8], 0.3))
     assert points.saddle_loss == rest
     for direction in ([1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]):

@@ -37,6 +37,7 @@ _HOME = {
     "randomized_asymmetric_": "init",
     "lsuv_": "init",
     "live_": "init",
+    "balance_": "balance",
     "redo_": "revive",
     "revive_live_": "revive",
     "Reviver": "revival_schedule",
@@ -48,6 +49,7 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from relunorm.dying.balance import balance_ as balance_
     from relunorm.dying.basins import BasinMap as BasinMap
     from relunorm.dying.basins import basin as basin
     from relunorm.dying.cones import cone_position as cone_position

@@ -136,14 +136,21 @@ def basin(
     classes = classes.astype(np.int8).reshape(grid, grid)
     shares = [100 * float((classes == kind).mean()) for kind in (OPTIMUM, DEAD, OTHER)]
     return BasinMap(
-        *(float(v) for v in (gamma, beta, eta, delta, extent, near)),
-        *shares,
-        100 * float(moving.mean()),
-        classes,
-        gamma * end_w.reshape(grid, grid),
-        gamma * end_b.reshape(grid, grid),
-        steps,
-        point_steps,
+        gamma=float(gamma),
+        beta=float(beta),
+        eta=float(eta),
+        delta=float(delta),
+        extent=float(extent),
+        near=float(near),
+        optimum=shares[0],
+        dead=shares[1],
+        other=shares[2],
+        moving=100 * float(moving.mean()),
+        classes=classes,
+        w=gamma * end_w.reshape(grid, grid),
+        b=gamma * end_b.reshape(grid, grid),
+        steps=steps,
+        point_steps=point_steps,
     )
 
 
@@ -156,8 +163,9 @@ Found = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], int, 
 
 
 def _on_cpu(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, progress: Any) -> Found:
-    from relunorm.dying.basin_kernel import advance
+    from relunorm.dying import basin_kernel
 
+    advance: Any = basin_kernel.advance
     end_w, end_b = w.copy(), b.copy()
     alive, total = np.arange(len(w)), len(w)
     mw, mb, moving = np.zeros_like(w), np.zeros_like(w), np.ones_like(w)

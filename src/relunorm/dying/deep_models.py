@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ def mlp(inputs: int, width: int, depth: int, gen: torch.Generator) -> nn.Module:
     """``depth`` hidden layers, weights and biases uniform within 1/sqrt(fan-in)."""
     sizes = [inputs, *[width] * depth]
     parts: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         parts += [nn.Linear(a, b), nn.ReLU()]
     return _uniform(nn.Sequential(*parts, nn.Linear(width, 1)), gen)
 

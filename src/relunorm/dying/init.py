@@ -26,7 +26,7 @@ def generator(random_state: RandomState, device: torch.device | str = "cpu") -> 
     return torch.Generator(device=device).manual_seed(int(random_state))
 
 
-def layers(model: nn.Module) -> list[nn.Module]:
+def layers(model: nn.Module) -> list[Any]:
     """Linear and convolution layers in the order of their definition."""
     found = [module for module in model.modules() if isinstance(module, LAYERS)]
     if not found:
@@ -137,9 +137,9 @@ def live_bias(z: Tensor, gen: torch.Generator, share: tuple[float, float] = (0.1
     return -(0.5 * ordered.gather(0, at) + 0.5 * ordered.gather(0, upper))[0]
 
 
-def in_running_order(model: nn.Module, batch: Any) -> list[nn.Module]:
+def in_running_order(model: nn.Module, batch: Any) -> list[Any]:
     """Linear and convolution layers in the order one forward pass calls them, each once."""
-    order: list[nn.Module] = []
+    order: list[Any] = []
 
     def note(module: nn.Module, args: Any) -> None:
         if module not in order:

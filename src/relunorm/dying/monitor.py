@@ -17,6 +17,10 @@ from relunorm.errors import InvalidInputError
 Log = Callable[[str, float, int], None]
 
 
+#: Batches whose sums a tally holds before it looks at them: three tensor operations a batch.
+HELD = 16
+
+
 class _Tally:
     """Sums for one site, on the device of its activations: O(units) memory, no host transfer."""
 
@@ -25,36 +29,56 @@ class _Tally:
         # Created outside inference mode, so that later passes outside it may update them.
         with torch.inference_mode(False), torch.no_grad():
             wide = {"device": device, "dtype": torch.int64}
-            # This stretch and the one before; float64 holds every count, where the device has it.
+            narrow = {"device": device, "dtype": torch.float32}
+            # float64 holds every count, where the device has it.
             count = torch.float32 if device.type == "mps" else torch.float64
-            self.active = torch.zeros(2, units, device=device, dtype=count)
-            self.magnitude = torch.zeros(2, units, device=device, dtype=torch.float32)
+            self.active = [torch.zeros(units, device=device, dtype=count) for _ in range(2)]
+            self.magnitude = [torch.zeros(units, **narrow) for _ in range(2)]
             self.last = torch.full((units,), -1, **wide)
             self.first_death = torch.full((units,), -1, **wide)
-        self.samples = [0, 0]
+            self.held_active = torch.zeros(HELD, units, **narrow)
+            self.held_magnitude = torch.zeros(HELD, units, **narrow)
+        self.rows = list(zip(self.held_active.unbind(), self.held_magnitude.unbind(), strict=True))
+        self.steps: list[int] = []
+        self.samples = [0, 0]  # this stretch, the one before; likewise active and magnitude
 
     def add(self, values: Tensor, step: int) -> None:
         axis = unit_axis(values)
         rest = [k for k in range(values.ndim) if k != axis]
+        active, magnitude = self.rows[len(self.steps)]
         # Summing signs is four times faster than counting booleans; a rectified value has sign 0
-        # or 1, and float32 counts whole numbers up to 2^24. NaN counts as inactive.
+        # or 1, and float32 counts whole numbers up to 2^24.
         signs = (values > 0) if self.leaky else values.sign()
-        counts = signs.sum(rest, dtype=torch.float32).nan_to_num_(0.0)
-        self.active[0] += counts
-        magnitude = values.abs() if self.leaky else values
-        self.magnitude[0] += magnitude.sum(rest, dtype=torch.float32)
-        self.last.masked_fill_(counts > 0, step)
+        torch.sum(signs, rest, dtype=torch.float32, out=active)
+        sizes = values.abs() if self.leaky else values
+        torch.sum(sizes, rest, dtype=torch.float32, out=magnitude)
         self.samples[0] += values.numel() // max(values.shape[axis], 1)
+        self.steps.append(step)
+        if len(self.steps) == HELD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Take the held sums into the tally."""
+        count = len(self.steps)
+        if not count:
+            return
+        active = self.held_active[:count].nan_to_num(0.0)  # NaN counts as inactive
+        self.active[0] += active.sum(0)
+        self.magnitude[0] += self.held_magnitude[:count].nan_to_num(0.0).sum(0)
+        steps = torch.tensor(self.steps, device=active.device)[:, None]
+        self.last = torch.maximum(self.last, torch.where(active > 0, steps, -1).amax(0))
+        self.steps = []
 
     def rotate(self, step: int, window: int) -> None:
         """Start a new stretch; note units silent for a whole window for the first time."""
         self.note(step, window)
         for pair in (self.active, self.magnitude):
-            pair[1] = pair[0]
-            pair[0] = 0
+            pair.reverse()
+            pair[0].zero_()
         self.samples = [0, self.samples[0]]
 
     def note(self, step: int, window: int) -> None:
+        self.flush()
         silent = (self.last <= step - window) & (self.first_death < 0)
         self.first_death = torch.where(silent, self.last + 1, self.first_death)
 
@@ -81,7 +105,7 @@ class DeadUnitMonitor:
         every: look at every so-many-th forward pass only.
         log: called as log(name, value, step) by `log_to`, every ``log_every`` batches.
 
-    Cost: two reductions over each activation; measured in benchmarks/monitor.py.
+    Cost: two reductions over each activation; measured in benchmarks/dying.py.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> _ = model[0].weight.data.zero_(), model[0].bias.data.copy_(torch.tensor([1., -1., 1.]))
@@ -154,14 +178,14 @@ class DeadUnitMonitor:
         return SiteMode(_Look(self, step))
 
     def _observe(self, name: str, values: Tensor, leaky: bool, step: int) -> None:
-        with torch.no_grad(), self._lock:
-            values = values.detach()
+        values = values.detach()
+        with self._lock:
             units = values.shape[unit_axis(values)]
             tally = self._tallies.get(name)
-            if tally is None or tally.active.shape[1] != units:
+            if tally is None or len(tally.last) != units:
                 tally = self._tallies[name] = _Tally(units, leaky, values.device)
-            if tally.active.device != values.device:  # another replica's device
-                values = values.to(tally.active.device)
+            if tally.last.device != values.device:  # another replica's device
+                values = values.to(tally.last.device)
             tally.add(values, step)
 
     # ------------------------------------------------------------------ answers
@@ -181,8 +205,8 @@ class DeadUnitMonitor:
     def _site(self, name: str, tally: _Tally) -> SiteReport:
         tally.note(self.batches, self.window)
         samples = max(sum(tally.samples), 1)
-        share = tally.active.sum(0).cpu().numpy().astype(np.float64) / samples
-        magnitude = tally.magnitude.cpu().double().sum(0).numpy() / samples
+        share = (tally.active[0] + tally.active[1]).cpu().double().numpy() / samples
+        magnitude = (tally.magnitude[0] + tally.magnitude[1]).cpu().double().numpy() / samples
         mean = magnitude.mean()
         score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
         last = tally.last.cpu().numpy()

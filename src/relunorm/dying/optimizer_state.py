@@ -9,7 +9,6 @@ Adam's one division comes out as if these units had started at the reset. Exact 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +57,7 @@ class FreshUnits:
             moment = state.get(name)
             if isinstance(moment, Tensor) and moment.shape == parameter.shape:
                 moment[index] = 0
-        if self._corrects(parameter, state):
+        if "exp_avg" in state and "exp_avg_sq" in state and "step" in state:
             zero = torch.zeros_like(state["exp_avg"][index])
             entry = _Fresh(index, 0, zero, zero.clone())
             self._young.setdefault(parameter, []).append(entry)
@@ -76,9 +75,6 @@ class FreshUnits:
     def young(self) -> int:
         """How many blocks still have a step count of their own."""
         return sum(len(entries) for entries in self._young.values())
-
-    def _corrects(self, parameter: Tensor, state: dict[str, Any]) -> bool:
-        return "exp_avg" in state and "exp_avg_sq" in state and "step" in state
 
     @torch.no_grad()
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -102,8 +98,9 @@ class FreshUnits:
 
 def _effective_gradient(parameter: Tensor, group: dict[str, Any]) -> Tensor:
     """What Adam averages: L2 decay is added to the gradient, AdamW's is not."""
-    gradient = -parameter.grad if group.get("maximize") else parameter.grad
-    assert gradient is not None
+    gradient: Any = parameter.grad
+    if group.get("maximize"):
+        gradient = -gradient
     if group.get("weight_decay") and not group.get("decoupled_weight_decay", False):
         gradient = gradient + group["weight_decay"] * parameter
     return gradient
@@ -123,8 +120,3 @@ def _prepare(
         state["exp_avg"][entry.index] = (entry.first * grow1 - (1 - beta1) * g) / beta1
     second = (entry.second * grow2 - (1 - beta2) * g * g) / beta2
     state["exp_avg_sq"][entry.index] = second.clamp_min_(0)
-
-
-def parameters_of(optimizers: Iterable[Optimizer]) -> set[Tensor]:
-    """All parameters the optimizers hold."""
-    return {p for opt in optimizers for group in opt.param_groups for p in group["params"]}

@@ -176,7 +176,7 @@ def _forget(fresh: FreshUnits | None, parameter: Tensor, index: tuple[Any, ...])
 
 
 def _layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
-    caught: list[Tensor] = []
+    caught: list[Any] = []
     handle = layer.register_forward_hook(lambda m, a, out: caught.append(out))
     try:
         with evaluating(model):

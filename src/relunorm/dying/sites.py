@@ -21,7 +21,7 @@ Observer = Callable[[str, Tensor, bool], None]
 
 _RELU = {
     torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6, F.threshold,
-    F.threshold_, torch.threshold,
+    torch.threshold,
 }  # fmt: skip
 _LEAKY = {F.leaky_relu, F.leaky_relu_, F.prelu, torch.prelu, F.rrelu, F.rrelu_, torch.rrelu}
 _CLAMP = {
@@ -37,7 +37,7 @@ def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     if func in _CLAMP:
         low = args[1] if len(args) > 1 else kwargs.get("min", kwargs.get("min_val"))
         return isinstance(low, (int, float)) and low == 0
-    if func in (F.threshold, F.threshold_, torch.threshold):
+    if func in (F.threshold, torch.threshold):
         level = args[1] if len(args) > 1 else kwargs.get("threshold")
         return level == 0
     return func in _ACTIVATIONS
@@ -75,21 +75,22 @@ class SiteMode(TorchFunctionMode):
         return path if not count else f"{path}#{count}"
 
 
+def _nothing(*args: Any) -> None:
+    """What a hook becomes in a copy or pickle of the model."""
+
+
 class _Hook:
     """A forward hook that a copy or pickle of the model does not carry along."""
 
-    def __init__(self, call: Callable[..., None] | None):
-        self.call = call
-
-    def __call__(self, *args: Any) -> None:
-        if self.call is not None:
-            self.call(*args)
-
-    def __deepcopy__(self, memo: Any) -> _Hook:
-        return _Hook(None)
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _nothing
 
     def __reduce__(self) -> Any:
-        return _Hook, (None,)
+        return _pickled, ()
+
+
+def _pickled() -> Any:
+    return _nothing
 
 
 class Watch:
@@ -104,40 +105,18 @@ class Watch:
     """
 
     def __init__(self, model: nn.Module, make: Callable[[nn.Module], SiteMode | None]):
-        self.make = make
-        self.local = threading.local()
+        self.local = _Local()
         self.handles: list[Any] = []
         root = unwrapped(model)
         for path, module in root.named_modules():
-            if module is root:
+            if module is root or _is_plain_leaf(module):
                 continue
-            self._register(module, _Enter(self, path), _Leave(self, path))
-        self._register(root, self._begin, self._end)
+            self._register(module, _Enter(self.local, path), _Leave(self.local, path))
+        self._register(root, _Begin(self.local, make), _End(self.local))
 
     def _register(self, module: nn.Module, before: Any, after: Any) -> None:
-        self.handles.append(module.register_forward_pre_hook(_Hook(before)))
-        self.handles.append(module.register_forward_hook(_Hook(after), always_call=True))
-
-    def _begin(self, module: nn.Module, args: Any) -> None:
-        active = getattr(self.local, "modes", None)
-        if active is None:
-            active = self.local.modes = []
-        mode = self.make(module)
-        if mode is not None:
-            mode.__enter__()
-        active.append(mode)
-
-    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
-        modes = getattr(self.local, "modes", None)
-        if modes:
-            mode = modes.pop()
-            if mode is not None:
-                mode.__exit__(None, None, None)
-
-    def current(self) -> SiteMode | None:
-        """The mode of the forward pass this thread is in."""
-        modes = getattr(self.local, "modes", None)
-        return modes[-1] if modes else None
+        self.handles.append(module.register_forward_pre_hook(before))
+        self.handles.append(module.register_forward_hook(after, always_call=True))
 
     def close(self) -> None:
         """Remove every hook."""
@@ -146,25 +125,61 @@ class Watch:
         self.handles = []
 
 
-class _Enter:
-    def __init__(self, watch: Watch, path: str):
-        self.watch, self.path = watch, path
+def _is_plain_leaf(module: nn.Module) -> bool:
+    """One of torch's own leaves that rectifies nothing: no hook needed to name what it calls."""
+    home = type(module).__module__
+    own = home.startswith("torch.nn.modules.") and home != "torch.nn.modules.activation"
+    return own and not module._modules
+
+
+class _Local(threading.local):
+    """The modes of the forward passes this thread is in, innermost last."""
+
+    def __init__(self) -> None:
+        self.modes: list[SiteMode | None] = []
+
+
+class _Begin(_Hook):
+    def __init__(self, local: _Local, make: Callable[[nn.Module], SiteMode | None]):
+        self.local, self.make = local, make
 
     def __call__(self, module: nn.Module, args: Any) -> None:
-        mode = self.watch.current()
+        mode = self.make(module)
         if mode is not None:
-            mode.stack.append(self.path)
+            mode.__enter__()
+        self.local.modes.append(mode)
 
 
-class _Leave:
-    def __init__(self, watch: Watch, path: str):
-        self.watch, self.path = watch, path
+class _End(_Hook):
+    def __init__(self, local: _Local):
+        self.local = local
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        mode = self.watch.current()
+        if self.local.modes:
+            mode = self.local.modes.pop()
+            if mode is not None:
+                mode.__exit__(None, None, None)
+
+
+class _Enter(_Hook):
+    def __init__(self, local: _Local, path: str):
+        self.local, self.path = local, path
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        modes = self.local.modes
+        if modes and modes[-1] is not None:
+            modes[-1].stack.append(self.path)
+
+
+class _Leave(_Hook):
+    def __init__(self, local: _Local, path: str):
+        self.local, self.path = local, path
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        modes = self.local.modes
         # A module whose pre-hook never ran (one before it raised) has nothing to take off.
-        if mode is not None and mode.stack[-1] == self.path:
-            mode.stack.pop()
+        if modes and modes[-1] is not None and modes[-1].stack[-1] == self.path:
+            modes[-1].stack.pop()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -229,7 +229,7 @@ class Sweep:
         self.done += count
 
     def _picks(self, stretch: int) -> Tensor:
-        """Row numbers (STRETCH, data sets x seeds, batch), from a generator per seed and stretch."""
+        """Row numbers (STRETCH, data sets x seeds, batch): a generator per seed and stretch."""
         groups = []
         for k, name in enumerate(self.plan.data):
             start, count = self.rows[name]
@@ -311,7 +311,7 @@ class _Part:
         self._replay: Callable[[], None] | None = None
 
     def _initialize(self) -> None:
-        """Uniform within 1/sqrt(fan-in) of the unpadded layer, the same for every seed's members."""
+        """Uniform within 1/sqrt(fan-in) of the unpadded layer, one draw per data set and seed."""
         plan, hidden = self.sweep.plan, self.sweep.plan.hidden
         made: dict[tuple[str, int], list[Tensor]] = {}
         for k, name in enumerate(plan.data):

@@ -30,14 +30,15 @@ def figure2(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     eta = 0.1
     figure, (left, right) = _figure(1, 2, (9, 4))
     betas = np.linspace(0, 0.9999, 400)
-    values = np.array([momentum(eta, b).eigenvalues for b in betas])
+    values: Any = np.array([momentum(eta, b).eigenvalues for b in betas])
     for k in range(2):
         left.plot(values[:, k].real, values[:, k].imag, lw=1)
     circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
-    left.plot(circle.real, circle.imag, color="0.8", lw=0.8)
+    left.plot(np.real(circle), np.imag(circle), color="0.8", lw=0.8)
     left.plot(values[0].real, values[0].imag, "x", color="black")
     left.set(xlabel="real", ylabel="imaginary", aspect="equal")
-    left.set_title(f"eigenvalues of A, beta from 0 (x); complex above {beta_star(eta):.4f}")
+    title = f"eigenvalues of A from beta = 0 (x); complex above {beta_star(eta):.4f}"
+    left.set_title(title, fontsize=9)
     rows = []
     for beta in (0.0, 0.7, 0.9, 0.95, 0.99):
         system = momentum(eta, beta)
@@ -47,7 +48,7 @@ def figure2(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
             right.plot(errors, label=f"beta = {beta:g}", lw=1.2)
     right.axhline(0, color="0.7", lw=0.8)
     right.set(xlabel="updates", ylabel="error / first error")
-    right.set_title("one parameter of an affine model, from rest")
+    right.set_title("one parameter of an affine model, from rest", fontsize=9)
     right.legend()
     return Exhibit(
         "figure2",

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The data an exhibit runs on: points (n, d), class labels or targets where there are any, and where it
-    came from.
+    """The data an exhibit runs on: points (n, d), class labels or targets where there are any, and
+    where it came from.
     """
 
     x: NDArray[np.float64]
