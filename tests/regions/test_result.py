@@ -123,6 +123,41 @@ def test_adjacency_is_by_shared_facets(flat):
     } == expected
 
 
+def test_adjacency_in_a_box_much_larger_than_the_kinks():
+    """Three intervals in a row, two edges; a polygon net has the same graph whatever the box."""
+    steps = Network.from_weights([[[1.0], [1.0]], [[1.0, 1.0]]], [[-0.1, -0.3], [0.0]])
+    found = regions(steps, Box([-1e6], [2e6]))
+    assert len(found) == 3
+    assert found.adjacency().nnz == 2 * 2
+    net = random_net(np.random.default_rng(0), [2, 8, 6, 2])
+    for h in (1e3, 1e4, 1e5, 1e6):
+        found = regions(net, Box([-h, -h], [2 * h, 2 * h]))
+        graph = found.adjacency()
+        # Oracle: polygons that share an edge, corners joined at 1e-9 of the box.
+        rings = [
+            {tuple(p) for p in np.round(found.vertices(i) / h, 9) + 0.0} for i in range(len(found))
+        ]
+        edges = sum(len(a & b) >= 2 for a, b in itertools.combinations(rings, 2))
+        assert graph.nnz == 2 * edges
+
+
+def test_adjacency_of_degenerate_networks_is_connected():
+    """Every facet inside the domain leads to another region of the list."""
+    from relunorm.regions.locate import facets
+
+    for d in (1, 2, 3):
+        for name, net in degenerate_nets(d).items():
+            found = regions(net, Box.cube(d))
+            part = facets(found)
+            beyond = found.find(part.beyond)
+            # A kink on the box's own face leads outside.
+            inside = (np.abs(part.at) < 1 - 1e-9).all(axis=1)
+            assert (beyond[inside] >= 0).all(), name
+            assert (beyond != part.owner).all(), name
+            sides = set(zip(part.owner[inside].tolist(), beyond[inside].tolist(), strict=True))
+            assert {(j, i) for i, j in sides} == sides, name
+
+
 def test_one_bit_apart_is_not_adjacent():
     """Later layers fold: patterns that differ in one bit need not touch (docs/errata.md)."""
     found_one = False
@@ -145,8 +180,9 @@ def test_affine_maps_are_continuous_across_facets(solid):
     from relunorm.regions.locate import facets
     from relunorm.regions.lookup import pattern_beyond
 
-    owner, _, at, outward = facets(solid)
-    beyond = solid.find(pattern_beyond(solid.network, at, outward))
+    owner, _, at, outward, across = facets(solid)
+    beyond = solid.find(across)
+    assert (across == pattern_beyond(solid.network, at, outward)).all()
     A, c = solid.affine()
     inside = beyond >= 0
     one = np.einsum("nod,nd->no", A[owner], at) + c[owner]

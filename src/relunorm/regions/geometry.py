@@ -109,6 +109,24 @@ class Geometry:
         walls = tuple(self._wall(int(name)) for name in names)
         return Cell(A, b, walls, point, points, self.is_bounded(rows))
 
+    def beyond(
+        self, bits: NDArray[np.bool_], point: Array
+    ) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
+        """What lies across each facet made by a unit: the wall, the pattern, a point between."""
+        from relunorm.regions.facets import beyond_wall, cell_rows, own_forms
+
+        rows, rhs, names, at = self.reduced(bits, point)
+        units = int(self.net.shape[2])
+        cell_rows(self.net, self.state, bits.astype(np.int8))
+        own = own_forms(self.net, self.state)
+        found = []
+        for k in np.flatnonzero(names < units):
+            new = np.empty(units, np.int8)
+            beyond_wall(self.net, self.state, own, int(names[k]), rows[k], rhs[k], new)
+            wall, middle = self._wall(int(names[k])), self.window.points(at[k : k + 1])[0]
+            found.append((wall, new.astype(bool), middle))
+        return found
+
     def to_inputs(self, rows: Array, rhs: Array) -> tuple[Array, Array]:
         """Half-spaces in t to half-spaces of unit length in x."""
         w = self.window
