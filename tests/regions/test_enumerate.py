@@ -346,3 +346,16 @@ def test_refusals():
     step = Network.from_weights([[[1.0]], [[1.0]]], activation="step")
     with pytest.raises(InvalidInputError, match="step"):
         regions(step, Box.cube(1))
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_points_of_a_ball_lie_in_the_ball(d, seed):
+    rng = np.random.default_rng(seed)
+    net = random_net(rng, [d, 5, 4, 1])
+    ball = Ball(rng.uniform(-0.2, 0.2, d), 0.8)
+    found = regions(net, ball)
+    assert ball.contains(found.points).all()
+    assert (net.pattern(found.points) == found.patterns).all()
+    seen = found.find(net.pattern(ball.sample(20_000, seed)))
+    assert (seen >= 0).all()

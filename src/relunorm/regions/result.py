@@ -18,7 +18,7 @@ from relunorm.regions.cell import Cell
 from relunorm.regions.geometry import Geometry, hull_volume
 from relunorm.regions.lookup import PatternIndex
 from relunorm.regions.pack import affine_maps
-from relunorm.regions.window import meets_ball, open_window
+from relunorm.regions.window import open_window, point_in_ball
 
 Array = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ class Regions:
         network: the network, linear stages multiplied out.
         domain: where it was searched; None is all of R^d.
         packed: patterns as ``np.packbits`` writes them, one row a region.
-        points: a strictly interior point of each region, shape (n, d).
+        points: a strictly interior point of each region, shape (n, d); for a ball, inside it, too.
         complete: whether the search ended by itself; if not, ``reason`` says what ended it.
         method: the engine that ran. seconds: how long, by the clock.
     """
@@ -206,15 +206,18 @@ class Regions:
     # ------------------------------------------------------------------ other
 
     def meeting_ball(self) -> Regions:
-        """Only the regions whose interior meets the ball that is the domain."""
+        """Only the regions whose interior meets the ball that is the domain, with points in it."""
         ball = self.domain
         if not isinstance(ball, Ball):
             raise InvalidInputError(f"the domain is {self.domain!r}, not a ball")
         inside = ball.contains(self.points, -1e-9 * ball.reach) if len(self) else np.zeros(0, bool)
+        points = self.points.copy()
         for i in np.flatnonzero(~inside):
             rows, rhs, _ = self.geometry.rows(self.pattern(int(i)))
-            inside[i] = meets_ball(*self.geometry.to_inputs(rows, rhs), ball)
-        return self.select(inside)
+            found = point_in_ball(*self.geometry.to_inputs(rows, rhs), ball, points[i])
+            if found is not None:
+                inside[i], points[i] = True, found
+        return replace(self, points=points).select(inside)
 
     def select(self, which: ArrayLike) -> Regions:
         """The regions a mask or a list of numbers picks."""
