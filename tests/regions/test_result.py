@@ -257,3 +257,31 @@ def test_memory_per_region():
     before = kilobytes("VmRSS")
     found = regions(net, Box.cube(2))
     assert (kilobytes("VmHWM") - before) * 1024 / len(found) < 2048
+
+
+QUESTIONS = (
+    "pattern",
+    "affine",
+    "interior_point",
+    "polytope",
+    "vertices",
+    "volume",
+    "inradius",
+    "is_bounded",
+)
+
+
+def test_numbers_of_regions(flat, solid):
+    """Negative numbers count from the end, others outside are refused by every question."""
+    line = regions(random_net(np.random.default_rng(1), [1, 5, 4, 1]), None)
+    for found in (flat, solid, line):
+        last = len(found) - 1
+        assert found.volume(-1) == found.volume(last)
+        assert (found.vertices(-1) == found.vertices(last)).all()
+        assert (found.affine(-1)[0] == found.affine(last)[0]).all()
+        assert (found.polytope(-1).b == found.polytope(last).b).all()
+        assert found.inradius(np.int64(-1)) == found.inradius(last)
+        for ask in QUESTIONS:
+            for wrong in (last + 1, -last - 2, 1.5):
+                with pytest.raises(InvalidInputError, match="region"):
+                    getattr(found, ask)(wrong)
