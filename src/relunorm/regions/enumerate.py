@@ -89,9 +89,11 @@ def regions(
     started = time.perf_counter()
     network = network.folded()
     window = open_window(network, domain)
-    net = window.pack(network)
     count = _workers(workers)
     chosen = _method(method, window)
+    if chosen == "tree":
+        _check_memory(window.dimension, network.units)
+    net = window.pack(network)
     budget = _Budget(started, max_regions, time_limit, progress)
     try:
         batches = _search(chosen, net, window, count, budget)
@@ -104,6 +106,12 @@ def regions(
     if isinstance(domain, Ball):
         result = result.meeting_ball()
     return result
+
+
+def _check_memory(dimension: int, units: int) -> None:
+    from relunorm.regions.tree import check_memory
+
+    check_memory(dimension, units)
 
 
 def _search(
