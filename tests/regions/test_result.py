@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relunorm import Box, Network, Polytope, load_regions, regions
+from relunorm import Ball, Box, Network, Polytope, load_regions, regions
 from relunorm.errors import InvalidInputError
 
 from .nets import degenerate_nets, he_net, random_net, skip_net
@@ -285,3 +285,22 @@ def test_numbers_of_regions(flat, solid):
             for wrong in (last + 1, -last - 2, 1.5):
                 with pytest.raises(InvalidInputError, match="region"):
                     getattr(found, ask)(wrong)
+
+
+def test_cells_with_many_walls():
+    """The polytope around a five-dimensional ball has 82 walls; a cell may keep most of them."""
+    net = random_net(np.random.default_rng(0), [5, 4, 4, 2])
+    found = regions(net, Ball(np.zeros(5), 1.0))
+    assert max(len(found.polytope(i).walls) for i in range(len(found))) > 54
+    total = 0.0
+    for i in range(len(found)):
+        cell, corners = found.polytope(i), found.vertices(i)
+        gap = cell.b - corners @ cell.A.T
+        assert gap.min() > -1e-9
+        assert ((gap < 1e-9).sum(axis=1) >= 5).all()  # a vertex lies on d walls at least
+        total += found.volume(i)
+    # Oracle: the share of the bounding box's points that the tangent planes leave.
+    x = Box.cube(5).sample(200_000, 0)
+    rows, rhs = found.geometry.window.rows, found.geometry.window.rhs
+    share = (x @ rows.T <= rhs).all(axis=1)
+    assert total == pytest.approx(32 * share.mean(), rel=0.02)
