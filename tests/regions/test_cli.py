@@ -51,6 +51,10 @@ def test_regions_surface_and_limits(model, tmp_path):
     assert result.exit_code == 0
     assert "2,757 regions" in result.stdout
     assert surface.read_text().startswith("v ")
+    none = tmp_path / "none.obj"
+    with pytest.raises(RelunormError, match="never takes the value 1e\\+06"):
+        run("regions", model("3-16-16"), "-o", str(none), "--level", "1e6", "--quiet")
+    assert not none.exists()
     part = run("regions", model("3-16-16"), "--max-regions", "10", "--json")
     document = json.loads(part.stdout)
     assert not document["complete"]

@@ -284,9 +284,12 @@ def test_limits_give_partial_results():
     assert not few.complete
     assert "max_regions" in few.reason
     assert "partial" in repr(few)
-    late = regions(net, Box.cube(3), time_limit=0.0)
+    late = regions(net, Box.cube(3), time_limit=1e-9)
     assert not late.complete
     assert 0 < len(late) < 24611
+    for wrong in ({"max_regions": 0}, {"time_limit": 0.0}, {"time_limit": np.nan}):
+        with pytest.raises(InvalidInputError, match="expected a positive number"):
+            regions(net, Box.cube(3), **wrong)
     whole = regions(he_net("2-16-16"), Box.cube(2), max_regions=248)
     assert whole.complete
     for method in ("tree", "polygons"):

@@ -161,8 +161,8 @@ class _Budget:
         progress: Progress | None,
     ):
         for name, value in (("max_regions", max_regions), ("time_limit", time_limit)):
-            if value is not None and not value >= 0:
-                raise InvalidInputError(f"{name} is {value}; expected a number >= 0 or None")
+            if value is not None and not value > 0:
+                raise InvalidInputError(f"{name} is {value}; expected a positive number or None")
         self.started, self.progress = started, progress
         self.max_regions, self.time_limit = max_regions, time_limit
         self.found, self.reason = 0, ""
