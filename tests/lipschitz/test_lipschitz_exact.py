@@ -235,3 +235,10 @@ def test_the_witness_of_a_ball_lies_in_the_ball(seed):
     assert found.lower == pytest.approx(slope, rel=1e-9)
     sampled = np.linalg.norm(network.jacobian(ball.sample(4000, seed)), axis=2)
     assert sampled.max() <= found.upper
+
+
+def test_enumeration_without_time_left_is_unfinished():
+    from relunorm.lipschitz.enumeration import enumeration
+
+    lower, _, upper, finished = enumeration(seeded(0), Box.cube(2), time_limit=0.0)
+    assert (lower, upper, finished) == (0.0, np.inf, False)
