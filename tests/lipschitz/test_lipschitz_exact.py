@@ -220,3 +220,25 @@ def test_the_name_is_callable_after_importing_a_module_of_the_package():
     import relunorm.lipschitz.sdp  # noqa: F401
 
     assert rn.lipschitz(Network.from_weights([[[2.0]]])).lower == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 13])
+def test_the_witness_of_a_ball_lies_in_the_ball(seed):
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(b, a)) for a, b in ((5, 4), (4, 4), (4, 1))]
+    network = Network.from_weights(weights, [rng.normal(size=w.shape[0]) for w in weights])
+    ball = Ball(np.zeros(5), 0.8)
+    found = rn.lipschitz(network, ball)
+    assert found.exact
+    assert ball.contains(found.witness)[0]
+    slope = np.linalg.norm(network.jacobian(found.witness), 2)
+    assert found.lower == pytest.approx(slope, rel=1e-9)
+    sampled = np.linalg.norm(network.jacobian(ball.sample(4000, seed)), axis=2)
+    assert sampled.max() <= found.upper
+
+
+def test_enumeration_without_time_left_is_unfinished():
+    from relunorm.lipschitz.enumeration import enumeration
+
+    lower, _, upper, finished = enumeration(seeded(0), Box.cube(2), time_limit=0.0)
+    assert (lower, upper, finished) == (0.0, np.inf, False)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from relunorm import load_regions
-from relunorm.cli import app
+from relunorm.cli import app, main
 from relunorm.errors import RelunormError, UnsupportedFormatError
 
 from .nets import he_net
@@ -51,6 +51,10 @@ def test_regions_surface_and_limits(model, tmp_path):
     assert result.exit_code == 0
     assert "2,757 regions" in result.stdout
     assert surface.read_text().startswith("v ")
+    none = tmp_path / "none.obj"
+    with pytest.raises(RelunormError, match="never takes the value 1e\\+06"):
+        run("regions", model("3-16-16"), "-o", str(none), "--level", "1e6", "--quiet")
+    assert not none.exists()
     part = run("regions", model("3-16-16"), "--max-regions", "10", "--json")
     document = json.loads(part.stdout)
     assert not document["complete"]
@@ -76,3 +80,17 @@ def test_region(model, tmp_path):
     for bad in ("0.1", "a,b", str(tmp_path / "missing.npy")):
         with pytest.raises((RelunormError, OSError)):
             run("region", model("3-16-16"), "--at", bad)
+
+
+def test_a_network_too_large_to_list_is_refused(tmp_path, capsys):
+    """One paragraph and exit code 2, at once, before anything large is allocated."""
+    path = tmp_path / "wide.npz"
+    first, last = np.eye(2000, 1500), np.ones((1, 2000))
+    np.savez_compressed(path, W0=first, b0=np.zeros(2000), W1=last, b1=np.zeros(1))
+    with pytest.raises(SystemExit) as end:
+        main(["regions", str(path), "--time-limit", "5"])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert "1500 inputs and 2000 units" in said
+    assert "relunorm.along" in said
+    assert "Traceback" not in said

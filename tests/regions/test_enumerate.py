@@ -284,9 +284,12 @@ def test_limits_give_partial_results():
     assert not few.complete
     assert "max_regions" in few.reason
     assert "partial" in repr(few)
-    late = regions(net, Box.cube(3), time_limit=0.0)
+    late = regions(net, Box.cube(3), time_limit=1e-9)
     assert not late.complete
     assert 0 < len(late) < 24611
+    for wrong in ({"max_regions": 0}, {"time_limit": 0.0}, {"time_limit": np.nan}):
+        with pytest.raises(InvalidInputError, match="expected a positive number"):
+            regions(net, Box.cube(3), **wrong)
     whole = regions(he_net("2-16-16"), Box.cube(2), max_regions=248)
     assert whole.complete
     for method in ("tree", "polygons"):
@@ -346,3 +349,16 @@ def test_refusals():
     step = Network.from_weights([[[1.0]], [[1.0]]], activation="step")
     with pytest.raises(InvalidInputError, match="step"):
         regions(step, Box.cube(1))
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_points_of_a_ball_lie_in_the_ball(d, seed):
+    rng = np.random.default_rng(seed)
+    net = random_net(rng, [d, 5, 4, 1])
+    ball = Ball(rng.uniform(-0.2, 0.2, d), 0.8)
+    found = regions(net, ball)
+    assert ball.contains(found.points).all()
+    assert (net.pattern(found.points) == found.patterns).all()
+    seen = found.find(net.pattern(ball.sample(20_000, seed)))
+    assert (seen >= 0).all()

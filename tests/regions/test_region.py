@@ -54,6 +54,23 @@ def test_neighbors_match_the_list():
         assert near == set(graph[[i]].nonzero()[1].tolist())
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_region_is_its_own_neighbor(seed):
+    """Small integer weights without biases: many walls coincide and many units vanish."""
+    rng = np.random.default_rng(seed)
+    sizes = [5, 4, 4, 1]
+    net = Network.from_weights([rng.integers(-1, 2, (b, a)) for a, b in itertools.pairwise(sizes)])
+    box = Box.cube(5, -2, 2)
+    found = regions(net, box)
+    graph = found.adjacency()
+    for i in range(len(found)):
+        region = region_at(net, found.points[i], box)
+        near = [int(found.find(other.pattern)[0]) for _, other in region.neighbors()]
+        assert min(near, default=0) >= 0
+        assert i not in near
+        assert set(near) == set(graph[[i]].nonzero()[1].tolist())
+
+
 def test_on_a_wall_the_region_has_interior():
     net = Network.from_weights([[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 1.0]]])
     region = region_at(net, [0.0, 0.3])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relunorm import Box, Network, Polytope, load_regions, regions
+from relunorm import Ball, Box, Network, Polytope, load_regions, regions
 from relunorm.errors import InvalidInputError
 
 from .nets import degenerate_nets, he_net, random_net, skip_net
@@ -123,6 +123,41 @@ def test_adjacency_is_by_shared_facets(flat):
     } == expected
 
 
+def test_adjacency_in_a_box_much_larger_than_the_kinks():
+    """Three intervals in a row, two edges; a polygon net has the same graph whatever the box."""
+    steps = Network.from_weights([[[1.0], [1.0]], [[1.0, 1.0]]], [[-0.1, -0.3], [0.0]])
+    found = regions(steps, Box([-1e6], [2e6]))
+    assert len(found) == 3
+    assert found.adjacency().nnz == 2 * 2
+    net = random_net(np.random.default_rng(0), [2, 8, 6, 2])
+    for h in (1e3, 1e4, 1e5, 1e6):
+        found = regions(net, Box([-h, -h], [2 * h, 2 * h]))
+        graph = found.adjacency()
+        # Oracle: polygons that share an edge, corners joined at 1e-9 of the box.
+        rings = [
+            {tuple(p) for p in np.round(found.vertices(i) / h, 9) + 0.0} for i in range(len(found))
+        ]
+        edges = sum(len(a & b) >= 2 for a, b in itertools.combinations(rings, 2))
+        assert graph.nnz == 2 * edges
+
+
+def test_adjacency_of_degenerate_networks_is_connected():
+    """Every facet inside the domain leads to another region of the list."""
+    from relunorm.regions.locate import facets
+
+    for d in (1, 2, 3):
+        for name, net in degenerate_nets(d).items():
+            found = regions(net, Box.cube(d))
+            part = facets(found)
+            beyond = found.find(part.beyond)
+            # A kink on the box's own face leads outside.
+            inside = (np.abs(part.at) < 1 - 1e-9).all(axis=1)
+            assert (beyond[inside] >= 0).all(), name
+            assert (beyond != part.owner).all(), name
+            sides = set(zip(part.owner[inside].tolist(), beyond[inside].tolist(), strict=True))
+            assert {(j, i) for i, j in sides} == sides, name
+
+
 def test_one_bit_apart_is_not_adjacent():
     """Later layers fold: patterns that differ in one bit need not touch (docs/errata.md)."""
     found_one = False
@@ -145,8 +180,9 @@ def test_affine_maps_are_continuous_across_facets(solid):
     from relunorm.regions.locate import facets
     from relunorm.regions.lookup import pattern_beyond
 
-    owner, _, at, outward = facets(solid)
-    beyond = solid.find(pattern_beyond(solid.network, at, outward))
+    owner, _, at, outward, across = facets(solid)
+    beyond = solid.find(across)
+    assert (across == pattern_beyond(solid.network, at, outward)).all()
     A, c = solid.affine()
     inside = beyond >= 0
     one = np.einsum("nod,nd->no", A[owner], at) + c[owner]
@@ -221,3 +257,50 @@ def test_memory_per_region():
     before = kilobytes("VmRSS")
     found = regions(net, Box.cube(2))
     assert (kilobytes("VmHWM") - before) * 1024 / len(found) < 2048
+
+
+QUESTIONS = (
+    "pattern",
+    "affine",
+    "interior_point",
+    "polytope",
+    "vertices",
+    "volume",
+    "inradius",
+    "is_bounded",
+)
+
+
+def test_numbers_of_regions(flat, solid):
+    """Negative numbers count from the end, others outside are refused by every question."""
+    line = regions(random_net(np.random.default_rng(1), [1, 5, 4, 1]), None)
+    for found in (flat, solid, line):
+        last = len(found) - 1
+        assert found.volume(-1) == found.volume(last)
+        assert (found.vertices(-1) == found.vertices(last)).all()
+        assert (found.affine(-1)[0] == found.affine(last)[0]).all()
+        assert (found.polytope(-1).b == found.polytope(last).b).all()
+        assert found.inradius(np.int64(-1)) == found.inradius(last)
+        for ask in QUESTIONS:
+            for wrong in (last + 1, -last - 2, 1.5):
+                with pytest.raises(InvalidInputError, match="region"):
+                    getattr(found, ask)(wrong)
+
+
+def test_cells_with_many_walls():
+    """The polytope around a five-dimensional ball has 82 walls; a cell may keep most of them."""
+    net = random_net(np.random.default_rng(0), [5, 4, 4, 2])
+    found = regions(net, Ball(np.zeros(5), 1.0))
+    assert max(len(found.polytope(i).walls) for i in range(len(found))) > 54
+    total = 0.0
+    for i in range(len(found)):
+        cell, corners = found.polytope(i), found.vertices(i)
+        gap = cell.b - corners @ cell.A.T
+        assert gap.min() > -1e-9
+        assert ((gap < 1e-9).sum(axis=1) >= 5).all()  # a vertex lies on d walls at least
+        total += found.volume(i)
+    # Oracle: the share of the bounding box's points that the tangent planes leave.
+    x = Box.cube(5).sample(200_000, 0)
+    rows, rhs = found.geometry.window.rows, found.geometry.window.rhs
+    share = (x @ rows.T <= rhs).all(axis=1)
+    assert total == pytest.approx(32 * share.mean(), rel=0.02)

@@ -86,10 +86,17 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
     if ending == ".npz":
         found.save(out)
     elif ending in MESHES:
+        from relunorm.errors import InvalidInputError
         from relunorm.regions.boundaries import level_set
         from relunorm.regions.mesh import mesh
 
-        mesh(level_set(found, level, output)).save(out)
+        surface = mesh(level_set(found, level, output))
+        if not surface.faces:
+            raise InvalidInputError(
+                f"{out} is not written: output {output} never takes the value {level:g} on the "
+                "regions found; choose another --level or --domain"
+            )
+        surface.save(out)
     else:
         from relunorm.regions.plot import plot_regions
 

@@ -36,9 +36,9 @@ def split_boxes(search: Search, max_boxes: int | None = None) -> None:
     window = bounded(search.network, domain)
     box = domain.bounding_box
     heap: list[tuple[float, int, _Box]] = [(-np.inf, 0, _Box(box.lo, box.hi))]
-    count = 1
+    count, settled = 1, -np.inf
     while heap:
-        search.upper = max(search.lower, -heap[0][0])
+        search.upper = max(search.lower, -heap[0][0], settled)
         search.report()
         if -heap[0][0] <= search.floor or search.decided() or search.out_of_time():
             return
@@ -47,19 +47,22 @@ def split_boxes(search: Search, max_boxes: int | None = None) -> None:
         taken = [heapq.heappop(heap) for _ in range(min(BATCH, len(heap)))]
         pending = {id(entry[2]): -entry[0] for entry in taken}
         try:
-            for bound, part in _process(search, window, taken):
+            rest, done = _process(search, window, taken)
+            settled = max(settled, done)
+            for bound, part in rest:
                 heapq.heappush(heap, (-bound, count, part))
                 count += 1
             pending = {}
         finally:  # an interrupt must not lose the boxes in hand: their bounds still hold
-            search.upper = max([search.lower, *(-h[0] for h in heap[:1]), *pending.values()])
-    search.upper = max(search.lower, search.floor)
+            bounds = [-h[0] for h in heap[:1]] + list(pending.values())
+            search.upper = max([search.lower, settled, *bounds])
+    search.upper = max(search.lower, search.floor, settled)
 
 
 def _process(
     search: Search, window: Window, taken: list[tuple[float, int, _Box]]
-) -> list[tuple[float, _Box]]:
-    """Bound some boxes; what is left of them, each with its upper bound."""
+) -> tuple[list[tuple[float, _Box]], float]:
+    """Bound some boxes; what is left of them with upper bounds, and the bound of those solved."""
     los = np.array([entry[2].lo for entry in taken])
     his = np.array([entry[2].hi for entry in taken])
     bounds = unit_bounds(search.network, los, his, known=_stack([e[2].known for e in taken]))
@@ -67,6 +70,7 @@ def _process(
     values = np.minimum(upper[:, 0], [-entry[0] for entry in taken])
     search.offer(np.where(form[:, 0] > 0, his, los))
     rest: list[tuple[float, _Box]] = []
+    settled = -np.inf
     for i, (_, _, box) in enumerate(taken):
         if values[i] <= search.floor:
             continue
@@ -79,10 +83,12 @@ def _process(
         # Where many kinks meet at the maximum no cut separates them: the budget must grow.
         budget = BUDGET * 2 ** min(box.depth // 4, 40)
         solved, value = solve_box(search, window, box.lo, box.hi, one, values[i], budget)
-        if not solved:
+        if solved:
+            settled = max(settled, min(value, values[i]))
+        else:
             rest += [(min(value, values[i]), part) for part in _cut(box, form[i, 0], one)]
     search.nodes += len(taken)
-    return rest
+    return rest, settled
 
 
 def _stack(known: list[UnitBounds | None]) -> UnitBounds | None:

@@ -5,6 +5,10 @@ decided ones. The rest of the network is replaced by lines above and below (`rel
 leaves one linear form that bounds the output on the cell; a linear programme maximises it over the
 cell itself and stops as soon as it falls to the best value seen. Its maximiser is a point of the
 domain, so it is tried as a better value. A leaf is a region, and its programme is exact.
+
+Whatever the search leaves behind, a cell given up or a leaf done, adds the bound that holds on it
+to the record's ceiling. Open frames and ceiling together bound the maximum, however the value
+below which cells are given up moves meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.regions.jit import inner, kernel
-from relunorm.regions.simplex import FAILED, FOUND, maximize
+from relunorm.regions.simplex import EMPTY, FAILED, FOUND, maximize
 from relunorm.regions.tree import (
     FAILURES,
     FRAMES,
@@ -27,7 +31,8 @@ from relunorm.regions.tree import (
 )
 
 # Entries of the record the search carries.
-BEST, IMPROVED, MARGIN, NODES, TARGET = range(5)
+BEST, IMPROVED, FLOOR, SLACK, CEILING, NODES, TARGET = range(7)
+RECORD = 7
 
 
 @kernel
@@ -37,8 +42,10 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
     Args:
         lb, ub: pre-activation bounds of every unit on the box of the state.
         kept: bound of each open frame, (units + 1,); the first entry holds the root's bound.
-        record: best value, whether it improved, margin within which a bound counts as reached,
-            nodes visited, and a value that ends the search once the best reaches it.
+        record: best value, whether it improved, a floor and a slack (bounds up to the floor, or
+            within the slack of the best value, need no further look), the largest bound of what
+            was left behind, nodes visited, and a value that ends the search once the best reaches
+            it.
         point: where the best value is attained.
         coef, lin: scratch of sizes (units,) and (d,).
     """
@@ -47,8 +54,9 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
     for _ in range(budget):
         unit = at[UNIT]
         if at[STARTED]:
-            while at[FRAMES] and kept[at[FRAMES] - 1] <= record[BEST] + record[MARGIN]:
+            while at[FRAMES] and kept[at[FRAMES] - 1] <= _enough(record):
                 at[FRAMES] -= 1
+                record[CEILING] = max(record[CEILING], kept[at[FRAMES]])
             unit = backtrack(net, state) + 1
             if unit == 0:
                 return 1
@@ -72,7 +80,7 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
                 value = _bound(net, state, layer, unit, lb, ub, record, point, coef, lin)
                 bound = min(bound, value)
                 fresh = False
-                if bound <= record[BEST] + record[MARGIN]:
+                if bound <= _enough(record):
                     left = True
                     break
             if code == 3:
@@ -82,26 +90,37 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
             if unit == net.first[layer + 1]:
                 layer += 1
         if not left:
-            _bound(net, state, layers - 1, units, lb, ub, record, point, coef, lin)
+            value = _bound(net, state, layers - 1, units, lb, ub, record, point, coef, lin)
+            bound = min(bound, value)
+        record[CEILING] = max(record[CEILING], bound)
         if record[BEST] >= record[TARGET]:
             return 0
     return 0
+
+
+@inner
+def _enough(record):  # type: ignore[no-untyped-def]
+    """Cells with bounds up to this may be given up."""
+    return max(record[FLOOR], record[BEST] + record[SLACK])
 
 
 @kernel
 def _bound(net, state, layer, unit, lb, ub, record, point, coef, lin):  # type: ignore[no-untyped-def]
     """An upper bound on the output over the cell; the maximiser is tried as a new best point."""
     d = net.shape[0]
+    enough = _enough(record)
     constant = _linear_bound(net, state, layer, unit, lb, ub, coef, lin)
-    stop = record[BEST] + record[MARGIN] - constant
+    stop = enough - constant
     status = maximize(
         lin, state.rows, state.rhs, state.at[ROWS], state.lo, state.hi, stop, state.work
     )
     if status == FAILED:
         state.at[FAILURES] += 1
         return np.inf
-    if status != FOUND:
+    if status == EMPTY:
         return -np.inf
+    if status != FOUND:
+        return enough
     value = constant
     for k in range(d):
         value += lin[k] * state.work.x[k]

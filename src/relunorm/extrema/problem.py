@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Ball, Box, Domain
+from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -48,7 +48,12 @@ class Search:
         """Bounds at or below this need no further look."""
         if self.decide:
             return max(self.lower, self.target - self.tolerance * max(1.0, abs(self.target)))
-        return self.lower + self.margin / 2
+        return self.lower + self.slack
+
+    @property
+    def slack(self) -> float:
+        """How far above the best value a bound may stay; none when a target is to be decided."""
+        return 0.0 if self.decide else self.margin / 2
 
     def offer(self, points: NDArray[np.float64]) -> None:
         """Evaluate points of the domain and keep the best."""
@@ -75,7 +80,7 @@ class Search:
 
 
 def project(points: NDArray[np.float64], domain: Domain) -> NDArray[np.float64]:
-    """Points of the domain near the given ones: clipped for a box, scaled for a ball, else kept."""
+    """Points of the domain near the given ones: clipped for a box, else drawn to the centre."""
     if isinstance(domain, Box):
         return np.clip(points, domain.lo, domain.hi)
     if isinstance(domain, Ball):
@@ -83,4 +88,15 @@ def project(points: NDArray[np.float64], domain: Domain) -> NDArray[np.float64]:
         length = np.linalg.norm(step, axis=1, keepdims=True)
         return domain.center + step * np.minimum(1.0, domain.reach / np.maximum(length, 1e-300))
     inside = domain.contains(points, 1e-12)
-    return np.where(inside[:, None], points, domain.center)
+    return np.where(inside[:, None], points, _drawn_in(points, domain))
+
+
+def _drawn_in(points: NDArray[np.float64], domain: Domain) -> NDArray[np.float64]:
+    """Where the segments from a polytope's centre to the points leave the polytope."""
+    if not isinstance(domain, Polytope):
+        return np.broadcast_to(domain.center, points.shape)
+    step = points - domain.center
+    rates, slack = step @ domain.A.T, np.maximum(domain.b - domain.A @ domain.center, 0.0)
+    share = np.divide(slack, rates, out=np.ones_like(rates), where=rates > slack)
+    drawn = domain.center + share.min(axis=1, initial=1.0)[:, None] * step
+    return np.where(domain.contains(drawn, 1e-12)[:, None], drawn, domain.center)

@@ -42,7 +42,7 @@ def search_cells(search: Search, seconds: float) -> bool:
     window = bounded(search.network, search.domain)
     stop = min(search.deadline, time.monotonic() + seconds)
     solved, value = solve_box(search, window, box.lo, box.hi, bounds, search.upper, None, stop)
-    search.upper = max(search.lower, search.floor if solved else value)
+    search.upper = max(search.lower, min(search.upper, value))
     return solved or search.decided()
 
 
@@ -56,7 +56,7 @@ def solve_box(
     budget: int | None,
     deadline: float = np.inf,
 ) -> tuple[bool, float]:
-    """Search the cells of a box: whether it finished, and the upper bound that then holds.
+    """Search the cells of a box: whether it finished, and the upper bound that holds on the box.
 
     Args:
         window: the coordinates of the whole domain.
@@ -69,11 +69,13 @@ def solve_box(
     if isinstance(search.domain, Ball):
         nearest = np.clip(search.domain.center, lo, hi)
         distance = float(np.linalg.norm(nearest - search.domain.center))
-        return distance > search.domain.reach * (1 + 1e-12), upper
+        outside = distance > search.domain.reach * (1 + 1e-12)
+        return outside, -np.inf if outside else upper
     if len(window.rhs):
         depth, witness = _deepest(window, low, high)
         if depth < 0:
-            return depth < -1e-9, upper
+            outside = depth < -1e-9
+            return outside, -np.inf if outside else upper
     state = new_state(window.net, low, high, window.rows, window.rhs, witness[None])
     return _run(search, window, state, bounds, upper, budget, deadline)
 
@@ -109,12 +111,13 @@ def _run(
     lb = np.concatenate([*(a[0] for a in bounds.lows), np.zeros(0)])
     ub = np.concatenate([*(a[0] for a in bounds.highs), np.zeros(0)])
     kept = np.full(units + 1, upper)
-    record, point = np.zeros(5), np.zeros(dimension)
+    record, point = np.zeros(cells.RECORD), np.zeros(dimension)
+    record[cells.CEILING] = -np.inf
     scratch = np.zeros(units), np.zeros(dimension)
     finished = False
     while not finished:
         record[cells.BEST], record[cells.IMPROVED] = search.lower, 0.0
-        record[cells.MARGIN] = search.floor - search.lower
+        record[cells.FLOOR], record[cells.SLACK] = search.floor, search.slack
         record[cells.TARGET] = search.target if search.decide else np.inf
         left = SLICE if budget is None else budget - int(record[cells.NODES])
         step = min(SLICE, left)
@@ -129,5 +132,5 @@ def _run(
     search.nodes += int(record[cells.NODES])
     if state.at[FAILURES] or not state.at[STARTED]:
         return False, upper
-    bound = float(kept[: int(state.at[FRAMES])].max(initial=-np.inf))
-    return finished, max(bound, search.floor)
+    left = float(kept[: int(state.at[FRAMES])].max(initial=-np.inf))
+    return finished, max(left, float(record[cells.CEILING]))

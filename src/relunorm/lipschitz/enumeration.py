@@ -33,6 +33,8 @@ def enumeration(
     """
     from relunorm.regions.enumerate import regions
 
+    if time_limit is not None and time_limit <= 0:  # the bounds before have used it up
+        return 0.0, np.zeros(network.input_size), np.inf, False
     found = regions(network, domain, time_limit=time_limit)
     values = operator_norms(found.affine()[0], norm)
     if not len(values):

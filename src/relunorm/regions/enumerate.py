@@ -89,9 +89,11 @@ def regions(
     started = time.perf_counter()
     network = network.folded()
     window = open_window(network, domain)
-    net = window.pack(network)
     count = _workers(workers)
     chosen = _method(method, window)
+    if chosen == "tree":
+        _check_memory(window.dimension, network.units)
+    net = window.pack(network)
     budget = _Budget(started, max_regions, time_limit, progress)
     try:
         batches = _search(chosen, net, window, count, budget)
@@ -104,6 +106,12 @@ def regions(
     if isinstance(domain, Ball):
         result = result.meeting_ball()
     return result
+
+
+def _check_memory(dimension: int, units: int) -> None:
+    from relunorm.regions.tree import check_memory
+
+    check_memory(dimension, units)
 
 
 def _search(
@@ -153,8 +161,8 @@ class _Budget:
         progress: Progress | None,
     ):
         for name, value in (("max_regions", max_regions), ("time_limit", time_limit)):
-            if value is not None and not value >= 0:
-                raise InvalidInputError(f"{name} is {value}; expected a number >= 0 or None")
+            if value is not None and not value > 0:
+                raise InvalidInputError(f"{name} is {value}; expected a positive number or None")
         self.started, self.progress = started, progress
         self.max_regions, self.time_limit = max_regions, time_limit
         self.found, self.reason = 0, ""

@@ -10,6 +10,11 @@ How to call it::
     kept = facet_points(rows, rhs, lo, hi, inside, at)      # at: (rows, d), a point on each facet
 
 Redundant rows are dropped one after the other, so of several equal rows exactly one is kept.
+
+    beyond_wall(net, state, own, unit, row, bound, new)     # new: the pattern across that facet
+
+The pattern across a facet is not read off at a point, which rounding may have left on the wrong
+side: the wall's own unit flips, with every unit whose form vanishes on the whole wall.
 """
 
 from __future__ import annotations
@@ -44,6 +49,63 @@ def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
             names[count] = u
             count += 1
     return rows[:count], rhs[:count], names[:count]
+
+
+@allocating
+def own_forms(net, state):  # type: ignore[no-untyped-def]
+    """Forms, scales, tolerances and bits of the units, as `cell_rows` has just left them."""
+    units = net.shape[2]
+    return (
+        state.forms[:units].copy(),
+        state.scale[:units].copy(),
+        state.tolerance[:units].copy(),
+        state.bits.copy(),
+    )
+
+
+@allocating
+def beyond_wall(net, state, own, unit, row, bound, new):  # type: ignore[no-untyped-def]
+    """The pattern across the facet row . t = bound that a unit makes; fills ``new``.
+
+    By continuity a unit that does not vanish on the wall keeps its sign. One that does (its form is
+    a multiple of the wall's, to the tolerance of the search, or zero) gets the sign of the slope
+    its form has beyond the wall, which later layers only know once the earlier ones are crossed.
+
+    Args:
+        own: `own_forms` of the cell.
+    """
+    forms, scale, tolerance, bits = own
+    d, layers, units = net.shape[0], net.shape[1], net.shape[2]
+    flat = np.zeros(units, np.bool_)
+    alone = True
+    for i in range(units):
+        new[i] = bits[i]
+        limit = tolerance[i]
+        if scale[i] == 0.0:
+            gap = abs(forms[i, d])
+        else:
+            limit = max(limit, tolerance[unit])
+            slope = 0.0
+            for k in range(d):
+                slope += forms[i, k] * row[k]
+            sign = scale[i] if slope > 0.0 else -scale[i]
+            gap = abs(sign * forms[i, d] + bound)
+            for k in range(d):
+                gap += abs(sign * forms[i, k] - row[k])
+        flat[i] = i == unit or gap <= limit
+        alone &= i == unit or not flat[i]
+    if alone:
+        new[unit] = 1 - bits[unit]
+        return
+    for layer in range(layers):
+        start_layer(net, state, layer)
+        for i in range(net.first[layer], net.first[layer + 1]):
+            if flat[i]:
+                slope = 0.0
+                for k in range(d):
+                    slope += state.forms[i, k] * row[k]
+                new[i] = 1 if slope * state.scale[i] > 0.0 else 0
+            state.bits[i] = new[i]
 
 
 @allocating
@@ -96,14 +158,16 @@ def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untype
 
 @allocating
 def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type: ignore[no-untyped-def]
-    """Facets made by units, for many regions: their region, unit, point and outward normal."""
+    """Facets made by units: their region, unit, point, outward normal and the pattern beyond."""
     n, d = points.shape
     m0 = len(rhs0)
     capacity, count = 8 * n + 64, 0
     owner, name = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     where, normal = np.empty((capacity, d)), np.empty((capacity, d))
+    beyond = np.empty((capacity, net.shape[2]), np.int8)
     for i in range(n):
         rows1, rhs1, units = cell_rows(net, state, patterns[i])
+        own = own_forms(net, state)
         m = len(rhs1)
         rows, rhs = np.empty((m + m0, d)), np.empty(m + m0)
         for r in range(m + m0):
@@ -115,13 +179,15 @@ def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type
         while count + m > len(owner):
             owner, name = longer(owner, count), longer(name, count)
             where, normal = taller(where, count), taller(normal, count)
+            beyond = taller(beyond, count)
         for r in range(m):
             if kept[r]:
                 owner[count], name[count] = i, units[r]
                 for k in range(d):
                     where[count, k], normal[count, k] = at[r, k], rows[r, k]
+                beyond_wall(net, state, own, units[r], rows[r], rhs[r], beyond[count])
                 count += 1
-    return owner[:count], name[:count], where[:count], normal[:count]
+    return owner[:count], name[:count], where[:count], normal[:count], beyond[:count]
 
 
 @allocating

@@ -18,6 +18,9 @@ from relunorm.regions.window import Window
 
 Array = NDArray[np.float64]
 
+#: Walls that the clipping of cells can tell apart.
+WALLS = 64
+
 
 class Geometry:
     """What `Regions` and `Region` ask about the shape of single cells."""
@@ -109,6 +112,24 @@ class Geometry:
         walls = tuple(self._wall(int(name)) for name in names)
         return Cell(A, b, walls, point, points, self.is_bounded(rows))
 
+    def beyond(
+        self, bits: NDArray[np.bool_], point: Array
+    ) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
+        """What lies across each facet made by a unit: the wall, the pattern, a point between."""
+        from relunorm.regions.facets import beyond_wall, cell_rows, own_forms
+
+        rows, rhs, names, at = self.reduced(bits, point)
+        units = int(self.net.shape[2])
+        cell_rows(self.net, self.state, bits.astype(np.int8))
+        own = own_forms(self.net, self.state)
+        found = []
+        for k in np.flatnonzero(names < units):
+            new = np.empty(units, np.int8)
+            beyond_wall(self.net, self.state, own, int(names[k]), rows[k], rhs[k], new)
+            wall, middle = self._wall(int(names[k])), self.window.points(at[k : k + 1])[0]
+            found.append((wall, new.astype(bool), middle))
+        return found
+
     def to_inputs(self, rows: Array, rhs: Array) -> tuple[Array, Array]:
         """Half-spaces in t to half-spaces of unit length in x."""
         w = self.window
@@ -191,10 +212,11 @@ class Geometry:
                 f"vertices are listed up to 12 dimensions, the domain has {w.dimension}"
             )
         rows, rhs, _, _ = self.reduced(bits, point)
+        if len(rhs) + 2 * w.dimension > WALLS:  # the clipping keeps a corner's walls in one word
+            centre = self.to_window(self.largest_ball(bits)[1])
+            return w.points(_corners_by_duality(rows, rhs, centre))
         start = box_corners(w.lo, w.hi)
-        corners, walls = clip_all(*start, rows, rhs, 1e-13)
-        if not len(walls):
-            raise InvalidInputError("the cell has more than 64 walls; its vertices are not listed")
+        corners, _ = clip_all(*start, rows, rhs, 1e-13)
         return w.points(corners)
 
     def _corners_in_space(self, bits: NDArray[np.bool_], point: Array) -> Array:
@@ -221,6 +243,21 @@ class Geometry:
             on = gap <= max(1e-6, 10 * float(np.sort(gap)[min(len(corner), len(gap)) - 1]))
             out.append(np.linalg.lstsq(A[on], b[on], rcond=None)[0])
         return np.array(out).reshape(len(out), A.shape[1])
+
+
+def _corners_by_duality(rows: Array, rhs: Array, inside: Array) -> Array:
+    """The vertices of {rows . t <= rhs}, bounded, as facets of the hull of its dual points."""
+    from scipy.spatial import HalfspaceIntersection, QhullError
+
+    try:
+        found = HalfspaceIntersection(np.column_stack([rows, -rhs]), inside).intersections
+    except QhullError as error:
+        raise InvalidInputError(
+            f"the vertices of a cell with {len(rhs)} walls were not found: it is too thin ({error})"
+        ) from None
+    # Where more walls than coordinates meet, a vertex comes up once for every simplex of them.
+    _, first = np.unique(np.round(found, 11), axis=0, return_index=True)
+    return found[np.sort(first)]
 
 
 def hull_volume(corners: Array) -> float:

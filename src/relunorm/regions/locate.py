@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 #: Directions tried for points on walls, from the first generic one on.
 TRIES = 12
+
+#: Regions whose facets are looked at together; bounds memory.
+CHUNK = 4096
 
 
 def locate(found: Regions, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -44,19 +47,28 @@ def locate(found: Regions, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
     return where
 
 
-def facets(
-    found: Regions,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """All facets made by units: region, unit, a point on it, the outward direction, in inputs."""
+class Facets(NamedTuple):
+    """Facets made by units, one a row: seen from region ``owner``, outwards."""
+
+    owner: NDArray[np.int64]
+    unit: NDArray[np.int64]
+    at: NDArray[np.float64]  # a point on the facet, in inputs
+    outward: NDArray[np.float64]  # the unit normal, in inputs
+    beyond: NDArray[np.bool_]  # the pattern across
+
+
+def facets(found: Regions, start: int = 0, stop: int | None = None) -> Facets:
+    """All facets made by units of the regions ``start`` to ``stop``."""
     from relunorm.regions.facets import all_facets
 
     geometry, window = found.geometry, found.geometry.window
-    inside = np.array([geometry.to_window(x) for x in found.points]).reshape(len(found), -1)
+    points = found.points[start:stop]
+    inside = np.array([geometry.to_window(x) for x in points]).reshape(len(points), -1)
     rows, rhs, _ = geometry.domain_rows
-    owner, unit, at, normal = all_facets(
+    owner, unit, at, normal, beyond = all_facets(
         geometry.net,
         geometry.state,
-        found.patterns.astype(np.int8),
+        found.patterns[start:stop].astype(np.int8),
         inside,
         rows,
         rhs,
@@ -64,18 +76,19 @@ def facets(
         geometry.work,
     )
     outward, _ = geometry.to_inputs(normal, np.zeros(len(normal)))
-    return owner, unit, window.points(at) if len(at) else np.zeros((0, outward.shape[1])), outward
+    where = window.points(at) if len(at) else np.zeros((0, outward.shape[1]))
+    return Facets(owner + start, unit, where, outward, beyond.astype(bool))
 
 
 def adjacency(found: Regions) -> sp.csr_array:
     """See `Regions.adjacency`."""
     n = len(found)
-    owner, _, at, outward = facets(found)
-    beyond = np.full(len(owner), -1, np.int64)
-    for start in range(0, len(owner), 1 << 14):
-        part = slice(start, start + (1 << 14))
-        bits = pattern_beyond(found.network, at[part], outward[part])
-        beyond[part] = found.find(bits)
+    owners, others = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for start in range(0, n, CHUNK):
+        part = facets(found, start, start + CHUNK)
+        owners.append(part.owner)
+        others.append(found.find(part.beyond))
+    owner, beyond = np.concatenate(owners), np.concatenate(others)
     some = (beyond >= 0) & (beyond != owner)
     pairs = np.ones(int(some.sum()), bool)
     graph = sp.csr_array((pairs, (owner[some], beyond[some])), shape=(n, n))

@@ -120,17 +120,14 @@ class Region:
     def neighbors(self) -> list[tuple[Wall, Region]]:
         """The regions across the facets, each with the wall between.
 
-        The pattern beyond is read an infinitely small step across the facet's middle, so units that
-        share the wall flip together.
+        The wall's unit flips, and with it every unit that vanishes on the whole wall.
         """
-        from relunorm.regions.lookup import pattern_beyond
-
-        cell = self.polytope
-        own = [k for k, wall in enumerate(cell.walls) if not wall.is_domain]
-        beyond = pattern_beyond(self.network, cell.facet_points[own], cell.A[own])
+        if self.network.input_size <= COMPILED_UP_TO:
+            across = self._geometry.beyond(self.pattern, self.interior_point)
+        else:
+            across = self._beyond_large()
         return [
-            (cell.walls[k], Region(self.network, bits, cell.facet_points[k], self.domain))
-            for k, bits in zip(own, beyond, strict=True)
+            (wall, Region(self.network, bits, middle, self.domain)) for wall, bits, middle in across
         ]
 
     def atoms(self) -> Atoms:
@@ -183,6 +180,22 @@ class Region:
         named = tuple(wall for wall, keep in zip(walls, kept, strict=True) if keep)
         bounded = self.domain is not None or is_bounded(A[kept])
         return Cell(A[kept], b[kept], named, self.interior_point, at[kept], bounded)
+
+    def _beyond_large(self) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
+        """What lies across each facet, read an infinitely small step across the facet's middle."""
+        from relunorm.regions.lookup import pattern_beyond
+
+        cell = self._large_cell
+        own = [k for k, wall in enumerate(cell.walls) if not wall.is_domain]
+        beyond = pattern_beyond(self.network, cell.facet_points[own], cell.A[own])
+        first = np.cumsum([0, *(layer.width for layer in self.network.layers)])
+        for k, bits in zip(own, beyond, strict=True):
+            if (bits == self.pattern).all():  # rounding left the point on this side of the wall
+                wall = cell.walls[k]
+                bits[first[wall.layer] + wall.index] ^= True
+        return [
+            (cell.walls[k], bits, cell.facet_points[k]) for k, bits in zip(own, beyond, strict=True)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from relunorm.regions.cell import Cell
 from relunorm.regions.geometry import Geometry, hull_volume
 from relunorm.regions.lookup import PatternIndex
 from relunorm.regions.pack import affine_maps
-from relunorm.regions.window import meets_ball, open_window
+from relunorm.regions.window import open_window, point_in_ball
 
 Array = NDArray[np.float64]
 
@@ -31,7 +32,7 @@ class Regions:
         network: the network, linear stages multiplied out.
         domain: where it was searched; None is all of R^d.
         packed: patterns as ``np.packbits`` writes them, one row a region.
-        points: a strictly interior point of each region, shape (n, d).
+        points: a strictly interior point of each region, shape (n, d); for a ball, inside it, too.
         complete: whether the search ended by itself; if not, ``reason`` says what ended it.
         method: the engine that ran. seconds: how long, by the clock.
     """
@@ -50,6 +51,20 @@ class Regions:
     def __len__(self) -> int:
         return len(self.packed)
 
+    def number(self, i: int) -> int:
+        """A region's number counted from 0; negative ones count from the end, as in a list."""
+        try:
+            given = operator.index(i)
+        except TypeError:
+            raise InvalidInputError(f"region {i!r}: expected a whole number") from None
+        n = len(self)
+        if not -n <= given < n:
+            raise InvalidInputError(
+                f"region {given} does not exist; there are {n}"
+                + (f", numbered 0 to {n - 1}" if n else "")
+            )
+        return given % n
+
     # ------------------------------------------------------------------ patterns and maps
 
     @cached_property
@@ -59,7 +74,7 @@ class Regions:
 
     def pattern(self, i: int) -> NDArray[np.bool_]:
         """The pattern of region i."""
-        return np.unpackbits(self.packed[i], count=self.network.units).view(bool)
+        return np.unpackbits(self.packed[self.number(i)], count=self.network.units).view(bool)
 
     def affine(self, i: int | None = None) -> tuple[Array, Array]:
         """(A, c) with network(x) = A x + c on region i, eq. (10); all of them without i.
@@ -69,14 +84,14 @@ class Regions:
         """
         if self.stored_maps is not None:
             A, c = self.stored_maps
-            return (A, c) if i is None else (A[i], c[i])
+            return (A, c) if i is None else (A[self.number(i)], c[self.number(i)])
         bits = self.patterns if i is None else self.pattern(i)[None]
         A, c = affine_maps(self.network, bits)
         return (A, c) if i is None else (A[0], c[0])
 
     def interior_point(self, i: int) -> Array:
         """A strictly interior point of region i."""
-        return self.points[i]
+        return self.points[self.number(i)]
 
     # ------------------------------------------------------------------ shapes
 
@@ -87,13 +102,14 @@ class Regions:
 
     def polytope(self, i: int) -> Cell:
         """Region i as {A x <= b}, redundant rows removed, each row named after its unit."""
-        return self.geometry.cell(self.pattern(i), self.points[i])
+        return self.geometry.cell(self.pattern(i), self.interior_point(i))
 
     def vertices(self, i: int) -> Array:
         """The corners of region i, in order around it in two dimensions.
 
         For a region of R^d that reaches infinity: the corners it has.
         """
+        i = self.number(i)
         if self.stored_polygons is not None:
             corners, ptr = self.stored_polygons
             return corners[ptr[i] : ptr[i + 1]]
@@ -126,6 +142,7 @@ class Regions:
 
     def is_bounded(self, i: int) -> bool:
         """Whether region i is bounded; False only where the domain is all of R^d."""
+        i = self.number(i)
         if self.domain is not None:
             return True
         return self.geometry.is_bounded(self.geometry.rows(self.pattern(i))[0])
@@ -206,15 +223,18 @@ class Regions:
     # ------------------------------------------------------------------ other
 
     def meeting_ball(self) -> Regions:
-        """Only the regions whose interior meets the ball that is the domain."""
+        """Only the regions whose interior meets the ball that is the domain, with points in it."""
         ball = self.domain
         if not isinstance(ball, Ball):
             raise InvalidInputError(f"the domain is {self.domain!r}, not a ball")
         inside = ball.contains(self.points, -1e-9 * ball.reach) if len(self) else np.zeros(0, bool)
+        points = self.points.copy()
         for i in np.flatnonzero(~inside):
             rows, rhs, _ = self.geometry.rows(self.pattern(int(i)))
-            inside[i] = meets_ball(*self.geometry.to_inputs(rows, rhs), ball)
-        return self.select(inside)
+            found = point_in_ball(*self.geometry.to_inputs(rows, rhs), ball, points[i])
+            if found is not None:
+                inside[i], points[i] = True, found
+        return replace(self, points=points).select(inside)
 
     def select(self, which: ArrayLike) -> Regions:
         """The regions a mask or a list of numbers picks."""

@@ -39,6 +39,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.errors import InvalidInputError
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
 from relunorm.regions.simplex import ABSENT, FAILED, FOUND, Workspace, maximize, workspace
@@ -50,6 +51,8 @@ ROUNDING = 32 * 2.0**-52
 
 #: Clauses remembered per unit and side.
 CLAUSES = 16
+#: Bytes of address space a search may take (far fewer are touched); beyond, it would never end.
+MEMORY = 64 * 2**30
 
 # Entries of State.at.
 UNIT, ROWS, POINTS_START, POINTS, FRAMES, STARTED, LAYER, FAILURES, NODES = range(9)
@@ -96,10 +99,44 @@ def new_state(
         witnesses: shape (k, d), points of the cell; the first one strictly inside it.
         keep: witnesses kept per cell; by default 2 d + 8.
     """
-    d, _, units, outputs = (int(n) for n in net.shape)
+    d, _, units, _ = (int(n) for n in net.shape)
+    check_memory(d, units)
     keep = max(keep or 2 * d + 8, len(witnesses) + 2)
-    total, depth = units + outputs, len(rhs) + units
-    state = State(
+    try:
+        state = _empty_state(net, lo, hi, len(rhs), keep)
+    except MemoryError:
+        raise _too_large(d, units) from None
+    state.rows[: len(rhs)], state.rhs[: len(rhs)] = rows, rhs
+    state.points[: len(witnesses)] = witnesses
+    state.at[ROWS], state.at[POINTS], state.at[LAYER] = len(rhs), len(witnesses), -1
+    return state
+
+
+def check_memory(dimension: int, units: int) -> None:
+    """Refuse searches whose state would not fit: witnesses and clauses take most of it."""
+    if _state_bytes(dimension, units) > MEMORY:
+        raise _too_large(dimension, units)
+
+
+def _state_bytes(dimension: int, units: int) -> int:
+    return 8 * units * dimension * (2 * dimension + 8 + 2 * CLAUSES)
+
+
+def _too_large(dimension: int, units: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"a search over {dimension} inputs and {units} units would need "
+        f"{_state_bytes(dimension, units) / 2**30:,.0f} GiB: its regions cannot be listed. Look at "
+        "them along a line (relunorm.along) or on a plane (relunorm.on_plane), at a point "
+        "(relunorm.region_at), or in a box with few sides of positive length"
+    )
+
+
+def _empty_state(
+    net: Packed, lo: NDArray[np.float64], hi: NDArray[np.float64], given: int, keep: int
+) -> State:
+    d, _, units, outputs = (int(n) for n in net.shape)
+    total, depth = units + outputs, given + units
+    return State(
         np.zeros(units, np.int8),
         np.zeros((units + 7) // 8, np.uint8),
         np.zeros((total, d + 1)),
@@ -122,10 +159,6 @@ def new_state(
         np.zeros((units, 2), np.int64),
         workspace(d),
     )
-    state.rows[: len(rhs)], state.rhs[: len(rhs)] = rows, rhs
-    state.points[: len(witnesses)] = witnesses
-    state.at[ROWS], state.at[POINTS], state.at[LAYER] = len(rhs), len(witnesses), -1
-    return state
 
 
 @kernel

@@ -3,7 +3,7 @@
 - Box: t in [-1, 1]^k; sides of length zero drop out (regions are then relative to the box).
 - Polytope: its bounding box as above, and its own rows.
 - Ball: its bounding box and tangent rows. That is a polytope around the ball; which of its regions
-  meet the ball is checked afterwards (`meets_ball`).
+  meet the ball is checked afterwards (`point_in_ball`).
 - None, all of R^d: homogeneous coordinates. x = scale t / s with (t, s) in [-1, 1]^d x [0, 1]
   turns every region into a cone with its tip at 0, and a cone meets the box, however far away the
   region lies. Exact, and no box has to be guessed.
@@ -232,26 +232,43 @@ def _zero(window: Window) -> Array:
     return np.zeros(window.dimension)
 
 
-def meets_ball(rows: Array, rhs: Array, ball: Ball) -> bool:
-    """Whether the interior of {rows . x <= rhs} meets the open ball, by least-distance programming.
+def point_in_ball(rows: Array, rhs: Array, ball: Ball, inside: Array) -> Array | None:
+    """A point in the interior of {rows . x <= rhs} and in the open ball; None if they do not meet.
 
-    The distance from the centre to the polyhedron comes from one non-negative least-squares problem
-    (Lawson and Hanson 1974, ch. 23). Exact to 1e-9 of the radius.
+    Half of what the ball leaves of the segment from the polyhedron's point nearest to the centre to
+    an interior point. Exact to 1e-9 of the radius.
+
+    Args:
+        inside: a point in the interior of the polyhedron.
+    """
+    scale = ball.reach or 1.0
+    lengths = np.linalg.norm(rows, axis=1)
+    near = _nearest(rows / lengths[:, None], (rhs - rows @ ball.middle) / (lengths * scale))
+    if near is None or np.linalg.norm(near) >= 1 - 1e-9:
+        return None
+    step = (inside - ball.middle) / scale - near
+    # |near + share step| = 1 at the positive root; the constant term is negative.
+    a, b, c = step @ step, near @ step, near @ near - 1.0
+    share = 1.0 if a == 0.0 else (-c) / (b + np.sqrt(b * b - a * c))
+    return ball.middle + scale * (near + 0.5 * min(share, 1.0) * step)
+
+
+def _nearest(rows: Array, slack: Array) -> Array | None:
+    """The point of {rows . z <= slack} nearest to 0, None if there is none.
+
+    Least-distance programming by one non-negative least-squares problem (Lawson and Hanson 1974,
+    ch. 23).
     """
     from scipy.optimize import nnls
 
-    lengths = np.linalg.norm(rows, axis=1)
-    scale = ball.reach or 1.0
-    slack = (rhs - rows @ ball.middle) / (lengths * scale)
     if (slack >= 0).all():
-        return True
-    # Least distance: min |z| with G z >= h for G = -rows, h = -slack.
-    stacked = np.vstack([-(rows / lengths[:, None]).T, -slack])
+        return np.zeros(rows.shape[1])
+    # min |z| with G z >= h for G = -rows, h = -slack.
+    stacked = np.vstack([-rows.T, -slack])
     target = np.zeros(len(stacked))
     target[-1] = 1.0
     weights, _ = nnls(stacked, target)
     residual = stacked @ weights - target
     if abs(residual[-1]) < 1e-14:
-        return False
-    z = -residual[:-1] / residual[-1]
-    return float(np.linalg.norm(z)) < 1 - 1e-9
+        return None
+    return -residual[:-1] / residual[-1]

@@ -1,0 +1,91 @@
+"""No false proof: thresholds just below and just above the maximum, over many kinds of networks."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import relunorm as rn
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.extrema import front
+
+
+def drawn(rng: np.random.Generator, widths: list[int], grid: bool, activation: str) -> Network:
+    def numbers(*shape: int) -> np.ndarray:
+        return rng.integers(-2, 3, shape).astype(float) if grid else rng.normal(size=shape)
+
+    kind = Activation("leaky", 0.1) if activation == "leaky" else Activation("relu")
+    weights = [numbers(b, a) for a, b in itertools.pairwise(widths)]
+    return Network.from_weights(weights, [numbers(b) for b in widths[1:]], kind)
+
+
+def with_skips(rng: np.random.Generator, d: int) -> Network:
+    first = Layer(Affine({0: rng.normal(size=(6, d))}, rng.normal(size=6)))
+    second = Layer(
+        Affine({1: rng.normal(size=(6, 6)), 0: rng.normal(size=(6, d))}, rng.normal(size=6))
+    )
+    output = Affine({2: rng.normal(size=(2, 6)), 1: rng.normal(size=(2, 6))}, np.zeros(2))
+    return Network([first, second], output, input_shape=d)
+
+
+def problem(kind: str, seed: int) -> tuple[Network, rn.Domain]:
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(2, 6))
+    network = drawn(rng, [d, 6, 6, 2], kind == "integer", "leaky" if kind == "leaky" else "relu")
+    if kind == "skip":
+        network = with_skips(rng, d)
+    if kind == "deep":
+        network = drawn(rng, [d, 5, 5, 4, 4, 2], False, "relu")
+    if kind == "flat":
+        hi = np.where(np.arange(d) % 2, 1.0, 0.25)
+        return network, Box(np.where(np.arange(d) % 2, -1.0, 0.25), hi)
+    if kind == "polytope":
+        rows = np.concatenate([np.eye(d), -np.eye(d), rng.normal(size=(3, d))])
+        return network, Polytope(rows, np.concatenate([np.ones(2 * d), np.full(3, 0.7)]))
+    return network, Box.cube(d)
+
+
+@pytest.mark.parametrize("kind", ["plain", "skip", "leaky", "deep", "integer", "flat", "polytope"])
+@pytest.mark.parametrize("engine", ["tree", "boxes"])
+def test_thresholds_around_the_maximum(monkeypatch, kind, engine):
+    if engine == "boxes":
+        monkeypatch.setattr(front, "TREE_INPUTS", -1)
+        monkeypatch.setattr("relunorm.extrema.boxes.BUDGET", 20)
+    for seed in range(25 if engine == "tree" else 8):
+        network, domain = problem(kind, seed)
+        best = rn.maximize(network, 0, domain)
+        assert best.exact, (seed, best)
+        top = float(network(best.point)[0])
+        assert network(domain.sample(2000, seed))[:, 0].max() <= best.upper
+        for gap in (1e-7, 1e-3, 1e-2, 0.1):
+            below = rn.decide(network, [[-1.0, 0.0]], [gap - top], domain)
+            assert below.verdict == "counterexample", (seed, gap, below)
+            assert network(below.point)[0] >= top - gap
+            above = rn.decide(network, [[-1.0, 0.0]], [-gap - top], domain)
+            assert above.verdict == "proved", (seed, gap, above)
+            assert above.margin[1] >= -gap - 1e-9
+
+
+def test_a_better_point_does_not_prove_what_it_refutes():
+    # The best value used to raise the value below which cells were given up beyond the target.
+    r = np.random.default_rng(3)
+    weights = [r.normal(size=(6, 5)), r.normal(size=(6, 6)), r.normal(size=(1, 6))]
+    network = Network.from_weights(weights, [r.normal(size=6), r.normal(size=6), np.zeros(1)])
+    assert network(rn.maximize(network, [1.0], Box.cube(5)).point)[0] > 0.297
+    assert rn.decide(network, [[-1.0]], [-0.29], Box.cube(5)).verdict == "counterexample"
+
+
+@pytest.mark.parametrize("ball", [False, True])
+def test_never_smallest_against_samples(ball):
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        network = drawn(rng, [3, 6, 6, 3], False, "relu")
+        domain = Ball(np.zeros(3), 0.3) if ball else Box.cube(3, -0.3, 0.3)
+        decision = rn.never_smallest(network, 0, domain, time_limit=1.0)
+        outputs = network(domain.sample(5000, seed))
+        if decision:
+            assert (outputs[:, 0] > outputs.min(axis=1)).all()
+        elif decision.verdict == "counterexample":
+            assert network(decision.point)[0] == network(decision.point).min()
