@@ -24,7 +24,6 @@ from relunorm.dying.revive import revive_live_
 from relunorm.dying.sweep import Plan, Sweep, by_name
 from relunorm.papers.regression_data import load_tables
 
-
 #: Survivors of the regime are active on 2-5% of the rows: dying too.
 LEAST = 0.1
 
