@@ -55,15 +55,7 @@ def stepper(
     if mode not in ("compile", "graph", "eager"):
         raise InvalidInputError(f"mode {mode!r}: use compile, graph or eager")
 
-    def several(w: Tensor, b: Tensor, mw: Tensor, mb: Tensor, moving: Tensor) -> State:
-        now = (w, b, mw, mb, moving)
-        for _ in range(unroll):
-            now = step(now, delta, eta, beta, update, slope)
-        return now
-
-    body: Callable[..., Any] = (
-        torch.compile(several, dynamic=True) if mode == "compile" else several
-    )
+    body = _several(delta, eta, beta, update, slope, unroll, mode == "compile")
 
     def replace() -> None:
         for held, new in zip(state, body(*state), strict=True):
