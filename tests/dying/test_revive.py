@@ -96,6 +96,16 @@ def test_dead_units_are_replaced_and_the_function_is_kept(share):
         assert ((active >= 0.19) & (active <= 0.81)).all()
 
 
+def test_nearly_dead_units_are_replaced_when_asked():
+    model, x = dense().eval(), data(200, 3)
+    share = (model[0](x) > 0).double().mean(0)
+    least = float(share.sort().values[1])
+    found = dying.revive_live_(model, x, least=least)
+    assert set(found.units["1"]) == set((share <= least).nonzero()[:, 0].tolist())
+    with pytest.raises(InvalidInputError, match="least"):
+        dying.revive_live_(model, x, least=1.0)
+
+
 def test_flattened_channels_own_several_columns():
     model = conv().eval()
     x = data(20, 2, 8, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -54,15 +55,7 @@ def stepper(
     if mode not in ("compile", "graph", "eager"):
         raise InvalidInputError(f"mode {mode!r}: use compile, graph or eager")
 
-    def several(w: Tensor, b: Tensor, mw: Tensor, mb: Tensor, moving: Tensor) -> State:
-        now = (w, b, mw, mb, moving)
-        for _ in range(unroll):
-            now = step(now, delta, eta, beta, update, slope)
-        return now
-
-    body: Callable[..., Any] = (
-        torch.compile(several, dynamic=True) if mode == "compile" else several
-    )
+    body = _several(delta, eta, beta, update, slope, unroll, mode == "compile")
 
     def replace() -> None:
         for held, new in zip(state, body(*state), strict=True):
@@ -75,6 +68,21 @@ def stepper(
             advance()
 
     return run
+
+
+@lru_cache(maxsize=32)
+def _several(
+    delta: float, eta: float, beta: float, update: float, slope: float, unroll: int, fuse: bool
+) -> Callable[..., Any]:
+    """``unroll`` updates as one function; compiled once per rule, whatever the number of points."""
+
+    def several(w: Tensor, b: Tensor, mw: Tensor, mb: Tensor, moving: Tensor) -> State:
+        now = (w, b, mw, mb, moving)
+        for _ in range(unroll):
+            now = step(now, delta, eta, beta, update, slope)
+        return now
+
+    return torch.compile(several, dynamic=True) if fuse else several
 
 
 def _captured(once: Callable[[], None]) -> Callable[[], None]:

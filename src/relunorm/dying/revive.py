@@ -76,6 +76,7 @@ def revive_live_(
     *,
     report: MonitorReport | None = None,
     share: tuple[float, float] = (0.1, 0.9),
+    least: float = 0.0,
     random_state: RandomState = 0,
 ) -> Revival:
     """Re-initialise dead units so that they are live on the batch, keeping the function.
@@ -83,9 +84,16 @@ def revive_live_(
     As `redo_`, for dead units only, and with a bias that makes each new unit active on a random
     share of the batch. Outgoing weights are zero and a dead unit gave nothing, so the outputs on
     the data the units were dead on are unchanged to the last bit or two.
+
+    Args:
+        share: the new units are active on a random share of the batch in this range.
+        least: replace also units active on at most this share of the samples. Where most units
+            have died the rest are often on their way; the function then changes by what they gave.
     """
+    if not 0 <= least < 1:
+        raise InvalidInputError(f"least is {least}, expected a share of samples in [0, 1)")
     report = _report(model, batch) if report is None else report
-    picked = {s.name: np.flatnonzero(s.dead) for s in report.sites}
+    picked = {s.name: np.flatnonzero(s.dead | (s.active_share <= least)) for s in report.sites}
     return replace_(model, batch, picked, optimizer, random_state=random_state, share=share)
 
 

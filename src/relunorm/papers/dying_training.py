@@ -90,6 +90,7 @@ def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
                 line.append(100 * worst)
             ax.plot(depths, line, "o-", label=optimizer)
         ax.set(xlabel="hidden layers", ylabel="dead in the worst layer, %", ylim=(-3, 103))
+        ax.set_xticks(depths)
         ax.set_title(kind if kind == "mlp" else "residual + batch norm")
         ax.legend()
     note = (
@@ -126,7 +127,7 @@ def _train_deep(
         rule: Any = torch.optim.Adam(model.parameters(), lr=1e-3)
     else:
         rule = torch.optim.SGD(model.parameters(), lr=1e-2)
-    born = _worst(model, tx)
+    born = _worst(model, tx, training=True)  # batch norm has no running statistics yet
     model.train()
     for _ in range(updates):
         pick = torch.randint(len(tx), (64,), generator=gen)
@@ -136,12 +137,12 @@ def _train_deep(
     return born, _worst(model, tx)
 
 
-def _worst(model: Any, x: Any) -> float:
+def _worst(model: Any, x: Any, training: bool = False) -> float:
     import torch
 
     from relunorm.dying.monitor import DeadUnitMonitor
 
-    model.eval()
+    model.train(training)
     with DeadUnitMonitor(model) as monitor, torch.no_grad():
         model(x)
     return max(float(site.dead.mean()) for site in monitor.report().sites)
