@@ -64,6 +64,8 @@ def fingerprint(
     if domain is not None:
         domain.check_dimension(base.input_size)
         reach = reach_of(domain)
+        if analysis is not None:
+            analysis.check(base, domain)
     if digits is None and _rational(base, domain):
         return _hash("shallow", shallow_form(base, domain).digest)
     found = analysis

@@ -23,6 +23,11 @@ def up(values: Vector, n: int) -> Vector:
     return values * (1 + 2 * gamma(n + 4)) + TINY
 
 
+def faded(box: Range) -> float:
+    """What a row of coefficients on values in ``box`` can lose to underflow, one product each."""
+    return float(2.0**-1070 * box.largest.sum())
+
+
 @dataclass(frozen=True)
 class Range:
     """An interval per entry of a value: lo <= value <= hi over the domain, for certain."""
