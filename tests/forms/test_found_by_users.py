@@ -147,3 +147,15 @@ def test_bad_arguments_are_explained() -> None:
     for wrong in (None, [], rn.Certificate([])):
         with pytest.raises(InvalidInputError, match="Certificate"):
             rn.verify(wrong, network, network)
+
+
+@pytest.mark.parametrize("d", [3, 4])
+def test_witness_in_a_flat_polytope(d: int) -> None:
+    """Samples of the plane sum x = 0.3 leave it by rounding; some point inside must still do."""
+    rows = np.vstack([np.eye(d), -np.eye(d), np.ones((1, d)), -np.ones((1, d))])
+    slice_ = rn.Polytope(rows, [1.0] * (2 * d) + [0.3, -0.3])
+    normal = np.eye(d)[:1] - np.eye(d)[1:2]
+    first, second = (build([normal, [[s]]]) for s in (1.0, 1.25))
+    found = rn.compare(first, second, slice_, time_limit=5)
+    assert found.verdict == "different"
+    assert slice_.contains(found.witness)[0]

@@ -229,6 +229,8 @@ class _Search:
     def _probe(self) -> None:
         """A few hundred points; most networks that differ show it here."""
         points = spread(self.domain, 256, self.rng)
+        inside = self.domain.contains(points)
+        points = points[inside] if inside.any() else points
         gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
         if self._witness(points[int(gaps.argmax())]) > self.tolerance:
             self._climb()

@@ -208,10 +208,10 @@ def _within(
         made = job.run(wanted, budget, rational)
         certificate = made[-1]
         # costs of merged units can add up to more than their path weights; the proof decides
-        if not budget or job.steps or (certificate is not None and certificate.bound <= eps):
+        bound = np.inf if certificate is None else certificate.bound
+        if not budget or job.steps or bound <= eps:
             return made
-        hopeless = certificate is None or attempt >= 6
-        budget = 0.0 if hopeless else 0.9 * budget * eps / certificate.bound
+        budget = 0.9 * budget * eps / bound if attempt < 6 else 0.0
     return job.run(wanted, 0.0, rational)
 
 
