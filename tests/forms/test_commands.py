@@ -129,6 +129,32 @@ def test_fingerprint(capsys, tmp_path, model) -> None:
     assert len(prints[0].strip()) == 64
 
 
+@pytest.mark.parametrize("suffix", ["npz", "onnx"])
+def test_certificate_fits_a_float32_file(capsys, tmp_path, model, suffix: str) -> None:
+    out, proof = tmp_path / f"small.{suffix}", tmp_path / "proof.json"
+    options = ("--domain", "box:-1,1", "--dtype", "float32", "--certificate", proof)
+    assert run(capsys, "normalize", model, "-o", out, *options)[0] == 0
+    code, text, _ = run(capsys, "verify", proof, model, out, "--json")
+    assert code == 0
+    points = np.random.default_rng(0).uniform(-1, 1, (1000, 16))
+    gap = np.abs(rn.load(model)(points) - rn.load(out)(points)).max()
+    assert 1e-12 < gap <= json.loads(text)["bound"] < 1e-2
+
+
+def test_certificate_that_cannot_exist(capsys, tmp_path, model) -> None:
+    proof, step = tmp_path / "proof.json", tmp_path / "step.npz"
+    code, _, error = run(capsys, "normalize", model, "--certificate", proof)
+    assert code == 2
+    assert "--domain" in error
+    rn.save(rn.Network.from_weights([[[1.0]], [[1.0]]], activation="step"), step)
+    options = ("--domain", "box:-1,1", "--certificate", proof)
+    for command in (("normalize", step), ("compare", step, step)):
+        code, _, error = run(capsys, *command, *options)
+        assert code == 2
+        assert "step networks" in error
+    assert not proof.exists()
+
+
 def test_help_stays_light() -> None:
     """Neither the package nor its help loads a heavy library."""
     code = (

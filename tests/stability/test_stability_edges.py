@@ -143,10 +143,20 @@ def test_wide_numbers() -> None:
 
 
 def test_overflow_leaves_units_open() -> None:
-    weights = [[[1e200], [-1e200]], [[1e200, -1e200]], [[1.0]]]
-    found = verdicts(weights, [[0.0, 1.0], [0.0], [0.0]], Box([-1e200], [1e200]), time_limit=1.0)
+    weights = [[[1e300], [-1e300]], [[1e300, -1e300]], [[1.0]]]
+    found = verdicts(weights, [[0.0, 1.0], [0.0], [0.0]], Box([-1e100], [1e100]), time_limit=1.0)
     assert found[0][0] in ("unstable", "undecided")
     assert found[1][0] in ("unstable", "undecided")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_ball_bounds_do_not_underflow(sparse: bool) -> None:
+    """The squares of 1e-170 are 0, but over a ball of radius 1e100 the unit reaches 1e-70."""
+    first = np.array([[1e-170, 0.0]])
+    weights = [sp.csr_array(first) if sparse else first, [[1e-160]], [[1.0]]]
+    found = stability(Network.from_weights(weights), Ball([0.0, 0.0], 1e100))
+    assert found.layers[0].upper[0] >= 1e-70
+    assert found.layers[1].upper[0] >= 1e-230
 
 
 def test_no_units() -> None:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relunorm.cli.normalize import check_certifiable
 from relunorm.cli.output import Json, emit
+from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,9 +39,16 @@ def compare(
 
     a, b = load(first), load(second)
     place = parse_domain(domain, a.input_size)
+    if certificate is not None:
+        check_certifiable(place, a, b)
     found = run(a, b, place, tolerance=tolerance, time_limit=time_limit)
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
-    if certificate is not None and found.certificate is not None:
+    if certificate is not None:
+        if found.certificate is None:
+            raise InvalidInputError(
+                f"no finite upper bound was proved ({found!r}), so there is no certificate to "
+                "write; leave --certificate out"
+            )
         found.certificate.save(certificate)
         document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.output import Json, emit
+from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from relunorm.domain import Domain
+    from relunorm.network import Network
 
 
 def normalize(
@@ -59,6 +63,8 @@ def normalize(
 
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)
+    if certificate is not None:
+        check_certifiable(place, network)
     result = run(
         network,
         form,  # type: ignore[arg-type]
@@ -69,16 +75,30 @@ def normalize(
         pure=pure,
         split=split,
         exact=exact,
+        dtype=dtype,  # type: ignore[arg-type]
         time_limit=time_limit,
     )
     source = Path(model)
     target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
     document = {**result.to_dict(), "source": model, "target": target, "certificate": None}
-    if certificate is not None and result.certificate is not None:
+    if certificate is not None:
+        if result.certificate is None or load(target).digest != result.network.digest:
+            why = "no finite bound was found" if result.certificate is None else "its format rounds"
+            raise InvalidInputError(f"{target} was written, but without a certificate: {why}")
         result.certificate.save(certificate)
         document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))
+
+
+def check_certifiable(domain: Domain | None, *networks: Network) -> None:
+    """Raise where no certificate can exist, before any work is done."""
+    if domain is None:
+        raise InvalidInputError("--certificate needs --domain: a proof speaks of a domain")
+    if any(layer.activation.kind == "step" for network in networks for layer in network.layers):
+        raise InvalidInputError(
+            "--certificate: there is none for step networks, whose jumps move with every rounding"
+        )
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:

@@ -63,8 +63,16 @@ def attack(
 
 
 def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
-    """Random points, for a box half of them corners, and the centre."""
+    """Random points, for a box half of them corners, and the centre.
+
+    Points of a flat polytope leave its plane by a rounding error. Copies on a coarse binary grid
+    are added; for planes with simple coefficients many of them lie inside exactly.
+    """
     points = domain.sample(count, rng)
+    if isinstance(domain, Polytope):
+        points = np.concatenate([points, domain.center[None]])
+        grid = 2.0 ** (np.ceil(np.log2(np.maximum(np.abs(points).max(), 1e-300))) - 10)
+        return np.concatenate([points, np.round(points / grid) * grid])
     if isinstance(domain, Box):
         half = count // 2
         corner = rng.random((half, domain.dimension)) < 0.5

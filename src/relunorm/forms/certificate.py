@@ -57,7 +57,8 @@ class Certificate:
 
     def evaluated(self, dtype: str) -> float:
         """A bound on the difference of the two outputs when both are computed in ``dtype``."""
-        return float(self.document["evaluation"][dtype]["difference"])
+        stated = self.document["evaluation"][dtype]["difference"]
+        return float("inf") if stated is None else float(stated)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -142,10 +143,16 @@ def verify(certificate: Certificate, first: Network, second: Network) -> Verific
     at most the stated bound over the domain, in real arithmetic, given the solver-trusted verdicts
     that are counted.
     """
+    if not isinstance(certificate, Certificate) or not isinstance(certificate.document, dict):
+        raise InvalidInputError(
+            f"expected a Certificate, found {type(certificate).__name__}; read one with "
+            "Certificate.load, or take it from a result of normalize or compare"
+        )
     document = certificate.document
     problems: list[str] = []
     try:
-        _replay(document, (first, second), problems)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
+            _replay(document, (first, second), problems)
         return Verification(not problems, tuple(problems), certificate.bound, certificate.trusted)
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         if isinstance(error, RelunormError):
@@ -181,6 +188,9 @@ def _replay(document: dict[str, Any], networks: Sequence[Network], problems: lis
     stated = document["evaluation"]
     for dtype, found in _evaluation(walk, np.array(document["bounds"])).items():
         for key, value in found.items():
+            if stated[dtype][key] is None:  # nothing is claimed
+                continue
+            value = np.inf if value is None else value
             # stated values were rounded up by more than machines differ
             _compare(f"{dtype} {key}", [value / (1 + 1e-6)], [stated[dtype][key]], problems)
     if trusted != document["trusted"]:
@@ -231,17 +241,17 @@ def _pack(relation: Relation) -> dict[str, Any]:
     }
 
 
-def _evaluation(walk: Walk, bounds: Vector) -> dict[str, dict[str, float]]:
-    """Per number type how far each computed output can be off, and how far the two differ."""
+def _evaluation(walk: Walk, bounds: Vector) -> dict[str, dict[str, float | None]]:
+    """Per number type how far each computed output can be off, and how far the two differ.
+
+    None where no finite bound is known.
+    """
     result = {}
     for dtype in ("float32", "float64"):
         errors = [evaluation_error(s.network, s.ranges, walk.reach, dtype) for s in walk.sides]
-        up = 1 + 1e-6
-        result[dtype] = {
-            "first": float(errors[0].max() * up),
-            "second": float(errors[1].max() * up),
-            "difference": float((errors[0] + errors[1] + bounds).max() * up),
-        }
+        found = {"first": errors[0], "second": errors[1], "difference": sum(errors, bounds)}
+        worst = {key: float(value.max() * (1 + 1e-6)) for key, value in found.items()}
+        result[dtype] = {key: v if np.isfinite(v) else None for key, v in worst.items()}
     return result
 
 

@@ -126,9 +126,14 @@ def compare(
     'within'
     """
     _check(first, second, domain, tolerance)
-    return _Search(
+    for network, found in zip((first, second), analysis, strict=True):
+        if found is not None:
+            found.check(network.folded(), domain)
+    search = _Search(
         first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
-    ).run()
+    )
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite bound proves nothing
+        return search.run()
 
 
 def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
@@ -224,6 +229,8 @@ class _Search:
     def _probe(self) -> None:
         """A few hundred points; most networks that differ show it here."""
         points = spread(self.domain, 256, self.rng)
+        inside = self.domain.contains(points)
+        points = points[inside] if inside.any() else points
         gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
         if self._witness(points[int(gaps.argmax())]) > self.tolerance:
             self._climb()
@@ -337,10 +344,17 @@ class _Search:
     def _certain(self, point: Vector) -> float:
         """A lower bound on the difference at a point, rounding of the evaluation accounted for."""
         if self.jumps:  # no error bound survives a jump
-            values = (exact_output(n, point) for n in (self.first, self.second))
-            return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
+            return self._exactly(point)
         gap = np.abs(self.first(point) - self.second(point))
-        return float((gap - self.errors[0] - self.errors[1]).max())
+        sure = float((gap - self.errors[0] - self.errors[1]).max())
+        doubtful = gap.max() > self.tolerance and not sure > self.tolerance
+        if doubtful and self.first.parameters + self.second.parameters <= RATIONAL:
+            return self._exactly(point)
+        return sure if np.isfinite(sure) else -np.inf
+
+    def _exactly(self, point: Vector) -> float:
+        values = (exact_output(n, point) for n in (self.first, self.second))
+        return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
 
     def _rationally_equal(self) -> bool:
         if max(len(self.first.layers), len(self.second.layers)) > 1:

@@ -15,6 +15,7 @@ from relunorm.forms.canonical import canonical, pin_inputs
 from relunorm.forms.exact import shallow_form
 from relunorm.forms.outward import Range
 from relunorm.forms.straight import nothing_known, proved
+from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.reach import reach_of
@@ -63,6 +64,8 @@ def fingerprint(
     if domain is not None:
         domain.check_dimension(base.input_size)
         reach = reach_of(domain)
+        if analysis is not None:
+            analysis.check(base, domain)
     if digits is None and _rational(base, domain):
         return _hash("shallow", shallow_form(base, domain).digest)
     found = analysis
@@ -82,27 +85,44 @@ def fingerprint(
         straight, ranges = proved(base, found), stable_bounds(found)
     form = canonical(pin_inputs(base, domain), straight, ranges, reach, digits=digits).network
     form = form.replace(input_shape=form.input_size, output_shape=())
-    if digits is not None:
-        form = rounded(form, digits)
-    return _hash("exact" if digits is None else f"digits {digits}", form.digest)
+    if digits is None:
+        return _hash("exact", form.digest)
+    form, powers = rounded(form, digits)
+    return _hash(f"digits {digits}", f"{form.digest} {powers}")
 
 
-def rounded(network: Network, digits: int) -> Network:
-    """Every parameter rounded to ``digits`` digits of the largest entry of its row."""
-    maps = [_rounded(affine, digits) for affine in network.maps]
+def rounded(network: Network, digits: int) -> tuple[Network, list[list[int]]]:
+    """Every parameter rounded to ``digits`` digits of the largest entry of its row.
+
+    Returns:
+        the network of the rounded parameters as integers, and per map the power of ten that every
+        row's integers are to be multiplied by.
+    """
+    found = [_rounded(affine, digits) for affine in network.maps]
+    maps = [affine for affine, _ in found]
     layers = [
         Layer(affine, layer.activation) for affine, layer in zip(maps, network.layers, strict=False)
     ]
-    return network.replace(layers=layers, output=maps[-1])
+    return network.replace(layers=layers, output=maps[-1]), [powers for _, powers in found]
 
 
-def _rounded(affine: Affine, digits: int) -> Affine:
+def _rounded(affine: Affine, digits: int) -> tuple[Affine, list[int]]:
     largest = np.abs(affine.bias)
     for matrix in affine.terms.values():
         largest = np.maximum(largest, np.abs(mx.dense(matrix)).max(axis=1))
-    scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.where(largest > 0, largest, 1.0))))
-    terms = {k: np.round(mx.dense(m) * scale[:, None]) + 0.0 for k, m in affine.terms.items()}
-    return Affine(terms, np.round(affine.bias * scale) + 0.0)
+    # the exponent after rounding: 0.99999 counts as 1.0, like its copy 1.00001
+    leading = [int(f"{size:.{digits - 1}e}".partition("e")[2]) if size else 0 for size in largest]
+    powers = [power - digits + 1 for power in leading]
+    # in two steps, because 10^-powers alone can leave the range of float64
+    half = np.array(powers) // 2
+    steps = [10.0 ** (-half), 10.0 ** (half - np.array(powers))]
+
+    def whole(entries: Vector, axes: tuple[int, ...]) -> Vector:
+        first, second = (np.expand_dims(step, axes) for step in steps)
+        return np.round(entries * first * second) + 0.0
+
+    terms = {k: whole(mx.dense(m), (1,)) for k, m in affine.terms.items()}
+    return Affine(terms, whole(affine.bias, ())), powers
 
 
 def _rational(network: Network, domain: Domain | None) -> bool:

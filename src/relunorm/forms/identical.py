@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.errors import InvalidNetworkError
 from relunorm.forms.removal import Reduced
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot, rows, scaled
 from relunorm.forms.unobserved import drop_unobserved
+from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 
 
@@ -18,14 +20,25 @@ def same_arrangement(first: Network, second: Network) -> bool:
     Every step is exact, so True means the same function on all of space. Stops at the first layer
     that differs.
     """
+    if first.digest == second.digest:
+        return True
     sides = [_Arranging(network) for network in (first, second)]
     if sides[0].network.widths != sides[1].network.widths:
         return False
-    for k in range(len(sides[0].network.layers)):
-        layers = [side.layer(k) for side in sides]
-        if layers[0].activation != layers[1].activation or not _same(*(x.affine for x in layers)):
-            return False
-    return _same(*(side.rewriter.incoming(side.network.output) for side in sides))
+    try:
+        for k in range(len(sides[0].network.layers)):
+            first_layer, second_layer = (side.layer(k) for side in sides)
+            if first_layer.activation != second_layer.activation:
+                return False
+            if not _same(first_layer.affine, second_layer.affine):
+                return False
+        return _same(*(side.incoming(side.network.output) for side in sides))
+    except _Inexact:
+        return False
+
+
+class _Inexact(Exception):
+    """A number left the range of float64, so that scaling cannot be undone."""
 
 
 class _Arranging:
@@ -34,20 +47,41 @@ class _Arranging:
     def __init__(self, network: Network):
         self.network = drop_unobserved(Reduced.whole(network)).network
         self.rewriter = Rewriter(self.network)
+        self.moves: dict[int, tuple[NDArray[np.intp], Vector]] = {}
 
     def layer(self, k: int) -> Layer:
         """Layer k with rows scaled by powers of two and sorted; rewrites what reads it."""
         layer = self.network.layers[k]
-        affine = self.rewriter.incoming(layer.affine)
+        affine = self.incoming(layer.affine)
         exponent, order = _standard(affine)
-        new = rows(scaled(affine, np.ldexp(1.0, -exponent)), order)
+        standard = scaled(affine, np.ldexp(1.0, -exponent))
+        if not _same(scaled(standard, np.ldexp(1.0, exponent)), affine):
+            raise _Inexact
+        new = rows(standard, order)
         value = self.rewriter.emit(new, layer.activation, "", [(k, int(i)) for i in order])
         targets = np.empty(affine.size, dtype=np.intp)
         targets[order] = np.arange(affine.size)
         worth = np.ldexp(1.0, exponent * (layer.activation.kind != "step"))
         zero = np.zeros(affine.size)
         self.rewriter.express(Affine({value: one_hot(targets, worth, affine.size)}, zero))
+        self.moves[value] = targets, worth
         return self.rewriter.layers[-1]
+
+    def incoming(self, affine: Affine) -> Affine:
+        """A map in terms of the arranged values; raises unless that can be undone bit for bit."""
+        try:
+            new = self.rewriter.incoming(affine)
+        except InvalidNetworkError:
+            raise _Inexact from None
+        back = {
+            k: mx.scale_columns(mx.as_matrix(m[:, self.moves[k][0]]), 1 / self.moves[k][1])
+            if k in self.moves
+            else m
+            for k, m in new.terms.items()
+        }
+        if not _same(Affine(back, new.bias), affine):
+            raise _Inexact
+        return new
 
 
 def _same(first: Affine, second: Affine) -> bool:

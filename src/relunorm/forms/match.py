@@ -133,7 +133,7 @@ class Matcher:
         factor = sign * proportion(ours, theirs, walk.ranges)
         gap = walk.gap(ours, theirs, sign * factor)
         size = walk.gap(ours, theirs, np.zeros(len(doubles)))
-        good = (gap <= SAME * size) & (factor > 0)
+        good = (gap <= SAME * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
         doubles, heads = doubles[good], heads[good]
         factor, sign = factor[good], sign[good]
         units = fresh[doubles]
@@ -197,7 +197,7 @@ class Matcher:
         factor = sign[near] * proportion(ours, theirs, walk.ranges)
         gap = walk.gap(ours, theirs, sign[near] * factor)
         size = walk.gap(ours, theirs, np.zeros(len(near)))
-        good = (gap <= share * size) & (factor > 0)
+        good = (gap <= share * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
         chosen = units[near[good]]
         relation.kind[chosen] = np.where(sign[near[good]] > 0, SCALED, OPPOSITE)
         relation.block[chosen], relation.index[chosen] = block, pair[near[good]]
@@ -241,7 +241,9 @@ class Matcher:
             norms = norms + abs(matrix) @ swing
         keys = keys + middle[:, None] * self.directions[0]
         norms = norms + np.abs(middle)
-        return keys / np.where(norms > 0, norms, 1.0)[:, None]
+        keys = keys / np.where(norms > 0, norms, 1.0)[:, None]
+        # a row beyond float64 has no direction; what is proposed for it is checked and turned down
+        return np.where(np.isfinite(keys), keys, 0.0)
 
 
 def straighten(activation: Activation, span: Range) -> tuple[Vector, Vector, NDArray[np.bool_]]:

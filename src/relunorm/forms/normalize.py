@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.forms.atoms import atoms
@@ -27,12 +28,13 @@ from relunorm.forms.signed import signed
 from relunorm.forms.straight import nothing_known, proved, spend
 from relunorm.forms.sweep import remove as remove_units
 from relunorm.forms.unit import unit
-from relunorm.network import Network
+from relunorm.network import Affine, Layer, Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.reach import Reach, reach_of
 
 Form = Literal["minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical"]
 FORMS = ("minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical")
+Dtype = Literal["float32", "float64"]
 #: Forms that are minimal first (errata of seed 001: padding makes their constraints vacuous).
 MINIMAL_FIRST = ("minimal", "bounded", "l1", "canonical")
 NEED_DOMAIN = ("bounded", "l1")
@@ -48,8 +50,8 @@ class Normalized:
         form: the form's name.
         domain: the domain, or None for all of space.
         removed: every unit that is gone, with reason, bound, method, margin and cost.
-        certificate: that the two agree over the domain; None without a domain, and for step
-            networks, whose jumps move with every rounding.
+        certificate: that the two agree over the domain; None without a domain, for step networks,
+            whose jumps move with every rounding, and where the bounds overflow float64.
         stability: the analysis behind the removals, None where none was needed.
         facts: what the form guarantees, measured on the result.
         exact: the rational form, where it was asked for.
@@ -114,6 +116,7 @@ def normalize(
     split: bool = False,
     pure: bool = False,
     exact: bool = False,
+    dtype: Dtype = "float64",
     analysis: Stability | None = None,
     time_limit: float | None = None,
     workers: int | None = None,
@@ -134,7 +137,10 @@ def normalize(
         split: signed form only: weights in {-1, 0, 1} for several outputs, by copying units.
         pure: unit and bounded forms only: no output bias.
         exact: canonical form of a shallow network only: in rational arithmetic.
-        analysis: the result of `stability` on this network and domain, if at hand.
+        dtype: ``float32`` rounds the parameters of the result, so that a float32 file holds just
+            the network that is certified; ``facts`` speak of it before rounding.
+        analysis: the result of `stability` on this network (`Network.folded` if it has linear
+            stages) and domain, if at hand.
         time_limit, workers, progress, random_state: passed to `stability`.
 
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
@@ -147,12 +153,23 @@ def normalize(
     {'dead': 1, 'collinear': 1}
     """
     began = time.perf_counter()
-    _check_options(form, domain, eps, architecture, split, pure, exact)
+    _check_options(form, domain, eps, split, pure, exact)
+    for name, given, known in (
+        ("architecture", architecture, ("any", "keep")),
+        ("prefer", prefer, ("parameters", "units")),
+        ("dtype", dtype, ("float32", "float64")),
+    ):
+        if given not in known:
+            raise InvalidInputError(f"{name} {given!r}: expected {known[0]!r} or {known[1]!r}")
     reach = None
     if domain is not None:
         domain.check_dimension(network.input_size)
         reach = reach_of(domain)
     base = network.folded()
+    if analysis is not None:
+        if domain is None:
+            raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
+        analysis.check(base, domain)
     wanted = eps > 0 or (form in MINIMAL_FIRST if remove is None else remove)
     found = analysis
     if wanted and domain is not None and found is None:
@@ -164,15 +181,10 @@ def normalize(
             progress=progress,
             random_state=random_state,
         )
-    job = _Job(network, base, form, domain, reach, found, architecture, prefer, split, pure)
+    job = _Job(network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype)
     rational = shallow_form(base, domain) if exact else None
-    budget = eps
-    for attempt in range(8):
-        reduced, result, facts, certificate = job.run(wanted, budget, rational)
-        # costs of merged units can add up to more than their path weights; the proof decides
-        if not eps or certificate is None or certificate.bound <= eps or budget == 0:
-            break
-        budget = 0.9 * budget * eps / certificate.bound if attempt < 6 else 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused or unproved
+        reduced, result, facts, certificate = _within(job, wanted, eps, rational)
     return Normalized(
         result,
         network,
@@ -187,11 +199,26 @@ def normalize(
     )
 
 
+def _within(
+    job: _Job, wanted: bool, eps: float, rational: ShallowForm | None
+) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    """Spend the eps budget so that the proved bound stays within it."""
+    budget = eps
+    for attempt in range(8):
+        made = job.run(wanted, budget, rational)
+        certificate = made[-1]
+        # costs of merged units can add up to more than their path weights; the proof decides
+        bound = np.inf if certificate is None else certificate.bound
+        if not budget or job.steps or bound <= eps:
+            return made
+        budget = 0.9 * budget * eps / bound if attempt < 6 else 0.0
+    return job.run(wanted, 0.0, rational)
+
+
 def _check_options(
     form: str,
     domain: Domain | None,
     eps: float,
-    architecture: str,
     split: bool,
     pure: bool,
     exact: bool,
@@ -203,8 +230,6 @@ def _check_options(
         raise InvalidDomainError(f"{what} needs a bounded domain; pass a Box, Ball or Polytope")
     if not (np.isfinite(eps) and eps >= 0):
         raise InvalidInputError(f"eps is {eps}, expected a number >= 0")
-    if architecture not in ("any", "keep"):
-        raise InvalidInputError(f"architecture {architecture!r}: expected 'any' or 'keep'")
     for name, given, forms in (
         ("split", split, ("signed",)),
         ("pure", pure, ("unit", "bounded")),
@@ -228,6 +253,12 @@ class _Job:
     prefer: Prefer
     split: bool
     pure: bool
+    dtype: Dtype
+
+    @property
+    def steps(self) -> bool:
+        """Whether a unit jumps; then no bound is certified."""
+        return any(layer.activation.kind == "step" for layer in self.base.layers)
 
     def run(
         self, wanted: bool, budget: float, rational: ShallowForm | None
@@ -251,8 +282,10 @@ class _Job:
         else:  # pow2 promises the same bits, and multiplying linear stages out would round
             reduced = Reduced.whole(self.network if self.form == "pow2" else base)
         result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
+        if self.dtype == "float32":
+            result = narrow(result)
         certificate = None
-        if reach is not None and not any(x.activation.kind == "step" for x in base.layers):
+        if reach is not None and not self.steps:
             spent = budget > 0
             certificate = _certificate(self.network, base, result, reach, found, straight, spent)
         return reduced, result, facts, certificate
@@ -316,13 +349,37 @@ def _certificate(
     found: Stability | None,
     straight: Straight,
     spent: bool,
-) -> Certificate:
+) -> Certificate | None:
     proofs = None if found is None or found.proofs is None else found.proofs.to_dict()
     ranges, trusted = proved_bounds(base, reach, proofs)
     forced = _small(straight) if spent else Forced()
     other = result.folded()
     walk = relate(base, other, reach, ranges, quick_bounds(other, reach), (forced, Forced()))
+    if not np.isfinite(walk.difference.largest).all():  # magnitudes beyond float64
+        return None
     return certify(walk, (network, result), (proofs, None), trusted)
+
+
+def narrow(network: Network) -> Network:
+    """The network with every number rounded to float32, as a float32 file will hold it.
+
+    Raises:
+        UnsupportedFormatError: a number is too large for float32.
+    """
+
+    def rounded(affine: Affine, place: str) -> Affine:
+        terms = {}
+        for k, matrix in affine.terms.items():
+            new = matrix.copy()
+            mx.entries(new)[...] = mx.narrowed(mx.entries(matrix), np.float32, place)
+            terms[k] = new
+        return Affine(terms, mx.narrowed(affine.bias, np.float32, place).astype(np.float64))
+
+    layers = [
+        Layer(rounded(x.affine, f"layer {k}"), x.activation, x.name, x.shape)
+        for k, x in enumerate(network.layers)
+    ]
+    return network.replace(layers=layers, output=rounded(network.output, "the output"))
 
 
 def _small(straight: Straight) -> Forced:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relunorm.domain import Ball
+from relunorm.forms.rewrite import row_norms
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine
 from relunorm.stability.reach import Reach
@@ -21,6 +22,11 @@ from relunorm.stability.rounding import TINY, UNIT, gamma
 def up(values: Vector, n: int) -> Vector:
     """A vector of non-negative sums of n terms, rounded up."""
     return values * (1 + 2 * gamma(n + 4)) + TINY
+
+
+def faded(box: Range) -> float:
+    """What a row of coefficients on values in ``box`` can lose to underflow, one product each."""
+    return float(2.0**-1070 * box.largest.sum())
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def span(affine: Affine, ranges: Sequence[Range], reach: Reach) -> Range:
         box = ranges[source]
         if source == 0 and isinstance(reach.domain, Ball):
             middle += matrix @ reach.domain.middle
-            norms = np.sqrt(np.asarray((matrix * matrix).sum(axis=1)).ravel())
+            norms = row_norms(Affine({0: matrix}, np.zeros(affine.size)), 2)
             swing += reach.domain.reach * norms
             continue
         center = box.lo / 2 + box.hi / 2

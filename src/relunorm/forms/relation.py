@@ -168,6 +168,7 @@ class Walk:
             for k, part in inner.terms.items():
                 product = matrix if source == 0 else multiply(matrix, part)
                 terms[k] = mx.add(terms[k], product) if k in terms else product
+                error += matrix.shape[1] * outward.faded(self.ranges[k])
         form = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
         return form, outward.up(error, depth)
 
@@ -184,7 +185,8 @@ class Walk:
             terms[k] = mx.add(matrix, terms[k]) if k in terms else matrix
         form = Affine(terms, left.bias + scaled_right.bias)
         sizes = [outward.magnitude(part, self.ranges) for part in (left, scaled_right)]
-        return form, outward.up(4 * outward.UNIT * (sizes[0] + sizes[1]), 4)
+        lost = sum(outward.faded(self.ranges[k]) for k in right.terms)
+        return form, outward.up(4 * outward.UNIT * (sizes[0] + sizes[1]) + lost, 4)
 
     def gap(self, left: Affine, right: Affine, factors: Vector) -> Vector:
         """A bound on |left - diag(factors) right| over the domain, row by row."""
@@ -256,6 +258,7 @@ class Walk:
         value_error += np.abs(on_form) * (
             error + 4 * outward.UNIT * outward.magnitude(form, self.ranges)
         )
+        value_error += sum(outward.faded(self.ranges[k]) for k in form.terms)
         value_error += np.where(on_form != 0, 2 * outward.UNIT * np.abs(relation.constant), 0.0)
         picked = [
             Affine(

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.forms.representable import check_rows, check_scaling, losing_rows, row_sizes
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
 
@@ -44,15 +45,30 @@ class Rewriter:
         """An old affine map, in terms of the new values."""
         terms: dict[int, Matrix] = {}
         bias = affine.bias.copy()
-        for source, matrix in affine.terms.items():
-            inner = self.expressed[source]
-            if inner.bias.any():
-                shift = self.product(matrix, inner.bias[:, None])
-                bias = bias + mx.dense(shift).ravel()
-            for k, inner_matrix in inner.terms.items():
-                part = self.product(matrix, inner_matrix)
-                terms[k] = mx.add(terms[k], part) if k in terms else part
-        return Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
+        losing = np.zeros(affine.size, dtype=bool)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked once, at the end
+            for source, matrix in affine.terms.items():
+                inner = self.expressed[source]
+                if inner.bias.any():
+                    column = inner.bias[:, None]
+                    bias = bias + mx.dense(self.product(matrix, column)).ravel()
+                    losing |= losing_rows(matrix, column)
+                for k, inner_matrix in inner.terms.items():
+                    part = self.product(matrix, inner_matrix)
+                    terms[k] = mx.add(terms[k], part) if k in terms else part
+                    losing |= losing_rows(matrix, inner_matrix)
+        result = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
+        check_rows(result, losing, self._place)
+        return result
+
+    @property
+    def _place(self) -> str:
+        """The map that is being rewritten, for messages."""
+        k = len(self.expressed) - 1
+        if k >= len(self.network.layers):
+            return "the output"
+        name = self.network.layers[k].name
+        return f"layer {k}" + (f" ({name})" if name else "")
 
     def emit(
         self,
@@ -119,7 +135,10 @@ def divided(affine: Affine, factors: Vector) -> Affine:
         parts = (data, matrix.indices, matrix.indptr)
         return mx.as_matrix(sp.csr_array(parts, shape=matrix.shape))
 
-    return Affine({k: quotient(m) for k, m in affine.terms.items()}, affine.bias / factors)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = Affine({k: quotient(m) for k, m in affine.terms.items()}, affine.bias / factors)
+    check_scaling(affine, result, "a hidden layer")
+    return result
 
 
 def stacked(parts: Sequence[Affine]) -> Affine:
@@ -146,11 +165,17 @@ def dense_rows(affine: Affine) -> NDArray[np.float64]:
 
 def row_norms(affine: Affine, order: int) -> Vector:
     """The l1 or l2 norm of every row, over all sources together."""
+    if order == 2:  # squares overflow early; a power of two changes no bit of the rest
+        largest = row_sizes(Affine(affine.terms, np.zeros(affine.size)))
+        unit = np.ldexp(1.0, np.frexp(largest)[1].clip(-1000, 1000))
+        terms = [mx.scale_rows(m, 1 / unit) for m in affine.terms.values()]
+        squares = (np.asarray((m * m).sum(axis=1)).ravel() for m in terms)
+        return unit * np.sqrt(sum(squares, np.zeros(affine.size)))
     total = np.zeros(affine.size)
-    for matrix in affine.terms.values():
-        power = abs(matrix) if order == 1 else matrix * matrix
-        total += np.asarray(power.sum(axis=1)).ravel()
-    return total if order == 1 else np.sqrt(total)
+    with np.errstate(over="ignore"):  # an infinite norm is refused where it is divided by
+        for matrix in affine.terms.values():
+            total += np.asarray(abs(matrix).sum(axis=1)).ravel()
+    return total
 
 
 def columns_read(network: Network, value: int) -> list[Matrix]:

@@ -61,5 +61,6 @@ def norms(affine: Affine, order: int) -> Vector:
 
 def snapped(size: Vector) -> Vector:
     """Numbers within 1e-14 (relative) of a power of two replaced by it."""
-    power = 2.0 ** np.round(np.log2(size))
-    return np.where(np.abs(size / power - 1) <= SNAP, power, size)
+    with np.errstate(over="ignore", invalid="ignore"):  # the power above the largest float
+        power = 2.0 ** np.round(np.log2(size))
+        return np.where(np.abs(size / power - 1) <= SNAP, power, size)

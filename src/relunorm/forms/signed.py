@@ -6,6 +6,7 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
+from relunorm.forms.representable import check_scaling
 from relunorm.forms.rewrite import rows, scaled
 from relunorm.network import Affine, Layer, Network
 
@@ -47,7 +48,11 @@ def signed(network: Network, *, split: bool = False) -> Network:
         source, factor = np.arange(layer.width), np.abs(columns).max(axis=0)
         factor = np.where(factor > 0, factor, 1.0)
         columns = columns / factor  # x / x is exactly 1
-    new = Layer(scaled(rows(layer.affine, source), factor), layer.activation, layer.name)
+    old = rows(layer.affine, source)
+    with np.errstate(over="ignore"):
+        grown = scaled(old, factor)
+    check_scaling(old, grown, "the last hidden layer")
+    new = Layer(grown, layer.activation, layer.name)
     output = Affine({**network.output.terms, last: columns}, network.output.bias)
     return network.replace(layers=[*network.layers[:-1], new], output=output)
 

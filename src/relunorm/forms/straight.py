@@ -57,7 +57,7 @@ def spend(
     A unit with value in [r, s] is replaced by the constant (r + s) / 2, off by at most
     delta = (s - r) / 2; one that is nearly always active by z - l / 2, off by at most -l / 2. The
     output moves by at most delta times the absolute path weight from the unit to it, so the costs
-    of several units add up. Cheapest first.
+    of several units add up. Cheapest first. What feeds a step that can jump is left alone.
 
     Args:
         skips: whether the second kind, which needs a connection past the layer, is allowed.
@@ -73,7 +73,8 @@ def spend(
             tilt = bool(bends and lean[i] < half[i])
             delta = float(lean[i] if tilt else half[i])
             center = float(-ranges[k].lo[i] / 2 if tilt else value.lo[i] + half[i])
-            cost = delta * gains[k][:, i] * (1 + 1e-9)
+            # a unit that cannot move costs nothing, whatever it feeds
+            cost = delta * gains[k][:, i] * (1 + 1e-9) if delta else np.zeros(len(gains[k]))
             candidates.append((float(cost.max()), k, int(i), cost, tilt, center, delta))
     used = np.zeros(network.output_size)
     for worst, k, i, cost, tilt, center, delta in sorted(candidates, key=lambda c: c[:3]):
@@ -89,13 +90,18 @@ def spend(
 def path_gains(network: Network, straight: Straight) -> list[Vector]:
     """Per layer a matrix (outputs, units): how far an output moves per unit of change, at most.
 
-    The sum over all paths of the products of absolute weights; constant units pass nothing on.
+    The sum over all paths of the products of absolute weights; constant units pass nothing on. A
+    step that can jump makes it infinite: there the smallest change may flip the unit.
     """
     reach: dict[int, Vector] = {}
 
     def pull(terms, weight) -> None:
+        endless = np.isinf(weight)
+        finite = np.where(endless, 0.0, weight)
         for source, matrix in terms.items():
-            part = weight @ mx.dense(abs(matrix))
+            size = mx.dense(abs(matrix))
+            part = finite @ size
+            part[endless.astype(np.float64) @ (size > 0) > 0] = np.inf
             reach[source] = reach[source] + part if source in reach else part
 
     pull(network.output.terms, np.eye(network.output_size))
@@ -107,10 +113,14 @@ def path_gains(network: Network, straight: Straight) -> list[Vector]:
         steep = np.full(layer.width, _steepness(layer.activation))
         flat = straight.flat[k]
         steep[flat] = np.abs(straight.slope[k][flat])
-        pull(layer.affine.terms, np.where(gain > 0, gain * np.where(np.isinf(steep), 0, steep), 0))
+        passed = np.zeros_like(gain)
+        np.multiply(gain, steep, out=passed, where=(gain > 0) & (steep > 0))
+        pull(layer.affine.terms, passed)
     return gains[::-1]
 
 
 def _steepness(activation: Activation) -> float:
+    if activation.kind == "step":
+        return np.inf
     below, above = activation.slopes
     return max(abs(below), abs(above))

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.domain import Ball
+from relunorm.domain.base import lengths
 from relunorm.matrix import Matrix, Vector
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.rounding import TINY, float_above, grain, rounded_down, rounded_up, slack
@@ -132,8 +133,11 @@ def _exact_upper(problem: Problem, bounds: Bounds, index: int, row: int, sign: i
 
 def _row_norms(matrix: Matrix) -> Vector:
     if sp.issparse(matrix):
-        return np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
-    return np.sqrt((matrix * matrix).sum(axis=1))
+        size = abs(matrix).max(axis=1).toarray().ravel()
+        unit = np.where(size > 0, size, 1.0)  # squares underflow early
+        scaled = matrix.multiply(1 / unit[:, None]).tocsr()
+        return unit * np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel())
+    return lengths(matrix)
 
 
 def _row(matrix: Matrix, row: int) -> tuple[NDArray[np.intp], Vector]:

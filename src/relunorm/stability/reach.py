@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 from relunorm.stability.rounding import gamma, rounded_down, rounded_up
@@ -93,7 +94,7 @@ class Reach:
         weight = np.abs(rows) @ self.span
         if isinstance(self.domain, Ball):
             mid, reach = self.domain.middle, self.domain.reach
-            norm = np.sqrt((rows * rows).sum(axis=1))
+            norm = lengths(rows)
             ball = rows @ mid + reach * norm
             box = np.minimum(box, ball) if sub else ball
             weight = weight + np.abs(rows) @ np.abs(mid) + reach * norm

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
+from relunorm.network import Network
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import Proofs
 from relunorm.stability.witness import Witnesses
@@ -96,6 +100,7 @@ class Stability:
     Attributes:
         layers: one entry per layer with units, in order.
         domain: the domain, as text.
+        domain_digest: of the domain's numbers, see `domain_digest`.
         seconds: wall time spent.
         complete: whether every unit has a verdict.
         random_state: the seed of the witness search.
@@ -104,6 +109,7 @@ class Stability:
 
     layers: tuple[LayerStability, ...]
     domain: str
+    domain_digest: str
     seconds: float
     complete: bool
     random_state: int
@@ -113,6 +119,19 @@ class Stability:
     def counts(self) -> dict[str, int]:
         """How many units of the whole network have each verdict."""
         return {name: sum(layer.counts[name] for layer in self.layers) for name in VERDICTS}
+
+    def check(self, network: Network, domain: Domain) -> None:
+        """Raise `InvalidInputError` unless this was found for just this network and domain."""
+        if self.proofs.digest != network.digest:
+            raise InvalidInputError(
+                f"the analysis is of another network than {network!r}; run stability on this one "
+                "(on network.folded() if it has linear stages)"
+            )
+        if self.domain_digest != domain_digest(domain):
+            raise InvalidInputError(
+                f"the analysis is over another domain, {self.domain}, than {domain!r}; run "
+                "stability over this one"
+            )
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
@@ -147,6 +166,21 @@ class Stability:
     def __repr__(self) -> str:
         parts = ", ".join(f"{n} {name}" for name, n in self.counts.items() if n)
         return f"Stability({parts or 'no units'}; over {self.domain}, {self.seconds:.2f} s)"
+
+
+def domain_digest(domain: Domain) -> str:
+    """sha256 of a domain's kind and numbers, as hex; its text shows only a few digits."""
+    parts: tuple[Any, ...] = ()
+    if isinstance(domain, Box):
+        parts = domain.lo, domain.hi
+    elif isinstance(domain, Ball):
+        parts = domain.middle, np.array([domain.reach])
+    elif isinstance(domain, Polytope):
+        parts = domain.A, domain.b
+    h = hashlib.sha256(repr((type(domain).__name__, [p.shape for p in parts])).encode())
+    for part in parts:
+        h.update(np.ascontiguousarray(part + 0.0).data)  # -0.0 is 0.0
+    return h.hexdigest()
 
 
 def layer_verdicts(
