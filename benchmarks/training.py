@@ -67,9 +67,6 @@ def score(model, x, y, held, truth) -> tuple[float, float]:
     )
 
 
-# ---------------------------------------------------------------------- figures
-
-
 def figures(seeds: int) -> None:
     rows = [*spline_rows(seeds), *shallow_rows(seeds), *deep_rows(seeds)]
     header = ["problem", "settings", "train MSE median (max)", "target", "validation median",
@@ -167,9 +164,6 @@ def summary(
     ]
 
 
-# ---------------------------------------------------------------------- peers
-
-
 def peers(seeds: int, wanted: list[str]) -> None:
     rows = []
     for problem, hidden, draw in problems():
@@ -241,9 +235,6 @@ def peer_results(make, hidden, draw, seeds):
         kept.append((train, error, seconds))
     train, error, seconds = np.nanmedian(np.array(kept), axis=0)
     return float(train), float(error), float(seconds), failures, len(kept)
-
-
-# ---------------------------------------------------------------------- speed
 
 
 def batched() -> None:

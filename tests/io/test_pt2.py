@@ -59,9 +59,6 @@ def edited(members: dict[str, bytes], member: str, change) -> dict[str, bytes]:
     return {**members, member: json.dumps(document).encode()}
 
 
-# ---------------------------------------------------------------------- what it computes
-
-
 @pytest.mark.parametrize("name", [n for n in MODELS if n != "parametrized"])
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_same_function_as_the_module(name, tmp_path):
@@ -118,9 +115,6 @@ def test_unsupported_operations_name_the_modules(tmp_path):
     with pytest.raises(UnsupportedOperationError, match="2 operations") as caught:
         rn.load(tmp_path / "model.pt2")
     assert [place for place, _ in caught.value.operations] == ["1", "3"]
-
-
-# ---------------------------------------------------------------------- nothing is run
 
 
 class Bomb:
@@ -251,9 +245,6 @@ def test_huge_constant_is_refused_before_it_is_made(sample, tmp_path):
 
     with pytest.raises(RelunormError, match="entries"):
         rn.load(write(tmp_path / "model.pt2", edited(sample, MODEL, change)))
-
-
-# ---------------------------------------------------------------------- damaged files
 
 
 def test_not_an_archive(tmp_path):

@@ -51,9 +51,6 @@ def assert_same(network, module, shape, dtype=torch.float64):
     assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-300)
 
 
-# ---------------------------------------------------------------------- architectures
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", MODELS)
 def test_architecture(name, dtype):
@@ -148,8 +145,6 @@ def test_generated_architectures(case):
     assert_same(rn.load(module, example=shape), module, shape)
 
 
-# ---------------------------------------------------------------------- single operations
-
 A = torch.randn(5, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 OPERATIONS = {
@@ -238,9 +233,6 @@ def test_operation(name):
     assert_same(rn.load(module, example=shape), module, shape)
 
 
-# ---------------------------------------------------------------------- the module stays as it was
-
-
 def snapshot(module):
     state = {
         name: (tensor.data_ptr(), tensor.clone(), tensor.requires_grad, tensor._version)
@@ -309,9 +301,6 @@ def test_module_that_cannot_be_copied():
         rn.load(nn.Sequential(Locked(2, 2)))
 
 
-# ---------------------------------------------------------------------- exported programs
-
-
 def test_exported_program_with_dynamic_batch():
     module = model("resnet")
     program = torch.export.export(
@@ -354,9 +343,6 @@ def test_fixed_batch_that_is_mixed_is_refused():
     program = torch.export.export(module, (inputs((8,), 4),))
     with pytest.raises(InvalidNetworkError, match=r"view.*cannot reshape"):
         rn.load(program)
-
-
-# ---------------------------------------------------------------------- refusals
 
 
 def test_all_unsupported_operations_are_listed_with_their_paths():

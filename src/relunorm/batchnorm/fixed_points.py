@@ -180,7 +180,6 @@ def gram_derivative(gram: NDArray[np.float64], change: NDArray[np.float64]) -> N
     return result
 
 
-# ---------------------------------------------------------------------- the odd state's four
 # numbers
 
 
@@ -239,8 +238,6 @@ def _rms_cosine(n: int) -> float:
 
     return float(brentq(excess, 0.05, 0.95, xtol=1e-12))  # type: ignore[arg-type]
 
-
-# ---------------------------------------------------------------------- stability
 
 Directions = list[list[NDArray[np.float64]]]
 

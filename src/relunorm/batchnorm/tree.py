@@ -144,8 +144,6 @@ class Tree:
             c[0] if s is None else None for c, s in zip(columns, self._states, strict=True)
         ]
 
-    # ------------------------------------------------------------------ moving
-
     def step(self) -> Tree:
         """One layer on."""
         return self.run(self.depth + 1)
@@ -175,8 +173,6 @@ class Tree:
         other.__dict__.update(self.__dict__)
         other._states, other.depth = states, depth
         return other
-
-    # ------------------------------------------------------------------ reading
 
     def gram(self, *, normalize: bool = False) -> NDArray[np.float64]:
         """The Gram matrix <x_i, x_j> of the points' representations at this depth.
@@ -315,9 +311,6 @@ class Tree:
         coordinates = f", coordinates={len(self._states)}" if len(self._states) > 1 else ""
         mode = ", exact" if self.exact else ""
         return f"Tree(n={self.n}, depth={self.depth}{coordinates}{mode})"
-
-
-# ---------------------------------------------------------------------- input
 
 
 def _too_large() -> InvalidInputError:

@@ -151,9 +151,6 @@ def _fit(train: Table, settings: dict[str, Any]) -> Any:
         return ReLURegressor(**settings).fit(train.x, train.y)
 
 
-# ---------------------------------------------------------------------- what came out
-
-
 def _report(
     model: Any, table: Table, train: Table, held: Table | None, source: str
 ) -> dict[str, Any]:

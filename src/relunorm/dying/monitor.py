@@ -142,8 +142,6 @@ class DeadUnitMonitor:
         self._lock = threading.Lock()
         self._watch: Watch | None = Watch(model, self._begin)
 
-    # ------------------------------------------------------------------ life
-
     def __enter__(self) -> DeadUnitMonitor:
         return self
 
@@ -160,8 +158,6 @@ class DeadUnitMonitor:
         """Forget everything seen so far."""
         with self._lock:
             self._tallies, self.batches, self._passes = {}, 0, 0
-
-    # ------------------------------------------------------------------ watching
 
     def _begin(self, module: nn.Module) -> SiteMode | None:
         with self._lock:
@@ -187,8 +183,6 @@ class DeadUnitMonitor:
             if tally.last.device != values.device:  # another replica's device
                 values = values.to(tally.last.device)
             tally.add(values, step)
-
-    # ------------------------------------------------------------------ answers
 
     def report(self) -> MonitorReport:
         """What was seen up to now. Exact counts of the batches that went by."""

@@ -195,8 +195,6 @@ class Sweep:
         body.update(self.y.cpu().numpy().tobytes())
         return body.hexdigest()
 
-    # ------------------------------------------------------------------ running
-
     def run(self, progress: Progress | None = None, time_limit: float | None = None) -> SweepResult:
         """Train to the plan's end, or until the time is up or an interrupt comes; keeps the state.
 
@@ -238,8 +236,6 @@ class Sweep:
                 groups.append(start + rng.integers(0, count, (STRETCH, self.plan.batch)))
         return torch.as_tensor(np.stack(groups, axis=1)).to(self.device)
 
-    # ------------------------------------------------------------------ results
-
     def result(self) -> SweepResult:
         """Error and dead share of every run on its whole training set, as the paper evaluates."""
         found: dict[tuple[Any, ...], tuple[float, float, bool]] = {}
@@ -251,8 +247,6 @@ class Sweep:
             mse, dead, failed = found[member]
             rows.append((name, gamma, delta, rule.name, seed, mse, dead, failed))
         return SweepResult(self.plan, self.done, tuple(rows), self.seconds)
-
-    # ------------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
         """Write the whole state, atomically: a kill leaves the old or the new file, never half."""

@@ -128,9 +128,6 @@ def bivariate_cdf(h: ArrayLike, k: ArrayLike, rho: ArrayLike) -> Array:
     return np.clip(value, 0.0, np.minimum(ph, pk))
 
 
-# ---------------------------------------------------------------------- moments
-
-
 def _second_moment(q: _Unit, along: Array, constant: Array, across: Array) -> Array:
     """E[1{z>0} (a.x + c)^2] with a split into its part along u and the square of the rest."""
     return (
@@ -191,9 +188,6 @@ def _cross(q: _Unit, size: Array) -> Array:
     both, first = _overlap(q, size)
     along = q.length * q.p * both + q.length * q.pdf * _edge_mean(q, size)
     return along + q.b * first
-
-
-# ---------------------------------------------------------------------- arguments
 
 
 def _ratio(top: Array, bottom: Array, undefined: float = -FAR) -> Array:

@@ -211,8 +211,6 @@ class _Search:
             self.method += ", interrupted"
         return self._answer("unknown")
 
-    # ------------------------------------------------------------------ steps
-
     def _fast(self) -> None:
         """Relate the units, bounded by nothing but intervals of the forms: milliseconds."""
         endless = [
@@ -301,8 +299,6 @@ class _Search:
                 break
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "branch and bound on the residual"
-
-    # ------------------------------------------------------------------ bookkeeping
 
     walk: Walk | None = None
 

@@ -203,8 +203,6 @@ class Matcher:
         relation.block[chosen], relation.index[chosen] = block, pair[near[good]]
         relation.factor[chosen] = factor[good]
 
-    # ------------------------------------------------------------------ lookup
-
     def _nearest(
         self, walk: Walk, ours: Affine, known: Affine
     ) -> tuple[NDArray[np.intp], Vector, Vector]:

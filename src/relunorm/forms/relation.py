@@ -151,8 +151,6 @@ class Walk:
         form, error = self.minus(f, g, np.ones(f.size))
         return self.span(form, error + f_error + g_error)
 
-    # ------------------------------------------------------------------ forms
-
     def substitute(self, side: Side, affine: Affine) -> tuple[Affine, Vector]:
         """A map of the network's values as a form in the basis, and its error bound."""
         terms: dict[int, Matrix] = {}
@@ -213,8 +211,6 @@ class Walk:
             low[here] = np.minimum(*ends) + shift - slack
             high[here] = np.maximum(*ends) + shift + slack
         return Range(low, high)
-
-    # ------------------------------------------------------------------ one layer
 
     def _check(self, side: Side, relation: Relation) -> None:
         """Raise unless everything the relation names exists; negative numbers would wrap around."""

@@ -142,9 +142,6 @@ def _tensors(values: Any) -> list[Any]:
     return [values] if isinstance(values, Tensor | _Unknown) else []
 
 
-# ---------------------------------------------------------------------- out
-
-
 def to_keras(network: Network, dtype: str = "float64") -> Any:
     """A Keras model that computes the network: Sequential for a chain, else functional.
 

@@ -38,16 +38,10 @@ def _array(variable: Any) -> NDArray[np.float64]:
         return np.asarray(ops.convert_to_numpy(variable), dtype=np.float64)
 
 
-# ---------------------------------------------------------------------- nothing at inference
-
-
 @layer("InputLayer", "Identity", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout")
 @layer("SpatialDropout3D", "GaussianDropout", "GaussianNoise", "ActivityRegularization")
 def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return tensors[0]
-
-
-# ---------------------------------------------------------------------- activations
 
 
 @layer("Activation")
@@ -107,9 +101,6 @@ def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return low.add(low.scale(x, slope), above)
 
 
-# ---------------------------------------------------------------------- affine maps
-
-
 @layer("Dense")
 def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     bias = _array(op.bias) if op.use_bias else None
@@ -133,9 +124,6 @@ def _batch_normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tenso
 @layer("Rescaling")
 def _rescaling(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return low.shift(low.scale(tensors[0], np.asarray(op.scale)), np.asarray(op.offset))
-
-
-# ---------------------------------------------------------------------- shapes
 
 
 @layer("Flatten")
@@ -164,9 +152,6 @@ def _zero_padding(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     first = getattr(op, "data_format", "channels_last") == "channels_first"
     around = [(0, 0), (0, 0), *pads] if first else [(0, 0), *pads, (0, 0)]
     return low.rearrange(tensors[0], np.pad(index, around, constant_values=-1))
-
-
-# ---------------------------------------------------------------------- merging
 
 
 @layer("Add")
@@ -206,9 +191,6 @@ def _concatenate(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     if op.axis % len(tensors[0].shape) == 0:
         raise CannotLower("along the batch axis")
     return low.concatenate(tensors, op.axis)
-
-
-# ---------------------------------------------------------------------- windows
 
 
 @layer("Conv1D", "Conv2D", "Conv3D")

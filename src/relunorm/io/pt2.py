@@ -167,9 +167,6 @@ def _program(archive: _Archive) -> Program:
     )
 
 
-# ---------------------------------------------------------------------- constants
-
-
 def _constants(archive: _Archive, specs: list[Any]) -> tuple[dict[str, Any], list[str]]:
     """The constants by their name in the graph, and the names of the inputs."""
     weights = archive.json("data/weights/model_weights_config.json")["config"]
@@ -234,9 +231,6 @@ def _whole(size: Any) -> int:
 def _sizes(meta: Any) -> tuple[int | None, ...]:
     """The recorded shape; symbolic sizes stay open and are never evaluated."""
     return tuple(_whole(n) if "as_int" in n else None for n in meta["sizes"])
-
-
-# ---------------------------------------------------------------------- the graph
 
 
 def _flatten(graph: Any, prefix: str, bound: dict[str, Any], calls: list[Operation]) -> None:

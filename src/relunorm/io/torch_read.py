@@ -240,9 +240,6 @@ def _fixes_length(program: Program) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------- graphs of torch.fx
-
-
 def _program(exported: ExportedProgram, origin: str) -> Program:
     signature = exported.graph_signature
     values = {**exported.constants, **exported.state_dict}

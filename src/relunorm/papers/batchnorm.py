@@ -301,9 +301,6 @@ EXHIBITS = {
 }
 
 
-# ---------------------------------------------------------------------- pieces
-
-
 def _until_odd(X: Any, width: int, limit: int, random_state: int) -> tuple[Propagation, int]:
     """Recentering and ReLU until a point is odd, then a fifth more; (last run, onset)."""
     rng = np.random.default_rng(random_state)

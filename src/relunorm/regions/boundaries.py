@@ -122,9 +122,6 @@ def _polygons(found: Regions) -> tuple[Array, NDArray[np.int64]]:
     return np.concatenate(corners), ptr
 
 
-# ---------------------------------------------------------------------- surfaces
-
-
 def _surface(found: Regions, level: float, output: int) -> LevelSet:
     """Polygons of a level set in 3-D: the regions a further unit f - level would cut."""
     from relunorm.regions.cells import box_corners, clip_all, section
@@ -172,9 +169,6 @@ def _ordered(points: Array, normal: Array) -> Array:
 def _area(polygon: Array) -> float:
     fan = polygon[1:] - polygon[0]
     return float(np.linalg.norm(np.cross(fan[:-1], fan[1:]).sum(axis=0)) / 2)
-
-
-# ---------------------------------------------------------------------- classifiers
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -105,9 +105,6 @@ def grown(search: Search) -> Search:
     )
 
 
-# ---------------------------------------------------------------------- clipping
-
-
 @inner
 def _at_least(word, count):  # type: ignore[no-untyped-def]
     """Whether at least ``count`` bits are set."""
@@ -236,9 +233,6 @@ def section(corners, walls, values, edge):  # type: ignore[no-untyped-def]
     return space[count : count + made].copy()
 
 
-# ---------------------------------------------------------------------- forms
-
-
 @kernel
 def _start_layer(net, weights_t, search, layer):  # type: ignore[no-untyped-def]
     """The forms of a layer's units under the current bits, afresh or by exchanging columns."""
@@ -315,9 +309,6 @@ def _add_column(weights_t, at, begin, end, forms, size, unit, slope):  # type: i
     sizes = size[begin:end]
     for i in range(width):
         sizes[i] += abs(column[i]) * weight
-
-
-# ---------------------------------------------------------------------- search
 
 
 @kernel

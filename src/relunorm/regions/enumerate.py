@@ -235,9 +235,6 @@ def _collect(jobs: list[Job], workers: int, budget: _Budget) -> list[list[Batch]
     return kept
 
 
-# ---------------------------------------------------------------------- engines
-
-
 def _single(net: Packed, window: Window) -> Batch:
     """A network without hidden units: one region, the domain."""
     k, outputs = window.dimension, int(net.shape[3])
@@ -359,9 +356,6 @@ def _outline(window: Window) -> NDArray[np.float64]:
                 kept.append(corners[i] + share * (corners[j] - corners[i]))
         corners = np.array(kept)
     return corners
-
-
-# ---------------------------------------------------------------------- result
 
 
 def _assemble(

@@ -196,9 +196,6 @@ def taller(array: Any, used: int) -> Any:
     return grown
 
 
-# ---------------------------------------------------------------------- forms
-
-
 @inner
 def _switch(net, weights_t, face, bits, packed, layer, forms, size, at):  # type: ignore[no-untyped-def]
     """Make ``forms`` those of a face with these packed bits; whether anything changed.
@@ -327,9 +324,6 @@ def _output(net, bits, forms, out):  # type: ignore[no-untyped-def]
                 b += w * forms[1, first + j]
                 c += w * forms[2, first + j]
         out[3 * o], out[3 * o + 1], out[3 * o + 2] = a, b, c
-
-
-# ---------------------------------------------------------------------- clipping
 
 
 @inner

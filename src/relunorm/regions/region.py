@@ -136,8 +136,6 @@ class Region:
 
         return atoms(self)
 
-    # ------------------------------------------------------------------ internals
-
     @cached_property
     def _geometry(self):  # type: ignore[no-untyped-def]
         from relunorm.regions.geometry import Geometry

@@ -65,8 +65,6 @@ class Regions:
             )
         return given % n
 
-    # ------------------------------------------------------------------ patterns and maps
-
     @cached_property
     def patterns(self) -> NDArray[np.bool_]:
         """Which units are active, shape (n, units). A unit that vanishes on a region is not."""
@@ -92,8 +90,6 @@ class Regions:
     def interior_point(self, i: int) -> Array:
         """A strictly interior point of region i."""
         return self.points[self.number(i)]
-
-    # ------------------------------------------------------------------ shapes
 
     @cached_property
     def geometry(self) -> Geometry:
@@ -146,8 +142,6 @@ class Regions:
         if self.domain is not None:
             return True
         return self.geometry.is_bounded(self.geometry.rows(self.pattern(i))[0])
-
-    # ------------------------------------------------------------------ relations
 
     @cached_property
     def _index(self) -> PatternIndex:
@@ -219,8 +213,6 @@ class Regions:
         from relunorm.regions.locate import merge_equal
 
         return merge_equal(self, tolerance)
-
-    # ------------------------------------------------------------------ other
 
     def meeting_ball(self) -> Regions:
         """Only the regions whose interior meets the ball that is the domain, with points in it."""

@@ -189,8 +189,6 @@ class _Search:
         now = time.monotonic()
         return now + (self.deadline - now) / (2 if self.milp else 1)
 
-    # ------------------------------------------------------------------ what is left
-
     def _free(self, index: int) -> Sides:
         """Both sides of every unit whose bounds leave the sign open."""
         units = np.flatnonzero((self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0))
@@ -212,8 +210,6 @@ class _Search:
         apply(self.problem, self.bounds, item)
         now = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
         self.method[was & ~now] = item.method
-
-    # ------------------------------------------------------------------ stages
 
     def _climb(self, index: int, starts: int) -> None:
         units, signs = self._open(index)

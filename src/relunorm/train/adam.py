@@ -123,8 +123,6 @@ class _Trainer:
             self.saved.copy_(self.flat)
         self.task.report("epochs", (epoch + 1) / self.epochs, self.best)
 
-    # ------------------------------------------------------------------ one update
-
     def _forward(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         values = [x]
         for w, b in zip(self.hidden[::2], self.hidden[1::2], strict=True):
@@ -178,8 +176,6 @@ class _Trainer:
                 b.clamp_(-radius, radius)
             low = (middle - reach + b).clamp_min(0)
             high = (middle + reach + b).clamp_min(0)
-
-    # ------------------------------------------------------------------ the answer
 
     def finish(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor, float]:
         """The best epoch's hidden layers in float64, the output layer by least squares."""

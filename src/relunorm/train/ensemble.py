@@ -99,8 +99,6 @@ class Ensemble:
         self._power1 = torch.ones(sizes.members, dtype=torch.float64, device=device)
         self._power2 = torch.ones_like(self._power1)
 
-    # ------------------------------------------------------------------ parameters
-
     def views(self, flat: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """W (members, hidden, inputs), b, V (members, outputs, hidden), c: views, not copies."""
         flat = self.parameters if flat is None else flat
@@ -130,8 +128,6 @@ class Ensemble:
                 f"{self.sizes.members} of them"
             )
         return vector.clone()
-
-    # ------------------------------------------------------------------ evaluation
 
     def predict(self, x: Tensor) -> Tensor:
         """Outputs (members, n, outputs) on rows (n, inputs), or (members, n, inputs)."""
@@ -166,8 +162,6 @@ class Ensemble:
                 f"({rows.shape[1]}, {self.sizes.outputs})"
             )
         return self.gamma[:, None, None] * y + self.delta[:, None, None]
-
-    # ------------------------------------------------------------------ training
 
     def step(self, x: Tensor, y: Tensor) -> None:
         """One update of every member on the given rows (shared, or one batch per member)."""
@@ -215,8 +209,6 @@ class Ensemble:
         rest2 = 1 - self._power2.mul_(self.beta2)[:, None]
         spread = (self._second / rest2.to(g.dtype)).sqrt_().add_(self.eps)
         return lr / rest1.to(g.dtype) * self._first / spread
-
-    # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on later with bit-equal results: tensors, step, generator."""

@@ -93,8 +93,6 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         self.verbose = verbose
         self.options = options
 
-    # ------------------------------------------------------------------ scikit-learn
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLURegressor:
         """Fit the network.
 
@@ -136,8 +134,6 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    # ------------------------------------------------------------------ models out
-
     def to_torch(self):
         """The fitted network as a plain ``torch.nn.Module`` in float64."""
         from relunorm.io.torch_write import to_torch
@@ -151,8 +147,6 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
 
         check_is_fitted(self, "network_")
         return to_onnx(self.network_, **arguments)
-
-    # ------------------------------------------------------------------ pieces
 
     def _solve(self, x, y, weight, hidden: tuple[int, ...], penalty: float | None) -> None:
         import torch

@@ -45,8 +45,6 @@ class LayeredProblem:
         total = self.root.square().sum()
         self.penalty = torch.as_tensor(ridge, dtype=x.dtype, device=x.device) * total
 
-    # ------------------------------------------------------------------ the problem
-
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in all hidden parameters, layer by layer, weights first."""
         output, root, scale, top, info = self._project(point)
@@ -99,8 +97,6 @@ class LayeredProblem:
         other = LayeredProblem(x, x.new_zeros(len(x), 1), skip=self.skip)
         everything = slice(None)
         return other._features(other._forward(point, everything)[-1], everything) @ weights
-
-    # ------------------------------------------------------------------ pieces
 
     def _project(self, point: Point) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Output weights by least squares, with the factor they came from."""

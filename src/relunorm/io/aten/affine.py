@@ -14,8 +14,6 @@ from relunorm.errors import InvalidNetworkError
 from relunorm.io.aten.site import Site, as_array, constant, operation, reshaped
 from relunorm.io.lower import CannotLower, Tensor
 
-# ---------------------------------------------------------------------- arithmetic
-
 
 @operation("add")
 def _add(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
@@ -87,9 +85,6 @@ def _index_add(
     entries = (np.full(rows.size, float(alpha)), (rows.ravel(), np.arange(rows.size)))
     matrix = sp.csr_array(entries, shape=(places.size, rows.size))
     return _add(site, self, site.lowering.map(source, mx.as_matrix(matrix), None, shape))
-
-
-# ---------------------------------------------------------------------- products
 
 
 @operation("linear")

@@ -28,8 +28,6 @@ Index = NDArray[np.intp]
 #: A tensor is cut into at most this many parts: a file could ask for millions.
 MAX_PARTS = 1 << 12
 
-# ---------------------------------------------------------------------- same entries
-
 
 @operation("contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy")
 def _same(site: Site, self: Tensor, memory_format: Any = None) -> Tensor:
@@ -73,9 +71,6 @@ def _ones_like(site: Site, self: Tensor, **_: Any) -> torch.Tensor:
 @operation("full_like")
 def _full_like(site: Site, self: Tensor, fill_value: float, **_: Any) -> torch.Tensor:
     return torch.full(self.shape, float(fill_value), dtype=torch.float64)
-
-
-# ---------------------------------------------------------------------- other shapes
 
 
 @operation("view", "_unsafe_view", "reshape")
@@ -163,9 +158,6 @@ def _pixel_shuffle(site: Site, self: Tensor, upscale_factor: int) -> Tensor:
     return _moved(site, self, lambda index: index.reshape(split).transpose(order).reshape(shape))
 
 
-# ---------------------------------------------------------------------- parts
-
-
 @operation("slice")
 def _slice(
     site: Site,
@@ -232,9 +224,6 @@ def _split_with_sizes(site: Site, self: Tensor, split_sizes: Any, dim: int = 0) 
 def _unbind(site: Site, self: Tensor, dim: int = 0) -> list[Tensor]:
     _check_parts(self.shape[dim])
     return [_select(site, self, dim, index) for index in range(self.shape[dim])]
-
-
-# ---------------------------------------------------------------------- joining and padding
 
 
 @operation("cat", "concat", "concatenate")
