@@ -299,15 +299,16 @@ def test_limits_give_partial_results():
 
 
 def test_progress_and_interrupt():
-    net = he_net("4-16-16")
+    # Far more regions than could be listed before the first call of progress, on any machine.
+    net = random_net(np.random.default_rng(0), [8, 40, 40, 1])
 
     def stop(found, seconds, done):
         raise KeyboardInterrupt
 
-    part = regions(net, Box.cube(4), progress=stop, method="tree")
+    part = regions(net, Box.cube(8), progress=stop, method="tree")
     assert not part.complete
     assert part.reason == "interrupted"
-    assert 0 < len(part) < 24789
+    assert len(part) > 0
 
 
 def test_linear_stages_and_sparse_matrices():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,7 +90,7 @@ class Domain(ABC):
         return rows
 
 
-def lengths(rows: NDArray[np.float64]) -> Vector:
+def lengths(rows: NDArray[Any]) -> Vector:
     """Euclidean lengths of rows, without overflow or underflow of the squares."""
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     scaled = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)

@@ -46,7 +46,7 @@ _HOME = {
     "Diagnosis": "diagnosis",
 }
 
-__all__ = sorted(_HOME)
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from relunorm.dying.balance import balance_ as balance_
