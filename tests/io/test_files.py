@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from strategies import networks
 
 import relunorm as rn
+from relunorm.atomic import atomic_path, write_bytes
 from relunorm.errors import ModelFileError, RelunormError, UnsupportedFormatError
-from relunorm.io.atomic import atomic_path, write_bytes
 
 SMALL = rn.Network.from_weights([[[1.0, -2.0], [0.5, 1.0]], [[1.0, 1.0]]], [[0.1, 0.2], [0.3]])
 

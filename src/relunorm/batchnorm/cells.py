@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, whole_number
+from relunorm.batchnorm._arguments import generator, points, whole_number
 from relunorm.errors import InvalidInputError
 
 #: Directions closer than this (sine of the angle) count as one line.
@@ -137,14 +137,7 @@ def gamma(
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:
     """Unit normals of the different hyperplanes, in coordinates of the points' span: (lines, k)."""
-    try:
-        X = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
-    if X.ndim != 2 or not X.size:
-        raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
-    if not np.isfinite(X).all():
-        raise InvalidInputError("the batch holds NaN or infinite entries")
+    X = points(X)
     unit = unit_rows(X[X.any(axis=1)])
     if not len(unit):
         raise InvalidInputError("every point of the batch is 0, so no hyperplane cuts the weights")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, whole_number
+from relunorm.batchnorm._arguments import generator, points, whole_number
 from relunorm.batchnorm.gram import (
     Statistic,
     gram_step,
@@ -235,16 +235,7 @@ def _unit(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
 
 def _batch(X: Any, recenter: bool) -> tuple[NDArray[np.float64], float]:
     """The batch scaled to entries near 1, and the log of what that takes out of squares."""
-    if hasattr(X, "detach"):
-        X = X.detach().cpu().double().numpy()
-    try:
-        X = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
-    if X.ndim != 2 or not X.size:
-        raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
-    if not np.isfinite(X).all():
-        raise InvalidInputError("the batch holds NaN or infinite entries")
+    X = points(X)
     if recenter and len(X) < 2:
         raise InvalidInputError("recentering needs at least two points, the batch has one")
     if recenter and (X[:1] == X).all():

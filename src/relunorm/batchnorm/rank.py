@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, whole_number
+from relunorm.batchnorm._arguments import generator, points, whole_number
 from relunorm.batchnorm.cells import SAME_LINE
 from relunorm.errors import InvalidInputError
 
@@ -232,13 +232,6 @@ def rank_bounds(n: int, gamma: float) -> RankBounds:
 
 
 def _points(X: ArrayLike) -> NDArray[np.float64]:
-    try:
-        X = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
-    if X.ndim != 2 or not X.size:
-        raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
-    if not np.isfinite(X).all():
-        raise InvalidInputError("the batch holds NaN or infinite entries")
+    X = points(X)
     # ranks do not depend on the scale; squares of very large or small entries would
     return np.ldexp(X, -int(np.frexp(np.abs(X).max())[1]))

@@ -85,7 +85,7 @@ def _check_output(path: Path) -> None:
     """A wrong ending or folder is an error before the fit, not after it."""
     from relunorm import io
 
-    io._format(path)
+    io.check_ending(path)
     if not path.resolve().parent.is_dir():
         raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
 

@@ -250,7 +250,7 @@ class Sweep:
 
     def save(self) -> None:
         """Write the whole state, atomically: a kill leaves the old or the new file, never half."""
-        from relunorm.io.atomic import atomic_path
+        from relunorm.atomic import atomic_path
 
         assert self.checkpoint is not None
         state = {

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.atomic import write_bytes
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.bounds import proved_bounds
 from relunorm.forms.domains import domain_to_dict, reach_from_dict
@@ -65,8 +66,8 @@ class Certificate:
         return self.document
 
     def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON."""
-        Path(path).write_text(json.dumps(self.document, allow_nan=False), encoding="utf-8")
+        """Write the certificate as JSON, atomically."""
+        write_bytes(path, json.dumps(self.document, allow_nan=False).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:

@@ -120,6 +120,11 @@ def save(network: Network, path: str | Path, dtype: DType | None = None) -> None
     _named(module, function)(network, path, dtype=dtype)
 
 
+def check_ending(path: str | Path) -> None:
+    """Raise `UnsupportedFormatError` unless `save` knows the path's ending."""
+    _format(Path(path))
+
+
 def _load_file(path: Path, example: Any) -> Network:
     module, function, _, _ = _format(path)
     _check_file(path)

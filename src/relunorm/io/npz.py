@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.atomic import atomic_path
 from relunorm.errors import ModelFileError
 from relunorm.io.archive import decode, encode
-from relunorm.io.atomic import atomic_path
 from relunorm.matrix import narrowed
 from relunorm.network import RELU, Network
 

@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 
 from relunorm import __version__
 from relunorm import matrix as mx
+from relunorm.atomic import write_bytes
 from relunorm.errors import UnsupportedFormatError
-from relunorm.io.atomic import write_bytes
 from relunorm.io.recover import Convolution, recover_convolution
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network

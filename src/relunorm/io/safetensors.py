@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from relunorm.atomic import atomic_path
 from relunorm.errors import ModelFileError
 from relunorm.io.archive import decode, encode
-from relunorm.io.atomic import atomic_path
 from relunorm.network import Network
 
 METADATA = "relunorm"

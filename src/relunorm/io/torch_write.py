@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from relunorm import matrix as mx
+from relunorm.atomic import atomic_path
 from relunorm.errors import UnsupportedFormatError
-from relunorm.io.atomic import atomic_path
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
 
