@@ -325,6 +325,20 @@ def test_script(parts, affine, momentum):
         torch.testing.assert_close(scripted.train(mode)(x), layer.train(mode)(x))
 
 
+@pytest.mark.parametrize("parts", VARIANTS)
+def test_symbolic_trace_keeps_the_layer_as_one_node(parts):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(DecomposedBatchNorm(4, **parts)))
+    plain = copy.deepcopy(model)
+    traced = torch.fx.symbolic_trace(model)
+    assert "1.0" in [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    x = torch.randn(6, 3)
+    for training in (True, False):  # the mode is not frozen into the graph
+        assert torch.equal(traced.train(training)(x), plain.train(training)(x))
+    assert torch.equal(traced.get_submodule("1.0").running_var, plain[1][0].running_var)
+    with pytest.raises(InvalidInputError, match="trace a model that holds it"):
+        torch.fx.symbolic_trace(DecomposedBatchNorm(3, **parts))
+
+
 def test_decompose_unusual_layers():
     bare = nn.BatchNorm1d(3, bias=False)
     x = torch.randn(5, 3)

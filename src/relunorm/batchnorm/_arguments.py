@@ -17,6 +17,13 @@ def whole_number(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def real_number(name: str, value: Any) -> float:
+    """A finite number, or a clear error."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and np.isfinite(value):
+        return float(value)
+    raise InvalidInputError(f"{name} is {value!r}, expected a finite number")
+
+
 def generator(random_state: Any) -> np.random.Generator:
     """The generator behind a random state, or a clear error."""
     try:
@@ -30,14 +37,42 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def points(X: Any) -> NDArray[np.float64]:
     """A batch of points: finite numbers of shape (n, d), from an array or a tensor."""
-    if hasattr(X, "detach"):
-        X = X.detach().cpu().double().numpy()
-    try:
-        X = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
+    X = real_numbers("the batch", X).astype(np.float64, copy=False)
     if X.ndim != 2 or not X.size:
         raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
     if not np.isfinite(X).all():
         raise InvalidInputError("the batch holds NaN or infinite entries")
     return X
+
+
+def real_numbers(name: str, value: Any) -> NDArray[np.floating[Any]]:
+    """Real numbers from anything array-like or a tensor: a float type as it is, others in float64.
+
+    What NumPy would turn into numbers quietly is refused: complex numbers lose their imaginary
+    part, masked entries their mask, text and dates their meaning.
+    """
+    if hasattr(value, "detach"):
+        value = from_tensor(name, value)
+    if np.ma.is_masked(value):
+        raise InvalidInputError(f"{name} has masked entries; fill or drop them first")
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufO":
+            raise InvalidInputError(
+                f"{name} is not an array of numbers: its type is {array.dtype}, expected real ones"
+            )
+        return array if array.dtype.kind == "f" else array.astype(np.float64)
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{name} is not an array of numbers: {error}") from None
+
+
+def from_tensor(name: str, tensor: Any) -> NDArray[Any]:
+    """A tensor that holds plain numbers as an array (NumPy has no bfloat16, so in float64)."""
+    layout = str(tensor.layout).removeprefix("torch.")
+    if layout != "strided" or tensor.device.type == "meta" or tensor.is_quantized:
+        kind = "quantized" if tensor.is_quantized else f"{layout}, on {tensor.device.type}"
+        raise InvalidInputError(f"{name} is a tensor without plain entries ({kind})")
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.batchnorm._arguments import real_numbers
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 
@@ -110,43 +111,31 @@ def named_arrays(given: Any) -> dict[str, Activations]:
         items = {"activations": given}
     arrays = {}
     for name, value in items.items():
-        rounding = None
-        if hasattr(value, "detach"):
-            value, rounding = _tensor(value)
-        try:
-            array = np.asarray(value)
-            array = array if array.dtype.kind == "f" else array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"{name} is not an array of numbers: {error}") from None
+        array = real_numbers(name, value)
         if array.ndim < 2 or not array.size:
             raise InvalidInputError(
                 f"{name} has shape {array.shape}, expected (points, ...) with at least one of each"
             )
-        arrays[name] = Activations(array, rounding or float(np.finfo(array.dtype).eps))
+        arrays[name] = Activations(array, _rounding(value, array))
     if not arrays:
         raise InvalidInputError("no activations were given")
     return arrays
 
 
-def _tensor(value: Any) -> tuple[NDArray[Any], float | None]:
-    """A torch tensor as an array: NumPy has no bfloat16, so its rounding unit goes beside it."""
-    import torch
+def _rounding(value: Any, array: NDArray[np.floating[Any]]) -> float:
+    """The rounding unit of the type the activations came in, also where NumPy does not have it."""
+    if hasattr(value, "detach") and value.is_floating_point():
+        import torch
 
-    if not value.is_floating_point():
-        return value.detach().cpu().numpy(), None
-    return value.detach().cpu().double().numpy(), torch.finfo(value.dtype).eps
+        return torch.finfo(value.dtype).eps
+    return float(np.finfo(array.dtype).eps)
 
 
 def from_network(
     network: Network, batch: Any, layers: Sequence[str] | None, settings: Settings
 ) -> list[Raw]:
     """Pairwise measures from one pass over the chosen points, activity in slices of the batch."""
-    if hasattr(batch, "detach"):
-        batch = _tensor(batch)[0]
-    try:
-        batch = np.asarray(batch, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
+    batch = real_numbers("the batch", batch).astype(np.float64, copy=False)
     if batch.ndim < 2:
         raise InvalidInputError(
             f"the batch has shape {batch.shape}, expected (points, {network.input_size})"

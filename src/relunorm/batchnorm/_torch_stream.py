@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relunorm.batchnorm._raw import Raw, Settings, pick_points
+from relunorm.batchnorm._torch_inputs import Inputs, inputs_of
 from relunorm.errors import InvalidInputError
 from relunorm.nn.batchnorm import DecomposedBatchNorm
 
@@ -49,7 +50,7 @@ def stream(
     settings: Settings,
 ) -> list[Raw]:
     """Run the batch through the module and reduce the output of each chosen layer."""
-    inputs = _inputs(model, batch)
+    inputs = inputs_of(model, batch)
     n = len(inputs)
     picks = pick_points(n, settings)
     modules = _modules(model, layers)
@@ -66,17 +67,17 @@ def stream(
 def _whole(
     model: nn.Module,
     modules: dict[str, nn.Module],
-    inputs: Tensor,
+    inputs: Inputs,
     picks: NDArray[np.int64],
     layers: Sequence[str] | None,
 ) -> list[Raw]:
     found: list[Raw] = []
-    index = torch.from_numpy(picks).to(inputs.device)
+    index = torch.from_numpy(picks)
 
     def receive(name: str, output: Tensor) -> None:
         flat, rounding = _flat(name, output)
         exponent = _exponent(flat)
-        used = _scaled(flat[index], exponent)
+        used = _scaled(flat[index.to(flat.device)], exponent)
         gram = used @ used.T
         singular = torch.linalg.svdvals(used)
         active = (flat > 0).sum(dim=0)
@@ -100,7 +101,7 @@ def _whole(
 def _chunked(
     model: nn.Module,
     modules: dict[str, nn.Module],
-    inputs: Tensor,
+    inputs: Inputs,
     picks: NDArray[np.int64],
     chunk: int,
     layers: Sequence[str] | None,
@@ -122,9 +123,9 @@ def _chunked(
         return _scaled(_flat(name, output)[0], exponents[name])
 
     for start in range(0, len(inputs), chunk):
-        _forward(model, modules, inputs[start : start + chunk], count, layers)
+        _forward(model, modules, inputs.part(slice(start, start + chunk)), count, layers)
     m = len(picks)
-    used = inputs[torch.from_numpy(picks).to(inputs.device)]
+    used = inputs.part(torch.from_numpy(picks))
     grams = {name: np.zeros((m, m)) for name in active}
     rows: dict[str, Tensor] = {}
     starts = list(range(0, m, chunk))
@@ -133,7 +134,7 @@ def _chunked(
         _forward(
             model,
             modules,
-            used[a : a + chunk],
+            used.part(slice(a, a + chunk)),
             lambda name, output: rows.__setitem__(name, scaled(name, output)),
             layers,
         )
@@ -148,7 +149,7 @@ def _chunked(
                 for name, own in rows.items():
                     grams[name][a : a + len(own), a : a + len(own)] = (own @ own.T).cpu().numpy()
             else:
-                _forward(model, modules, used[b : b + chunk], block, layers)
+                _forward(model, modules, used.part(slice(b, b + chunk)), block, layers)
     return [
         Raw(
             name,
@@ -166,6 +167,8 @@ def _chunked(
 
 
 def _flat(name: str, output: Tensor) -> tuple[Tensor, float]:
+    if output.is_complex():
+        raise InvalidInputError(f"{name}: the activations are complex; the probes measure real ones")
     if not torch.isfinite(output).all():
         raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
     rounding = torch.finfo(output.dtype).eps if output.is_floating_point() else 2.0**-52
@@ -186,7 +189,7 @@ def _scaled(flat: Tensor, exponent: int) -> Tensor:
 def _forward(
     model: nn.Module,
     modules: dict[str, nn.Module],
-    inputs: Tensor,
+    inputs: Inputs,
     receive: Receive,
     layers: Sequence[str] | None,
 ) -> None:
@@ -194,7 +197,13 @@ def _forward(
 
     def hook(name: str) -> Callable[..., None]:
         def run(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            usable = isinstance(output, Tensor) and output.dim() >= 2 and len(output) == len(inputs)
+            usable = (
+                isinstance(output, Tensor)
+                and output.layout == torch.strided
+                and output.dim() >= 2
+                and len(output) == len(inputs)
+                and output.numel() > 0
+            )
             if not usable:
                 if layers is None:
                     return
@@ -211,7 +220,7 @@ def _forward(
     with _untouched(model), torch.no_grad():
         handles = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
         try:
-            model(inputs)
+            inputs.send(model)
         finally:
             for handle in handles:
                 handle.remove()
@@ -245,19 +254,3 @@ def _modules(model: nn.Module, layers: Sequence[str] | None) -> dict[str, nn.Mod
         return {name: named[name] for name in layers}
     chosen: dict[str, nn.Module] = {k: m for k, m in named.items() if isinstance(m, ACTIVATIONS)}
     return chosen or {name: m for name, m in named.items() if not any(m.children())}
-
-
-def _inputs(model: nn.Module, batch: Any) -> Tensor:
-    example = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if not isinstance(batch, Tensor):
-        try:
-            batch = torch.as_tensor(np.asarray(batch, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
-    if batch.dim() < 1 or not batch.numel():
-        raise InvalidInputError(f"the batch is empty: shape {tuple(batch.shape)}")
-    if batch.is_floating_point():
-        if not torch.isfinite(batch).all():
-            raise InvalidInputError("the batch holds NaN or infinite entries")
-        batch = batch.to(torch.float32 if example is None else example.dtype)
-    return batch if example is None else batch.to(example.device)

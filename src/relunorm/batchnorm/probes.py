@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm._arguments import whole_number
+from relunorm.batchnorm._arguments import real_number, whole_number
 from relunorm.batchnorm._raw import (
     Raw,
     Settings,
@@ -145,7 +145,7 @@ class Geometry:
 def geometry(
     model: Any,
     batch: Any = None,
-    layers: Sequence[str] | None = None,
+    layers: str | Sequence[str] | None = None,
     *,
     chunk: int | None = None,
     rank_tolerance: float | None = None,
@@ -160,8 +160,9 @@ def geometry(
         model: a torch module (probed by hooks, on its own device and in its own mode, and left as
             it was), a `Network`, one array of activations (n, ...), or several, as a list or by
             name.
-        batch: the inputs (n, ...); None when ``model`` is activations.
-        layers: names to probe. Default: every activation module of a torch model (every leaf module
+        batch: the inputs (n, ...); None when ``model`` is activations. A torch module with several
+            inputs takes a tuple of arrays or tensors, or a mapping by parameter name.
+        layers: name or names to probe. Default: every activation module of a torch model (every leaf module
             if it has none), every layer of a Network.
         chunk: send at most this many points through a torch model at once. Memory is then bounded
             by one chunk of activations, at the price of (points/chunk)^2 / 2 passes for the
@@ -174,10 +175,14 @@ def geometry(
     >>> [(layer.rank, round(layer.soft_rank, 6)) for layer in probe.layers]
     [(4, 4.0), (1, 1.0)]
     """
+    if isinstance(layers, str):
+        layers = [layers]
+    if layers is not None and not len(layers):
+        raise InvalidInputError("layers names no layer; leave it out to probe the default ones")
     settings = Settings(
-        None if rank_tolerance is None else float(rank_tolerance),
-        float(cluster_angle),
-        float(broad),
+        None if rank_tolerance is None else real_number("rank_tolerance", rank_tolerance),
+        real_number("cluster_angle", cluster_angle),
+        real_number("broad", broad),
         whole_number("max_points", max_points, 1),
         whole_number("random_state", random_state, 0),
     )
@@ -191,7 +196,10 @@ def geometry(
         found.append(_measure(raw, angles, before, settings))
         before = angles
     if not found:
-        raise InvalidInputError("no layer was probed: the model has no modules, or none was called")
+        raise InvalidInputError(
+            "no layer was probed: the model has no modules, none was called, or none gave one "
+            "tensor with the batch first; name the modules to probe in layers"
+        )
     return Geometry(tuple(found), raws[0].total, settings)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.batchnorm._arguments import from_tensor, real_numbers
 from relunorm.batchnorm._coordinate import ExactState, FloatState
 from relunorm.batchnorm.tree_limit import TreeLimit, limit_gram, limit_of
 from relunorm.errors import InvalidInputError
@@ -38,7 +39,7 @@ def positive_transformation(x: ArrayLike) -> NDArray[np.float64]:
     >>> positive_transformation([0.0, 1.0, 5.0]).tolist()
     [0.0, 0.0, 3.0]
     """
-    x = np.asarray(x, dtype=np.float64)
+    x = _vector(x)
     return np.maximum(x - x.mean(), 0.0)
 
 
@@ -48,13 +49,13 @@ def negative_transformation(x: ArrayLike) -> NDArray[np.float64]:
     >>> negative_transformation([0.0, 1.0, 5.0]).tolist()
     [2.0, 1.0, 0.0]
     """
-    x = np.asarray(x, dtype=np.float64)
+    x = _vector(x)
     return np.maximum(x.mean() - x, 0.0)
 
 
 def cluster_count(x: ArrayLike) -> int:
     """c(x): how many different entries a vector has (Def. 6)."""
-    return len(np.unique(np.asarray(x)))
+    return len(np.unique(_vector(x)))
 
 
 @dataclass(frozen=True)
@@ -313,6 +314,15 @@ class Tree:
         return f"Tree(n={self.n}, depth={self.depth}{coordinates}{mode})"
 
 
+def _vector(x: ArrayLike) -> NDArray[np.float64]:
+    vector = real_numbers("the vector", x).astype(np.float64, copy=False)
+    if vector.ndim != 1 or not vector.size:
+        raise InvalidInputError(f"the vector has shape {vector.shape}, expected (n,) with n >= 1")
+    if not np.isfinite(vector).all():
+        raise InvalidInputError("the vector holds NaN or infinite entries")
+    return vector
+
+
 def _too_large() -> InvalidInputError:
     return InvalidInputError(
         "the Gram matrix of a batch this large is beyond floats; ask for normalize=True"
@@ -320,10 +330,7 @@ def _too_large() -> InvalidInputError:
 
 
 def _columns(x: ArrayLike, exact: bool) -> list[list[Any]]:
-    try:
-        array = np.array(x, dtype=object if exact else np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
+    array = _objects(x) if exact else real_numbers("the batch", x).astype(np.float64, copy=False)
     if array.ndim not in (1, 2):
         raise InvalidInputError(f"the batch has shape {array.shape}, expected (n,) or (n, d)")
     if array.shape[0] < 2 or array.size == 0:
@@ -335,6 +342,18 @@ def _columns(x: ArrayLike, exact: bool) -> list[list[Any]]:
     if not np.isfinite(array).all():
         raise InvalidInputError("the batch holds NaN or infinite entries")
     return [column.tolist() for column in array.reshape(len(array), -1).T]
+
+
+def _objects(x: Any) -> NDArray[np.object_]:
+    """The entries as they are, without a detour through floats."""
+    if hasattr(x, "detach"):
+        x = from_tensor("the batch", x)
+    if np.ma.is_masked(x):
+        raise InvalidInputError("the batch has masked entries; fill or drop them first")
+    try:
+        return np.array(x, dtype=object)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the batch is not an array of numbers: {error}") from None
 
 
 def _fraction(value: Any) -> Fraction:

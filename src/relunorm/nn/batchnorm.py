@@ -9,6 +9,7 @@ from typing import Any, Literal, Optional
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
@@ -112,6 +113,9 @@ class DecomposedBatchNorm(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        if not torch.jit.is_scripting():
+            if isinstance(x, Proxy):
+                return self._as_leaf(x)
         self._check(x)
         mean, var = self.running_mean, self.running_var
         if not self.training and mean is not None and var is not None:
@@ -130,6 +134,17 @@ class DecomposedBatchNorm(nn.Module):
                 self.eps,
             )
         return self._by_batch(x, factor, update)
+
+    @torch.jit.unused
+    def _as_leaf(self, x: Any) -> Any:
+        """One node of a `torch.fx` graph, as torch's own BatchNorm: it follows train and eval."""
+        path = x.tracer.path_of_module(self)
+        if not path:
+            raise InvalidInputError(
+                "DecomposedBatchNorm is one node of a torch.fx graph, so trace a model that holds "
+                "it, not the layer alone"
+            )
+        return x.tracer.create_proxy("call_module", path, (x,), {})
 
     def _fixed(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         if not self.rescale:

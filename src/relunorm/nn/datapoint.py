@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from relunorm.batchnorm._arguments import generator
+from relunorm.batchnorm._arguments import generator, real_number, real_numbers
 from relunorm.errors import InvalidInputError
 
 
@@ -71,8 +72,10 @@ def datapoint_init_(
     3
     """
     X, index = _data(layer, data)
-    if not 0 <= threshold < 1:
+    if not 0 <= real_number("threshold", threshold) < 1:
         raise InvalidInputError(f"threshold is {threshold}, expected 0 <= threshold < 1")
+    if real_number("ridge", ridge) < 0:
+        raise InvalidInputError(f"ridge is {ridge}, expected at least 0")
     if layer.bias is None:
         raise InvalidInputError("the layer has no bias, and without one no neuron has a threshold")
     count = min(len(X), layer.out_features)
@@ -115,9 +118,11 @@ def datapoint_init_(
 
 def _data(layer: nn.Linear, data: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """The different points in order, and where each first stands in ``data``."""
-    if isinstance(data, torch.Tensor):
-        data = data.detach().cpu().numpy()
-    X = np.asarray(data, dtype=np.float64)
+    if not isinstance(layer, nn.Linear):
+        raise InvalidInputError(f"the layer is a {type(layer).__name__}, expected torch.nn.Linear")
+    if is_lazy(layer.weight) or layer.weight.device.type == "meta":
+        raise InvalidInputError("the layer has no weights yet (lazy, or on the meta device)")
+    X = real_numbers("data", data).astype(np.float64, copy=False)
     if X.ndim != 2 or X.shape[1] != layer.in_features:
         raise InvalidInputError(
             f"data has shape {X.shape}, expected (n, {layer.in_features}) to match the "
