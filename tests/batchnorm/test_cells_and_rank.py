@@ -1,6 +1,7 @@
 """gamma(X), neuron counts and the rank conditions against sampling and linear algebra."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -120,6 +121,34 @@ def test_more_cells_than_can_be_listed():
     assert "missed" in found.doubt
     every = gamma(np.random.default_rng(0).standard_normal((12, 5)))
     assert every.gamma < found.gamma + 5 * found.error
+
+
+@pytest.mark.parametrize(("n", "k", "seed"), [(16, 4, 0), (16, 4, 1), (12, 5, 2), (9, 6, 3)])
+def test_thin_corners_lead_to_the_smallest_cell(n, k, seed):
+    """A fifth of the cells or less is collected; listing all of them is the oracle."""
+    X = np.random.default_rng(seed).standard_normal((n, k))
+    every, found = gamma(X, max_cells=5000), gamma(X, max_cells=100, random_state=seed)
+    assert every.doubt == ""
+    assert every.coverage == every.seen.share == 1
+    assert found.cells <= 100
+    assert found.coverage == pytest.approx(found.cells / every.cells)
+    assert abs(found.gamma - every.gamma) < 5 * math.hypot(found.error, every.error)
+    smallest = every.signs[every.smallest]
+    assert found.signs[found.smallest].tobytes() in (smallest.tobytes(), (-smallest).tobytes())
+    # what the cells found hold, from the measures of the full list
+    volume = {s.tobytes(): v for s, v in zip(every.signs, every.volumes, strict=True)}
+    held = sum(volume[s.tobytes()] for s in found.signs)
+    assert abs(found.seen.share - held) < 5 * found.seen.error + 0.01
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_thin_corners_of_a_degenerate_arrangement():
+    """x_i = x_j in six dimensions: 720 equal cells, many hyperplanes through every ray."""
+    pairs = [(i, j) for i in range(6) for j in range(i)]
+    X = np.array([np.eye(6)[i] - np.eye(6)[j] for i, j in pairs])
+    found = gamma(X, max_cells=100)
+    assert abs(found.gamma - 1 / 720) < 5 * found.error
+    assert found.coverage < found.cells / 720  # Cover's count is an upper bound here
 
 
 def test_cells_too_complex_to_measure(monkeypatch):

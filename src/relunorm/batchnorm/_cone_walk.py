@@ -19,11 +19,18 @@ SCOUTS = 48
 
 
 def walk(
-    lines: NDArray[np.float64], max_cells: int, rng: np.random.Generator
+    lines: NDArray[np.float64],
+    max_cells: int,
+    starts: NDArray[np.float64],
+    rng: np.random.Generator,
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """Sign patterns and rough measures of up to ``max_cells`` cells, from random starts."""
+    """Sign patterns and rough measures of up to ``max_cells`` cells, from these starts and random
+    ones.
+    """
     found: dict[bytes, tuple[NDArray[np.float64], float]] = {}
-    queue: list[NDArray[np.float64]] = list(_unit(rng.standard_normal((16, lines.shape[1]))))
+    anywhere = rng.standard_normal((16, lines.shape[1]))
+    _visit(lines, _unit(starts), found, max_cells, rng)
+    queue = list(_unit(anywhere))
     for rays in (SCOUTS, 8 * SCOUTS):
         if rays > SCOUTS and len(found) < max_cells:
             # small facets are hit seldom: look again, harder
@@ -32,6 +39,20 @@ def walk(
         _collect(lines, queue, found, max_cells, rng)
     signs = np.array([np.frombuffer(key, np.int8) for key in found])
     return signs, np.array([volume for _, volume in found.values()])
+
+
+def _visit(
+    lines: NDArray[np.float64],
+    starts: NDArray[np.float64],
+    found: dict[bytes, tuple[NDArray[np.float64], float]],
+    goal: int,
+    rng: np.random.Generator,
+) -> None:
+    """The cells of these directions into ``found``, without their neighbours."""
+    for v in starts[:goal]:
+        key = cell_signs(lines, v).tobytes()
+        if key not in found:
+            found[key] = _scout(lines, v, rng)
 
 
 def _collect(
@@ -44,13 +65,13 @@ def _collect(
     """Empty the queue into ``found``, adding the cells seen on the way; stop at ``goal``."""
     while queue and len(found) < goal:
         v = queue.pop()
-        key = _signs(lines, v).tobytes()
+        key = cell_signs(lines, v).tobytes()
         if key not in found:
             v, volume = _scout(lines, v, rng)
             found[key] = (v, volume)
             # the opposite cone is a cell too
             seen = [-v, *_exits(lines, v, SCOUTS, rng)]
-            queue += [w for w in seen if _signs(lines, w).tobytes() not in found]
+            queue += [w for w in seen if cell_signs(lines, w).tobytes() not in found]
 
 
 def _scout(
@@ -98,8 +119,9 @@ def _cap(theta: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     return np.where(theta <= np.pi / 2, half, 1 - half)
 
 
-def _signs(lines: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.int8]:
-    return np.where(lines @ w > 0, 1, -1).astype(np.int8)
+def cell_signs(lines: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Sides of the hyperplanes on which directions (..., k) lie."""
+    return np.where(w @ lines.T > 0, 1, -1).astype(np.int8)
 
 
 def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

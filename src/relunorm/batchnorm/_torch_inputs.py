@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from relunorm.batchnorm._arguments import real_numbers
 from relunorm.errors import InvalidInputError, RelunormError
@@ -55,6 +56,11 @@ def inputs_of(model: nn.Module, batch: Any) -> Inputs:
     A mapping is called by name. A tuple that holds tensors or arrays is several inputs; any other
     sequence is one array.
     """
+    tensors = (*model.parameters(), *model.buffers())
+    if any(is_lazy(x) for x in tensors):
+        raise InvalidInputError("the model has lazy layers without weights; run a batch first")
+    if any(x.device.type == "meta" for x in tensors):
+        raise InvalidInputError("the model is on the meta device: it has no weights to probe")
     if isinstance(batch, Mapping):
         found = Inputs((), {str(k): _tensor(model, v, f"input {k!r}") for k, v in batch.items()})
     elif isinstance(batch, tuple) and any(isinstance(x, (Tensor, np.ndarray)) for x in batch):
@@ -74,8 +80,6 @@ def inputs_of(model: nn.Module, batch: Any) -> Inputs:
 
 def _tensor(model: nn.Module, batch: Any, name: str) -> Tensor:
     example = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if example is not None and example.device.type == "meta":
-        raise InvalidInputError("the model is on the meta device: it has no weights to probe")
     if not isinstance(batch, Tensor):
         batch = torch.from_numpy(np.array(real_numbers(name, batch), dtype=np.float64))
     elif batch.layout != torch.strided or batch.device.type == "meta" or batch.is_complex():

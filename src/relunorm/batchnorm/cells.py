@@ -23,6 +23,16 @@ from relunorm.errors import InvalidInputError
 SAME_LINE = 1e-12
 
 
+@dataclass(frozen=True)
+class Seen:
+    """How much of the space of weights the cells found hold: all of it where they were listed, else
+    an unbiased estimate with its standard error.
+    """
+
+    share: float = 1.0
+    error: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class CellVolumes:
     """The cells of an arrangement and their Gaussian measures.
@@ -42,6 +52,7 @@ class CellVolumes:
         cells_total: how many cells there are, or None where they were not all listed.
         rivals: cells, a cone and its opposite counted once, whose measures could not be told from
             the smallest one's (three standard errors); 0 when exact.
+        seen: the share of all weights that lies in the cells found.
         doubt: why gamma may be smaller than stated; empty if nothing is in doubt.
     """
 
@@ -55,6 +66,7 @@ class CellVolumes:
     smallest: int
     cells_total: int | None
     rivals: int = 0
+    seen: Seen = Seen()
     doubt: str = ""
 
     @property
@@ -63,9 +75,12 @@ class CellVolumes:
         return len(self.volumes)
 
     @property
-    def coverage(self) -> float | None:
-        """Share of all cells that were found; None where their number is not known."""
-        return None if self.cells_total is None else self.cells / self.cells_total
+    def coverage(self) -> float:
+        """Share of all cells that were found; where they were not listed, a lower bound by Cover's
+        (1965) count, which is exact in general position.
+        """
+        total = self.cells_total or cell_count(self.hyperplanes, self.dimension)
+        return self.cells / total
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -78,6 +93,8 @@ class CellVolumes:
             "cells": self.cells,
             "cells_total": self.cells_total,
             "coverage": self.coverage,
+            "seen": self.seen.share,
+            "seen_error": self.seen.error,
             "rivals": self.rivals,
             "doubt": self.doubt,
             "total_volume": float(self.volumes.sum()),
@@ -107,8 +124,10 @@ def gamma(
     relative error does not depend on how thin a cell is. Cells that may be the smallest are sampled
     again until one is left or 64 ``samples`` are spent; then that one is measured with fresh
     samples (picking the smallest of noisy values is biased). With more cells, ``max_cells`` of them
-    are collected by walking and the 64 that seem smallest are measured: an upper estimate of gamma,
-    which ``doubt`` says.
+    are collected, from the thinnest corners of the arrangement and by walking, and the 128 pairs
+    that may be smallest are measured. The estimate is then unbiased for the smallest cell found,
+    which is gamma or more; ``coverage`` and ``seen`` say how many cells were found and how much of
+    the space they hold, and ``doubt`` says it in words.
 
     Args:
         samples: samples for the final measurement (beyond 3 dimensions).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,7 +161,8 @@ def geometry(
             it was), a `Network`, one array of activations (n, ...), or several, as a list or by
             name.
         batch: the inputs (n, ...); None when ``model`` is activations. A torch module with several
-            inputs takes a tuple of arrays or tensors, or a mapping by parameter name.
+            inputs takes a tuple of arrays or tensors, or a mapping by parameter name. Arrays become
+            floats; whole numbers that index something are given as torch tensors.
         layers: name or names to probe. Default: every activation module of a torch model (every leaf module
             if it has none), every layer of a Network.
         chunk: send at most this many points through a torch model at once. Memory is then bounded
@@ -175,10 +176,7 @@ def geometry(
     >>> [(layer.rank, round(layer.soft_rank, 6)) for layer in probe.layers]
     [(4, 4.0), (1, 1.0)]
     """
-    if isinstance(layers, str):
-        layers = [layers]
-    if layers is not None and not len(layers):
-        raise InvalidInputError("layers names no layer; leave it out to probe the default ones")
+    layers = _names(layers)
     settings = Settings(
         None if rank_tolerance is None else real_number("rank_tolerance", rank_tolerance),
         real_number("cluster_angle", cluster_angle),
@@ -201,6 +199,17 @@ def geometry(
             "tensor with the batch first; name the modules to probe in layers"
         )
     return Geometry(tuple(found), raws[0].total, settings)
+
+
+def _names(layers: Any) -> list[str] | None:
+    if layers is None or isinstance(layers, str):
+        return None if layers is None else [layers]
+    if not isinstance(layers, Iterable):
+        raise InvalidInputError(f"layers is {layers!r}, expected a name or a list of names")
+    names = list(layers)
+    if not names:
+        raise InvalidInputError("layers names no layer; leave it out to probe the default ones")
+    return names
 
 
 def _raws(
@@ -284,5 +293,9 @@ def _is_module(model: Any) -> bool:
 def _check_settings(settings: Settings) -> None:
     if settings.rank_tolerance is not None and not 0 <= settings.rank_tolerance < 1:
         raise InvalidInputError(f"rank_tolerance is {settings.rank_tolerance}, expected 0 <= t < 1")
+    if not 0 < settings.cluster_angle <= math.pi:
+        raise InvalidInputError(
+            f"cluster_angle is {settings.cluster_angle}, expected radians in (0, pi]"
+        )
     if not 0 < settings.broad <= 1:
         raise InvalidInputError(f"broad is {settings.broad}, expected a share in (0, 1]")

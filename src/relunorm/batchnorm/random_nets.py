@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.batchnorm._arguments import generator, points, whole_number
+from relunorm.batchnorm._random_layer import RandomLayer
 from relunorm.batchnorm.gram import (
     Statistic,
     gram_step,
-    matrix_root,
     nonlinearity_slope,
     resolve_statistic,
 )
@@ -143,7 +143,7 @@ def propagate(
         "random_state": _seed(random_state),
     }
     gram, log = _unit(points @ points.T)
-    grams, logs = [gram], [log + shift]
+    taken = [(gram, log + shift)]
     if recenter:
         # a large mean would drown the rest in the squares; the first layer removes it anyway
         points, more = _scaled(points - points.mean(axis=0))
@@ -153,11 +153,14 @@ def propagate(
     log += shift
     deadline = None if time_limit is None else time.monotonic() + time_limit
     complete = True
+    draw = RandomLayer(len(gram), width, slope, recenter, kind if rescale else None, rng)
+    made = 0.0  # log scale still in the activations
     try:
         for layer in range(layers):
             if deadline is not None and time.monotonic() > deadline:
                 complete = False
                 break
+            new = state
             if method == "infinite":
                 gram, shift = _unit(
                     gram_step(gram, nl=nl, recenter=recenter, rescale=rescale, statistic=statistic)
@@ -166,61 +169,28 @@ def propagate(
                 shift += np.log(width / 2) if rescale else 0.0
             else:
                 if method == "weights":
-                    z = (state * np.sqrt(2 / width)) @ rng.standard_normal((state.shape[1], width))
+                    new = draw.by_weights(state * np.exp(-made / 2))
                 else:
-                    # (n, width): each column is one neuron, N(0, G)
-                    root = _any_root(gram * (2 / width))
-                    z = root @ rng.standard_normal((len(gram), width))
-                state = _normalize(z, recenter, rescale, kind)
-                if slope == 0:
-                    np.maximum(state, 0.0, out=state)
-                else:
-                    np.multiply(state, slope, out=state, where=state < 0)
-                gram, shift = _unit(state @ state.T)
-                state *= np.exp(-shift / 2)
+                    new = draw.by_gram(gram)
+                gram, shift = _unit(new @ new.T)
             # rescaling forgets the scale that came before
             log = shift if rescale else log + shift
-            grams.append(gram)
-            logs.append(log)
+            taken.append((gram, log))
+            state, made = new, shift
             if progress is not None:
                 progress(layer + 1, layers)
     except KeyboardInterrupt:
         complete = False
-    kept = None if method == "infinite" else state
+    if method == "gram" and len(taken) > 1:
+        state = draw.full(state)
+    kept = None if method == "infinite" else state * np.exp(-made / 2)
+    grams, logs = zip(*taken, strict=True)
     return Propagation(np.array(grams), np.array(logs), kept, complete, options)
 
 
 def _mean(angles: NDArray[np.float64]) -> float:
     known = angles[~np.isnan(angles)]
     return float(known.mean()) if len(known) else float("nan")
-
-
-def _any_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """R with R R' = gram: every one gives the same law.
-
-    Cholesky, ten times cheaper than eigenvalues, unless a small pivot says that the points are
-    (nearly) dependent, where it would add noise.
-    """
-    try:
-        root = np.asarray(np.linalg.cholesky(gram), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        return matrix_root(gram)
-    pivots = root.diagonal()
-    return root if pivots.min() > 1e-5 * pivots.max() else matrix_root(gram)
-
-
-def _normalize(
-    z: NDArray[np.float64], recenter: bool, rescale: bool, statistic: str
-) -> NDArray[np.float64]:
-    """Recentering and rescaling of every neuron over the batch (axis 0), in place."""
-    if recenter:
-        z -= z.mean(axis=0)
-    if rescale:
-        deviation = z - z.mean(axis=0) if statistic == "std" and not recenter else z
-        square = np.einsum("ij,ij->j", deviation, deviation) / len(z)
-        with np.errstate(divide="ignore"):
-            z *= np.where(square > 0, 1 / np.sqrt(square), 0.0)
-    return z
 
 
 def _unit(gram: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
-from relunorm.batchnorm._arguments import whole_number
+from relunorm.batchnorm._arguments import real_number, whole_number
 from relunorm.batchnorm.gram import resolve_statistic
 from relunorm.errors import InvalidInputError
 
@@ -76,8 +76,8 @@ class DecomposedBatchNorm(nn.Module):
         self.rescale = bool(rescale)
         self.statistic = statistic
         resolve_statistic(statistic, self.recenter)
-        self.momentum = momentum
-        self.eps = eps
+        self.momentum = None if momentum is None else real_number("momentum", momentum)
+        self.eps = real_number("eps", eps)
         self.affine = affine
         self.track_running_stats = track_running_stats
         where: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -216,6 +216,10 @@ class DecomposedBatchNorm(nn.Module):
             running_var.lerp_((var * bessel).to(running_var.dtype), factor)
 
     def _check(self, x: Tensor) -> None:
+        if not x.is_floating_point():
+            raise InvalidInputError(
+                f"DecomposedBatchNorm: input has type {x.dtype}, expected real floats"
+            )
         if not 2 <= x.dim() <= 5:
             raise InvalidInputError(
                 f"DecomposedBatchNorm: input has {x.dim()} axes, expected (N, C) up to "
@@ -280,6 +284,8 @@ def decompose(
     'rms'
     """
     resolve_statistic(statistic, recenter)
+    if not isinstance(module, nn.Module):
+        raise InvalidInputError(f"the model is {module!r}, expected a torch module")
     _refuse_unknown(module)
     root = module if inplace else copy.deepcopy(module)
     made: dict[int, DecomposedBatchNorm] = {}

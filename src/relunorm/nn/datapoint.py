@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from relunorm.batchnorm._arguments import generator, real_number, real_numbers
+from relunorm.batchnorm._arguments import generator, real_number, real_numbers, whole_number
 from relunorm.errors import InvalidInputError
 
 
@@ -72,6 +72,7 @@ def datapoint_init_(
     3
     """
     X, index = _data(layer, data)
+    seed = None if random_state is None else whole_number("random_state", random_state, 0)
     if not 0 <= real_number("threshold", threshold) < 1:
         raise InvalidInputError(f"threshold is {threshold}, expected 0 <= threshold < 1")
     if real_number("ridge", ridge) < 0:
@@ -81,7 +82,7 @@ def datapoint_init_(
     count = min(len(X), layer.out_features)
     chosen = np.arange(len(X))
     if count < len(X):
-        chosen = np.sort(generator(random_state).choice(len(X), count, replace=False))
+        chosen = np.sort(generator(seed).choice(len(X), count, replace=False))
     # entries near 1: squares of very large or small ones would leave the range of floats
     exponent = int(np.frexp(np.abs(X).max())[1])
     X = np.ldexp(X, -exponent)
@@ -100,7 +101,9 @@ def datapoint_init_(
     spread = np.maximum(response.std(axis=1), 1e-12)
     kink = np.where(separate, rival + threshold * (own - rival), own - (1 - threshold) * spread)
     scale = 1 / (own - kink)
-    weight = torch.from_numpy(np.ldexp(directions * scale[:, None], -exponent)).to(layer.weight)
+    with np.errstate(over="ignore"):  # refused below, by name
+        weight = np.ldexp(directions * scale[:, None], -exponent)
+    weight = torch.from_numpy(weight).to(layer.weight)
     bias = torch.from_numpy(-kink * scale).to(layer.bias)
     lost = (weight == 0).all(dim=1) & torch.from_numpy(directions.any(axis=1)).to(weight.device)
     if lost.any() or not (torch.isfinite(weight).all() and torch.isfinite(bias).all()):
@@ -112,7 +115,10 @@ def datapoint_init_(
         layer.weight[:count] = weight
         layer.bias[:count] = bias
     return DatapointInit(
-        tuple(index[chosen].tolist()), int(separate.sum()), layer.out_features - count, random_state
+        tuple(index[chosen].tolist()),
+        int(separate.sum()),
+        layer.out_features - count,
+        seed,
     )
 
 
@@ -122,6 +128,8 @@ def _data(layer: nn.Linear, data: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         raise InvalidInputError(f"the layer is a {type(layer).__name__}, expected torch.nn.Linear")
     if is_lazy(layer.weight) or layer.weight.device.type == "meta":
         raise InvalidInputError("the layer has no weights yet (lazy, or on the meta device)")
+    if not layer.weight.is_floating_point():
+        raise InvalidInputError(f"the layer's weights are {layer.weight.dtype}, expected floats")
     X = real_numbers("data", data).astype(np.float64, copy=False)
     if X.ndim != 2 or X.shape[1] != layer.in_features:
         raise InvalidInputError(

@@ -7,6 +7,8 @@ initialization of the Discussion train networks and live in `relunorm.papers.bat
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -73,16 +75,20 @@ def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     figure, axes = _figure(1, 3, "Angles before and after layer 30 (n = 100, width 1000)", (12, 4))
     rows = []
     paper = {"rms, no recentering": "60", "full": "75", "std, no recentering (eq. 2)": ""}
+    centred = replace(data, x=data.x - data.x.mean(axis=0))
     for ax, (name, parts) in zip(axes, ARMS.items(), strict=True):
-        for size in (10, n):
+        inputs = {"less their mean": centred}
+        if "statistic" in parts:  # the one arm that remembers the mean of the data
+            inputs = {"as given": data, **inputs}
+        for (label, sample), size in product(inputs.items(), (10, n)):
             means = []
             for seed in range(seeds):
-                X = data.subset(size, random_state + seed)
+                X = sample.subset(size, random_state + seed)
                 run = propagate(X, layers, width, random_state=random_state + seed, **parts)
                 means.append(np.degrees(run.mean_angles()[-1]))
             wide = _wide_angle(X, layers, parts)
             spread = float(np.std(means, ddof=1))
-            rows.append((name, size, np.mean(means), spread, wide, paper[name]))
+            rows.append((name, label, size, np.mean(means), spread, wide, paper[name]))
         _scatter(ax, _after_before(run), None)
         ax.set_title(name)
     note = (
@@ -93,7 +99,7 @@ def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     return Exhibit(
         "figure5",
         "Figure 5: effect of recentering on angles",
-        ("normalization", "n", "mean angle", "sd over runs", "infinite width", "paper"),
+        ("normalization", "inputs", "n", "mean angle", "sd over runs", "infinite width", "paper"),
         tuple(rows),
         note,
         figure,
