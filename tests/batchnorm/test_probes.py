@@ -11,7 +11,7 @@ from torch import nn
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.nn import decompose
+from relunorm.nn import datapoint_init_, decompose
 
 
 def deep(norm=True, depth=3):
@@ -190,6 +190,7 @@ def test_limits_one_point_zero_points_duplicates():
         (np.array([[np.nan, 1.0]]), None, "NaN"),
         (np.empty((0, 3)), None, "shape"),
         (np.ones(3), None, "shape"),
+        ([[1.0, 2], [3, 4]], None, "a list holds one array for each layer"),
         ([np.ones((2, 3)), np.ones((3, 3))], None, "different numbers"),
         ([], None, "no activations"),
         (np.ones((2, 2)), np.ones((2, 2)), "without a batch"),
@@ -210,6 +211,9 @@ def test_bad_settings():
         rn.geometry(np.eye(3), rank_tolerance=2)
     with pytest.raises(InvalidInputError, match="max_points"):
         rn.geometry(np.eye(3), max_points=0)
+    for angle in (-1, 0, 4, math.nan, "wide"):
+        with pytest.raises(InvalidInputError, match="cluster_angle"):
+            rn.geometry(np.eye(3), cluster_angle=angle)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -279,3 +283,130 @@ def test_numpy_numbers_and_flat_batches():
         rn.geometry(network, [0.0, 1.0])
     with pytest.raises(InvalidInputError, match="random_state"):
         rn.geometry([np.eye(4)], max_points=2, random_state=-1)
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.relu = nn.Linear(3, 4), nn.Linear(2, 4), nn.ReLU()
+
+    def forward(self, x, y):
+        return {"out": self.relu(self.a(x) + self.b(y))}
+
+
+def test_several_inputs_and_outputs_that_are_no_tensor():
+    torch.manual_seed(0)
+    model, x, y = TwoInputs(), np.random.default_rng(0).normal(size=(7, 3)), torch.randn(7, 2)
+    with torch.no_grad():
+        expected = rn.geometry(model(torch.tensor(x).float(), y)["out"])[0]
+    for given in ((x, y), {"y": y, "x": x}):
+        for chunk in (None, 3):
+            found = rn.geometry(model, given, "relu", chunk=chunk)
+            np.testing.assert_allclose(found[0].norms, expected.norms, rtol=1e-6)
+    for given, message in (
+        ((x, y[:3]), "different numbers"),
+        ({}, "names no input"),
+        (x, "does not take this batch.*missing"),
+        ({"x": x, "z": y}, "unexpected keyword"),
+        ((x, y * math.nan), "input 2 holds NaN"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            rn.geometry(model, given)
+    with pytest.raises(InvalidInputError, match=r"output \(dict\)"):
+        rn.geometry(model, (x, y), ["(model)"])
+
+
+def test_indices_go_to_an_embedding_as_tensors():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(8, 3), nn.ReLU())
+    assert rn.geometry(model, torch.arange(10).reshape(5, 2)).points == 5
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.LazyLinear(2), nn.ReLU()), "lazy"),
+        (nn.Sequential(nn.Linear(5, 2, device="meta"), nn.ReLU()), "meta"),
+        (nn.Linear(4, 2), "does not take this batch"),
+        (nn.LSTM(5, 3), "no layer was probed"),
+    ],
+)
+def test_models_that_cannot_be_probed(model, message):
+    with pytest.raises(InvalidInputError, match=message):
+        rn.geometry(model, batch())
+
+
+def test_a_failing_model_is_left_as_it_was():
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(3, 2))
+    with pytest.raises(InvalidInputError, match="does not take"):
+        rn.geometry(model, batch())
+    assert int(model[1].num_batches_tracked) == 0
+    assert not model[2]._forward_hooks
+
+
+@pytest.mark.parametrize("layers", [[], 3, ["q"], [3], "q"])
+def test_names_that_match_nothing(layers):
+    for model, given in ((deep().eval(), batch()), ([np.eye(3)], None)):
+        with pytest.raises(InvalidInputError, match=r"layer|module"):
+            rn.geometry(model, given, layers)
+
+
+NOT_REAL = {
+    "complex": np.eye(3) * 1j,
+    "complex tensor": torch.eye(3) * 1j,
+    "dates": np.full((3, 2), "2020-01-01", dtype="M8[D]"),
+    "text": [["1", "2"], ["3", "4"]],
+    "masked": np.ma.masked_less(np.eye(3), 0.5),
+    "sparse tensor": torch.eye(3).to_sparse(),
+    "no data": torch.empty(3, 3, device="meta"),
+    "ragged": [[1, 2], [3]],
+    "objects": [[object(), 1], [1, 2]],
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("what", NOT_REAL)
+def test_only_real_numbers_are_taken(what):
+    """By every entrance of the room; warnings are errors, so no part is dropped on the way."""
+    X = NOT_REAL[what]
+    calls = [
+        lambda: rn.geometry(X),
+        lambda: rn.geometry(nn.Linear(3, 2), X),
+        lambda: rn.geometry(Network.from_weights([np.eye(3)]), X),
+        lambda: rn.batchnorm.propagate(X, 2, 5),
+        lambda: rn.batchnorm.gamma(X),
+        lambda: rn.batchnorm.rank_condition(X),
+        lambda: rn.batchnorm.sample_neuron_counts(X, 2),
+        lambda: rn.batchnorm.Tree(X),
+        lambda: rn.batchnorm.positive_transformation(X),
+        lambda: datapoint_init_(nn.Linear(3, 2), X),
+    ]
+    if what != "text":  # exact mode reads "1/3"
+        calls.append(lambda: rn.batchnorm.Tree(X, exact=True))
+    for call in calls:
+        with pytest.raises(InvalidInputError):
+            call()
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: x.tolist(),
+        lambda x: x.astype(np.float16),
+        lambda x: x.astype(np.int8),
+        lambda x: torch.tensor(x, requires_grad=True),
+        lambda x: torch.tensor(x, dtype=torch.bfloat16),
+        lambda x: torch.tensor(x, dtype=torch.int16),
+        lambda x: np.ma.masked_array(x),
+    ],
+)
+def test_every_kind_of_real_number_is_taken(convert):
+    x = np.array([[0.0, 1, 4], [2, 1, -3], [5, 0, 0], [1, 1, 7]])
+    given = convert(x)
+    assert rn.geometry([given])[0].soft_rank == pytest.approx(rn.geometry(x)[0].soft_rank)
+    assert rn.batchnorm.gamma(given).gamma == rn.batchnorm.gamma(x).gamma
+    same = [rn.batchnorm.propagate(v, 2, 9).grams for v in (x, given)]
+    np.testing.assert_array_equal(*same)
+    for exact in (False, True):
+        trees = [rn.batchnorm.Tree(v, exact=exact).run(5).gram() for v in (x, given)]
+        np.testing.assert_array_equal(*trees)
+    assert datapoint_init_(nn.Linear(3, 4), given).exclusive == 4

@@ -163,7 +163,11 @@ def test_a_linear_network_without_a_matrix_of_its_width(digits, recenter):
         [propagate(X, 3, 12, random_state=s, method=m, **options) for s in range(300)]
         for m in ("weights", "gram")
     ]
-    for measure in (lambda r: r.grams[-1][0, 1], lambda r: r.grams[-1][2, 2], lambda r: r.log_scale[-1]):
+    for measure in (
+        lambda r: r.grams[-1][0, 1],
+        lambda r: r.grams[-1][2, 2],
+        lambda r: r.log_scale[-1],
+    ):
         a, b = (np.array([measure(r) for r in each]) for each in runs)
         assert abs(a.mean() - b.mean()) < 4 * np.sqrt((a.var() + b.var()) / 300)
         assert 0.8 < a.std() / b.std() < 1.25

@@ -73,3 +73,41 @@ def test_scale_of_the_data(factor):
     with pytest.raises(InvalidInputError, match="rescale the data"):
         datapoint_init_(before, X)
     assert torch.equal(before.weight, kept)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.Conv1d(3, 2, 1), "expected torch.nn.Linear"),
+        (nn.LazyLinear(2), "no weights yet"),
+        (nn.Linear(3, 2, device="meta"), "no weights yet"),
+        (nn.Linear(3, 2, dtype=torch.complex64), "expected floats"),
+    ],
+)
+def test_layers_that_cannot_be_set(layer, message):
+    with pytest.raises(InvalidInputError, match=message):
+        datapoint_init_(layer, np.eye(3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threshold": "a"},
+        {"threshold": np.nan},
+        {"ridge": -1},
+        {"ridge": "b"},
+        {"random_state": -1},
+    ],
+)
+def test_bad_options_leave_the_layer_alone(options):
+    layer = nn.Linear(3, 2)
+    before = layer.weight.clone()
+    with pytest.raises(InvalidInputError):
+        datapoint_init_(layer, np.eye(3), **options)
+    assert torch.equal(layer.weight, before)
+
+
+def test_tiny_data_needs_weights_beyond_floats():
+    for layer in (nn.Linear(3, 2), nn.Linear(3, 2).double()):
+        with pytest.raises(InvalidInputError, match="does not hold"):
+            datapoint_init_(layer, np.eye(3) * 5e-324)

@@ -368,6 +368,15 @@ def test_decompose_refuses_what_it_does_not_know():
         decompose(nn.Linear(2, 2), statistic="q")
     with pytest.raises(InvalidInputError, match="features"):
         DecomposedBatchNorm(True)
+    for model in (None, nn.BatchNorm1d, np.eye(2)):
+        with pytest.raises(InvalidInputError, match="expected a torch module"):
+            decompose(model)
+    for bad in ({"eps": "a"}, {"eps": float("nan")}, {"momentum": "a"}):
+        with pytest.raises(InvalidInputError, match="finite number"):
+            DecomposedBatchNorm(3, **bad)
+    for dtype in (torch.int64, torch.complex64):
+        with pytest.raises(InvalidInputError, match="real floats"):
+            DecomposedBatchNorm(3, recenter=False)(torch.ones(4, 3, dtype=dtype))
 
 
 def test_decompose_keeps_hooks_ties_and_optimizers():

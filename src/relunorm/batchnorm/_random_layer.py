@@ -40,7 +40,7 @@ class RandomLayer:
         self._held: list[Matrix] = []
 
     def by_weights(self, state: Matrix) -> Matrix:
-        """The layer's activations (n, width) from those before, with weights of variance 2/width."""
+        """The layer's activations (n, width) from those before; weights of variance 2/width."""
         weights = self.rng.standard_normal((state.shape[1], self.width))
         z = (state * np.sqrt(2 / self.width)) @ weights
         if self.recenter:

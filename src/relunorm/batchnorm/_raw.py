@@ -113,8 +113,10 @@ def named_arrays(given: Any) -> dict[str, Activations]:
     for name, value in items.items():
         array = real_numbers(name, value)
         if array.ndim < 2 or not array.size:
+            hint = "; a list holds one array for each layer" if isinstance(given, list) else ""
             raise InvalidInputError(
-                f"{name} has shape {array.shape}, expected (points, ...) with at least one of each"
+                f"{name} has shape {array.shape}, expected (points, ...) with at least one of "
+                f"each{hint}"
             )
         arrays[name] = Activations(array, _rounding(value, array))
     if not arrays:

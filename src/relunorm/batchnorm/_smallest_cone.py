@@ -44,8 +44,8 @@ def smallest_cone(
             f"{2 * len(signs)} of at most {cell_count(count, k)} cells were seen, which hold "
             f"{100 * seen.share:.3g} +- {100 * seen.error:.1g} % of the whole, and "
             f"{2 * len(order)} were chosen to be measured, among them those in the thinnest "
-            "corners; a smaller one may have been missed; raise max_cells to that number to list them all (about 0.2 ms "
-            "a cell in four dimensions, ten times that in seven)"
+            "corners; a smaller one may have been missed; raise max_cells to that number to list "
+            "them all (about 0.2 ms a cell in four dimensions, ten times that in seven)"
         )
     measures: dict[int, ConeMeasure] = {}
     for index in order:

@@ -168,7 +168,9 @@ def _chunked(
 
 def _flat(name: str, output: Tensor) -> tuple[Tensor, float]:
     if output.is_complex():
-        raise InvalidInputError(f"{name}: the activations are complex; the probes measure real ones")
+        raise InvalidInputError(
+            f"{name}: the activations are complex; the probes measure real ones"
+        )
     if not torch.isfinite(output).all():
         raise InvalidInputError(f"{name}: the activations hold NaN or infinite entries")
     rounding = torch.finfo(output.dtype).eps if output.is_floating_point() else 2.0**-52

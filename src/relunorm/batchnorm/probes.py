@@ -163,8 +163,8 @@ def geometry(
         batch: the inputs (n, ...); None when ``model`` is activations. A torch module with several
             inputs takes a tuple of arrays or tensors, or a mapping by parameter name. Arrays become
             floats; whole numbers that index something are given as torch tensors.
-        layers: name or names to probe. Default: every activation module of a torch model (every leaf module
-            if it has none), every layer of a Network.
+        layers: name or names to probe. Default: every activation module of a torch model (every
+            leaf module if it has none), every layer of a Network.
         chunk: send at most this many points through a torch model at once. Memory is then bounded
             by one chunk of activations, at the price of (points/chunk)^2 / 2 passes for the
             pairwise measures. Needs eval mode where the model normalizes by the batch.
