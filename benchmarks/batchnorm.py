@@ -68,20 +68,24 @@ def tree_rows() -> list[list[object]]:
 def sampler_rows() -> list[list[object]]:
     rng = np.random.default_rng(0)
     rows: list[list[object]] = []
-    for n in (10, 100):
+    parts: dict[str, dict[str, object]] = {
+        "recentering only": {"rescale": False},
+        "full": {},
+        "linear, recentering only": {"rescale": False, "nl": "linear"},
+    }
+    for n in (10, 20, 100):
         X = rng.standard_normal((n, 64))
-        for rescale in (False, True):
+        for label, options in parts.items():
             times = {}
-            for method, layers in (("gram", 400 if n == 10 else 60), ("weights", 30)):
+            for method, layers in (("gram", 60 if n == 100 else 400), ("weights", 30)):
                 times[method] = (
                     seconds(
-                        lambda X=X, layers=layers, method=method, rescale=rescale: propagate(
-                            X, layers, 1000, rescale=rescale, method=method
+                        lambda X=X, layers=layers, method=method, options=options: propagate(
+                            X, layers, 1000, method=method, **options
                         )
                     )
                     / layers
                 )
-            label = "full" if rescale else "recentering only"
             ratio = times["weights"] / times["gram"]
             rows.append(
                 [

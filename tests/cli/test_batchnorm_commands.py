@@ -105,4 +105,4 @@ def test_figure5_on_points_of_a_plane(files, capsys):
     data = ("--data", files / "plane.npz")
     assert run("papers", "batchnorm", "figure5", *data, "--json") == 0
     found = json.loads(capsys.readouterr().out)["exhibits"][0]["rows"]
-    assert [row[4] is None for row in found] == [False] * 4 + [True] * 2
+    assert [row[5] is None for row in found] == [False] * 4 + [True] * 4

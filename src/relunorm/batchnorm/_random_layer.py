@@ -9,6 +9,7 @@ it is a Wishart matrix, which Bartlett's (1933) decomposition draws from n^2/2 n
 from __future__ import annotations
 
 import numpy as np
+from numpy.linalg import norm
 from numpy.typing import NDArray
 
 from relunorm.batchnorm.gram import matrix_root
@@ -53,11 +54,15 @@ class RandomLayer:
         In a linear network a square factor with the same Gram matrix stands for the activations;
         see `full`.
         """
-        root = any_root(gram * (2 / self.width))
+        if self.wishart and self._held:  # the factor of the layer before is a root of its own
+            root = self._held[0] * np.sqrt(2 / self.width * np.trace(gram)) / norm(self._held[0])
+        else:
+            root = any_root(gram * (2 / self.width))
         if self.recenter:
             root = root - root.mean(axis=0)  # instead of the (n, width) matrix
         if self.wishart:
-            return root @ self._bartlett()
+            self._held = [root @ self._bartlett()]
+            return self._held[0]
         if not self._held:
             self._held = [np.empty((self.n, self.width)) for _ in range(3)]
         # a layer is written beside the one before, which stays whole if the run is interrupted

@@ -114,7 +114,7 @@ class DecomposedBatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # two conditions, for the compiler of torch.jit skips the inner one only so
-        if not torch.jit.is_scripting():  # type: ignore[reportPrivateImportUsage]  # noqa: SIM102
+        if not torch.jit.is_scripting():  # pyright: ignore  # noqa: SIM102
             if isinstance(x, Proxy):
                 return self._as_leaf(x)
         self._check(x)
