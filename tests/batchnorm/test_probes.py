@@ -156,6 +156,14 @@ def test_on_a_gpu():
         for a, b in zip(expected.layers, found.layers, strict=True):
             np.testing.assert_allclose(a.norms, b.norms, rtol=1e-10)
             assert a.activity_histogram == b.activity_histogram
+    before = {k: v.clone() for k, v in model.train().state_dict().items()}
+    state = torch.cuda.get_rng_state()
+    rn.geometry(decompose(model, recenter=False, inplace=True), batch(), max_points=8)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    two = TwoInputs().cuda()
+    assert rn.geometry(two, (np.ones((4, 3)), torch.randn(4, 2)), chunk=3).points == 4
 
 
 def test_json_repr_and_figure():
