@@ -179,23 +179,27 @@ class DecomposedBatchNorm(nn.Module):
         # half precision neither holds squares nor sums many of them
         half = x.dtype == torch.float16 or x.dtype == torch.bfloat16
         y = x.float() if half else x
+        weight, bias = self.weight, self.bias
+        scale = None if weight is None else weight.view(shape)
         if count > 0:
             mean = y.mean(axes)
-            centred = y - mean.view(shape)
-            var = (centred * centred).mean(axes)
+            about_mean = self.recenter or self.statistic == "std"
+            centred = y - mean.view(shape) if about_mean else y
+            if self.rescale:
+                inverse = torch.rsqrt((centred * centred).mean(axes) + self.eps).view(shape)
+                scale = inverse if scale is None else inverse * scale
             if update:
-                self._track(mean.detach(), var.detach(), count, factor)
-            square = var
-            if not self.recenter and self.statistic != "std":
-                square = (y * y).mean(axes)
+                # not the difference of two moments, which would be rounding beside a large mean
+                spread = centred.detach() if about_mean else y.detach() - mean.detach().view(shape)
+                self._track(mean.detach(), (spread * spread).mean(axes), count, factor)
             if self.recenter:
                 y = centred
-            if self.rescale:
-                y = y * torch.rsqrt(square + self.eps).view(shape)
-        weight, bias = self.weight, self.bias
-        if weight is not None:
-            y = y * weight.view(shape)
-        if bias is not None:
+        # one pass over the batch for both, and one less to remember for the gradient
+        if scale is not None and bias is not None:
+            y = torch.addcmul(bias.view(shape), y, scale)
+        elif scale is not None:
+            y = y * scale
+        elif bias is not None:
             y = y + bias.view(shape)
         return y.to(x.dtype)
 
