@@ -140,5 +140,6 @@ if __name__ == "__main__":
         tables,
         "One thread, CPU seconds, best of 3; layer: median of 50, gradient to the input too. The "
         "sampler's ratio behind a non-linearity is bounded by width / n: both methods draw and "
-        f"multiply normals, n x width of them against width^2. Load average of the machine during the run: {busy:.0f}.",
+        "multiply normals, n x width of them against width^2. Load average of the machine during "
+        f"the run: {busy:.0f}.",
     )
