@@ -1,0 +1,41 @@
+// Numbers as people read them, each with the word that says what it is worth.
+"use strict";
+((R) => {
+  const MEANING = {
+    exact: "exact, up to the rounding of float64",
+    bound: "a proved bound: the truth lies on one side of it",
+    estimate: "an estimate, from the points that were looked at",
+  };
+  const SIGN = { exact: "=", bound: "≤", estimate: "≈" };
+
+  // A number with so many significant digits; null stands for what float64 cannot hold.
+  R.number = (value, digits = 5) => {
+    if (value === null || value === undefined) return "∞";
+    if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
+    const size = Math.abs(value);
+    if (size >= 1e6 || size < 1e-4) return tidy(value.toExponential(digits - 1));
+    return tidy(String(Number(value.toPrecision(digits))));
+  };
+  const tidy = (text) => text.replace("-", "−").replace("e+", "e").replace("e-", "e−");
+
+  // A vector or a matrix row, shortened in the middle.
+  R.vector = (values, digits = 5, most = 8) => {
+    if (values === null) return "(not printed: too many inputs)";
+    const shown = values.slice(0, most).map((v) => R.number(v, digits)).join(", ");
+    return `(${shown}${values.length > most ? `, … ${values.length} in all` : ""})`;
+  };
+
+  // The badge: exact, bound or estimate, in words.
+  R.kind = (kind) =>
+    R.el("span", { class: `kind ${kind}`, title: MEANING[kind] },
+      R.el("span", { "aria-hidden": "true" }, SIGN[kind]), ` ${kind}`);
+
+  // A quantity of the document: {value, kind, note}.
+  R.quantity = (q, digits) =>
+    R.el("span", { class: "quantity" },
+      R.el("span", { class: "figure" }, R.number(q.value, digits)), " ", R.kind(q.kind));
+
+  R.percent = (share) => `${R.number(100 * share, 3)} %`;
+  R.plural = (count, word) => `${R.number(count)} ${word}${count === 1 ? "" : "s"}`;
+  R.layerName = (row, index) => (row.name ? `${index + 1} ${row.name}` : `${index + 1}`);
+})((window.relunormReport ??= {}));

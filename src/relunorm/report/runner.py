@@ -1,0 +1,124 @@
+"""Runs the sections one after the other, each within its share of the time.
+
+What a section does not use, the later ones get. Small networks are looked at in this process,
+where every room keeps its time limit; large ones in a process that is killed when a section
+overruns (`worker`), so that no model can make the report take much longer than it was given.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from relunorm.report.case import Case
+from relunorm.report.section import SECTIONS, Section, attempt, entry, warm_up
+from relunorm.report.worker import Worker
+
+Progress = Callable[[str, int, int, float], None]
+
+#: Above so many parameters, units or inputs sections run in a process of their own.
+SMALL = 200_000
+#: How much longer than its time a section may take before it is killed: a share, and seconds.
+GRACE = 1.25, 1.0
+#: Seconds for starting a process and compiling, which no section's time includes.
+START = 120.0
+#: Seconds an interrupted section has to hand over what it found.
+LAST_WORDS = 3.0
+
+
+class Engine(Protocol):
+    """Something that computes sections."""
+
+    def run(self, section: Section, seconds: float) -> dict[str, Any]:
+        """A section's entry of the document."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class Here:
+    """Sections in this process."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        warm_up(case)
+
+    def run(self, section: Section, seconds: float) -> dict[str, Any]:
+        """Compute it."""
+        return attempt(section, self.case, seconds)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class Apart:
+    """Sections in a process that is replaced when one of them overruns or ends it."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        self.worker: Worker | None = None
+
+    def run(self, section: Section, seconds: float) -> dict[str, Any]:
+        """Ask for it, and wait as long as it may take."""
+        if self.worker is None:
+            self.worker = Worker(self.case)
+            self.worker.ready(START)
+        began = time.perf_counter()
+        self.worker.ask(section.name, seconds)
+        why = f"it took longer than its {seconds:.3g} s"
+        try:
+            found = self.worker.answer(GRACE[0] * seconds + GRACE[1])
+            if found is not None:
+                return found
+            why = "its process ended by itself, most likely for want of memory"
+        except queue.Empty:
+            pass
+        except KeyboardInterrupt:
+            why = "interrupted"
+            try:
+                found = self.worker.answer(LAST_WORDS)
+            except queue.Empty:
+                found = None
+            if found is not None:
+                self.close()
+                return {**found, "why": found["why"] or "interrupted"}
+        self.close()
+        return entry(section, None, why, time.perf_counter() - began)
+
+    def close(self) -> None:
+        """End the process."""
+        if self.worker is not None:
+            self.worker.kill()
+            self.worker = None
+
+
+def is_small(case: Case) -> bool:
+    """Whether every room can be trusted to keep its time limit."""
+    network = case.network
+    return max(network.parameters, network.units, network.input_size) <= SMALL
+
+
+def run_sections(
+    case: Case, time_limit: float, progress: Progress | None = None
+) -> tuple[dict[str, Any], bool]:
+    """Every section's entry by name, and whether the user interrupted."""
+    engine: Engine = Here(case) if is_small(case) else Apart(case)
+    left, found, stopped = time_limit, {}, False
+    try:
+        for index, section in enumerate(SECTIONS):
+            if stopped:
+                found[section.name] = entry(section, None, "interrupted", 0.0)
+                continue
+            if progress is not None:
+                progress(section.title, index, len(SECTIONS), left)
+            share = section.weight / sum(later.weight for later in SECTIONS[index:])
+            found[section.name] = engine.run(section, max(share * left, 0.05))
+            left = max(left - found[section.name]["seconds"], 0.0)
+            stopped = found[section.name]["why"] == "interrupted"
+    finally:
+        engine.close()
+    return found, stopped
