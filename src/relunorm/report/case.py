@@ -76,7 +76,10 @@ class Case:
         """What `inputs` are."""
         if self.x is None:
             return f"{len(self.inputs):,} random points of the domain (no data was given)"
-        return f"{len(self.x):,} of {self.rows:,} rows of data"
+        rows = f"row{'' if self.rows == 1 else 's'} of data"
+        if self.all_rows:
+            return f"all {self.rows:,} {rows}" if self.rows > 1 else f"one {rows}"
+        return f"{len(self.x):,} of {self.rows:,} {rows}"
 
 
 def make_case(
@@ -121,7 +124,7 @@ def _rows(
         raise InvalidInputError("the data holds NaN or infinite entries; fill or drop those rows")
     y = None if target is None else np.asarray(target, dtype=np.float64)
     if y is not None and (y.ndim not in (1, 2) or len(y) != len(x)):
-        raise InvalidInputError(f"{len(x)} rows of data but a target of shape {np.shape(target)}")
+        raise InvalidInputError(f"{len(x)} rows of data but a target of shape {y.shape}")
     count = _affordable(network, min(len(x), MAX_ROWS))
     if count == len(x):
         return x, y, len(x)
@@ -134,11 +137,11 @@ def _check_plane(plane: Any, size: int) -> Any:
     array = np.asarray(plane, dtype=np.float64)
     if array.shape == (2,):
         first, second = (int(v) for v in array)
-        if (array == [first, second]).all() and first != second and 0 <= min(first, second):
-            if max(first, second) < size:
-                return first, second
+        whole = bool((array == [first, second]).all())
+        if whole and first != second and all(0 <= k < size for k in (first, second)):
+            return first, second
         raise InvalidInputError(
-            f"slice {tuple(array.tolist())}: expected two different coordinates from 0 to {size - 1}"
+            f"slice {tuple(array.tolist())}: expected two different coordinates, 0 to {size - 1}"
         )
     if array.shape == (3, size) and np.isfinite(array).all():
         return array

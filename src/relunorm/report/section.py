@@ -47,7 +47,9 @@ SECTIONS = (
     ),
     Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)"),
     Section("line", "Profile along a line", 0.5, "rn.along(network, start, end)"),
-    Section("lipschitz", "Lipschitz constant", 2.5, "rn.lipschitz(network, domain, time_limit=600)"),
+    Section(
+        "lipschitz", "Lipschitz constant", 2.5, "rn.lipschitz(network, domain, time_limit=600)"
+    ),
     Section("units", "Unit health", 1.5, "rn.diagnose(network, X, y, domain, time_limit=600)"),
     Section("geometry", "Geometry through depth", 1.0, "rn.geometry(network, X)"),
 )
@@ -90,7 +92,9 @@ def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
     return entry(section, body, why, time.perf_counter() - began)
 
 
-def entry(section: Section, body: dict[str, Any] | None, why: str, seconds: float) -> dict[str, Any]:
+def entry(
+    section: Section, body: dict[str, Any] | None, why: str, seconds: float
+) -> dict[str, Any]:
     """A section of the document."""
     if body is not None:
         why = body.pop("partial", "")

@@ -4,19 +4,30 @@
   const MOST = 8;
 
   R.cone = (body) => [
-    R.note("Each mark is a unit: its angle is that of mean against deviation of its pre-activation. ",
+    R.figure("cone", (width) => draw(body, width)),
+    R.el("div", {}, R.note("Each mark is a unit: its angle is that of mean against deviation of its pre-activation. ",
       `Below ${R.number(body.cone.dead_below, 3)} deviations a unit fires with a probability under `,
       `${R.number(body.cone.epsilon)} on Gaussian inputs (dead cone); above `,
       `${R.number(body.cone.linear_above, 3)} it is as rarely off (linear cone).`),
-    R.figure("cone", (width) => draw(body, width)),
     body.layers.length > MOST && R.note(`The first ${MOST} of ${body.layers.length} layers.`),
+    R.el("ul", { class: "keys stacked" }, body.layers.slice(0, MOST).map((layer, k) => R.el("li", {},
+      R.svg("svg", { width: 14, height: 14, "aria-hidden": "true" },
+        R.mark(k, 7, 7, 3.6, { class: `layer-${k % 5}` })), `layer ${layer.layer + 1}: ${told(body, layer)}`)))),
   ];
+
+  const told = (body, layer) => {
+    const at = (i) => layer.cone[i] ?? (layer.cone_sign[i] === "+" ? Infinity : -Infinity);
+    const all = layer.cone.map((_, i) => at(i));
+    const dead = all.filter((h) => h < body.cone.dead_below).length;
+    const linear = all.filter((h) => h > body.cone.linear_above).length;
+    return `${R.number(dead)} in the dead cone, ${R.number(linear)} in the linear cone`;
+  };
 
   const draw = (body, width) => {
     const layers = body.layers.slice(0, MOST);
-    const radius = Math.min(210, (width - 120) * 0.62);
+    const radius = Math.min(190, (width - 170));
     const cx = 70, cy = radius + 24;
-    const total = Math.min(width, radius + 300), height = 2 * radius + 48;
+    const total = width, height = 2 * radius + 48;
     const angle = (h) => Math.atan(h);
     const at = (a, r) => [cx + r * Math.cos(a), cy - r * Math.sin(a)];
     const wedge = (from, to) => {

@@ -10,7 +10,7 @@
       else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
       else node.setAttribute(name, value === true ? "" : String(value));
     }
-    for (const child of children.flat(3)) {
+    for (const child of children.flat(Infinity)) {
       if (child === null || child === undefined || child === false) continue;
       node.append(child instanceof Node ? child : document.createTextNode(String(child)));
     }
@@ -24,8 +24,12 @@
   R.svg = (tag, attributes, ...children) =>
     fill(document.createElementNS(SVG, tag), attributes, children);
 
-  // A table; cells are strings or nodes, columns named with a leading ">" are numbers.
-  R.table = (columns, rows, caption) => {
+  // A table; cells are strings or nodes, columns named with a leading ">" are numbers. A column
+  // with nothing in it is left out.
+  R.table = (names, all, caption) => {
+    const filled = names.map((_, k) => all.some((row) => row[k] !== ""));
+    const columns = names.filter((_, k) => filled[k]);
+    const rows = all.map((row) => row.filter((_, k) => filled[k]));
     const right = columns.map((name) => name.startsWith(">"));
     const cells = (tag, row) =>
       row.map((cell, k) =>

@@ -11,12 +11,13 @@
   // A number with so many significant digits; null stands for what float64 cannot hold.
   R.number = (value, digits = 5) => {
     if (value === null || value === undefined) return "∞";
-    if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
     const size = Math.abs(value);
+    if (Number.isInteger(value) && size < 1e9) return tidy(value.toLocaleString("en-US"));
     if (size >= 1e6 || size < 1e-4) return tidy(value.toExponential(digits - 1));
-    return tidy(String(Number(value.toPrecision(digits))));
+    const short = Number(value.toPrecision(digits));
+    return tidy(short.toLocaleString("en-US", { maximumFractionDigits: 20 }));
   };
-  const tidy = (text) => text.replace("-", "−").replace("e+", "e").replace("e-", "e−");
+  const tidy = (text) => text.replaceAll("-", "−").replace(/\.?0*e\+?/, "e");
 
   // A vector or a matrix row, shortened in the middle.
   R.vector = (values, digits = 5, most = 8) => {
@@ -37,5 +38,6 @@
 
   R.percent = (share) => `${R.number(100 * share, 3)} %`;
   R.plural = (count, word) => `${R.number(count)} ${word}${count === 1 ? "" : "s"}`;
-  R.layerName = (row, index) => (row.name ? `${index + 1} ${row.name}` : `${index + 1}`);
+  // A name from the model file, no longer than a line.
+  R.short = (name) => (name.length > 60 ? `${name.slice(0, 40)}…${name.slice(-16)}` : name);
 })((window.relunormReport ??= {}));

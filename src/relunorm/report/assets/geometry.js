@@ -9,10 +9,10 @@
     return [
       R.note(`On ${body.on}; ${body.pairs_on}.`),
       R.el("div", { class: "plots" },
-        plot("Angle between two points, degrees", kind, rows, [
+        plot("Angles, degrees", kind, rows, [
           { name: "median", values: rows.map((r) => quantile(r, 3)) }],
         { band: [rows.map((r) => quantile(r, 1)), rows.map((r) => quantile(r, 5))],
-          note: "The band holds 90 per cent of the pairs." }),
+          note: "Between two points: the median, and a band that holds 90 per cent." }),
         plot("Rank and soft rank", kind, rows, [
           { name: "rank", values: rows.map((r) => r.rank) },
           { name: "soft rank", values: rows.map((r) => r.soft_rank) }],
@@ -22,7 +22,7 @@
           { name: "active on none", values: rows.map((r) => (100 * r.dead) / r.width) }],
         { top: 100 })),
       R.table([">layer", "name", ">width", ">rank", ">soft rank", ">mean angle", ">clusters", ">dead"],
-        rows.map((r, k) => [String(k), r.name, R.number(r.width), R.number(r.rank),
+        rows.map((r, k) => [String(k), r.name === String(k) ? "" : R.short(r.name), R.number(r.width), R.number(r.rank),
           R.number(r.soft_rank, 3), r.mean_angle === null ? "–" : `${R.number(degrees(r.mean_angle), 3)}°`,
           R.number(r.cluster_count), R.number(r.dead)]),
         "Geometry by layer"),

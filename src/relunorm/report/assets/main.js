@@ -38,7 +38,7 @@
   document.getElementById("page").replaceChildren(
     R.el("header", {},
       R.el("div", { class: "top" }, R.el("span", { class: "brand" }, "relunorm report"), R.themeButton()),
-      R.el("h1", {}, report.model.name),
+      R.el("h1", {}, R.short(report.model.name)),
       R.el("p", { class: "words" }, report.sections.network.body?.words ?? ""),
       R.el("dl", { class: "about" },
         R.el("div", {}, R.el("dt", {}, "Domain"), R.el("dd", {}, report.domain.words, from[report.domain.from])),

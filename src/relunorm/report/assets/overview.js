@@ -45,7 +45,7 @@
     const size = (shape) => shape.join(" × ");
     const last = body.layers.rows.length - 1;
     const rows = body.layers.rows.map((row, k) => [
-      k === last ? "output" : String(k + 1), row.name === "output" ? "" : row.name,
+      k === last ? "output" : String(k + 1), row.name === "output" ? "" : R.short(row.name),
       size(row.shape), row.activation === "none" ? "" : row.activation,
       row.reads.map((s) => (s === 0 ? "input" : `layer ${s}`)).join(", ") || "nothing",
       R.number(row.parameters),
@@ -56,7 +56,7 @@
       R.table(["layer", "from", ">shape", "activation", "reads", ">parameters"], rows,
         "Layers of the network"),
       body.layers.of > last && R.note(`The first ${last} of ${body.layers.of} layers.`),
-      R.el("h3", {}, "Outputs ", R.kind("estimate")),
+      R.el("h3", {}, "Outputs ", R.kind(range.kind)),
       R.note(`On ${range.on}. The network has ${R.plural(body.outputs.value, "output")}.`),
       range.note && R.note(range.note),
       R.table([">output", ">smallest", ">mean", ">largest"],

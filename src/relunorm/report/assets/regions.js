@@ -81,7 +81,7 @@
       model.outputs > 1 && select("region-output", "Output",
         Array.from({ length: model.outputs }, (_, k) => [k, `${k}`]),
         (value) => { state.output = Number(value); redraw(); reread(); }),
-      model.depth > 0 && R.el("label", { class: "wide" }, "Walls",
+      model.depth > 0 && R.el("label", { class: "wide" }, "Layers",
         R.el("input", { type: "range", id: "layer-slider", min: 0, max: model.depth, step: 1,
           value: model.depth, oninput: (event) => {
             state.layer = Number(event.target.value);
@@ -139,7 +139,7 @@
     const o = state.output;
     const [a, b] = body.cells.A[k][o];
     const c = body.cells.c[k][o];
-    const term = (v, name) => `${v < 0 ? "− " : "+ "}${R.number(Math.abs(v), 8)}${name}`;
+    const term = (v, name) => `${v < 0 ? "−\u00a0" : "+\u00a0"}${R.number(Math.abs(v), 8)}${name}`;
     const rows = R.patternRows(body, k);
     return [
       R.el("h4", {}, `Region ${k + 1} of ${R.number(model.polygons.length)} `, R.kind("exact")),
@@ -147,7 +147,7 @@
         pair("at", R.vector([px, py], 5)),
         pair(model.outputs > 1 ? `output ${o}` : "output", R.el("code", { id: "affine-map",
           "data-a": JSON.stringify([a, b]), "data-c": c, "data-x": px, "data-y": py },
-        `${R.number(a, 8)} ${names[0]} ${term(b, ` ${names[1]}`)} ${term(c, "")}`)),
+        `${R.number(a, 8)}\u00a0${names[0]} ${term(b, `\u00a0${names[1]}`)} ${term(c, "")}`)),
         pair("value here", R.number(model.value(k, o, px, py), 6)),
         pair("gradient", R.vector([a, b], 6)),
         pair("its norm", R.number(model.slope(k, o), 6)),

@@ -9,7 +9,7 @@
     legend(body),
     body.layers.map((layer, k) => map(body, layer, k)),
     R.el("h3", {}, "Between dead and linear ", R.kind(body.dead.kind)),
-    R.cone(body),
+    R.el("div", { class: "beside" }, R.cone(body)),
     R.el("h3", {}, "Target scale ", body.target && R.kind("estimate")),
     body.target ? R.target(body.target) : R.note("No target was given."),
     R.el("h3", {}, "Counts by layer"),
@@ -46,7 +46,7 @@
     };
     const picture = R.figure("units", (width) => grid(layer, byLetter, state, width, tell, index));
     return R.el("div", { class: "layer-map" },
-      R.el("h4", {}, `Layer ${layer.layer + 1}`, layer.name && ` · ${layer.name}`,
+      R.el("h4", {}, `Layer ${layer.layer + 1}`, layer.name && ` · ${R.short(layer.name)}`,
         R.el("span", { class: "quiet" }, ` ${R.plural(layer.width, "unit")}, ${layer.activation}`)),
       picture, readout,
       layer.listed < layer.width && R.note(`The first ${R.number(layer.listed)} are drawn.`));
@@ -87,7 +87,7 @@
   const table = (body) => R.table(
     ["layer", ">units", ...words(body).map(([word]) => `>${word}`), ">proved dead", ">proved on"],
     body.layers.map((layer) => [
-      `${layer.layer + 1}${layer.name ? ` ${layer.name}` : ""}`, R.number(layer.width),
+      `${layer.layer + 1}${layer.name ? ` ${R.short(layer.name)}` : ""}`, R.number(layer.width),
       ...words(body).map(([word]) => R.number(layer.counts[word])),
       layer.proved.dead === null ? "–" : R.number(layer.proved.dead),
       layer.proved.on === null ? "–" : R.number(layer.proved.on)]),

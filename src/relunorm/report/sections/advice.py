@@ -48,9 +48,7 @@ def _domain(domain_from: str, has_data: bool) -> list[dict[str, Any]]:
                   "relunorm report MODEL --domain box:LO,HI")
         )  # fmt: skip
     if not has_data:
-        text = (
-            "Give data to see which units the real inputs use, and the geometry through depth."
-        )
+        text = "Give data to see which units the real inputs use, and the geometry through depth."
         items.append(
             _item(text, "rn.report(network, X, y)", "data", "relunorm report MODEL --data FILE")
         )
@@ -69,9 +67,7 @@ def _removal(entry: dict[str, Any]) -> list[dict[str, Any]]:
     difference = body["difference"]
     if difference is not None and difference["value"] is not None:
         text += f", with outputs proved to differ by at most {difference['value']:.1e}"
-    command = (
-        "relunorm normalize MODEL -o REDUCED --form minimal --domain D --certificate C.json"
-    )
+    command = "relunorm normalize MODEL -o REDUCED --form minimal --domain D --certificate C.json"
     return [_item(text + ".", 'rn.normalize(network, "minimal", domain)', "removal", command)]
 
 
@@ -82,7 +78,8 @@ def _units(entry: dict[str, Any], others: bool) -> list[dict[str, Any]]:
     items = []
     for sentence in entry["body"]["sentences"]:
         call = next((call for name, call in CALLS.items() if name in sentence), "")
-        if call or not others:
+        said = not call or "normalize" in call  # what goes is the advice on removal already
+        if not (said and others):
             items.append(_item(sentence, call, "units"))
     return items
 

@@ -56,7 +56,9 @@ def _layers(line: Line) -> np.ndarray:
     """For every breakpoint the first layer (counted from 1) that changes there; 0 for the ends."""
     ends = np.cumsum([line.network.layers[i].width for i in line.network.hidden])
     first = [int(units[0]) if len(units) else -1 for units in line.crossings()]
-    inner = [0 if unit < 0 else int(np.searchsorted(ends, unit, side="right")) + 1 for unit in first]
+    inner = [
+        0 if unit < 0 else int(np.searchsorted(ends, unit, side="right")) + 1 for unit in first
+    ]
     return np.array([0, *inner, 0])
 
 

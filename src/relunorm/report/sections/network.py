@@ -14,7 +14,7 @@ MAX_LAYERS = 200
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
-    """Structure from `Network.to_dict`, and the range of the first outputs on the inputs at hand."""
+    """Structure from `Network.to_dict`, and the range of the first outputs on the inputs."""
     document = case.network.to_dict()
     rows = [*document["layers"][:MAX_LAYERS], document["output"]]
     return {
@@ -42,4 +42,5 @@ def _output_range(case: Case) -> dict[str, Any]:
     ]  # fmt: skip
     bad = int((~np.isfinite(values)).any(axis=1).sum())
     note = f"{bad} of {len(values)} inputs have outputs beyond float64" if bad else ""
-    return {"kind": "estimate", "on": case.inputs_in_words, "rows": rows, "note": note}
+    kind = "exact" if case.all_rows else "estimate"
+    return {"kind": kind, "on": case.inputs_in_words, "rows": rows, "note": note}

@@ -99,7 +99,9 @@ def _drawable(
     network: Network, plane: Plane | None, found: Regions, began: float, seconds: float
 ) -> Regions:
     """The regions themselves, or those of a window around the middle that holds few enough."""
-    each = 100 + 60 * network.output_size + (network.units // 4 if network.units <= MAX_PATTERN else 0)
+    each = (
+        100 + 60 * network.output_size + (network.units // 4 if network.units <= MAX_PATTERN else 0)
+    )
     most = max(1, min(MAX_DRAWN, MAX_CHARACTERS // each))
     assert found.domain is not None
     box = found.domain.bounding_box
