@@ -16,8 +16,8 @@ from typing import Any
 #: In the order they run; each adds its functions to ``window.relunormReport``.
 SCRIPTS = (
     "dom.js", "format.js", "figure.js", "scale.js", "palette.js", "polygons.js", "tabs.js",
-    "theme.js", "section.js", "overview.js", "removal.js", "map.js", "regions.js", "profile.js", "lipschitz.js",
-    "units.js", "cone.js", "geometry.js", "advice.js", "explorer.js", "main.js",
+    "theme.js", "section.js", "overview.js", "removal.js", "map.js", "regions.js", "profile.js",
+    "lipschitz.js", "units.js", "cone.js", "geometry.js", "advice.js", "explorer.js", "main.js",
 )  # fmt: skip
 STYLES = ("page.css", "explorer.css")
 #: Left out where they are not there: the explorer is a part of its own.

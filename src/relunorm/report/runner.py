@@ -31,6 +31,10 @@ LAST_WORDS = 3.0
 class Engine(Protocol):
     """Something that computes sections."""
 
+    def start(self) -> None:
+        """What has to be done once, before the time runs."""
+        ...
+
     def run(self, section: Section, seconds: float) -> dict[str, Any]:
         """A section's entry of the document."""
         ...
@@ -45,7 +49,10 @@ class Here:
 
     def __init__(self, case: Case):
         self.case = case
-        warm_up(case)
+
+    def start(self) -> None:
+        """Compile."""
+        warm_up(self.case)
 
     def run(self, section: Section, seconds: float) -> dict[str, Any]:
         """Compute it."""
@@ -62,11 +69,16 @@ class Apart:
         self.case = case
         self.worker: Worker | None = None
 
-    def run(self, section: Section, seconds: float) -> dict[str, Any]:
-        """Ask for it, and wait as long as it may take."""
+    def start(self) -> None:
+        """Start the process, or one in the place of a killed one, and let it compile."""
         if self.worker is None:
             self.worker = Worker(self.case)
             self.worker.ready(START)
+
+    def run(self, section: Section, seconds: float) -> dict[str, Any]:
+        """Ask for it, and wait as long as it may take."""
+        self.start()
+        assert self.worker is not None
         began = time.perf_counter()
         self.worker.ask(section.name, seconds)
         why = f"it took longer than its {seconds:.3g} s"
@@ -107,18 +119,26 @@ def run_sections(
 ) -> tuple[dict[str, Any], bool]:
     """Every section's entry by name, and whether the user interrupted."""
     engine: Engine = Here(case) if is_small(case) else Apart(case)
-    left, found, stopped = time_limit, {}, False
+    found: dict[str, Any] = {}
+    stopped = False
     try:
+        engine.start()
+        deadline = time.perf_counter() + time_limit
         for index, section in enumerate(SECTIONS):
-            if stopped:
-                found[section.name] = entry(section, None, "interrupted", 0.0)
+            left = deadline - time.perf_counter()
+            if stopped or left <= 0:
+                why = "interrupted" if stopped else f"no time was left of {time_limit:g} s"
+                found[section.name] = entry(section, None, why, 0.0)
                 continue
             if progress is not None:
                 progress(section.title, index, len(SECTIONS), left)
             share = section.weight / sum(later.weight for later in SECTIONS[index:])
-            found[section.name] = engine.run(section, max(share * left, 0.05))
-            left = max(left - found[section.name]["seconds"], 0.0)
+            found[section.name] = engine.run(section, share * left)
             stopped = found[section.name]["why"] == "interrupted"
+    except KeyboardInterrupt:  # between two sections
+        stopped = True
+        for section in SECTIONS:
+            found.setdefault(section.name, entry(section, None, "interrupted", 0.0))
     finally:
         engine.close()
     return found, stopped

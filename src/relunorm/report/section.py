@@ -13,6 +13,9 @@ import numpy as np
 from relunorm.errors import RelunormError
 from relunorm.report.case import Case
 
+#: Inputs up to which the regions of the whole domain are counted.
+COUNTED_INPUTS = 8
+
 
 @dataclass(frozen=True)
 class Section:
@@ -37,21 +40,22 @@ class Section:
         return function(case, seconds)
 
 
+#: In the order they run: what needs a few products first, what can use any time last.
 SECTIONS = (
     Section("network", "What it is", 0.5, "rn.load(model).to_dict()"),
+    Section("line", "Profile along a line", 0.5, "rn.along(network, start, end)"),
+    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(network, X)"),
+    Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)"),
+    Section("units", "Unit health", 1.5, "rn.diagnose(network, X, y, domain, time_limit=600)"),
     Section(
         "removal",
         "What can be removed",
         3.0,
         'rn.normalize(network, "minimal", domain, time_limit=600)',
     ),
-    Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)"),
-    Section("line", "Profile along a line", 0.5, "rn.along(network, start, end)"),
     Section(
         "lipschitz", "Lipschitz constant", 2.5, "rn.lipschitz(network, domain, time_limit=600)"
     ),
-    Section("units", "Unit health", 1.5, "rn.diagnose(network, X, y, domain, time_limit=600)"),
-    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(network, X)"),
 )
 
 
@@ -63,9 +67,10 @@ def warm_up(case: Case) -> None:
     from relunorm.domain import Box
     from relunorm.lipschitz import branch, enumeration, front
 
-    enumeration.compile_kernels(2, Box.cube(2))
     inputs, units = case.network.input_size, case.network.units
-    if inputs > 2 and inputs <= front.TREE_INPUTS and units <= front.TREE_UNITS:
+    for dimension in {2, inputs if inputs <= COUNTED_INPUTS else 2}:
+        enumeration.compile_kernels(dimension, Box.cube(dimension))
+    if 2 < inputs <= front.TREE_INPUTS and units <= front.TREE_UNITS:
         branch.compile_kernels()
 
 
@@ -83,6 +88,8 @@ def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
             body = section.compute(case, seconds)
     except RelunormError as error:
         why = str(error)
+    except OverflowError:
+        why = "its numbers are beyond float64"
     except MemoryError:
         why = "it needs more memory than there is"
     except KeyboardInterrupt:

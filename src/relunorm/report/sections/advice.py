@@ -89,9 +89,9 @@ def _lipschitz(entry: dict[str, Any]) -> list[dict[str, Any]]:
     if body is None or body["exact"]:
         return []
     lower, upper = body["lower"]["value"], body["upper"]["value"]
-    reach = "no upper bound" if upper is None else f"{upper:.4g} at most"
+    ends = ["infinity" if v is None else f"{v:.4g}" for v in (lower, upper)]
     text = (
-        f"The Lipschitz constant is known only to lie between {lower:.4g} and {reach}; more time "
+        f"The Lipschitz constant is only known to lie between {ends[0]} and {ends[1]}; more time "
         "or a smaller domain narrows it."
     )
     return [_item(text, "rn.lipschitz(network, domain, time_limit=600)", "lipschitz",

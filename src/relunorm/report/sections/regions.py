@@ -16,13 +16,14 @@ from relunorm.regions.result import Regions
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane
+from relunorm.report.section import COUNTED_INPUTS
 
 #: Regions that are drawn, at most, and characters of the document they may take.
 MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
 #: Patterns are listed up to this many units.
 MAX_PATTERN = 4096
-#: Regions that are counted, at most, and inputs up to which all of the domain is counted.
-MAX_COUNTED, COUNTED_INPUTS = 2_000_000, 8
+#: Regions that are counted, at most.
+MAX_COUNTED = 2_000_000
 #: How often the window is halved until it holds few enough regions to draw.
 HALVINGS = 12
 
@@ -143,7 +144,11 @@ def _cells(drawn: Regions) -> dict[str, Any]:
 
 def _polygons(found: Regions) -> list[list[float | None]]:
     assert found.domain is not None
-    span = float(2 * found.domain.bounding_box.halfwidth.max())
+    box = found.domain.bounding_box
+    span = float(2 * box.halfwidth.max())
+    if not found.network.units and isinstance(found.domain, Box):
+        (x0, y0), (x1, y1) = box.lo, box.hi
+        return [rounded([x0, y0, x1, y0, x1, y1, x0, y1], span)]
     return [rounded(found.vertices(i), span) for i in range(len(found))]
 
 
