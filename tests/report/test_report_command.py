@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from report.validation import check
 from typer.testing import CliRunner
 
 import relunorm as rn
 from relunorm.cli import app, main
-from report.test_report_document import check
 
 
 def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> None:

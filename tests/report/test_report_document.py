@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pytest
+from report.validation import check, random_network
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.report.runner import SECTIONS
-
-jsonschema = pytest.importorskip("jsonschema")
-
-
-def check(document: dict[str, Any]) -> dict[str, Any]:
-    """The document, once it has kept the schema and the rule about kinds."""
-    schema = json.loads((files("relunorm.report") / "schema.json").read_text())
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.check_schema(schema)
-    problems = [f"{list(e.path)}: {e.message[:200]}" for e in validator.iter_errors(document)]
-    assert not problems
-    for name, entry in document["sections"].items():
-        assert not list(unlabelled(entry["body"], False, name))
-    json.dumps(document, allow_nan=False)
-    return document
-
-
-def unlabelled(node: Any, labelled: bool, place: str) -> Iterator[str]:
-    """Places of numbers that no enclosing object gives a kind; a layer's number is its name."""
-    if isinstance(node, dict):
-        labelled = labelled or "kind" in node
-        for key, value in node.items():
-            yield from unlabelled(value, labelled, f"{place}.{key}")
-    elif isinstance(node, list):
-        for k, value in enumerate(node):
-            yield from unlabelled(value, labelled, f"{place}[{k}]")
-    elif isinstance(node, int | float) and not isinstance(node, bool) and not labelled:
-        yield place
-
-
-def random_network(*widths: int, seed: int = 0) -> rn.Network:
-    rng = np.random.default_rng(seed)
-    weights = [rng.normal(size=(m, n)) / n**0.5 for n, m in zip(widths, widths[1:], strict=False)]
-    return rn.Network.from_weights(weights, [rng.normal(size=len(w)) / 2 for w in weights])
 
 
 def test_the_demo_is_whole_and_says_what_the_rooms_say(moons: rn.Report) -> None:
@@ -61,7 +25,7 @@ def test_the_demo_is_whole_and_says_what_the_rooms_say(moons: rn.Report) -> None
     small = rn.normalize(net, "minimal", box)
     assert body["removal"]["after"]["parameters"] == small.network.parameters
     assert body["removal"]["difference"]["kind"] == "bound"
-    assert [item["call"] for item in document["advice"]][0].startswith("rn.normalize")
+    assert document["advice"][0]["call"].startswith("rn.normalize")
     assert "7 units" not in " ".join(moons.advice)  # said once, by the removal
     assert "removal" in repr(moons)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from report.validation import check, random_network
 
 import relunorm as rn
 from relunorm.network import Affine, Layer, Network
 from relunorm.report import runner
 from relunorm.report.case import make_case
 from relunorm.report.sections.removal import safe_stem
-from report.test_report_document import check, random_network
 
 NAMES = [
     "</script><img src=x onerror=alert(1)>",

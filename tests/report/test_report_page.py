@@ -51,11 +51,11 @@ def test_the_page_holds_the_document_and_refers_to_nothing(moons: rn.Report) -> 
         assert "src" not in attributes
         assert attributes.get("href", "data:,") == "data:,"
         assert not any(name.startswith("on") or name == "style" for name in attributes)
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", re.sub(r"<script type.*?</script>",
-                                                                       "", page, flags=re.S))  # fmt: skip
+    code = re.sub(r"<script type.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", code)
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(",
                  "fetch(", "XMLHttpRequest", "@import", "@font-face"):  # fmt: skip
-        assert word not in page
+        assert word not in code
 
 
 def test_the_policy_allows_these_scripts_and_no_others(moons: rn.Report) -> None:

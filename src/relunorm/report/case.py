@@ -102,7 +102,7 @@ def make_case(
     where.check_dimension(network.input_size)
     if plane is not None:
         plane = _check_plane(plane, network.input_size)
-    label = name or network.origin or repr(network)
+    label = name or network.origin or "A network"
     return Case(network, label, where, source, x, y, rows, target_name, plane)  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 Kind = Literal["exact", "bound", "estimate"]
+Side = Literal["lower", "upper"]
 
 
 def finite(value: Any) -> float | int | None:
@@ -22,13 +23,15 @@ def finite(value: Any) -> float | int | None:
     return number if math.isfinite(number) else None
 
 
-def quantity(value: Any, kind: Kind, note: str = "") -> dict[str, Any]:
-    """One number with its kind.
+def quantity(value: Any, kind: Kind, note: str = "", side: Side | None = None) -> dict[str, Any]:
+    """One number with its kind; of a bound, on which side of the truth it lies.
 
-    >>> quantity(3, "exact")
-    {'value': 3, 'kind': 'exact'}
+    >>> quantity(3, "bound", side="lower")
+    {'value': 3, 'kind': 'bound', 'side': 'lower'}
     """
     found: dict[str, Any] = {"value": finite(value), "kind": kind}
+    if kind == "bound" and side is not None:
+        found["side"] = side
     return {**found, "note": note} if note else found
 
 

@@ -6,7 +6,7 @@
     bound: "a proved bound: the truth lies on one side of it",
     estimate: "an estimate, from the points that were looked at",
   };
-  const SIGN = { exact: "=", bound: "≤", estimate: "≈" };
+  const SIGN = { exact: "= ", lower: "≥ ", upper: "≤ ", estimate: "≈ " };
 
   // A number with so many significant digits; null stands for what float64 cannot hold.
   R.number = (value, digits = 5) => {
@@ -27,14 +27,15 @@
   };
 
   // The badge: exact, bound or estimate, in words.
-  R.kind = (kind) =>
+  R.kind = (kind, side) =>
     R.el("span", { class: `kind ${kind}`, title: MEANING[kind] },
-      R.el("span", { "aria-hidden": "true" }, SIGN[kind]), ` ${kind}`);
+      R.el("span", { "aria-hidden": "true" }, SIGN[side ?? kind] ?? ""),
+      side ? `${side} bound` : kind);
 
   // A quantity of the document: {value, kind, note}.
   R.quantity = (q, digits) =>
     R.el("span", { class: "quantity" },
-      R.el("span", { class: "figure" }, R.number(q.value, digits)), " ", R.kind(q.kind));
+      R.el("span", { class: "figure" }, R.number(q.value, digits)), " ", R.kind(q.kind, q.side));
 
   R.percent = (share) => `${R.number(100 * share, 3)} %`;
   R.plural = (count, word) => `${R.number(count)} ${word}${count === 1 ? "" : "s"}`;

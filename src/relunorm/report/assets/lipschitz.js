@@ -12,6 +12,7 @@
           `${body.method}.`]),
     body.witness.values && R.note(`The gradient is that steep at ${R.vector(body.witness.values, 8)}.`),
     R.el("h3", {}, "Every bound ", R.kind("bound")),
+    R.note("On a logarithmic scale; the shaded band is the interval that is left."),
     R.figure("lipschitz", (width) => bars(body, width)),
     R.table(["method", "side", ">value", ">seconds", "note"],
       body.bounds.rows.map((r) => [r.method, r.side, r.value === null ? "–" : R.number(r.value, 9),

@@ -22,9 +22,10 @@
       picture.redraw();
     }));
     return [
-      R.el("p", {}, `The line runs ${body.words}: `, R.quantity(body.pieces), " pieces, ",
+      R.el("p", {}, body.one_input ? "On the domain: " : `The line runs ${body.words}: `,
+        R.quantity(body.pieces), " pieces, ",
         R.quantity(body.distinct), " different patterns. ",
-        body.start.values && R.el("span", { class: "quiet" },
+        body.start.values && !body.one_input && R.el("span", { class: "quiet" },
           `From ${R.vector(body.start.values, 4)} to ${R.vector(body.end.values, 4)}.`)),
       every > 1 && R.note(`Drawn through every ${every}th knot.`),
       picture, readout, legend(body),

@@ -1,15 +1,21 @@
 // The regions tab: the map with its controls and readout, the counts, and the profile below.
 "use strict";
 ((R) => {
-  R.regions = (report) => [
-    R.section(report.sections.regions, (body) => [
-      body.cells && explorable(body),
-      R.el("h3", {}, "How many ", R.kind(body.count.kind)),
-      counts(body),
-    ]),
-    R.el("h3", {}, report.sections.line.body?.one_input ? "The function itself" : "Along a line"),
-    R.section(report.sections.line, R.profile),
-  ];
+  R.regions = (report) => {
+    const { regions, line } = report.sections;
+    const alone = line.body?.one_input;
+    const profile = [R.el("h3", {}, alone ? "The function itself" : "Along a line"),
+      R.section(line, R.profile)];
+    return [
+      alone && profile,
+      R.section(regions, (body) => [
+        body.cells && explorable(body),
+        R.el("h3", {}, "How many ", R.kind(body.count.kind, body.count.side)),
+        counts(body),
+      ]),
+      !alone && profile,
+    ];
+  };
 
   const explorable = (body) => {
     const model = R.mapModel(body);

@@ -41,11 +41,16 @@
       select(Math.max(wanted, 0), false);
     };
     window.addEventListener("hashchange", fromAddress);
+    let theme;
     window.addEventListener("beforeprint", () => {
+      theme = document.documentElement.dataset.theme;
+      document.documentElement.dataset.theme = "light"; // paper is white
       panels.forEach((panel) => { panel.dataset.hidden = String(panel.hidden); panel.hidden = false; });
       R.redrawAt(680);
     });
     window.addEventListener("afterprint", () => {
+      if (theme) document.documentElement.dataset.theme = theme;
+      else delete document.documentElement.dataset.theme;
       panels.forEach((panel) => { panel.hidden = panel.dataset.hidden === "true"; });
       R.redrawAll();
     });

@@ -20,7 +20,7 @@ CALLS = {
 def advise(sections: dict[str, Any], domain_from: str, has_data: bool) -> list[dict[str, Any]]:
     """Advice in the order to follow it: what was left open, what can go, what may be wrong."""
     items = [*_domain(domain_from, has_data), *_removal(sections["removal"])]
-    items += _units(sections["units"], bool(items))
+    items += _units(sections["units"], bool(items), has_data)
     items += _lipschitz(sections["lipschitz"])
     items += [
         _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open")
@@ -71,7 +71,7 @@ def _removal(entry: dict[str, Any]) -> list[dict[str, Any]]:
     return [_item(text + ".", 'rn.normalize(network, "minimal", domain)', "removal", command)]
 
 
-def _units(entry: dict[str, Any], others: bool) -> list[dict[str, Any]]:
+def _units(entry: dict[str, Any], others: bool, has_data: bool) -> list[dict[str, Any]]:
     """The sentences of `diagnose`, each with the call it names."""
     if entry["body"] is None:
         return []
@@ -80,7 +80,8 @@ def _units(entry: dict[str, Any], others: bool) -> list[dict[str, Any]]:
         call = next((call for name, call in CALLS.items() if name in sentence), "")
         said = not call or "normalize" in call  # what goes is the advice on removal already
         if not (said and others):
-            items.append(_item(sentence, call, "units"))
+            where = "" if has_data else "With random points of the domain as data: "
+            items.append(_item(where + sentence, call, "units"))
     return items
 
 

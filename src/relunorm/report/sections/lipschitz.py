@@ -19,8 +19,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     return {
         "norm": str(document["norm"]),
         "domain": document["domain"],
-        "lower": quantity(found.lower, kind, "the norm of the Jacobian at the witness"),
-        "upper": quantity(found.upper, kind, f"by {found.method}"),
+        "lower": quantity(found.lower, kind, "the norm of the Jacobian at the witness", "lower"),
+        "upper": quantity(found.upper, kind, f"by {found.method}", "upper"),
         "exact": found.exact,
         "method": found.method,
         "witness": {

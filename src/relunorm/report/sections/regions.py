@@ -82,7 +82,7 @@ def _counts(found: Regions) -> dict[str, Any]:
     note = "" if found.complete else "at least so many"
     per_layer = [len(found.layer(k)[0]) for k in range(1, len(found.network.layers) + 1)]
     return {
-        "count": quantity(len(found), kind, note),
+        "count": quantity(len(found), kind, note, "lower"),
         "per_layer": series(per_layer, kind),
         "method": found.method,
         "partial": "" if found.complete else f"the search was stopped: {found.reason}",
@@ -93,7 +93,7 @@ def _whole(network: Network, domain: Domain, seconds: float) -> dict[str, Any]:
     """How many regions the whole domain has, or that it has at least so many."""
     found = regions(network, domain, time_limit=seconds, max_regions=MAX_COUNTED)
     note = "" if found.complete else "at least so many"
-    return quantity(len(found), "exact" if found.complete else "bound", note)
+    return quantity(len(found), "exact" if found.complete else "bound", note, "lower")
 
 
 def _drawable(

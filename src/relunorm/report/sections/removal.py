@@ -83,7 +83,7 @@ def _difference(found: Normalized) -> dict[str, Any] | None:
         return None
     trusted = found.certificate.trusted
     note = f"{trusted} verdicts rest on a solver's word" if trusted else "replays without a solver"
-    return {**quantity(found.certificate.bound, "bound", note), "trusted": trusted}
+    return {**quantity(found.certificate.bound, "bound", note, "upper"), "trusted": trusted}
 
 
 def _files(found: Normalized, name: str) -> tuple[list[dict[str, Any]], str]:
