@@ -58,11 +58,7 @@ class Case:
     @cached_property
     def few_outputs(self) -> Network:
         """The network with its first outputs only, for everything that lists maps."""
-        output = self.network.output
-        if output.size <= MAX_OUTPUTS:
-            return self.network
-        kept = {source: matrix[:MAX_OUTPUTS] for source, matrix in output.terms.items()}
-        return self.network.replace(output=Affine(kept, output.bias[:MAX_OUTPUTS]))
+        return first_outputs(self.network, MAX_OUTPUTS)
 
     @cached_property
     def inputs(self) -> Array:
@@ -80,6 +76,15 @@ class Case:
         if self.all_rows:
             return f"all {self.rows:,} {rows}" if self.rows > 1 else f"one {rows}"
         return f"{len(self.x):,} of {self.rows:,} {rows}"
+
+
+def first_outputs(network: Network, count: int) -> Network:
+    """The network with only so many of its outputs."""
+    output = network.output
+    if output.size <= count:
+        return network
+    kept = {source: matrix[:count] for source, matrix in output.terms.items()}
+    return network.replace(output=Affine(kept, output.bias[:count]))
 
 
 def make_case(

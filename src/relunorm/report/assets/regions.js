@@ -75,9 +75,10 @@
         onchange: (event) => { state[key] = event.target.checked; redraw(); } }), label);
     const told = R.el("output", { for: "layer-slider" });
     const tell = () => {
-      const count = model.body.per_layer.values[state.layer - 1] ?? 1;
+      const count = model.body.per_layer.values[state.layer - 1];
+      const known = count ? `: ${R.plural(count, "region")}` : "";
       told.textContent = state.layer
-        ? `after layer ${state.layer} of ${model.depth}: ${R.plural(count, "region")}`
+        ? `after layer ${state.layer} of ${model.depth}${known}`
         : "before any layer: 1 region";
     };
     tell();
@@ -169,8 +170,8 @@
 
   const counts = (body) => {
     const values = body.per_layer.values;
-    const rows = values.map((n, k) => [String(k + 1), R.number(n),
-      k ? `× ${R.number(n / values[k - 1], 3)}` : ""]);
+    const rows = values.map((n, k) => [String(k + 1), n === null ? "not counted" : R.number(n),
+      k && values[k - 1] ? `× ${R.number(n / values[k - 1], 3)}` : ""]);
     const where = { plane: "the domain", slice: "the slice", interval: "the domain" }[body.type];
     return [
       R.el("p", {}, `${body.count.note ? `At least ${R.number(body.count.value)}` :

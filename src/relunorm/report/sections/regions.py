@@ -13,7 +13,7 @@ from relunorm.network import Network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.planes import on_plane
 from relunorm.regions.result import Regions
-from relunorm.report.case import Case
+from relunorm.report.case import Case, first_outputs
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane
 from relunorm.report.section import COUNTED_INPUTS
@@ -24,8 +24,10 @@ MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
 MAX_PATTERN = 4096
 #: Regions that are counted, at most.
 MAX_COUNTED = 2_000_000
-#: How often the window is halved until it holds few enough regions to draw.
-HALVINGS = 12
+#: How often the window is made smaller until it holds few enough regions to draw.
+SHRINKS = 12
+#: Bits of patterns that are sorted to count the regions after each layer, at most.
+MAX_BITS = 20_000_000
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
@@ -36,11 +38,12 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         found = regions(network, case.domain, time_limit=seconds, max_regions=MAX_COUNTED)
         return {**_counts(found), "type": "interval", "cells": None, "plane": None}
     if network.input_size == 2:
-        plane, where = None, case.domain
-        found = regions(network, where, time_limit=seconds / 2, max_regions=MAX_COUNTED)
+        plane = None
+        found = regions(network, case.domain, time_limit=seconds / 2, max_regions=MAX_COUNTED)
     else:
         plane = choose_plane(case)
-        found = _slice(network, plane, plane.window, seconds / 2)
+        limits: dict[str, Any] = {"time_limit": seconds / 2, "max_regions": MAX_COUNTED}
+        found = on_plane(network, plane.origin, plane.u, plane.v, plane.window, **limits).regions
     if not len(found):
         raise InvalidInputError(f"no region was found in {seconds / 2:.3g} s")
     body = {**_counts(found), "type": "plane" if plane is None else "slice"}
@@ -64,23 +67,13 @@ def _left(began: float, seconds: float) -> float:
     return max(seconds - (time.perf_counter() - began), 0.05)
 
 
-def _slice(network: Network, plane: Plane, window: Any, seconds: float) -> Regions:
-    found = on_plane(
-        network,
-        plane.origin,
-        plane.u,
-        plane.v,
-        tuple(window),
-        time_limit=seconds,
-        max_regions=MAX_COUNTED,
-    )
-    return found.regions
-
-
 def _counts(found: Regions) -> dict[str, Any]:
     kind = "exact" if found.complete else "bound"
     note = "" if found.complete else "at least so many"
-    per_layer = [len(found.layer(k)[0]) for k in range(1, len(found.network.layers) + 1)]
+    inner = range(1, len(found.network.layers))
+    few = len(found) * found.network.units <= MAX_BITS
+    per_layer = [len(found.layer(k)[0]) if few else None for k in inner]
+    per_layer += [len(found)] if found.network.layers else []
     return {
         "count": quantity(len(found), kind, note, "lower"),
         "per_layer": series(per_layer, kind),
@@ -106,17 +99,17 @@ def _drawable(
     most = max(1, min(MAX_DRAWN, MAX_CHARACTERS // each))
     assert found.domain is not None
     box = found.domain.bounding_box
-    for _ in range(HALVINGS):
+    shrink = (most / len(found)) ** 0.5
+    for _ in range(SHRINKS):
         if len(found) <= most:
             return found
-        box = Box(box.center - box.halfwidth / 2, box.center + box.halfwidth / 2)
-        window = [box.lo[0], box.hi[0], box.lo[1], box.hi[1]]
-        left = _left(began, seconds)
-        found = (
-            regions(network, box, time_limit=left, max_regions=MAX_COUNTED)
-            if plane is None
-            else _slice(network, plane, window, left)
-        )
+        half = box.halfwidth * max(0.9 * shrink, 0.01)
+        box, shrink = Box(box.center - half, box.center + half), 0.7
+        limits: dict[str, Any] = {"time_limit": _left(began, seconds), "max_regions": most + 1}
+        if plane is None:
+            found = regions(network, box, **limits)
+        else:
+            found = on_plane(network, plane.origin, plane.u, plane.v, box, **limits).regions
     return found.select(np.arange(min(len(found), most)))
 
 
@@ -156,7 +149,7 @@ def _outlines(drawn: Regions, seconds: float) -> dict[str, Any]:
     """The partitions after each layer but the last, coarsest first (Prop. 3 of seed 003)."""
     layers = []
     for k in range(1, len(drawn.network.layers)):
-        coarse = drawn.layer(k)[0].network
+        coarse = first_outputs(drawn.layer(k)[0].network, 1)  # its outputs are not looked at
         found = regions(coarse, drawn.domain, time_limit=seconds, max_regions=MAX_DRAWN)
         if not found.complete:
             break
