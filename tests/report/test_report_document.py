@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import numpy as np
@@ -116,17 +117,25 @@ def test_a_section_that_fails_leaves_the_others(
     assert failed["call"] in [item["call"] for item in document["advice"]]
 
 
-def test_an_interrupt_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught by the room"])
+def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from relunorm.report.sections import regions
 
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
+    def interrupt(*_: Any) -> dict[str, Any]:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            if not caught:
+                raise
+        raise InvalidInputError("stopped early")
 
     monkeypatch.setattr(regions, "compute", interrupt)
     document = check(rn.report(random_network(2, 3, 1), time_limit=5).to_dict())
     assert document["time"]["interrupted"]
     assert document["sections"]["line"]["status"] == "done"
-    for name in ("regions", "removal", "lipschitz", "units"):
+    why = "stopped early" if caught else "interrupted"
+    assert document["sections"]["regions"]["why"] == why
+    for name in ("removal", "lipschitz", "units"):
         assert document["sections"][name]["why"] == "interrupted"
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from relunorm.report.case import Case
+from relunorm.report.interrupts import Interrupts
 from relunorm.report.section import SECTIONS, Section, attempt, entry, warm_up
 from relunorm.report.worker import Worker
 
@@ -87,17 +89,14 @@ class Apart:
             if found is not None:
                 return found
             why = "its process ended by itself, most likely for want of memory"
-        except queue.Empty:
+        except queue.Empty:  # `why` stands
             pass
         except KeyboardInterrupt:
             why = "interrupted"
-            try:
+            with suppress(queue.Empty):
                 found = self.worker.answer(LAST_WORDS)
-            except queue.Empty:
-                found = None
-            if found is not None:
-                self.close()
-                return {**found, "why": found["why"] or "interrupted"}
+                if found is not None:
+                    return found
         self.close()
         return entry(section, None, why, time.perf_counter() - began)
 
@@ -120,25 +119,23 @@ def run_sections(
     """Every section's entry by name, and whether the user interrupted."""
     engine: Engine = Here(case) if is_small(case) else Apart(case)
     found: dict[str, Any] = {}
-    stopped = False
-    try:
-        engine.start()
-        deadline = time.perf_counter() + time_limit
-        for index, section in enumerate(SECTIONS):
-            left = deadline - time.perf_counter()
-            if stopped or left <= 0:
-                why = "interrupted" if stopped else f"no time was left of {time_limit:g} s"
-                found[section.name] = entry(section, None, why, 0.0)
-                continue
-            if progress is not None:
-                progress(section.title, index, len(SECTIONS), left)
-            share = section.weight / sum(later.weight for later in SECTIONS[index:])
-            found[section.name] = engine.run(section, share * left)
-            stopped = found[section.name]["why"] == "interrupted"
-    except KeyboardInterrupt:  # between two sections
-        stopped = True
-        for section in SECTIONS:
-            found.setdefault(section.name, entry(section, None, "interrupted", 0.0))
-    finally:
-        engine.close()
-    return found, stopped
+    with Interrupts() as interrupts:
+        try:
+            engine.start()
+            deadline = time.perf_counter() + time_limit
+            for index, section in enumerate(SECTIONS):
+                left = deadline - time.perf_counter()
+                if interrupts.seen or left <= 0:
+                    break
+                if progress is not None:
+                    progress(section.title, index, len(SECTIONS), left)
+                share = section.weight / sum(later.weight for later in SECTIONS[index:])
+                found[section.name] = engine.run(section, share * left)
+        except KeyboardInterrupt:  # between two sections
+            interrupts.seen = True
+        finally:
+            engine.close()
+    why = "interrupted" if interrupts.seen else f"no time was left of {time_limit:g} s"
+    for section in SECTIONS:
+        found.setdefault(section.name, entry(section, None, why, 0.0))
+    return found, interrupts.seen

@@ -90,16 +90,14 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a solver prints must not mix with the answers
     requests: IO[bytes] = sys.stdin.buffer
-    case: Case = pickle.load(requests)
-    warm_up(case)
-    answers.write(b"{}\n")
-    answers.flush()
     known = {section.name: section for section in SECTIONS}
-    while True:
-        try:
-            name, seconds = pickle.load(requests)
-        except EOFError:
-            return
-        found = attempt(known[name], case, seconds)
-        answers.write(json.dumps(found, allow_nan=False).encode() + b"\n")
+    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):  # the parent has all it wants
+        case: Case = pickle.load(requests)
+        warm_up(case)
+        answers.write(b"{}\n")
         answers.flush()
+        while True:
+            name, seconds = pickle.load(requests)
+            found = attempt(known[name], case, seconds)
+            answers.write(json.dumps(found, allow_nan=False).encode() + b"\n")
+            answers.flush()

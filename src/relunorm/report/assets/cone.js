@@ -85,13 +85,18 @@
       else zones.push({ risk, from, to });
     }
     const mark = x(Math.max(lo, Math.min(hi, target.gamma.value)));
+    // The middle of a zone, moved aside where the pointer stands on it.
+    const clear = (middle, from, to) => {
+      if (Math.abs(middle - mark) > 32) return middle;
+      return mark - from > to - mark ? Math.max(from + 28, mark - 34) : Math.min(to - 28, mark + 34);
+    };
     return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
       "aria-label": `Deviation of the targets: ${R.number(target.gamma.value)}, risk ${target.risk}` },
     zones.map(({ risk, from, to }) => [
       R.svg("rect", { x: x(from), y: top, width: Math.max(0, x(to) - x(from) - 1), height: tall,
         class: `risk ${risk}` }),
-      x(to) - x(from) > 54 && R.svg("text", { x: (x(from) + x(to)) / 2, y: top + tall / 2, dy: "0.34em",
-        "text-anchor": "middle", class: "on-risk" }, `${risk} risk`)]),
+      x(to) - x(from) > 54 && R.svg("text", { x: clear((x(from) + x(to)) / 2, x(from), x(to)),
+        y: top + tall / 2, dy: "0.34em", "text-anchor": "middle", class: "on-risk" }, `${risk} risk`)]),
     R.logTicks(lo, hi, 7).map((v) =>
       R.svg("text", { x: x(v), y: top + tall + 18, "text-anchor": "middle" }, R.number(v))),
     R.svg("path", { d: `M${mark},${top + tall + 3}V${top - 2}l-6,-9h12l-6,9`, class: "pointer" }),

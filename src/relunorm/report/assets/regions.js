@@ -75,7 +75,8 @@
         onchange: (event) => { state[key] = event.target.checked; redraw(); } }), label);
     const told = R.el("output", { for: "layer-slider" });
     const tell = () => {
-      const count = model.body.per_layer.values[state.layer - 1];
+      const count = state.layer === model.depth ? model.polygons.length
+        : model.body.outlines.layers[state.layer - 1]?.length;
       const known = count ? `: ${R.plural(count, "region")}` : "";
       told.textContent = state.layer
         ? `after layer ${state.layer} of ${model.depth}${known}`
