@@ -44,6 +44,22 @@ def test_the_maps_listed_are_those_of_the_network(moons: rn.Report) -> None:
         np.testing.assert_allclose(cells["c"][k], c, rtol=1e-9, atol=1e-9)
 
 
+def test_too_many_regions_are_counted_and_drawn_in_a_smaller_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from relunorm.report.sections import regions
+
+    monkeypatch.setattr(regions, "MAX_DRAWN", 50)
+    found = rn.report("example:moons", domain=rn.Box.cube(2, -2, 3), time_limit=20)
+    body = check(found.to_dict())["sections"]["regions"]["body"]
+    assert body["count"] == {"value": 745, "kind": "exact"}
+    x0, x1, y0, y1 = body["plane"]["window"]
+    assert -2 < x0 < x1 < 3
+    assert 1 < len(body["cells"]["corners"]) <= 50
+    inside = rn.regions(rn.load("example:moons"), rn.Box([x0, y0], [x1, y1]))
+    assert len(inside) == len(body["cells"]["corners"])
+
+
 @pytest.mark.parametrize("slice", [None, (3, 1), "points"])
 def test_more_than_two_inputs_are_seen_on_a_slice(slice: Any) -> None:
     net = random_network(9, 12, 6)  # nine inputs: the whole domain is not counted

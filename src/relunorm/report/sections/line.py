@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from relunorm.errors import InvalidInputError
+from relunorm.network import Network
 from relunorm.regions.lines import Line, along
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite, quantity
-from relunorm.report.plane import PRINTED, main_direction
+from relunorm.report.plane import PRINTED, Array, main_direction
 
-#: Numbers the profile may hold at once: breakpoints times the widest layer.
+#: Numbers the profile may hold at once: breakpoints times the widest value.
 MAX_VALUES = 1 << 27
 #: Breakpoints that are printed, at most.
 MAX_PRINTED = 4000
@@ -21,13 +22,8 @@ MAX_PRINTED = 4000
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`along` the main direction of the data or the domain."""
     network = case.few_outputs
-    widest = max((network.layers[i].width for i in network.hidden), default=0)
-    if widest * widest > MAX_VALUES:
-        raise InvalidInputError(
-            f"a line can cross all {widest:,} units of the widest layer, and the pieces would hold "
-            f"{widest * widest:,} values at once"
-        )
     start, end, words = main_direction(case)
+    _check_size(network, start, end)
     found = along(network, start, end)
     length = float(np.linalg.norm(end - start))
     at = found.points()[:, 0] if network.input_size == 1 else found.breakpoints * length
@@ -50,6 +46,23 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         },
         "layers": {"kind": "exact", "rows": _rows(case)},
     }
+
+
+def _check_size(network: Network, start: Array, end: Array) -> None:
+    """Refuse a line that many units change along: the values at all breakpoints are held at once.
+
+    Units that differ between the ends are counted; those that change and change back are not, so
+    this is a guess within a factor.
+    """
+    changed = sum(
+        int(((z[0] > 0) != (z[1] > 0)).sum()) for z in network.preactivations([start, end])
+    )
+    values = (2 * changed + 2) * max(network.widths)
+    if values > MAX_VALUES:
+        raise InvalidInputError(
+            f"{changed:,} units change between the ends of the line, and the pieces would hold "
+            f"about {values:,} values at once"
+        )
 
 
 def _layers(line: Line) -> np.ndarray:

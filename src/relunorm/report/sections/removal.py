@@ -11,6 +11,7 @@ from typing import Any
 
 from relunorm.errors import RelunormError
 from relunorm.forms.normalize import Normalized, normalize
+from relunorm.forms.removal import summarize
 from relunorm.io import load, save
 from relunorm.network import Network
 from relunorm.report.case import Case
@@ -36,7 +37,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "removed": {
             "kind": "exact",
             "total": len(found.removed),
-            "rows": [_removal(r.to_dict()) for r in found.removed[:MAX_LISTED]],
+            "rows": [_finite(r.to_dict()) for r in found.removed[:MAX_LISTED]],
         },
         "undecided": quantity(undecided, "exact"),
         "difference": _difference(found),
@@ -58,23 +59,11 @@ def _sizes(network: Network) -> dict[str, Any]:
 
 
 def _reasons(found: Normalized) -> dict[str, Any]:
-    groups: dict[tuple[int, str, str], list[float]] = {}
-    for unit in found.removed:
-        groups.setdefault((unit.layer, unit.reason, unit.method), []).append(unit.margin)
-    rows = [
-        {
-            "layer": layer,
-            "reason": reason,
-            "method": method,
-            "units": len(margins),
-            "margin": None if method == "structure" else finite(min(margins)),
-        }
-        for (layer, reason, method), margins in sorted(groups.items())
-    ]
+    rows = [_finite(row) for row in summarize(found.removed)]
     return {"kind": "exact", "counts": found.counts, "rows": rows}
 
 
-def _removal(row: dict[str, Any]) -> dict[str, Any]:
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
     return {key: finite(v) if isinstance(v, float) else v for key, v in row.items()}
 
 
