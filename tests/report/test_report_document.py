@@ -77,6 +77,8 @@ def test_more_than_two_inputs_are_seen_on_a_slice(slice: Any) -> None:
     if slice == (3, 1):
         assert u[3] == v[1] == 1
         assert view["labels"] == ["x3", "x1"]
+        assert view["window"] == [-1, 1, -1, 1]  # the coordinates themselves
+        assert origin[3] == origin[1] == 0
     if slice == "points":
         for point in points:  # the three points lie on the plane and in the window
             s, t = (point - origin) @ u, (point - origin) @ v
@@ -155,6 +157,14 @@ def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.Mon
         assert document["sections"][name]["why"] == "interrupted"
 
 
+def test_a_flat_domain_has_counts_but_no_picture() -> None:
+    box = rn.Box([-1.0, 2.0], [1.0, 2.0])
+    document = check(rn.report(random_network(2, 5, 1), domain=box, time_limit=5).to_dict())
+    body = document["sections"]["regions"]["body"]
+    assert body["cells"] is None
+    assert body["count"]["value"] == document["sections"]["line"]["body"]["pieces"]["value"]
+
+
 def test_more_rows_than_are_used_make_estimates() -> None:
     data = np.random.default_rng(0).normal(size=(5000, 2))
     document = check(rn.report(random_network(2, 3, 1), data, time_limit=5).to_dict())
@@ -169,7 +179,8 @@ def test_more_rows_than_are_used_make_estimates() -> None:
         ({"time_limit": float("nan")}, "time_limit is nan"),
         ({"target": [1.0]}, "a target without data"),
         ({"data": [[1.0, 2.0]], "target": [1.0, 2.0]}, "a target of shape"),
-        ({"data": [[1.0, float("nan")]]}, "NaN or infinite"),
+        ({"data": [[1.0, float("nan")]]}, "the data holds NaN or infinite"),
+        ({"data": [[1.0, 2.0]], "target": [float("inf")]}, "the target holds NaN or infinite"),
         ({"data": [1.0, 2.0]}, "needs rows"),
         ({"data": np.zeros((0, 2))}, "needs rows"),
         ({"slice": (0, 0)}, "two different coordinates"),

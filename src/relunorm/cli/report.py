@@ -53,7 +53,7 @@ def report(
     from relunorm.io import load
     from relunorm.report.front import report as run
 
-    if out is None and not json:
+    if out is None and (open_it or not json):
         out = Path("report.html")
     if out is not None:
         _check_out(out)
@@ -67,7 +67,7 @@ def report(
         None if table is None else table.y,
         None if domain is None else parse_domain(domain, network.input_size),
         slice=None if plane is None else _plane(plane),
-        name=model,
+        name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,
         time_limit=time_limit,
         progress=None if quiet else _progress,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -107,7 +108,7 @@ def make_case(
     where.check_dimension(network.input_size)
     if plane is not None:
         plane = _check_plane(plane, network.input_size)
-    label = name or network.origin or "A network"
+    label = name or Path(network.origin).name or "A network"
     return Case(network, label, where, source, x, y, rows, target_name, plane)  # type: ignore[arg-type]
 
 
@@ -130,6 +131,8 @@ def _rows(
     y = None if target is None else np.asarray(target, dtype=np.float64)
     if y is not None and (y.ndim not in (1, 2) or len(y) != len(x)):
         raise InvalidInputError(f"{len(x)} rows of data but a target of shape {y.shape}")
+    if y is not None and not np.isfinite(y).all():
+        raise InvalidInputError("the target holds NaN or infinite entries; drop those rows")
     count = _affordable(network, min(len(x), MAX_ROWS))
     if count == len(x):
         return x, y, len(x)

@@ -64,7 +64,7 @@ def report(
     began = time.perf_counter()
     from_file = isinstance(model, str | Path | Network)
     network = load(model, None if data is None or from_file else np.asarray(data)[:1])
-    name = name or (str(model) if isinstance(model, str | Path) else "")
+    name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(network, data, target, domain, name=name, target_name=target_name, plane=slice)
     sections, interrupted = run_sections(case, float(time_limit), progress)
     return Report(

@@ -24,14 +24,19 @@ GRADIENT_COST = 2e8
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """x = origin + s u + t v with orthonormal u, v, seen for s and t in a window."""
+    """x = origin + s u + t v with orthonormal u, v, seen for s and t in a window.
+
+    ``middle`` is a point of the plane to run a line through; ``names`` are what s and t are called.
+    """
 
     origin: Array
     u: Array
     v: Array
     window: tuple[float, float, float, float]
+    middle: Array
     words: str
     labels: tuple[str, str]
+    names: tuple[str, str] = ("s", "t")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; directions are left out above 64 inputs."""
@@ -42,6 +47,7 @@ class Plane:
             "window": [finite(x) for x in self.window],
             "words": self.words,
             "labels": list(self.labels),
+            "names": list(self.names),
         }
 
 
@@ -81,7 +87,7 @@ def main_direction(case: Case) -> tuple[Array, Array, str]:
         words = "through the domain's centre along x0"
     else:
         plane = choose_plane(case)
-        centre, direction = np.clip(plane.origin, box.lo, box.hi), plane.u
+        centre, direction = np.clip(plane.middle, box.lo, box.hi), plane.u
         words = f"along the {plane.labels[0]} of the slice"
     low, high = _reach(box.lo, box.hi, centre, direction)
     if not low < high:
@@ -122,12 +128,14 @@ def _coordinates(case: Case, i: int, j: int) -> Plane:
     size = case.network.input_size
     u, v = np.zeros(size), np.zeros(size)
     u[i] = v[j] = 1.0
-    centre = np.array(case.domain.center)
+    middle = np.array(case.domain.center)
+    origin = middle.copy()
+    origin[[i, j]] = 0.0  # so that s and t are the coordinates themselves
     box = case.domain.bounding_box
-    window = (box.lo[i] - centre[i], box.hi[i] - centre[i])
-    window += (box.lo[j] - centre[j], box.hi[j] - centre[j])
+    window = (box.lo[i], box.hi[i], box.lo[j], box.hi[j])
     words = f"the plane of x{i} and x{j} through the domain's centre"
-    return Plane(centre, u, v, window, words, (f"x{i}", f"x{j}"))  # type: ignore[arg-type]
+    names = (f"x{i}", f"x{j}")
+    return Plane(origin, u, v, window, middle, words, names, names)
 
 
 def _through(case: Case, points: Array) -> Plane:
@@ -148,7 +156,8 @@ def _through(case: Case, points: Array) -> Plane:
         1.1 * height,
     )
     labels = ("from the first point to the second", "towards the third point")
-    return Plane(points[0], u, across, window, "the plane through the three given points", labels)
+    words = "the plane through the three given points"
+    return Plane(points[0], u, across, window, points.mean(axis=0), words, labels)
 
 
 def _around_data(
@@ -160,15 +169,16 @@ def _around_data(
         at = (case.x - centre) @ axis
         edge = 0.05 * float(np.ptp(at))
         window += [float(at.min()) - edge, float(at.max()) + edge]
-    return Plane(centre, *axes, tuple(window), words, labels)  # type: ignore[arg-type]
+    return Plane(centre, *axes, tuple(window), centre, words, labels)  # type: ignore[arg-type]
 
 
 def _inside(
     case: Case, centre: Array, axes: tuple[Array, Array], words: str, labels: tuple[str, str]
 ) -> Plane:
     box = case.domain.bounding_box
-    window = [end for axis in axes for end in _reach(box.lo, box.hi, np.array(centre), axis)]
-    return Plane(np.array(centre), *axes, tuple(window), words, labels)  # type: ignore[arg-type]
+    middle = np.array(centre)
+    window = [end for axis in axes for end in _reach(box.lo, box.hi, middle, axis)]
+    return Plane(middle, *axes, tuple(window), middle, words, labels)  # type: ignore[arg-type]
 
 
 def _reach(lo: Array, hi: Array, centre: Array, direction: Array) -> tuple[float, float]:

@@ -34,10 +34,15 @@
     const cells = (tag, row) =>
       row.map((cell, k) =>
         R.el(tag, { class: right[k] ? "number" : null, scope: tag === "th" ? "col" : null }, cell));
-    return R.el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    const place = R.el("div", { class: "scroll", role: "region", "aria-label": caption },
       R.el("table", {},
         R.el("caption", {}, caption),
         R.el("thead", {}, R.el("tr", {}, cells("th", columns.map((c) => c.replace(/^>/, ""))))),
         R.el("tbody", {}, rows.map((row) => R.el("tr", {}, cells("td", row))))));
+    new ResizeObserver(() => { // a stop for the Tab key only where there is something to scroll
+      if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
+      else place.removeAttribute("tabindex");
+    }).observe(place);
+    return place;
   };
 })((window.relunormReport ??= {}));

@@ -143,7 +143,7 @@
     const k = state.region;
     const { body } = model;
     const [px, py] = x === undefined ? model.centres[k] : [x, y];
-    const names = body.type === "slice" ? ["s", "t"] : ["x0", "x1"];
+    const { names } = body.plane;
     const o = state.output;
     const [a, b] = body.cells.A[k][o];
     const c = body.cells.c[k][o];

@@ -19,7 +19,6 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     rows = [*document["layers"][:MAX_LAYERS], document["output"]]
     return {
         "words": repr(case.network),
-        "origin": document["origin"],
         "digest": document["digest"],
         "input_shape": {"kind": "exact", "values": document["input_shape"]},
         "inputs": quantity(case.network.input_size, "exact"),

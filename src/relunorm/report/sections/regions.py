@@ -47,6 +47,9 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     if not len(found):
         raise InvalidInputError(f"no region was found in {seconds / 2:.3g} s")
     body = {**_counts(found), "type": "plane" if plane is None else "slice"}
+    assert found.domain is not None
+    if not found.domain.bounding_box.halfwidth.all():  # a line: there is no area to draw
+        return {**body, "cells": None, "plane": None}
     whole = None
     if plane is not None and network.input_size <= COUNTED_INPUTS:
         whole = _whole(network, case.domain, _left(began, seconds) / 2)
@@ -118,7 +121,8 @@ def _view(plane: Plane | None, drawn: Regions) -> dict[str, Any]:
     box = drawn.domain.bounding_box
     window = [finite(v) for v in (box.lo[0], box.hi[0], box.lo[1], box.hi[1])]
     if plane is None:
-        return {"kind": "exact", "window": window, "words": "", "labels": ["x0", "x1"]}
+        names = ["x0", "x1"]
+        return {"kind": "exact", "window": window, "words": "", "labels": names, "names": names}
     return {"kind": "exact", **plane.to_dict(), "window": window}
 
 
