@@ -201,6 +201,23 @@ def test_downloads_replay(browser: Any, demo: Path, tmp_path: Path) -> None:
     opened.close()
 
 
+def test_an_explorer_is_mounted_when_its_tab_is_opened(
+    browser: Any, moons: rn.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relunorm.report import page as room
+
+    asset = room._asset
+    script = """window.relunormExplorer = {mount(root) { root.append("mounted here"); }};"""
+    monkeypatch.setattr(room, "_asset", lambda n: script if n == "explorer.js" else asset(n))
+    moons.save(tmp_path / "page.html")
+    opened = Opened(browser, tmp_path / "page.html")
+    assert "mounted" not in opened.page.text_content("main")
+    for tab in ("explorer", "overview", "explorer"):
+        opened.show(tab)
+    assert opened.page.text_content(".explorer") == "mounted here"
+    opened.close()
+
+
 def test_print_shows_every_part(browser: Any, demo: Path) -> None:
     opened = Opened(browser, demo)
     opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")

@@ -60,6 +60,17 @@ def test_too_many_regions_are_counted_and_drawn_in_a_smaller_window(
     assert len(inside) == len(body["cells"]["corners"])
 
 
+def test_the_outlines_of_a_deep_network_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    from relunorm.report.sections import regions
+
+    monkeypatch.setattr(regions, "MAX_OUTLINES", 300)
+    document = check(rn.report(random_network(2, 6, 6, 6, 6, 1), time_limit=9).to_dict())
+    layers = document["sections"]["regions"]["body"]["outlines"]["layers"]
+    assert len(layers) == 3
+    assert layers[0]
+    assert layers[-1] is None
+
+
 @pytest.mark.parametrize("slice", [None, (3, 1), "points"])
 def test_more_than_two_inputs_are_seen_on_a_slice(slice: Any) -> None:
     net = random_network(9, 12, 6)  # nine inputs: the whole domain is not counted

@@ -86,9 +86,9 @@ def test_a_layer_of_a_million_units_ends_within_the_budgets() -> None:
     weights = [rng.normal(size=(1_000_000, 2)), rng.normal(size=(1, 1_000_000))]
     found = rn.report(Network.from_weights(weights), time_limit=1.5)
     document = check(found.to_dict())
-    assert document["sections"]["network"]["body"]["units"]["value"] == 1_000_000
-    for entry in document["sections"].values():
+    for entry in document["sections"].values():  # which of them end in time is the machine's affair
         assert entry["status"] != "not computed" or entry["why"]
+    assert document["sections"]["removal"]["body"] is None
     assert len(found.html()) < 1e6
 
 

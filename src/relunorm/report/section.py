@@ -42,7 +42,7 @@ class Section:
 
 #: In the order they run: what needs a few products first, what can use any time last.
 SECTIONS = (
-    Section("network", "What it is", 0.5, "rn.load(model).to_dict()"),
+    Section("network", "What it is", 1.0, "rn.load(model).to_dict()"),
     Section("line", "Profile along a line", 0.5, "rn.along(network, start, end)"),
     Section("geometry", "Geometry through depth", 1.0, "rn.geometry(network, X)"),
     Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)"),

@@ -129,14 +129,13 @@
   };
 
   const walls = (pen, frame, model, state) => {
-    const partitions = [...model.body.outlines.layers];
-    if (partitions.length === model.depth - 1) partitions.push(model.polygons);
+    const partitions = [...model.body.outlines.layers, model.polygons];
     pen.lineJoin = "round";
-    for (let layer = Math.min(state.layer, partitions.length); layer >= 1; layer--) {
+    for (let layer = state.layer; layer >= 1; layer--) {
       const share = (layer - 1) / Math.max(1, model.depth - 1);
       pen.strokeStyle = `rgba(18, 24, 30, ${0.85 - 0.4 * share})`;
       pen.lineWidth = 1.7 - 1.15 * share;
-      for (const p of partitions[layer - 1]) {
+      for (const p of partitions[layer - 1] ?? []) {
         trace(pen, frame, p);
         pen.stroke();
       }

@@ -77,7 +77,7 @@
     const tell = () => {
       const count = state.layer === model.depth ? model.polygons.length
         : model.body.outlines.layers[state.layer - 1]?.length;
-      const known = count ? `: ${R.plural(count, "region")}` : "";
+      const known = count ? `: ${R.plural(count, "region")}` : " (its walls are not drawn)";
       told.textContent = state.layer
         ? `after layer ${state.layer} of ${model.depth}${known}`
         : "before any layer: 1 region";

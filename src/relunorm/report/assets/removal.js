@@ -5,7 +5,7 @@
     R.el("p", { class: "lead" }, verdict(body)),
     body.difference && R.el("p", {}, "Largest difference of the outputs over the domain: ",
       R.el("strong", {}, `at most ${R.number(body.difference.value, 3)}`), " ",
-      R.kind("bound", "upper"), ` It ${body.difference.note.startsWith("replays") ? "" : "counts on a solver: "}${body.difference.note}.`),
+      R.kind("bound", "upper"), ` The proof ${body.difference.note}.`),
     R.el("div", { class: "columns" },
       R.el("div", {}, R.el("h3", {}, "Before and after ", R.kind("exact")), sizes(body)),
       R.el("div", {}, R.el("h3", {}, "Why each is gone ", R.kind("exact")), reasons(body))),

@@ -10,7 +10,7 @@
     if (entry.body === null) {
       return R.el("div", { class: "card missing" },
         R.el("p", {}, R.el("strong", {}, "Not computed. "), capital(entry.why), "."),
-        R.el("p", { class: "quiet" }, "The call that would do it, with more time:"),
+        R.el("p", { class: "quiet" }, "The call that would do it:"),
         R.call(entry.call));
     }
     const partial = entry.status === "partial" && R.el("div", { class: "card missing" },

@@ -20,6 +20,8 @@ from relunorm.report.section import COUNTED_INPUTS
 
 #: Regions that are drawn, at most, and characters of the document they may take.
 MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
+#: Numbers the outlines of coarser partitions may take.
+MAX_OUTLINES = 40_000
 #: Patterns are listed up to this many units.
 MAX_PATTERN = 4096
 #: Regions that are counted, at most.
@@ -150,14 +152,22 @@ def _polygons(found: Regions) -> list[list[float | None]]:
 
 
 def _outlines(drawn: Regions, seconds: float) -> dict[str, Any]:
-    """The partitions after each layer but the last, coarsest first (Prop. 3 of seed 003)."""
-    layers = []
+    """The partitions after each layer but the last, coarsest first (Prop. 3 of seed 003).
+
+    None stands for one that was not listed in time or has too many corners.
+    """
+    began = time.perf_counter()
+    layers: list[list[list[float | None]] | None] = []
+    numbers = 0
     for k in range(1, len(drawn.network.layers)):
-        coarse = first_outputs(drawn.layer(k)[0].network, 1)  # its outputs are not looked at
-        found = regions(coarse, drawn.domain, time_limit=seconds, max_regions=MAX_DRAWN)
-        if not found.complete:
-            break
-        layers.append(_polygons(found))
+        shapes = None
+        if numbers < MAX_OUTLINES and time.perf_counter() - began < seconds:
+            coarse = first_outputs(drawn.layer(k)[0].network, 1)  # its outputs are not looked at
+            limits = {"time_limit": _left(began, seconds), "max_regions": MAX_DRAWN}
+            found = regions(coarse, drawn.domain, **limits)  # type: ignore[arg-type]
+            shapes = _polygons(found) if found.complete else None
+            numbers += sum(map(len, shapes or ()))
+        layers.append(shapes if numbers <= MAX_OUTLINES else None)
     return {"kind": "exact", "layers": layers}
 
 

@@ -71,7 +71,7 @@ def _difference(found: Normalized) -> dict[str, Any] | None:
     if found.certificate is None:
         return None
     trusted = found.certificate.trusted
-    note = f"{trusted} verdicts rest on a solver's word" if trusted else "replays without a solver"
+    note = f"takes {trusted} verdicts on a solver's word" if trusted else "replays without a solver"
     return {**quantity(found.certificate.bound, "bound", note, "upper"), "trusted": trusted}
 
 
