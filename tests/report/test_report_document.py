@@ -50,7 +50,7 @@ def test_too_many_regions_are_counted_and_drawn_in_a_smaller_window(
     from relunorm.report.sections import regions
 
     monkeypatch.setattr(regions, "MAX_DRAWN", 50)
-    found = rn.report("example:moons", domain=rn.Box.cube(2, -2, 3), time_limit=20)
+    found = rn.report("example:moons", domain=rn.Box.cube(2, -2, 3), time_limit=60)
     body = check(found.to_dict())["sections"]["regions"]["body"]
     assert body["count"] == {"value": 745, "kind": "exact"}
     x0, x1, y0, y1 = body["plane"]["window"]
@@ -64,7 +64,7 @@ def test_the_outlines_of_a_deep_network_stay_small(monkeypatch: pytest.MonkeyPat
     from relunorm.report.sections import regions
 
     monkeypatch.setattr(regions, "MAX_OUTLINES", 300)
-    document = check(rn.report(random_network(2, 6, 6, 6, 6, 1), time_limit=9).to_dict())
+    document = check(rn.report(random_network(2, 6, 6, 6, 6, 1), time_limit=60).to_dict())
     layers = document["sections"]["regions"]["body"]["outlines"]["layers"]
     assert len(layers) == 3
     assert layers[0]
@@ -78,7 +78,7 @@ def test_more_than_two_inputs_are_seen_on_a_slice(slice: Any) -> None:
     points = rng.normal(size=(3, 9))
     plane = points if slice == "points" else slice
     data = None if slice == (3, 1) else rng.normal(size=(60, 9))
-    found = rn.report(net, data, slice=plane, time_limit=6)
+    found = rn.report(net, data, slice=plane, time_limit=60)
     document = check(found.to_dict())
     body = document["sections"]["regions"]["body"]
     assert body["type"] == "slice"
@@ -106,7 +106,7 @@ def test_more_than_two_inputs_are_seen_on_a_slice(slice: Any) -> None:
 
 def test_one_input_is_a_function_with_knots() -> None:
     net = random_network(1, 7, 1)
-    document = check(rn.report(net, domain=rn.Box([-2.0], [3.0]), time_limit=5).to_dict())
+    document = check(rn.report(net, domain=rn.Box([-2.0], [3.0]), time_limit=60).to_dict())
     line = document["sections"]["line"]["body"]
     assert line["one_input"]
     at, values = line["knots"]["at"], np.array(line["knots"]["values"])
@@ -117,11 +117,11 @@ def test_one_input_is_a_function_with_knots() -> None:
 
 def test_the_domain_is_said_where_it_was_chosen() -> None:
     net = random_network(2, 3, 1)
-    assumed = check(rn.report(net, time_limit=3).to_dict())
+    assumed = check(rn.report(net, time_limit=60).to_dict())
     assert assumed["domain"]["from"] == "default"
     assert "No domain was given" in assumed["advice"][0]["text"]
     data = np.array([[0.0, -1.0], [2.0, 5.0], [1.0, 1.0]])
-    found = check(rn.report(net, data, time_limit=3).to_dict())
+    found = check(rn.report(net, data, time_limit=60).to_dict())
     assert found["domain"]["from"] == "data"
     assert (found["domain"]["lo"], found["domain"]["hi"]) == ([0, -1], [2, 5])
 
@@ -138,7 +138,7 @@ def test_a_section_that_fails_leaves_the_others(
 
     monkeypatch.setattr(import_module(f"relunorm.report.sections.{name}"), "compute", fail)
     data = np.random.default_rng(0).normal(size=(20, 2))
-    document = check(rn.report(random_network(2, 3, 1), data, time_limit=5).to_dict())
+    document = check(rn.report(random_network(2, 3, 1), data, time_limit=60).to_dict())
     for other, entry in document["sections"].items():
         assert entry["status"] == ("not computed" if other == name else "done")
     failed = document["sections"][name]
@@ -159,7 +159,7 @@ def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.Mon
         raise InvalidInputError("stopped early")
 
     monkeypatch.setattr(regions, "compute", interrupt)
-    document = check(rn.report(random_network(2, 3, 1), time_limit=5).to_dict())
+    document = check(rn.report(random_network(2, 3, 1), time_limit=60).to_dict())
     assert document["time"]["interrupted"]
     assert document["sections"]["line"]["status"] == "done"
     why = "stopped early" if caught else "interrupted"
@@ -170,7 +170,7 @@ def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.Mon
 
 def test_a_flat_domain_has_counts_but_no_picture() -> None:
     box = rn.Box([-1.0, 2.0], [1.0, 2.0])
-    document = check(rn.report(random_network(2, 5, 1), domain=box, time_limit=5).to_dict())
+    document = check(rn.report(random_network(2, 5, 1), domain=box, time_limit=60).to_dict())
     body = document["sections"]["regions"]["body"]
     assert body["cells"] is None
     assert body["count"]["value"] == document["sections"]["line"]["body"]["pieces"]["value"]
@@ -178,7 +178,7 @@ def test_a_flat_domain_has_counts_but_no_picture() -> None:
 
 def test_more_rows_than_are_used_make_estimates() -> None:
     data = np.random.default_rng(0).normal(size=(5000, 2))
-    document = check(rn.report(random_network(2, 3, 1), data, time_limit=5).to_dict())
+    document = check(rn.report(random_network(2, 3, 1), data, time_limit=60).to_dict())
     assert document["data"]["used"] == 4096
     assert document["sections"]["units"]["body"]["dead"]["kind"] == "estimate"
 
