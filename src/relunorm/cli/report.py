@@ -78,7 +78,8 @@ def report(
     if open_it and out is not None:
         import webbrowser
 
-        webbrowser.open(out.resolve().as_uri())
+        if not webbrowser.open(out.resolve().as_uri()):
+            typer.echo("relunorm: no browser was found; open the page yourself", err=True)
 
 
 def _check_out(out: Path) -> None:

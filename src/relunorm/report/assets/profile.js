@@ -7,7 +7,7 @@
     const { at, values, layer, every } = body.knots;
     const state = { piece: -1 };
     const readout = R.el("p", { class: "readout-line", role: "status" },
-      "Point at the line, or use the arrow keys, to read a piece.");
+      R.el("span", { class: "hint" }, "Point at the line, or use the arrow keys, to read a piece."));
     const tell = () => {
       const k = state.piece;
       if (k < 0) return;

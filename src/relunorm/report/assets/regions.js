@@ -44,8 +44,8 @@
     };
     pointing(canvas, model, () => frame, choose);
     walking(canvas, model, state, choose);
-    readout.append(R.note("Point at a region, or use the arrow keys, to read its pattern and the ",
-      "affine map the network is there."));
+    readout.append(R.el("p", { class: "quiet hint" }, "Point at a region, or use the arrow keys, to ",
+      "read its pattern and the affine map the network is there."));
     legend.append(...explain(model, state));
     const shown = body.plane.words;
     return [
