@@ -15,7 +15,8 @@ from torch import nn
 
 import relunorm as rn
 
-TARGET = Path(__file__).resolve().parents[1] / "src" / "relunorm" / "examples" / "moons.npz"
+EXAMPLES = Path(__file__).resolve().parents[1] / "src" / "relunorm" / "examples"
+TARGET, DATA = EXAMPLES / "moons.npz", EXAMPLES / "data" / "moons.npz"
 
 
 def train(
@@ -23,6 +24,7 @@ def train(
 ) -> nn.Sequential:
     torch.manual_seed(0)
     X, y = make_moons(2000, noise=0.2, random_state=0)
+    np.savez_compressed(DATA, x=X, y=y.astype(np.uint8))
     inputs = torch.tensor(X, dtype=torch.float64)
     targets = torch.tensor(y, dtype=torch.float64)[:, None]
     model = nn.Sequential(

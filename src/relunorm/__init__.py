@@ -43,6 +43,8 @@ _HOME = {
     "region_at": "relunorm.regions.region",
     "Regions": "relunorm.regions.result",
     "regions": "relunorm.regions",
+    "report": "relunorm.report",
+    "Report": "relunorm.report.result",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
     "theorem6": "relunorm.lipschitz.theorem6",
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     from relunorm.regions.region import region_at as region_at
     from relunorm.regions.result import Regions as Regions
     from relunorm.regions.storage import load_regions as load_regions
+    from relunorm.report.front import report as report
+    from relunorm.report.result import Report as Report
     from relunorm.train.estimator import ReLURegressor as ReLURegressor
 
 

@@ -27,6 +27,7 @@ from relunorm.cli.output import printable
 from relunorm.cli.papers import papers
 from relunorm.cli.region import region
 from relunorm.cli.regions import regions
+from relunorm.cli.report import report
 from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
 
@@ -56,6 +57,7 @@ def _root(
 
 
 for _command in (
+    report,
     info,
     convert,
     normalize,

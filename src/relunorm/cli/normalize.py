@@ -105,11 +105,16 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from relunorm.forms.removal import Removal, summarize
+
     before, after = document["before"], document["after"]
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
     table = Table("layer", "reason", "units", "method", "smallest margin")
-    for row in summarize(document["removed"]):
-        table.add_row(*row)
+    for row in summarize(Removal(**unit) for unit in document["removed"]):
+        margin = "" if row["margin"] is None else f"{row['margin']:.3g}"
+        table.add_row(
+            str(row["layer"] + 1), row["reason"], str(row["units"]), row["method"], margin
+        )
     if document["removed"]:
         console.print(table)
     console.print(
@@ -122,21 +127,3 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         trusted = document["solver_trusted"]
         extra = f" ({trusted} verdicts rest on a solver's word)" if trusted else ""
         console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")
-
-
-def summarize(removed: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Removed units counted by layer, reason and method, as cells of a table."""
-    groups: dict[tuple[int, str, str], list[float]] = {}
-    for unit in removed:
-        key = (unit["layer"], unit["reason"], unit["method"])
-        groups.setdefault(key, []).append(unit["margin"])
-    return [
-        (
-            str(layer + 1),
-            reason,
-            str(len(margins)),
-            method,
-            "" if method == "structure" else f"{min(margins):.3g}",
-        )
-        for (layer, reason, method), margins in sorted(groups.items())
-    ]

@@ -16,7 +16,7 @@ the vocabulary, `sweep` does the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -57,6 +57,29 @@ class Removal:
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def summarize(removed: Iterable[Removal]) -> list[dict[str, Any]]:
+    """Removed units counted by layer, reason and method; JSON-safe.
+
+    ``margin`` is the smallest of a group, None where the structure alone decides.
+
+    >>> summarize([Removal(0, 2, "dead", -1.0, "interval", 1.0)])
+    [{'layer': 0, 'reason': 'dead', 'method': 'interval', 'units': 1, 'margin': 1.0}]
+    """
+    groups: dict[tuple[int, str, str], list[float]] = {}
+    for unit in removed:
+        groups.setdefault((unit.layer, unit.reason, unit.method), []).append(unit.margin)
+    return [
+        {
+            "layer": layer,
+            "reason": reason,
+            "method": method,
+            "units": len(margins),
+            "margin": None if method == "structure" else min(margins),
+        }
+        for (layer, reason, method), margins in sorted(groups.items())
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,133 @@
+"""``relunorm report``: one page about a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Example, Json, emit, parse_example
+from relunorm.errors import InvalidInputError, UnsupportedFormatError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def report(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    data: Annotated[
+        str | None,
+        typer.Option(help="A table: csv, npz with x, npy or parquet; or example:moons."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to look: box:-1,1, ball:2, box:@f.npz, polytope:@f.npz or data:f.csv. By "
+            "default the box around the data, else box:-1,1."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The page to write, .html.")
+    ] = None,
+    plane: Annotated[
+        str | None,
+        typer.Option(
+            "--slice",
+            help="With more than two inputs, the plane to draw: two coordinates such as 0,3, or "
+            "@points.npy with three inputs as rows.",
+        ),
+    ] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 40.0,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    example: Example = None,
+    json: Json = False,
+) -> None:
+    """Write one offline page about MODEL: structure, removal, regions, Lipschitz, units, advice.
+
+    Ctrl-C keeps the sections that are finished.
+    """
+    from relunorm.cli.domains import parse_domain
+    from relunorm.io import load
+    from relunorm.report.front import report as run
+
+    if out is None and (open_it or not json):
+        out = Path("report.html")
+    if out is not None:
+        _check_out(out)
+    network = load(model, parse_example(example))
+    table = None if data is None else _table(data, target, network.input_size)
+    if table is None and target is not None:
+        raise InvalidInputError("--target names a column of --data, which was not given")
+    found = run(
+        network,
+        None if table is None else table.x,
+        None if table is None else table.y,
+        None if domain is None else parse_domain(domain, network.input_size),
+        slice=None if plane is None else _plane(plane),
+        name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
+        target_name="" if table is None else table.target,
+        time_limit=time_limit,
+        progress=None if quiet else _progress,
+    )
+    if out is not None:
+        found.save(out)
+    emit(found.to_dict(), json, lambda console: _render(console, found.to_dict(), out))
+    if open_it and out is not None:
+        import webbrowser
+
+        if not webbrowser.open(out.resolve().as_uri()):
+            typer.echo("relunorm: no browser was found; open the page yourself", err=True)
+
+
+def _check_out(out: Path) -> None:
+    """A wrong ending or folder is an error before the work, not after it."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UnsupportedFormatError(f"{out}: a report is written as .html")
+    if not out.resolve().parent.is_dir():
+        raise InvalidInputError(f"{out}: the folder {out.resolve().parent} does not exist")
+
+
+def _table(data: str, target: str | None, width: int) -> Any:
+    from relunorm.examples import example_data_path
+    from relunorm.io.table import read_table
+
+    if data.startswith("example:"):
+        path = example_data_path(data.removeprefix("example:"))
+    else:
+        path = Path(data)
+    return read_table(path, target, width=width)
+
+
+def _plane(text: str) -> Any:
+    """Two coordinates, or the rows of a file."""
+    import numpy as np
+
+    if text.startswith("@"):
+        try:
+            return np.load(text[1:], allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise InvalidInputError(f"{text[1:]} is not an array file: {error}") from None
+    try:
+        first, second = (int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInputError(
+            f"--slice {text!r}: write two coordinates such as 0,3, or @points.npy"
+        ) from None
+    return first, second
+
+
+def _progress(title: str, index: int, count: int, left: float) -> None:
+    typer.echo(f"[{index + 1}/{count}] {title} ({left:.0f} s left)", err=True)
+
+
+def _render(console: Console, document: dict[str, Any], out: Path | None) -> None:
+    for entry in document["sections"].values():
+        note = f": {entry['why']}" if entry["why"] else ""
+        console.print(f"{entry['title']}: {entry['status']}{note}", markup=False)
+    for number, item in enumerate(document["advice"], start=1):
+        console.print(f"{number}. {item['text']}", markup=False)
+    if out is not None:
+        console.print(f"written to {out}", markup=False)

@@ -1,0 +1,55 @@
+// The interval around the Lipschitz constant, and every bound as a bar.
+"use strict";
+((R) => {
+  R.lipschitz = (report) => R.section(report.sections.lipschitz, (body) => [
+    R.el("p", { class: "lead" }, body.exact
+      ? `The network changes by at most ${R.number(body.upper.value, 8)} times the change of its input.`
+      : `The network changes by at most ${R.number(body.upper.value, 6)} times the change of its ` +
+        `input, and somewhere by ${R.number(body.lower.value, 6)} times.`),
+    R.el("p", {}, `l${body.norm} norm, over ${body.domain}: `,
+      body.exact ? [R.quantity(body.upper, 12), ` by ${body.method}.`]
+        : [R.quantity(body.lower, 8), " to ", R.quantity(body.upper, 8), ", upper end by ",
+          `${body.method}.`]),
+    body.witness.values && R.note(`The gradient is that steep at ${R.vector(body.witness.values, 8)}.`),
+    R.el("h3", {}, "Every bound ", R.kind("bound")),
+    R.note("On a logarithmic scale; the shaded band is the interval that is left."),
+    R.figure("lipschitz", (width) => bars(body, width)),
+    R.table(["method", "side", ">value", ">seconds", "note"],
+      body.bounds.rows.map((r) => [r.method, r.side, r.value === null ? "–" : R.number(r.value, 9),
+        R.number(r.seconds, 2), r.note]), "Bounds on the Lipschitz constant"),
+  ]);
+
+  const bars = (body, width) => {
+    const rows = body.bounds.rows.filter((r) => r.value !== null && r.value > 0);
+    if (!rows.length) return R.note("No finite bound above zero was found.");
+    const values = rows.map((r) => r.value);
+    const lo = Math.min(...values) / 2, hi = Math.max(...values) * 1.15;
+    const step = 40, top = 26, right = width - 12, left = 8;
+    const height = top + rows.length * step + 34;
+    const bottom = top + rows.length * step;
+    const x = R.log(lo, hi, left, right);
+    const ticks = R.logTicks(lo, hi, width < 480 ? 4 : 8);
+    return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot",
+      role: "img", "aria-label": "Bounds on the Lipschitz constant as bars on a logarithmic scale" },
+    ticks.map((v) => [
+      R.svg("line", { x1: x(v), x2: x(v), y1: top - 6, y2: bottom, class: "grid" }),
+      R.svg("text", { x: x(v), y: bottom + 18, "text-anchor": "middle" }, R.number(v))]),
+    interval(body, x, top, bottom),
+    rows.map((r, k) => {
+      const y = top + k * step;
+      return R.svg("g", {},
+        R.svg("text", { x: left, y: y + 12, class: "name" }, r.method,
+          R.svg("tspan", { class: "number" }, `   ${r.side === "upper" ? "≤" : "≥"} ${R.number(r.value, 6)}`)),
+        R.svg("rect", { x: left, y: y + 18, width: Math.max(2, x(r.value) - left), height: 11, rx: 2,
+          class: `bar ${r.side}` }),
+        R.svg("line", { x1: x(r.value), x2: x(r.value), y1: y + 15, y2: y + 32, class: `end ${r.side}` }));
+    }));
+  };
+
+  const interval = ({ lower, upper }, x, top, bottom) => {
+    if (!(lower.value > 0) || upper.value === null) return null;
+    const from = x(lower.value), to = x(upper.value);
+    return R.svg("rect", { x: from - 1, y: top - 6, width: Math.max(2, to - from + 2),
+      height: bottom - top + 6, class: "band" });
+  };
+})((window.relunormReport ??= {}));

@@ -1,0 +1,158 @@
+"""What a report is about: the network, where it is looked at, and the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Network
+
+Array = NDArray[np.float64]
+
+#: Rows of data that are used, at most.
+MAX_ROWS = 4096
+#: Values of one layer on the rows that are used, at most.
+MAX_VALUES = 1 << 24
+#: Outputs whose maps are listed, at most.
+MAX_OUTPUTS = 4
+#: Points of the domain that stand in where no data is given.
+SAMPLES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One network to report on.
+
+    Attributes:
+        network: as it was read.
+        name: what to call it on the page.
+        domain: where it is looked at.
+        domain_from: ``given``, ``data`` (the box around it) or ``default`` (the box [-1, 1]^d).
+        x, y: the rows of data that are used, and their targets.
+        rows: how many rows were given.
+        target: the target's name.
+        plane: what `--slice` asked for: two coordinates, three inputs as rows, or None.
+    """
+
+    network: Network
+    name: str
+    domain: Domain
+    domain_from: Literal["given", "data", "default"]
+    x: Array | None = None
+    y: Array | None = None
+    rows: int = 0
+    target: str = ""
+    plane: Any = None
+
+    @property
+    def all_rows(self) -> bool:
+        """Whether every row of the data is used."""
+        return self.x is not None and len(self.x) == self.rows
+
+    @cached_property
+    def few_outputs(self) -> Network:
+        """The network with its first outputs only, for everything that lists maps."""
+        return first_outputs(self.network, MAX_OUTPUTS)
+
+    @cached_property
+    def inputs(self) -> Array:
+        """The data, or points of the domain where there is none."""
+        if self.x is not None:
+            return self.x
+        return self.domain.sample(_affordable(self.network, SAMPLES), 0)
+
+    @property
+    def inputs_in_words(self) -> str:
+        """What `inputs` are."""
+        if self.x is None:
+            return f"{len(self.inputs):,} random points of the domain (no data was given)"
+        rows = f"row{'' if self.rows == 1 else 's'} of data"
+        if self.all_rows:
+            return f"all {self.rows:,} {rows}" if self.rows > 1 else f"one {rows}"
+        return f"{len(self.x):,} of {self.rows:,} {rows}"
+
+
+def first_outputs(network: Network, count: int) -> Network:
+    """The network with only so many of its outputs."""
+    output = network.output
+    if output.size <= count:
+        return network
+    kept = {source: matrix[:count] for source, matrix in output.terms.items()}
+    return network.replace(output=Affine(kept, output.bias[:count]))
+
+
+def make_case(
+    network: Network,
+    data: ArrayLike | None,
+    target: ArrayLike | None,
+    domain: Domain | None,
+    *,
+    name: str,
+    target_name: str = "",
+    plane: Any = None,
+) -> Case:
+    """Check what was given and choose what was not."""
+    x, y, rows = _rows(network, data, target)
+    where, source = domain, "given"
+    if where is None and x is not None:
+        where, source = Box.around(np.asarray(data, dtype=np.float64).reshape(rows, -1)), "data"
+    elif where is None:
+        where, source = Box.cube(network.input_size, -1.0, 1.0), "default"
+    where.check_dimension(network.input_size)
+    if plane is not None:
+        plane = _check_plane(plane, network.input_size)
+    label = name or Path(network.origin).name or "A network"
+    return Case(network, label, where, source, x, y, rows, target_name, plane)  # type: ignore[arg-type]
+
+
+def _affordable(network: Network, rows: int) -> int:
+    return max(1, min(rows, MAX_VALUES // max(network.widths)))
+
+
+def _rows(
+    network: Network, data: ArrayLike | None, target: ArrayLike | None
+) -> tuple[Array | None, Array | None, int]:
+    if data is None:
+        if target is not None:
+            raise InvalidInputError("a target without data: pass the inputs it belongs to, too")
+        return None, None, 0
+    x, single = network._batch(data)
+    if single or not len(x):
+        raise InvalidInputError(f"data has shape {np.shape(data)}: a report needs rows of inputs")
+    if not np.isfinite(x).all():
+        raise InvalidInputError("the data holds NaN or infinite entries; fill or drop those rows")
+    y = None if target is None else np.asarray(target, dtype=np.float64)
+    if y is not None and (y.ndim not in (1, 2) or len(y) != len(x)):
+        raise InvalidInputError(f"{len(x)} rows of data but a target of shape {y.shape}")
+    if y is not None and not np.isfinite(y).all():
+        raise InvalidInputError("the target holds NaN or infinite entries; drop those rows")
+    count = _affordable(network, min(len(x), MAX_ROWS))
+    if count == len(x):
+        return x, y, len(x)
+    picks = np.sort(np.random.default_rng(0).choice(len(x), count, replace=False))
+    return x[picks], None if y is None else y[picks], len(x)
+
+
+def _check_plane(plane: Any, size: int) -> Any:
+    """Two coordinates, or three inputs as rows."""
+    array = np.asarray(plane, dtype=np.float64)
+    if array.shape == (2,):
+        first, second = (int(v) for v in array)
+        whole = bool((array == [first, second]).all())
+        if whole and first != second and all(0 <= k < size for k in (first, second)):
+            return first, second
+        raise InvalidInputError(
+            f"slice {tuple(array.tolist())}: expected two different coordinates, 0 to {size - 1}"
+        )
+    if array.shape == (3, size) and np.isfinite(array).all():
+        return array
+    raise InvalidInputError(
+        f"slice of shape {array.shape}: expected two coordinates or three inputs of {size} numbers"
+    )

@@ -1,0 +1,108 @@
+"""`report`: look at a network from every side the package knows, within a time limit."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import relunorm
+from relunorm.domain import Domain
+from relunorm.errors import InvalidInputError
+from relunorm.io import load
+from relunorm.network import Network
+from relunorm.report.case import Case, make_case
+from relunorm.report.numbers import finite
+from relunorm.report.plane import PRINTED
+from relunorm.report.result import SCHEMA, Report
+from relunorm.report.runner import Progress, run_sections
+from relunorm.report.sections.advice import advise
+
+
+def report(
+    model: Any,
+    data: ArrayLike | None = None,
+    target: ArrayLike | None = None,
+    domain: Domain | None = None,
+    *,
+    slice: Any = None,
+    name: str = "",
+    target_name: str = "",
+    time_limit: float = 40.0,
+    progress: Progress | None = None,
+) -> Report:
+    """One document (and page) about a network: what it is, and what every room finds about it.
+
+    Args:
+        model: a `Network`, or anything `load` reads.
+        data: rows of inputs, (n, d) or (n, *input shape).
+        target: their targets, for the advice about scale.
+        domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
+        slice: for more than two inputs, the plane to draw: two coordinates (i, j), or three inputs
+            as rows. By default that of the data's two main directions.
+        name: what to call the network; its origin by default.
+        target_name: what to call the target.
+        time_limit: seconds in all. Sections that need more say what is missing; what one leaves
+            over the later ones get. Compiling, the first time on a machine, is not counted.
+        progress: called before each section with its title, its number, how many there are and
+            the seconds left.
+
+    Every number says whether it is exact, a sound bound or an estimate. Ctrl-C keeps the sections
+    that are finished.
+
+    >>> import relunorm as rn
+    >>> found = rn.report(rn.Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]), time_limit=5)
+    >>> found.sections["lipschitz"]["body"]["upper"]["kind"]
+    'exact'
+    """
+    if not (isinstance(time_limit, int | float) and time_limit > 0):
+        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds above 0")
+    began = time.perf_counter()
+    from_file = isinstance(model, str | Path | Network)
+    network = load(model, None if data is None or from_file else np.asarray(data)[:1])
+    name = name or (Path(model).name if isinstance(model, str | Path) else "")
+    case = make_case(network, data, target, domain, name=name, target_name=target_name, plane=slice)
+    sections, interrupted = run_sections(case, float(time_limit), progress)
+    return Report(
+        {
+            "schema": SCHEMA,
+            "relunorm": relunorm.__version__,
+            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "model": {"name": case.name, "digest": network.digest},
+            "domain": _domain(case),
+            "data": _data(case),
+            "time": {
+                "limit": float(time_limit),
+                "seconds": round(time.perf_counter() - began, 3),
+                "interrupted": interrupted,
+            },
+            "sections": sections,
+            "advice": advise(sections, case.domain_from, case.x is not None),
+        }
+    )
+
+
+def _domain(case: Case) -> dict[str, Any]:
+    box = case.domain.bounding_box
+    short = case.domain.dimension <= PRINTED
+    return {
+        "words": repr(case.domain),
+        "from": case.domain_from,
+        "lo": [finite(v) for v in box.lo] if short else None,
+        "hi": [finite(v) for v in box.hi] if short else None,
+    }
+
+
+def _data(case: Case) -> dict[str, Any] | None:
+    if case.x is None:
+        return None
+    return {
+        "rows": case.rows,
+        "used": len(case.x),
+        "columns": case.network.input_size,
+        "target": case.target if case.y is not None else None,
+    }

@@ -1,0 +1,188 @@
+"""The plane (or line) on which a network of many inputs is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError
+from relunorm.report.case import Case
+from relunorm.report.numbers import finite
+
+Array = NDArray[np.float64]
+
+#: Directions are printed up to this many inputs.
+PRINTED = 64
+#: Points whose gradients choose the plane where there is no data.
+GRADIENTS = 64
+#: Multiplications the gradients may cost.
+GRADIENT_COST = 2e8
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """x = origin + s u + t v with orthonormal u, v, seen for s and t in a window.
+
+    ``middle`` is a point of the plane to run a line through; ``names`` are what s and t are called.
+    """
+
+    origin: Array
+    u: Array
+    v: Array
+    window: tuple[float, float, float, float]
+    middle: Array
+    words: str
+    labels: tuple[str, str]
+    names: tuple[str, str] = ("s", "t")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; directions are left out above 64 inputs."""
+        short = len(self.origin) <= PRINTED
+        names = ("origin", "u", "v") if short else ()
+        return {
+            **{name: [finite(x) for x in getattr(self, name)] for name in names},
+            "window": [finite(x) for x in self.window],
+            "words": self.words,
+            "labels": list(self.labels),
+            "names": list(self.names),
+        }
+
+
+def choose_plane(case: Case) -> Plane:
+    """The slice that was asked for, or the plane of the data's (the gradient's) main directions."""
+    if isinstance(case.plane, tuple):
+        return _coordinates(case, *case.plane)
+    if case.plane is not None:
+        return _through(case, np.asarray(case.plane))
+    if case.x is not None and len(case.x) > 2:
+        found = _principal(case.x - case.x.mean(axis=0))
+        if found is not None:
+            words = "the plane of the data's two main directions, through its mean"
+            labels = ("first main direction", "second main direction")
+            return _around_data(case, case.x.mean(axis=0), found, words, labels)
+    gradients = _gradients(case)
+    found = None if gradients is None else _principal(gradients)
+    if found is not None:
+        words = "the plane in which the gradient varies most, through the domain's centre"
+        labels = ("first gradient direction", "second gradient direction")
+        return _inside(case, case.domain.center, found, words, labels)
+    return _coordinates(case, 0, 1)
+
+
+def main_direction(case: Case) -> tuple[Array, Array, str]:
+    """The ends of the line whose profile is shown, inside the domain's box, and words for it."""
+    box = case.domain.bounding_box
+    if case.network.input_size == 1:
+        return box.lo, box.hi, "the whole domain"
+    if case.network.input_size == 2 and case.x is not None:
+        centre = np.clip(case.x.mean(axis=0), box.lo, box.hi)
+        found = _principal(case.x - case.x.mean(axis=0))
+        direction = np.array([1.0, 0.0]) if found is None else found[0]
+        words = "through the mean of the data along its main direction"
+    elif case.network.input_size == 2:
+        centre, direction = np.array(case.domain.center), np.array([1.0, 0.0])
+        words = "through the domain's centre along x0"
+    else:
+        plane = choose_plane(case)
+        centre, direction = np.clip(plane.middle, box.lo, box.hi), plane.u
+        words = f"along the {plane.labels[0]} of the slice"
+    low, high = _reach(box.lo, box.hi, centre, direction)
+    if not low < high:
+        raise InvalidInputError(f"the domain {case.domain!r} has no length {words}")
+    return centre + low * direction, centre + high * direction, words
+
+
+def _principal(rows: Array) -> tuple[Array, Array] | None:
+    """The two leading right singular vectors, signs fixed; None where the rows span less."""
+    small = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T
+    with np.errstate(all="ignore"):
+        if not np.isfinite(small).all():
+            return None
+        values, vectors = np.linalg.eigh(small)
+    if len(values) < 2 or not values[-2] > 1e-12 * values[-1]:
+        return None
+    pair = vectors[:, [-1, -2]].T
+    if rows.shape[1] > len(rows):
+        pair = pair @ rows
+    return _signed(pair[0]), _signed(pair[1])
+
+
+def _signed(vector: Array) -> Array:
+    unit = vector / np.linalg.norm(vector)
+    return unit if unit[np.argmax(np.abs(unit))] > 0 else -unit
+
+
+def _gradients(case: Case) -> Array | None:
+    network = case.few_outputs
+    cost = 2.0 * GRADIENTS * network.output_size * network.parameters
+    if cost > GRADIENT_COST or GRADIENTS * max(network.widths) > GRADIENT_COST:
+        return None
+    points = case.domain.sample(GRADIENTS, 0)
+    return network.jacobian(points).reshape(-1, network.input_size)
+
+
+def _coordinates(case: Case, i: int, j: int) -> Plane:
+    size = case.network.input_size
+    u, v = np.zeros(size), np.zeros(size)
+    u[i] = v[j] = 1.0
+    middle = np.array(case.domain.center)
+    origin = middle.copy()
+    origin[[i, j]] = 0.0  # so that s and t are the coordinates themselves
+    box = case.domain.bounding_box
+    window = (box.lo[i], box.hi[i], box.lo[j], box.hi[j])
+    words = f"the plane of x{i} and x{j} through the domain's centre"
+    names = (f"x{i}", f"x{j}")
+    return Plane(origin, u, v, window, middle, words, names, names)
+
+
+def _through(case: Case, points: Array) -> Plane:
+    u = points[1] - points[0]
+    v = points[2] - points[0]
+    length = float(np.linalg.norm(u))
+    across = v - (v @ u) / length**2 * u if length > 0 else v
+    height = float(np.linalg.norm(across))
+    if not length > 0 or not height > 1e-9 * float(np.linalg.norm(v)):
+        raise InvalidInputError("the three points of the slice lie on one line")
+    u, across = u / length, across / height
+    s = np.array([0.0, length, float(v @ u)])
+    reach = [s.min(), s.max(), 0.0, height]
+    window = (
+        reach[0] - 0.1 * np.ptp(s),
+        reach[1] + 0.1 * np.ptp(s),
+        -0.1 * height,
+        1.1 * height,
+    )
+    labels = ("from the first point to the second", "towards the third point")
+    words = "the plane through the three given points"
+    return Plane(points[0], u, across, window, points.mean(axis=0), words, labels)
+
+
+def _around_data(
+    case: Case, centre: Array, axes: tuple[Array, Array], words: str, labels: tuple[str, str]
+) -> Plane:
+    assert case.x is not None
+    window: list[float] = []
+    for axis in axes:
+        at = (case.x - centre) @ axis
+        edge = 0.05 * float(np.ptp(at))
+        window += [float(at.min()) - edge, float(at.max()) + edge]
+    return Plane(centre, *axes, tuple(window), centre, words, labels)  # type: ignore[arg-type]
+
+
+def _inside(
+    case: Case, centre: Array, axes: tuple[Array, Array], words: str, labels: tuple[str, str]
+) -> Plane:
+    box = case.domain.bounding_box
+    middle = np.array(centre)
+    window = [end for axis in axes for end in _reach(box.lo, box.hi, middle, axis)]
+    return Plane(middle, *axes, tuple(window), middle, words, labels)  # type: ignore[arg-type]
+
+
+def _reach(lo: Array, hi: Array, centre: Array, direction: Array) -> tuple[float, float]:
+    """How far a line through a point of a box stays inside it, backwards and forwards."""
+    moving = np.abs(direction) > 1e-12
+    ends = np.stack([lo - centre, hi - centre])[:, moving] / direction[moving]
+    return float(ends.min(axis=0).max()), float(ends.max(axis=0).min())

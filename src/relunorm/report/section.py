@@ -1,0 +1,116 @@
+"""One part of the report: what it is called, what share of the time it gets, what computes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from relunorm.errors import RelunormError
+from relunorm.report.case import Case
+
+#: Inputs up to which the regions of the whole domain are counted.
+COUNTED_INPUTS = 8
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report.
+
+    Attributes:
+        name: its key in the document, and the module under ``relunorm.report.sections``.
+        title: its heading.
+        weight: its share of the time.
+        call: what a reader can run to get more of it.
+    """
+
+    name: str
+    title: str
+    weight: float
+    call: str
+
+    def compute(self, case: Case, seconds: float) -> dict[str, Any]:
+        """Its body: numbers with their kinds, JSON-safe."""
+        function: Callable[[Case, float], dict[str, Any]]
+        function = import_module(f"relunorm.report.sections.{self.name}").compute
+        return function(case, seconds)
+
+
+#: In the order they run: what needs a few products first, what can use any time last.
+SECTIONS = (
+    Section("network", "What it is", 1.0, "rn.load(model).to_dict()"),
+    Section("line", "Profile along a line", 0.5, "rn.along(network, start, end)"),
+    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(network, X)"),
+    Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)"),
+    Section("units", "Unit health", 1.5, "rn.diagnose(network, X, y, domain, time_limit=600)"),
+    Section(
+        "removal",
+        "What can be removed",
+        3.0,
+        'rn.normalize(network, "minimal", domain, time_limit=600)',
+    ),
+    Section(
+        "lipschitz", "Lipschitz constant", 2.5, "rn.lipschitz(network, domain, time_limit=600)"
+    ),
+)
+
+
+def warm_up(case: Case) -> None:
+    """Compile the kernels the sections will use, or load them: a matter of the machine, not theirs.
+
+    The first time on a machine this takes up to a minute, later a fraction of a second.
+    """
+    from relunorm.domain import Box
+    from relunorm.lipschitz import branch, enumeration, front
+
+    inputs, units = case.network.input_size, case.network.units
+    for dimension in {2, inputs if inputs <= COUNTED_INPUTS else 2}:
+        enumeration.compile_kernels(dimension, Box.cube(dimension))
+    if 2 < inputs <= front.TREE_INPUTS and units <= front.TREE_UNITS:
+        branch.compile_kernels()
+
+
+def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
+    """The section's entry of the document: its body, or why there is none.
+
+    An error of one section must not take the others with it, so every exception ends here and is
+    told in the section's place.
+    """
+    began = time.perf_counter()
+    body: dict[str, Any] | None = None
+    why = ""
+    try:
+        with np.errstate(all="ignore"):
+            body = section.compute(case, seconds)
+    except RelunormError as error:
+        why = str(error)
+    except OverflowError:
+        why = "its numbers are beyond float64"
+    except MemoryError:
+        why = "it needs more memory than there is"
+    except KeyboardInterrupt:
+        why = "interrupted"
+    except Exception as error:
+        why = f"{type(error).__name__}: {error} (a defect of relunorm: please report it)"
+    return entry(section, body, why, time.perf_counter() - began)
+
+
+def entry(
+    section: Section, body: dict[str, Any] | None, why: str, seconds: float
+) -> dict[str, Any]:
+    """A section of the document."""
+    if body is not None:
+        why = body.pop("partial", "")
+    status = "not computed" if body is None else ("partial" if why else "done")
+    return {
+        "title": section.title,
+        "status": status,
+        "why": why,
+        "call": section.call,
+        "seconds": round(seconds, 3),
+        "body": body,
+    }

@@ -1,0 +1,194 @@
+"""The linear regions on a plane, as polygons with their maps, and how many there are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+from relunorm.regions.enumerate import regions
+from relunorm.regions.planes import on_plane
+from relunorm.regions.result import Regions
+from relunorm.report.case import Case, first_outputs
+from relunorm.report.numbers import finite, quantity, rounded, series
+from relunorm.report.plane import Plane, choose_plane
+from relunorm.report.section import COUNTED_INPUTS
+
+#: Regions that are drawn, at most, and characters of the document they may take.
+MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
+#: Numbers the outlines of coarser partitions may take.
+MAX_OUTLINES = 40_000
+#: Patterns are listed up to this many units.
+MAX_PATTERN = 4096
+#: Regions that are counted, at most.
+MAX_COUNTED = 2_000_000
+#: How often the window is made smaller until it holds few enough regions to draw.
+SHRINKS = 12
+#: Bits of patterns that are sorted to count the regions after each layer, at most.
+MAX_BITS = 20_000_000
+
+
+def compute(case: Case, seconds: float) -> dict[str, Any]:
+    """`regions` of two inputs, `on_plane` of more; one input has the profile instead."""
+    began = time.perf_counter()
+    network = case.few_outputs.folded()
+    if network.input_size == 1:
+        found = regions(network, case.domain, time_limit=seconds, max_regions=MAX_COUNTED)
+        return {**_counts(found), "type": "interval", "cells": None, "plane": None}
+    if network.input_size == 2:
+        plane = None
+        found = regions(network, case.domain, time_limit=seconds / 2, max_regions=MAX_COUNTED)
+    else:
+        plane = choose_plane(case)
+        limits: dict[str, Any] = {"time_limit": seconds / 2, "max_regions": MAX_COUNTED}
+        found = on_plane(network, plane.origin, plane.u, plane.v, plane.window, **limits).regions
+    if not len(found):
+        raise InvalidInputError(f"no region was found in {seconds / 2:.3g} s")
+    body = {**_counts(found), "type": "plane" if plane is None else "slice"}
+    assert found.domain is not None
+    if not found.domain.bounding_box.halfwidth.all():  # a line: there is no area to draw
+        return {**body, "cells": None, "plane": None}
+    whole = None
+    if plane is not None and network.input_size <= COUNTED_INPUTS:
+        whole = _whole(network, case.domain, _left(began, seconds) / 2)
+    body["whole"] = whole
+    drawn = _drawable(network, plane, found, began, seconds)
+    body["plane"] = _view(plane, drawn)
+    body["cells"] = _cells(drawn)
+    body["outlines"] = _outlines(drawn, _left(began, seconds))
+    body["outputs"] = {"kind": "exact", "shown": network.output_size,
+                       "of": case.network.output_size}  # fmt: skip
+    body["layers"] = {"kind": "exact", "rows": _layers(network)}
+    if case.x is not None:
+        body["points"] = _points(case, plane)
+    return body
+
+
+def _left(began: float, seconds: float) -> float:
+    return max(seconds - (time.perf_counter() - began), 0.05)
+
+
+def _counts(found: Regions) -> dict[str, Any]:
+    kind = "exact" if found.complete else "bound"
+    note = "" if found.complete else "at least so many"
+    inner = range(1, len(found.network.layers))
+    few = len(found) * found.network.units <= MAX_BITS
+    per_layer = [len(found.layer(k)[0]) if few else None for k in inner]
+    per_layer += [len(found)] if found.network.layers else []
+    return {
+        "count": quantity(len(found), kind, note, "lower"),
+        "per_layer": series(per_layer, kind),
+        "method": found.method,
+        "partial": "" if found.complete else f"the search was stopped: {found.reason}",
+    }
+
+
+def _whole(network: Network, domain: Domain, seconds: float) -> dict[str, Any]:
+    """How many regions the whole domain has, or that it has at least so many."""
+    found = regions(network, domain, time_limit=seconds, max_regions=MAX_COUNTED)
+    note = "" if found.complete else "at least so many"
+    return quantity(len(found), "exact" if found.complete else "bound", note, "lower")
+
+
+def _drawable(
+    network: Network, plane: Plane | None, found: Regions, began: float, seconds: float
+) -> Regions:
+    """The regions themselves, or those of a window around the middle that holds few enough."""
+    each = (
+        100 + 60 * network.output_size + (network.units // 4 if network.units <= MAX_PATTERN else 0)
+    )
+    most = max(1, min(MAX_DRAWN, MAX_CHARACTERS // each))
+    assert found.domain is not None
+    box = found.domain.bounding_box
+    shrink = (most / len(found)) ** 0.5
+    for _ in range(SHRINKS):
+        if len(found) <= most:
+            return found
+        half = box.halfwidth * max(0.9 * shrink, 0.01)
+        box, shrink = Box(box.center - half, box.center + half), 0.7
+        limits: dict[str, Any] = {"time_limit": _left(began, seconds), "max_regions": most + 1}
+        if plane is None:
+            found = regions(network, box, **limits)
+        else:
+            found = on_plane(network, plane.origin, plane.u, plane.v, box, **limits).regions
+    return found.select(np.arange(min(len(found), most)))
+
+
+def _view(plane: Plane | None, drawn: Regions) -> dict[str, Any]:
+    assert drawn.domain is not None
+    box = drawn.domain.bounding_box
+    window = [finite(v) for v in (box.lo[0], box.hi[0], box.lo[1], box.hi[1])]
+    if plane is None:
+        names = ["x0", "x1"]
+        return {"kind": "exact", "window": window, "words": "", "labels": names, "names": names}
+    return {"kind": "exact", **plane.to_dict(), "window": window}
+
+
+def _cells(drawn: Regions) -> dict[str, Any]:
+    A, c = drawn.affine()
+    packed = drawn.packed if drawn.network.units <= MAX_PATTERN else None
+    return {
+        "kind": "exact",
+        "corners": _polygons(drawn),
+        "patterns": None if packed is None else [row.tobytes().hex() for row in packed],
+        "active": [int(n) for n in drawn.patterns.sum(axis=1)],
+        "A": [[[finite(v) for v in row] for row in rows] for rows in A],
+        "c": [[finite(v) for v in row] for row in c],
+    }
+
+
+def _polygons(found: Regions) -> list[list[float | None]]:
+    assert found.domain is not None
+    box = found.domain.bounding_box
+    span = float(2 * box.halfwidth.max())
+    if not found.network.units and isinstance(found.domain, Box):
+        (x0, y0), (x1, y1) = box.lo, box.hi
+        return [rounded([x0, y0, x1, y0, x1, y1, x0, y1], span)]
+    return [rounded(found.vertices(i), span) for i in range(len(found))]
+
+
+def _outlines(drawn: Regions, seconds: float) -> dict[str, Any]:
+    """The partitions after each layer but the last, coarsest first (Prop. 3 of seed 003).
+
+    None stands for one that was not listed in time or has too many corners.
+    """
+    began = time.perf_counter()
+    layers: list[list[list[float | None]] | None] = []
+    numbers = 0
+    for k in range(1, len(drawn.network.layers)):
+        shapes = None
+        if numbers < MAX_OUTLINES and time.perf_counter() - began < seconds:
+            coarse = first_outputs(drawn.layer(k)[0].network, 1)  # its outputs are not looked at
+            limits = {"time_limit": _left(began, seconds), "max_regions": MAX_DRAWN}
+            found = regions(coarse, drawn.domain, **limits)  # type: ignore[arg-type]
+            shapes = _polygons(found) if found.complete else None
+            numbers += sum(map(len, shapes or ()))
+        layers.append(shapes if numbers <= MAX_OUTLINES else None)
+    return {"kind": "exact", "layers": layers}
+
+
+def _layers(network: Network) -> list[dict[str, Any]]:
+    return [{"name": layer.name, "width": layer.width} for layer in network.layers]
+
+
+def _points(case: Case, plane: Plane | None, most: int = 400) -> dict[str, Any]:
+    """Some of the data, as dots: on the plane, or next to it (projected)."""
+    assert case.x is not None
+    picks = np.unique(np.linspace(0, len(case.x) - 1, min(len(case.x), most)).astype(int))
+    rows = case.x[picks]
+    if plane is not None:
+        rows = (rows - plane.origin) @ np.stack([plane.u, plane.v]).T
+    span = float(np.ptp(rows, axis=0).max())
+    labels = None
+    if case.y is not None and case.y.ndim == 1 and len(np.unique(case.y)) <= 8:
+        labels = np.unique(case.y, return_inverse=True)[1][picks].tolist()
+    return {
+        "kind": "exact" if plane is None else "estimate",
+        "xy": rounded(rows, span),
+        "labels": labels,
+        "words": "" if plane is None else "projected onto the slice",
+    }

@@ -1,0 +1,253 @@
+"""The page in a real browser: nothing fetched, nothing broken, and it says what rn says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report.validation import random_network
+
+import relunorm as rn
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+TABS = ["overview", "removal", "regions", "lipschitz", "units", "geometry", "next"]
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None
+    )
+    with sync_api.sync_playwright() as play:
+        program = program or play.chromium.executable_path
+        if not Path(program).exists():
+            pytest.skip("no Chromium is installed: the page is not opened in a browser")
+        opened = play.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+class Opened:
+    """A page, with everything it complained about or asked for."""
+
+    def __init__(self, browser: Any, path: Path, **context: Any):
+        self.context = browser.new_context(**context)
+        self.page = self.context.new_page()
+        self.trouble: list[str] = []
+        self.page.on("console", lambda message: self.trouble.append(message.text))
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.trouble.append(dialog.message))
+        self.page.on("request", self._asked)
+        self.address = path.resolve().as_uri()
+        self.page.goto(self.address)
+
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((self.address, "data:", "blob:")):
+            self.trouble.append(f"asked for {request.url}")
+
+    def show(self, tab: str) -> None:
+        self.page.click(f"#tab-{tab}")
+        assert self.page.is_visible(f"#{tab}")
+
+    def close(self) -> None:
+        self.context.close()
+        assert not self.trouble
+
+
+@pytest.fixture(scope="module")
+def demo(moons: rn.Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    moons.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"viewport": {"width": 1280, "height": 900}},
+        {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"},
+        {"viewport": {"width": 320, "height": 640}},
+    ],
+    ids=["desktop", "phone, dark", "small phone"],
+)
+def test_every_tab_opens_and_fits(browser: Any, demo: Path, context: dict[str, Any]) -> None:
+    opened = Opened(browser, demo, **context)
+    page = opened.page
+    for tab in TABS:
+        opened.show(tab)
+        assert page.locator('[role="tabpanel"]:visible').count() == 1
+        assert "[object" not in page.inner_text("main")
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, f"{tab} is wider than the screen by {wide} pixels"
+    paper = [page.evaluate("getComputedStyle(document.body).backgroundColor")]
+    page.click("button.theme")
+    paper.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    light, dark = "rgb(247, 247, 244)", "rgb(18, 22, 26)"
+    assert paper == ([dark, light] if context.get("color_scheme") == "dark" else [light, dark])
+    opened.close()
+
+
+def test_pointing_shows_the_map_that_region_at_gives(browser: Any, demo: Path) -> None:
+    opened = Opened(browser, demo, viewport={"width": 1100, "height": 1000})
+    page = opened.page
+    opened.show("regions")
+    canvas = page.locator("#region-map")
+    box = canvas.bounding_box()
+    net = rn.load("example:moons")
+    for share in ((0.3, 0.3), (0.55, 0.41), (0.8, 0.7), (0.45, 0.62)):
+        page.mouse.move(box["x"] + share[0] * box["width"], box["y"] + share[1] * box["height"])
+        shown = page.locator("#affine-map")
+        x = [float(shown.get_attribute(name)) for name in ("data-x", "data-y")]
+        region = rn.region_at(net, x)
+        (A,), (c,) = region.affine
+        np.testing.assert_allclose(json.loads(shown.get_attribute("data-a")), A, rtol=1e-9)
+        np.testing.assert_allclose(float(shown.get_attribute("data-c")), c, rtol=1e-9)
+        read = shown.inner_text().replace("\u2212", "-").replace("\u00a0", " ").split(" ")
+        written = [float(read[0]), float(read[2] + read[3]), float(read[5] + read[6])]
+        np.testing.assert_allclose(written, [*A, c], rtol=1e-6)
+        bits = "".join(page.locator("#region-readout .bits code").all_inner_texts())
+        assert bits == "".join(str(int(bit)) for bit in region.pattern)
+    opened.close()
+
+
+def test_keys_controls_and_slider_of_the_map(browser: Any, demo: Path) -> None:
+    opened = Opened(browser, demo, viewport={"width": 1100, "height": 1000})
+    page = opened.page
+    opened.show("regions")
+    page.focus("#region-map")
+    seen = {page.inner_text("#region-readout h4")}
+    for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+        seen.add(page.inner_text("#region-readout h4"))
+    assert len(seen) > 2
+    pictures = set()
+
+    def picture() -> None:
+        pictures.add(page.evaluate("document.getElementById('region-map').toDataURL()"))
+
+    picture()
+    for layer, words in ((1, "after layer 1 of 2: 206 regions"), (0, "1 region")):
+        page.fill("#layer-slider", str(layer))
+        assert words in page.inner_text('output[for="layer-slider"]')
+        picture()
+    page.fill("#layer-slider", "2")
+    for color in ("gradient", "pattern"):
+        page.select_option("#region-color", color)
+        picture()
+    for box in ("#region-zero", "#region-points"):
+        page.click(box)
+        picture()
+    assert len(pictures) == 7  # every control changes the picture
+    page.locator('[data-figure="profile"] svg').focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert "Piece 2 of 40" in page.inner_text("#regions")
+    opened.close()
+
+
+def test_the_keyboard_alone_reaches_every_tab(browser: Any, demo: Path) -> None:
+    opened = Opened(browser, demo)
+    page = opened.page
+    page.focus("#tab-overview")
+    for tab in [*TABS[1:], TABS[0]]:
+        page.keyboard.press("ArrowRight")
+        if tab == TABS[0] and page.locator("#tab-explorer").count():
+            page.keyboard.press("ArrowRight")
+        assert page.evaluate("document.activeElement.id") == f"tab-{tab}"
+        assert page.is_visible(f"#{tab}")
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    assert page.evaluate("document.activeElement.id") == "tab-overview"
+    opened.show("units")
+    page.locator("#units .unit-map").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert "Unit 0: " in page.inner_text("#units")
+    opened.close()
+
+
+def test_downloads_replay(browser: Any, demo: Path, tmp_path: Path) -> None:
+    opened = Opened(browser, demo, accept_downloads=True)
+    opened.show("removal")
+    saved = {}
+    for link in opened.page.locator("a.download").all():
+        with opened.page.expect_download() as waiting:
+            link.click()
+        name = waiting.value.suggested_filename
+        waiting.value.save_as(tmp_path / name)
+        saved[Path(name).suffix] = tmp_path / name
+    assert {".json", ".npz"} <= set(saved)
+    for ending in set(saved) - {".json"}:
+        command = [sys.executable, "-m", "relunorm", "verify", saved[".json"], "example:moons"]
+        done = subprocess.run([*command, saved[ending]], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "holds" in done.stdout
+    opened.close()
+
+
+def test_an_explorer_is_mounted_when_its_tab_is_opened(
+    browser: Any, moons: rn.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relunorm.report import page as room
+
+    asset = room._asset
+    script = """window.relunormExplorer = {mount(root) { root.append("mounted here"); }};"""
+    monkeypatch.setattr(room, "_asset", lambda n: script if n == "explorer.js" else asset(n))
+    moons.save(tmp_path / "page.html")
+    opened = Opened(browser, tmp_path / "page.html")
+    assert "mounted" not in opened.page.text_content("main")
+    for tab in ("explorer", "overview", "explorer"):
+        opened.show(tab)
+    assert opened.page.text_content(".explorer") == "mounted here"
+    opened.close()
+
+
+def test_print_shows_every_part(browser: Any, demo: Path) -> None:
+    opened = Opened(browser, demo)
+    opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator('[role="tabpanel"]:visible').count() >= len(TABS)
+    assert not opened.page.is_visible('[role="tablist"]')
+    assert opened.page.pdf().startswith(b"%PDF")
+    opened.close()
+
+
+def test_hostile_names_odd_shapes_and_missing_parts_are_shown(browser: Any, tmp_path: Path) -> None:
+    from report.test_report_hostile import NAMES, named_network
+
+    reports = {
+        "names": rn.report(named_network(), name=NAMES[0], time_limit=6),
+        "affine": rn.report(random_network(2, 1), time_limit=3),
+        "one": rn.report(random_network(1, 5, 2), time_limit=3),
+        "overflow": rn.report(
+            rn.Network.from_weights([1e200 * np.eye(2), 1e200 * np.ones((1, 2))]), time_limit=3
+        ),
+        "many": rn.report(random_network(9, 8, 5), np.eye(9), np.ones(9), time_limit=4),
+    }
+    for name, found in reports.items():
+        path = tmp_path / f"{name}.html"
+        found.save(path)
+        opened = Opened(browser, path, viewport={"width": 360, "height": 740})
+        for tab in TABS:
+            opened.show(tab)
+            assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert opened.page.locator("img, iframe, svg[onload]").count() == 0
+        if name == "names":
+            assert opened.page.inner_text("h1").startswith("</script><img")
+        opened.close()

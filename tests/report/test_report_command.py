@@ -1,0 +1,66 @@
+"""``relunorm report``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report.validation import check
+from typer.testing import CliRunner
+
+import relunorm as rn
+from relunorm.cli import app, main
+
+
+def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    command = ["report", "example:moons", "--data", "example:moons", "--domain", "box:-2,3"]
+    done = CliRunner().invoke(app, [*command, "-o", str(page), "--json"])
+    assert done.exit_code == 0, done.output
+    document = check(json.loads(done.stdout))
+    assert document["data"] == {"rows": 2000, "used": 2000, "columns": 2, "target": "y"}
+    assert document["model"]["name"] == "example:moons"
+    assert "[1/7] What it is" in done.stderr
+    assert "moons" in page.read_text(encoding="utf-8")
+
+
+def test_without_json_the_page_is_named_and_the_advice_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rn.save(rn.Network.from_weights([np.eye(3), np.ones((1, 3))]), tmp_path / "three.npz")
+    done = CliRunner().invoke(app, ["report", "three.npz", "--slice", "2,0", "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert "written to report.html" in done.stdout
+    assert "No domain was given" in done.stdout
+    assert done.stderr == ""
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "page.pdf"], "written as .html"),
+        (["-o", "nowhere/page.html"], "does not exist"),
+        (["--slice", "1"], "two coordinates"),
+        (["--slice", "0,9"], "two different coordinates"),
+        (["--target", "y"], "--data, which was not given"),
+        (["--data", "example:sun"], "no example 'sun'"),
+        (["--time-limit", "-1"], "time_limit is -1"),
+    ],
+)
+def test_mistakes_end_with_code_2(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(["report", "example:moons", *arguments])
+    assert caught.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,205 @@
+"""The document: valid, every number of a known kind, sections that fall without the others."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from report.validation import check, random_network
+
+import relunorm as rn
+from relunorm.errors import InvalidInputError
+from relunorm.report.runner import SECTIONS
+
+
+def test_the_demo_is_whole_and_says_what_the_rooms_say(moons: rn.Report) -> None:
+    document = check(moons.to_dict())
+    assert {entry["status"] for entry in document["sections"].values()} == {"done"}
+    net, box = rn.load("example:moons"), rn.Box.cube(2, -2, 3)
+    body = {name: entry["body"] for name, entry in document["sections"].items()}
+    assert body["regions"]["count"] == {"value": 745, "kind": "exact"}
+    assert body["regions"]["per_layer"]["values"][-1] == 745
+    assert body["lipschitz"]["upper"]["value"] == rn.lipschitz(net, box).upper
+    assert body["units"]["units"]["value"] == 48
+    small = rn.normalize(net, "minimal", box)
+    assert body["removal"]["after"]["parameters"] == small.network.parameters
+    assert body["removal"]["difference"]["kind"] == "bound"
+    assert document["advice"][0]["call"].startswith("rn.normalize")
+    assert "7 units" not in " ".join(moons.advice)  # said once, by the removal
+    assert "removal" in repr(moons)
+
+
+def test_the_maps_listed_are_those_of_the_network(moons: rn.Report) -> None:
+    cells = moons.sections["regions"]["body"]["cells"]
+    net = rn.load("example:moons")
+    for k in range(0, 745, 37):
+        corners = np.array(cells["corners"][k]).reshape(-1, 2)
+        middle = corners.mean(axis=0)
+        region = rn.region_at(net, middle)
+        assert np.packbits(region.pattern).tobytes().hex() == cells["patterns"][k]
+        A, c = region.affine
+        np.testing.assert_allclose(cells["A"][k], A, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(cells["c"][k], c, rtol=1e-9, atol=1e-9)
+
+
+def test_too_many_regions_are_counted_and_drawn_in_a_smaller_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from relunorm.report.sections import regions
+
+    monkeypatch.setattr(regions, "MAX_DRAWN", 50)
+    found = rn.report("example:moons", domain=rn.Box.cube(2, -2, 3), time_limit=60)
+    body = check(found.to_dict())["sections"]["regions"]["body"]
+    assert body["count"] == {"value": 745, "kind": "exact"}
+    x0, x1, y0, y1 = body["plane"]["window"]
+    assert -2 < x0 < x1 < 3
+    assert 1 < len(body["cells"]["corners"]) <= 50
+    inside = rn.regions(rn.load("example:moons"), rn.Box([x0, y0], [x1, y1]))
+    assert len(inside) == len(body["cells"]["corners"])
+
+
+def test_the_outlines_of_a_deep_network_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    from relunorm.report.sections import regions
+
+    monkeypatch.setattr(regions, "MAX_OUTLINES", 300)
+    document = check(rn.report(random_network(2, 6, 6, 6, 6, 1), time_limit=60).to_dict())
+    layers = document["sections"]["regions"]["body"]["outlines"]["layers"]
+    assert len(layers) == 3
+    assert layers[0]
+    assert layers[-1] is None
+
+
+@pytest.mark.parametrize("slice", [None, (3, 1), "points"])
+def test_more_than_two_inputs_are_seen_on_a_slice(slice: Any) -> None:
+    net = random_network(9, 12, 6)  # nine inputs: the whole domain is not counted
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(3, 9))
+    plane = points if slice == "points" else slice
+    data = None if slice == (3, 1) else rng.normal(size=(60, 9))
+    found = rn.report(net, data, slice=plane, time_limit=60)
+    document = check(found.to_dict())
+    body = document["sections"]["regions"]["body"]
+    assert body["type"] == "slice"
+    view = body["plane"]
+    origin, u, v = (np.array(view[name]) for name in ("origin", "u", "v"))
+    assert np.allclose([u @ u, v @ v, u @ v], [1, 1, 0])
+    if slice == (3, 1):
+        assert u[3] == v[1] == 1
+        assert view["labels"] == ["x3", "x1"]
+        assert view["window"] == [-1, 1, -1, 1]  # the coordinates themselves
+        assert origin[3] == origin[1] == 0
+    if slice == "points":
+        for point in points:  # the three points lie on the plane and in the window
+            s, t = (point - origin) @ u, (point - origin) @ v
+            np.testing.assert_allclose(origin + s * u + t * v, point, atol=1e-12)
+            window = view["window"]
+            assert window[0] <= s <= window[1]
+            assert window[2] <= t <= window[3]
+    corners = np.array(body["cells"]["corners"][0]).reshape(-1, 2)
+    s, t = corners.mean(axis=0)
+    inside = origin + s * u + t * v
+    A, c = np.array(body["cells"]["A"][0]), np.array(body["cells"]["c"][0])
+    np.testing.assert_allclose(A @ [s, t] + c, net(inside)[:4], rtol=1e-9, atol=1e-9)
+
+
+def test_one_input_is_a_function_with_knots() -> None:
+    net = random_network(1, 7, 1)
+    document = check(rn.report(net, domain=rn.Box([-2.0], [3.0]), time_limit=60).to_dict())
+    line = document["sections"]["line"]["body"]
+    assert line["one_input"]
+    at, values = line["knots"]["at"], np.array(line["knots"]["values"])
+    assert (at[0], at[-1]) == (-2, 3)
+    np.testing.assert_allclose(net(np.array(at)[:, None]), values, atol=1e-12)
+    assert document["sections"]["regions"]["body"]["count"]["value"] == line["pieces"]["value"]
+
+
+def test_the_domain_is_said_where_it_was_chosen() -> None:
+    net = random_network(2, 3, 1)
+    assumed = check(rn.report(net, time_limit=60).to_dict())
+    assert assumed["domain"]["from"] == "default"
+    assert "No domain was given" in assumed["advice"][0]["text"]
+    data = np.array([[0.0, -1.0], [2.0, 5.0], [1.0, 1.0]])
+    found = check(rn.report(net, data, time_limit=60).to_dict())
+    assert found["domain"]["from"] == "data"
+    assert (found["domain"]["lo"], found["domain"]["hi"]) == ([0, -1], [2, 5])
+
+
+@pytest.mark.parametrize("name", [section.name for section in SECTIONS])
+@pytest.mark.parametrize("error", [InvalidInputError("of itself"), KeyError("odd"), MemoryError()])
+def test_a_section_that_fails_leaves_the_others(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib import import_module
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(import_module(f"relunorm.report.sections.{name}"), "compute", fail)
+    data = np.random.default_rng(0).normal(size=(20, 2))
+    document = check(rn.report(random_network(2, 3, 1), data, time_limit=60).to_dict())
+    for other, entry in document["sections"].items():
+        assert entry["status"] == ("not computed" if other == name else "done")
+    failed = document["sections"][name]
+    assert failed["why"]
+    assert failed["call"] in [item["call"] for item in document["advice"]]
+
+
+@pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught by the room"])
+def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from relunorm.report.sections import regions
+
+    def interrupt(*_: Any) -> dict[str, Any]:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            if not caught:
+                raise
+        raise InvalidInputError("stopped early")
+
+    monkeypatch.setattr(regions, "compute", interrupt)
+    document = check(rn.report(random_network(2, 3, 1), time_limit=60).to_dict())
+    assert document["time"]["interrupted"]
+    assert document["sections"]["line"]["status"] == "done"
+    why = "stopped early" if caught else "interrupted"
+    assert document["sections"]["regions"]["why"] == why
+    for name in ("removal", "lipschitz", "units"):
+        assert document["sections"][name]["why"] == "interrupted"
+
+
+def test_a_flat_domain_has_counts_but_no_picture() -> None:
+    box = rn.Box([-1.0, 2.0], [1.0, 2.0])
+    document = check(rn.report(random_network(2, 5, 1), domain=box, time_limit=60).to_dict())
+    body = document["sections"]["regions"]["body"]
+    assert body["cells"] is None
+    assert body["count"]["value"] == document["sections"]["line"]["body"]["pieces"]["value"]
+
+
+def test_more_rows_than_are_used_make_estimates() -> None:
+    data = np.random.default_rng(0).normal(size=(5000, 2))
+    document = check(rn.report(random_network(2, 3, 1), data, time_limit=60).to_dict())
+    assert document["data"]["used"] == 4096
+    assert document["sections"]["units"]["body"]["dead"]["kind"] == "estimate"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_limit": 0}, "time_limit is 0"),
+        ({"time_limit": float("nan")}, "time_limit is nan"),
+        ({"target": [1.0]}, "a target without data"),
+        ({"data": [[1.0, 2.0]], "target": [1.0, 2.0]}, "a target of shape"),
+        ({"data": [[1.0, float("nan")]]}, "the data holds NaN or infinite"),
+        ({"data": [[1.0, 2.0]], "target": [float("inf")]}, "the target holds NaN or infinite"),
+        ({"data": [1.0, 2.0]}, "needs rows"),
+        ({"data": np.zeros((0, 2))}, "needs rows"),
+        ({"slice": (0, 0)}, "two different coordinates"),
+        ({"slice": (0, 7)}, "two different coordinates"),
+        ({"slice": np.zeros((3, 5))}, "three inputs of 2 numbers"),
+        ({"domain": rn.Box.cube(3)}, "3 coordinates"),
+    ],
+)
+def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(rn.errors.RelunormError, match=message):
+        rn.report(random_network(2, 3, 1), **options)
