@@ -18,7 +18,7 @@ import relunorm as rn
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-TABS = ["overview", "removal", "regions", "lipschitz", "units", "geometry", "next"]
+TABS = ["overview", "removal", "regions", "lipschitz", "units", "geometry", "next", "explorer"]
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -166,8 +166,6 @@ def test_the_keyboard_alone_reaches_every_tab(browser: Any, demo: Path) -> None:
     page.focus("#tab-overview")
     for tab in [*TABS[1:], TABS[0]]:
         page.keyboard.press("ArrowRight")
-        if tab == TABS[0] and page.locator("#tab-explorer").count():
-            page.keyboard.press("ArrowRight")
         assert page.evaluate("document.activeElement.id") == f"tab-{tab}"
         assert page.is_visible(f"#{tab}")
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
@@ -201,20 +199,60 @@ def test_downloads_replay(browser: Any, demo: Path, tmp_path: Path) -> None:
     opened.close()
 
 
-def test_an_explorer_is_mounted_when_its_tab_is_opened(
-    browser: Any, moons: rn.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from relunorm.report import page as room
-
-    asset = room._asset
-    script = """window.relunormExplorer = {mount(root) { root.append("mounted here"); }};"""
-    monkeypatch.setattr(room, "_asset", lambda n: script if n == "explorer.js" else asset(n))
-    moons.save(tmp_path / "page.html")
-    opened = Opened(browser, tmp_path / "page.html")
-    assert "mounted" not in opened.page.text_content("main")
+def test_the_explorer_answers_every_control(browser: Any, demo: Path) -> None:
+    opened = Opened(browser, demo)
+    page = opened.page
+    assert page.locator(".ex-panel").count() == 0  # mounted when first opened
     for tab in ("explorer", "overview", "explorer"):
         opened.show(tab)
-    assert opened.page.text_content(".explorer") == "mounted here"
+    assert page.locator(".ex-panel").count() == 3
+    unit, tree, shallow = page.locator(".ex-panel").all()
+    page.wait_for_selector(".ex-map[data-done=true]")
+    shares, path = (unit.locator("[role=status]").nth(k) for k in (0, 1))
+    said = {shares.inner_text()}
+    for slider in unit.locator("input[type=range]").all():
+        slider.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".ex-map[data-done=true]")
+        said.add(shares.inner_text())
+    assert len(said) == 4
+    before = path.inner_text()
+    unit.locator(".ex-plot").click(position={"x": 40, "y": 60})
+    clicked = path.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert len({before, clicked, path.inner_text()}) == 3
+    unit.locator("select").select_option("0.1")
+
+    drawn = tree.locator(".ex-strip").count()
+    tree.locator("input[type=range]").focus()
+    page.keyboard.press("ArrowRight")
+    assert tree.locator(".ex-strip").count() == 2 * drawn + 1
+    tree.locator("input[type=text]").fill("1, two")
+    assert "not a number" in tree.inner_text()
+    tree.locator("input[type=text]").fill("1, 2, 8")
+    assert "Point 3 has the largest norm" in tree.inner_text()
+
+    formula = shallow.locator(".ex-formula")
+    written = {formula.inner_text()}
+    grip = shallow.locator("[role=button]").nth(1)
+    grip.focus()
+    page.keyboard.press("ArrowUp")
+    written.add(formula.inner_text())
+    page.keyboard.press("Shift+ArrowRight")
+    written.add(formula.inner_text())
+    box = grip.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 40, box["y"] + 30)
+    page.mouse.up()
+    written.add(formula.inner_text())
+    assert len(written) == 4
+    shallow.locator("select").select_option("signed")
+    assert {cell.inner_text() for cell in shallow.locator("tbody td:nth-child(4)").all()} <= {
+        "1",
+        "\u22121",
+    }
     opened.close()
 
 
@@ -222,7 +260,7 @@ def test_print_shows_every_part(browser: Any, demo: Path) -> None:
     opened = Opened(browser, demo)
     opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     opened.page.emulate_media(media="print")
-    assert opened.page.locator('[role="tabpanel"]:visible').count() >= len(TABS)
+    assert opened.page.locator('[role="tabpanel"]:visible').count() == len(TABS) - 1
     assert not opened.page.is_visible('[role="tablist"]')
     assert opened.page.pdf().startswith(b"%PDF")
     opened.close()

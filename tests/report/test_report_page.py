@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import relunorm as rn
-from relunorm.report.page import OPTIONAL, SCRIPTS, STYLES, embed
+from relunorm.report.page import SCRIPTS, STYLES, embed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,7 +87,7 @@ def test_saving_replaces_a_page_whole(moons: rn.Report, tmp_path: Path) -> None:
 def test_every_asset_is_used_and_in_order() -> None:
     folder = files("relunorm.report") / "assets"
     there = {item.name for item in folder.iterdir() if not item.name.startswith("_")}
-    assert there - set(OPTIONAL) == {*SCRIPTS, *STYLES} - set(OPTIONAL)
+    assert there == {*SCRIPTS, *STYLES}
     assert SCRIPTS[-1] == "main.js"
 
 
@@ -96,6 +96,6 @@ def test_the_wheel_holds_the_page(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     names = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
-    wanted = {f"assets/{name}" for name in {*SCRIPTS, *STYLES} - set(OPTIONAL)} | {"schema.json"}
+    wanted = {f"assets/{name}" for name in (*SCRIPTS, *STYLES)} | {"schema.json"}
     assert {f"relunorm/report/{name}" for name in wanted} <= names
     assert "relunorm/examples/data/moons.npz" in names

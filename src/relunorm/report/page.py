@@ -17,11 +17,11 @@ from typing import Any
 SCRIPTS = (
     "dom.js", "format.js", "figure.js", "scale.js", "palette.js", "polygons.js", "tabs.js",
     "theme.js", "section.js", "overview.js", "removal.js", "map.js", "regions.js", "profile.js",
-    "lipschitz.js", "units.js", "cone.js", "geometry.js", "advice.js", "explorer.js", "main.js",
+    "lipschitz.js", "units.js", "cone.js", "geometry.js", "advice.js", "explorer_controls.js",
+    "explorer_unit_math.js", "explorer_tree_math.js", "explorer_shallow_math.js",
+    "explorer_unit.js", "explorer_tree.js", "explorer_shallow.js", "explorer.js", "main.js",
 )  # fmt: skip
 STYLES = ("page.css", "explorer.css")
-#: Left out where they are not there: the explorer is a part of its own.
-OPTIONAL = ("explorer.js", "explorer.css")
 
 _ESCAPES = {
     "<": "\\u003c",
@@ -54,8 +54,8 @@ run. The same document is printed by <code>relunorm report MODEL --json</code>.<
 
 def render(document: dict[str, Any]) -> str:
     """The page of a document."""
-    scripts = [text for name in SCRIPTS if (text := _asset(name)) is not None]
-    styles = [text for name in STYLES if (text := _asset(name)) is not None]
+    scripts = [_asset(name) for name in SCRIPTS]
+    styles = [_asset(name) for name in STYLES]
     policy = (
         f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -81,11 +81,8 @@ def embed(document: dict[str, Any]) -> str:
     return "".join(c if not 0xD800 <= ord(c) < 0xE000 else f"\\u{ord(c):04x}" for c in text)
 
 
-def _asset(name: str) -> str | None:
-    path = files("relunorm.report") / "assets" / name
-    if name in OPTIONAL and not path.is_file():
-        return None
-    return path.read_text(encoding="utf-8")
+def _asset(name: str) -> str:
+    return (files("relunorm.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _hashes(texts: list[str]) -> str:

@@ -81,6 +81,11 @@
     let start = [-1, 0.5];
     let running = 0;
     let frame = 0;
+    let shown = null;
+
+    const repaint = () => shown && paint(canvas, shown);
+    new MutationObserver(repaint).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 
     const rule = () => ({ gamma: gamma.value(), beta: beta.value(), eta: eta.value() });
 
@@ -104,6 +109,7 @@
       goal.setAttribute("cx", toX(Math.min(gamma.value(), EXTENT)));
       cancelAnimationFrame(frame);
       const units = gridUnits({ ...rule(), grid: GRID, extent: EXTENT });
+      shown = units;
       const slice = () => {
         if (mine !== running) return;
         const until = performance.now() + 24;

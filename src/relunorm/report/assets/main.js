@@ -27,10 +27,8 @@
     { id: "geometry", title: "Geometry", content: R.geometry(report) },
     { id: "next", title: "What to do", content: R.advice(report) },
   ];
-  if (window.relunormExplorer) {
-    const { place, shown } = explorer();
-    entries.push({ id: "explorer", title: "Explorer", content: place, shown });
-  }
+  const { place, shown } = explorer();
+  entries.push({ id: "explorer", title: "Explorer", content: place, shown });
 
   const data = report.data;
   const { list, panels, start } = R.tabs(entries);

@@ -1,23 +1,7 @@
-// Elements without innerHTML: what the explorer's panels share.
+// Sliders, choices and numbers: what the explorer's panels share.
 "use strict";
 (() => {
-  const SVG = "http://www.w3.org/2000/svg";
-
-  function fill(node, attributes, children) {
-    for (const [name, value] of Object.entries(attributes)) {
-      if (name === "text") node.textContent = value;
-      else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-      else if (value !== false && value !== null) node.setAttribute(name, value === true ? "" : value);
-    }
-    node.append(...children);
-    return node;
-  }
-
-  const el = (tag, attributes = {}, ...children) =>
-    fill(document.createElement(tag), attributes, children);
-  const svg = (tag, attributes = {}, ...children) =>
-    fill(document.createElementNS(SVG, tag), attributes, children);
-
+  const { el, svg } = window.relunormReport;
   let serial = 0;
 
   // A labelled range input with its value beside it; `read` turns its position into the number.
