@@ -19,7 +19,7 @@ html_theme = "alabaster"
 html_theme_options = {
     "description": relunorm.__doc__.splitlines()[0] if relunorm.__doc__ else "",
     "page_width": "1080px",
-    "fixed_sidebar": True,
+    "fixed_sidebar": False,
 }
 html_show_sourcelink = True
 myst_heading_anchors = 3

@@ -60,8 +60,8 @@ plt.show()
 print(rn.diagnose(model, X, y, domain=rn.Box.around(X), optimizer="adam"))
 
 # %%
-# The theory of one unit: from the red starts gradient descent ends in the dead cone. Targets of a smaller scale have
-# the same effect as a larger window: more of it is red.
+# The theory of one unit: from the blue starts gradient descent ends in the dead cone. Targets of a smaller scale
+# have the same effect as a larger window: more of it is blue.
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.6))
 for ax, gamma in zip(axes, (1.0, 0.1), strict=True):
@@ -74,7 +74,7 @@ plt.show()
 
 before = model(X).detach()
 dying.revive_live_(model, X)
-print("outputs moved by", float((model(X) - before).abs().max()))
+print("outputs moved by", float((model(X).detach() - before).abs().max()))
 with rn.DeadUnitMonitor(model, window=20) as monitor:
     train(model, 1e-3, 500, monitor)
 print(monitor.report())
