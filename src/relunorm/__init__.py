@@ -45,6 +45,9 @@ _HOME = {
     "regions": "relunorm.regions",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
+    "Store": "relunorm.sweep.store",
+    "Sweep": "relunorm.sweep.front",
+    "sweep": "relunorm.sweep",
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
@@ -93,6 +96,9 @@ if TYPE_CHECKING:
     from relunorm.regions.region import region_at as region_at
     from relunorm.regions.result import Regions as Regions
     from relunorm.regions.storage import load_regions as load_regions
+    from relunorm.sweep.front import Sweep as Sweep
+    from relunorm.sweep.front import sweep as sweep
+    from relunorm.sweep.store import Store as Store
     from relunorm.train.estimator import ReLURegressor as ReLURegressor
 
 

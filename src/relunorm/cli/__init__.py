@@ -27,6 +27,7 @@ from relunorm.cli.output import printable
 from relunorm.cli.papers import papers
 from relunorm.cli.region import region
 from relunorm.cli.regions import regions
+from relunorm.cli.sweep import sweep
 from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
 
@@ -70,6 +71,7 @@ for _command in (
     papers,
     fit,
     diagnose,
+    sweep,
 ):
     app.command()(_command)
 

@@ -1,0 +1,48 @@
+"""joblib's Dask backend, told of tasks whose workers died.
+
+Distributed starts a task again when its worker dies, and after a few deaths marks it as failed
+(``KilledWorker``). joblib's backend then fills the future but never calls back, so that the caller
+waits for ever; here an error calls back too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+from joblib._dask import DaskDistributedBackend
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """In place of a result."""
+
+    error: BaseException
+
+
+class TellingDaskBackend(DaskDistributedBackend):
+    """Calls back on errors of the cluster, not only on results."""
+
+    def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Any:
+        future = super().submit(func, callback)
+
+        def tell(done: Future[Any]) -> None:
+            error = done.exception()
+            if error is not None and callback is not None:
+                callback(_Lost(error))
+
+        future.add_done_callback(tell)
+        return future
+
+    def retrieve_result_callback(self, out: Any) -> Any:
+        if isinstance(out, _Lost):
+            raise out.error
+        return super().retrieve_result_callback(out)
+
+
+def register() -> None:
+    """Make the backend known to joblib as ``relunorm-dask``."""
+    joblib.register_parallel_backend("relunorm-dask", TellingDaskBackend)
