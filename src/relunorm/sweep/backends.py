@@ -49,12 +49,6 @@ def placed(
             yield
 
 
-def is_ambient() -> bool:
-    """Whether the caller stands inside a ``joblib.parallel_config`` that asks for several jobs."""
-    # Whoever set one has imported joblib.
-    return "joblib" in sys.modules and joblib.effective_n_jobs(None) > 1
-
-
 def _check(backend: str | None, scheduler: str | None, n_jobs: int | None) -> None:
     if backend is not None and backend not in BACKENDS:
         raise InvalidInputError(f"backend {backend!r} is not known; use {', '.join(BACKENDS)}")
