@@ -136,9 +136,7 @@ def _search(
     return _collect(divided(method, net, window, workers, budget), workers, budget)
 
 
-def divided(
-    method: str, net: Packed, window: Window, workers: int, budget: Budget
-) -> list[Job]:
+def divided(method: str, net: Packed, window: Window, workers: int, budget: Budget) -> list[Job]:
     """The search as a list of independent jobs; with the same arguments, the same list."""
     if int(net.shape[2]) == 0:
         return [lambda: iter([_single(net, window)])]

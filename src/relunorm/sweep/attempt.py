@@ -54,4 +54,4 @@ def explained(error: BaseException) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
-    return f"{text[:LONGEST]}{where}"
+    return f"{text[:LONGEST]}{where}".encode(errors="backslashreplace").decode()

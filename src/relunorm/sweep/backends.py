@@ -76,7 +76,8 @@ def _dask(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
         ) from None
     register()
     if scheduler is None:
-        options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": None}
+        # Port 0: any free one, so that two clusters do not quarrel over the dashboard's.
+        options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
         with (
             LocalCluster(n_workers=_count(n_jobs), threads_per_worker=1, **options) as cluster,
             Client(cluster, set_as_default=False) as client,

@@ -1,8 +1,10 @@
-"""joblib's Dask backend, told of tasks whose workers died.
+"""joblib's Dask backend, told of tasks whose workers died, and used for one worker too.
 
 Distributed starts a task again when its worker dies, and after a few deaths marks it as failed
 (``KilledWorker``). joblib's backend then fills the future but never calls back, so that the caller
-waits for ever; here an error calls back too.
+waits for ever; here an error calls back too. And where there is one job at a time joblib runs it in
+the calling process: wrong for a cluster of one worker, or of one that is left while another starts
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class _Lost:
 
 
 class TellingDaskBackend(DaskDistributedBackend):
-    """Calls back on errors of the cluster, not only on results."""
+    """Calls back on errors of the cluster, not only on results; never runs a task itself."""
 
     def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Any:
         future = super().submit(func, callback)
@@ -36,6 +38,9 @@ class TellingDaskBackend(DaskDistributedBackend):
 
         future.add_done_callback(tell)
         return future
+
+    def effective_n_jobs(self, n_jobs: int) -> int:
+        return max(2, super().effective_n_jobs(n_jobs))
 
     def retrieve_result_callback(self, out: Any) -> Any:
         if isinstance(out, _Lost):

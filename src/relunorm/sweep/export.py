@@ -81,7 +81,7 @@ def to_csv(rows: list[Row], path: str | Path) -> Path:
     columns = list(rows[0]) if rows else []
     with (
         atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+        temporary.open("w", newline="", encoding="utf-8") as file,
     ):
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -126,13 +126,11 @@ def _typed(values: list[Any]) -> tuple[list[Any], str]:
         return values, "bool"
     if kinds == {int} and all(-(2**63) <= value < 2**63 for value in present):
         return values, "int64"
-    if kinds and kinds <= {int, float} and float in kinds:
-        if all(isinstance(v, float) or abs(v) <= _EXACT for v in present):
-            return [None if v is None else float(v) for v in values], "float64"
+    small = all(isinstance(v, float) or (type(v) is int and abs(v) <= _EXACT) for v in present)
+    if float in kinds and small:
+        return [None if v is None else float(v) for v in values], "float64"
     if not kinds or kinds == {str}:
-        # Arrow refuses half a surrogate pair, which JSON allows.
-        clean = [None if v is None else v.encode("utf-8", "backslashreplace").decode() for v in values]
-        return clean, "string"
+        return values, "string"
     return [None if v is None else dumps(v, "value") for v in values], "string"
 
 

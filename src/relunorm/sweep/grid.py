@@ -50,7 +50,7 @@ def _values(axis: str, text: str) -> Sequence[Any]:
     match = _RANGE.fullmatch(text)
     if match is None:
         return [_value(part) for part in text.split(",")]
-    if len(text) > 60 or match[3] is not None and int(match[3]) == 0:
+    if len(text) > 60 or (match[3] is not None and int(match[3]) == 0):
         raise InvalidInputError(f"--grid {axis!r}: not a range; expected start:stop or with a step")
     found = range(int(match[1]), int(match[2]), int(match[3] or 1))
     # len() of a range beyond the machine's integers fails; compare the ends instead.

@@ -100,10 +100,12 @@ def digest(value: Any, what: str) -> str:
     known = getattr(value, "digest", None)
     if isinstance(value, Network) or isinstance(known, str):
         return f"{type(value).__qualname__}:{known}"
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise InvalidInputError(f"{what} is an array of Python objects, expected numbers")
         text = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return f"array:{value.dtype.str}{value.shape}:{text}"
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return digest(value.detach().cpu().numpy(), what)
     if torch is not None and isinstance(value, torch.nn.Module):

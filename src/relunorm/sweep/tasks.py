@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import joblib
 
 from relunorm.errors import InvalidInputError, RelunormError
+from relunorm.sweep.ambient import ambient_jobs
 from relunorm.sweep.single_thread import single_threaded
 from relunorm.sweep.travel import pack, unpack
 
@@ -33,7 +36,7 @@ def spread(
     tasks: Sequence[Any],
     *,
     go_on: Callable[[], bool] = lambda: True,
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Yield ``(i, function(tasks[i]))`` as they are finished, in any order.
 
     Runs on the ambient joblib backend (`backends.placed`). Function, tasks and results travel as
@@ -56,9 +59,10 @@ def spread(
         while left and go_on():
             handed_out: set[int] = set()
             try:
-                for index, result in _results(parcel, left, go_on, handed_out):
-                    del left[index]
-                    yield index, unpack(result)
+                with _quietly_closing(_results(parcel, left, go_on, handed_out)) as results:
+                    for index, result in results:
+                        del left[index]
+                        yield index, unpack(result)
                 return
             except Exception as error:
                 if not _is_death(error):
@@ -66,6 +70,17 @@ def spread(
             suspects = sorted(handed_out & left.keys())
             for index in suspects:
                 yield index, _alone(parcel, left.pop(index))
+
+
+@contextmanager
+def _quietly_closing(results: Generator[Any, None, None]) -> Iterator[Iterator[Any]]:
+    """Close the generator at the end, without joblib's advice on what then goes to waste."""
+    try:
+        yield results
+    finally:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)
+            results.close()
 
 
 def _alone(parcel: bytes, task: Any) -> Any:
@@ -84,7 +99,7 @@ def _is_death(error: Exception) -> bool:
 
 def _results(
     parcel: bytes, left: dict[int, Any], go_on: Callable[[], bool], handed_out: set[int]
-) -> Iterator[tuple[int, bytes]]:
+) -> Generator[tuple[int, bytes], None, None]:
     """Packed results in the order they arrive."""
     driver = os.getpid()
 
@@ -99,15 +114,16 @@ def _results(
     # One task a batch: what is finished is handed over at once, and the clock is looked at.
     options: dict[str, Any] = {"batch_size": 1, "pre_dispatch": "2*n_jobs"}
     try:
-        parallel = joblib.Parallel(return_as="generator_unordered", **options)
+        parallel: Any = joblib.Parallel(return_as="generator_unordered", **options)
     except ValueError:  # a pool that returns all results together: multiprocessing, Ray
         options["pre_dispatch"] = "all"
-        size = WAVE * max(1, joblib.effective_n_jobs(None))
+        size = WAVE * ambient_jobs()
         for start in itertools.count(0, size):
             wave = waiting[start : start + size]
             if not wave or not go_on():
                 return
-            yield from joblib.Parallel(**options)(calls(wave))
+            together: Any = joblib.Parallel(**options)
+            yield from together(calls(wave))
     else:
         yield from parallel(calls(waiting))
 

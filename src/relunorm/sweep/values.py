@@ -59,8 +59,12 @@ def _plain(value: Any, where: str, depth: int) -> Any:
         raise InvalidInputError(f"{where} is nested more than {DEEPEST} deep, or contains itself")
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return _text(value, where)
     if isinstance(value, float):
         value = float(value)
         return value if math.isfinite(value) else {FLOAT: str(value)}
@@ -80,4 +84,14 @@ def _name(key: Any, where: str) -> str:
         raise InvalidInputError(f"{where} has the key {key!r}; keys must be text")
     if key == FLOAT:
         raise InvalidInputError(f"{where} has the key {FLOAT!r}, which marks NaN and infinities")
-    return str(key)
+    return _text(key, where)
+
+
+def _text(value: str, where: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"{where} holds {value!r}, which is not Unicode text (half of a surrogate pair)"
+        ) from None
+    return str(value)
