@@ -102,6 +102,17 @@ def test_no_scheduler_is_said() -> None:
         rn.sweep(measure, RUNS[:1], backend="dask", scheduler="nonsense://x")
 
 
+def test_a_cluster_without_workers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="dask and distributed are optional")
+    monkeypatch.setattr("relunorm.sweep.dask_backend.PATIENCE", 0.5)
+    with distributed.LocalCluster(
+        n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        place = cluster.scheduler_address
+        with pytest.raises(InvalidInputError, match=r"no worker after 0\.5 s; start some"):
+            rn.sweep(measure, RUNS[:1], backend="dask", scheduler=place)
+
+
 @pytest.mark.parametrize("backend", ["sequential", "loky", "dask"])
 def test_constrained_modules_travel(backend: str, request: pytest.FixtureRequest) -> None:
     import torch

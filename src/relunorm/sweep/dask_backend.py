@@ -17,6 +17,11 @@ from typing import Any
 import joblib
 from joblib._dask import DaskDistributedBackend
 
+from relunorm.errors import InvalidInputError
+
+#: Seconds a cluster may be without any worker, as while all of them start again.
+PATIENCE = 60
+
 
 @dataclass(frozen=True)
 class _Lost:
@@ -27,6 +32,9 @@ class _Lost:
 
 class TellingDaskBackend(DaskDistributedBackend):
     """Calls back on errors of the cluster, not only on results; never runs a task itself."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **{"wait_for_workers_timeout": PATIENCE, **options})
 
     def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Any:
         future = super().submit(func, callback)
@@ -40,7 +48,13 @@ class TellingDaskBackend(DaskDistributedBackend):
         return future
 
     def effective_n_jobs(self, n_jobs: int) -> int:
-        return max(2, super().effective_n_jobs(n_jobs))
+        try:
+            return max(2, super().effective_n_jobs(n_jobs))
+        except TimeoutError:
+            raise InvalidInputError(
+                f"the Dask cluster has no worker after {self.wait_for_workers_timeout} s; start "
+                "some with `dask worker ADDRESS`"
+            ) from None
 
     def retrieve_result_callback(self, out: Any) -> Any:
         if isinstance(out, _Lost):
