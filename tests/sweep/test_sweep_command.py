@@ -21,6 +21,7 @@ class Thing:
     x: "float"
 
 def product(a, b=1, random_state=0):
+    print("noise")
     if a == "no":
         raise ValueError("[red]<b>no</b>[/red]")
     return {"y": Thing(a * b).x, "seed": random_state}
@@ -51,7 +52,8 @@ def test_a_sweep_is_stored_exported_and_resumed(script: Path, tmp_path: Path, ca
         capsys, f"{script}:product", *grid, *options, "--export", tmp_path / "t.csv"
     )
     document = json.loads(out)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err == "noise\n" * 6
     assert document["schema"] == "relunorm.sweep/1"
     assert [row["y"] for row in document["rows"]] == [0, 1, 0.0, 2.5, 0, -3]
     assert document["function"] == "a b;rm -rf [x]:product"

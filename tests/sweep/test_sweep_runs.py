@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import joblib
@@ -150,6 +151,8 @@ def test_what_is_not_a_dict_of_values_is_a_failed_run() -> None:
     assert [run.message.split(":")[0] for run in found.failed] == [
         "relunorm.errors.InvalidInputError"
     ] * 3
+    leaving = rn.sweep(lambda code: sys.exit(code), [{"code": 3}])
+    assert str(leaving.failed[0].message).startswith("SystemExit: 3 (")
     odd = rn.sweep(joblib.cpu_count, [{"x": 1}])
     assert "unexpected keyword" in str(odd.failed[0].message)
 
@@ -181,7 +184,7 @@ def test_bad_runs() -> None:
 def test_a_missing_package_is_named(
     backend: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, module, None)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=rf"pip install 'relunorm\[{backend}\]'"):
         rn.sweep(slow, [{"i": 1}], backend=backend)
 

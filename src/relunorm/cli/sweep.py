@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,7 +68,7 @@ def sweep(
         _check_export(export)
     runs = combinations(grid or [])
     function = script_function(target)
-    with _progress(quiet or json) as progress:
+    with _stdout_kept_clean(json), _progress(quiet or json) as progress:
         found = front.sweep(
             function,
             runs,
@@ -100,6 +102,24 @@ def _check_export(path: Path) -> None:
         raise UnsupportedFormatError(f"{path}: a table of runs is written as .csv or .parquet")
     if not path.resolve().parent.is_dir():
         raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
+
+
+@contextmanager
+def _stdout_kept_clean(wanted: bool) -> Iterator[None]:
+    """What runs print goes to stderr, from this process and from those it starts meanwhile."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextmanager

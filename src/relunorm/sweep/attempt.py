@@ -36,7 +36,7 @@ class Attempts:
     shared: Mapping[str, Any]
 
     def __call__(self, parameters: str) -> Attempt:
-        """Call the function; an exception is an outcome like any other."""
+        """Call the function; an exception, ``sys.exit`` included, is an outcome like any other."""
         began = time.perf_counter()
         try:
             result = self.function(**loads(parameters), **self.shared)
@@ -45,7 +45,7 @@ class Attempts:
                     f"the function returned a {type(result).__name__}, expected a dict of results"
                 )
             return Attempt("done", dumps(result, "result"), time.perf_counter() - began)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return Attempt("failed", explained(error), time.perf_counter() - began)
 
 

@@ -10,14 +10,14 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any
 
 import joblib
 from joblib._dask import DaskDistributedBackend
 
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, RelunormError
 
 #: Seconds a cluster may be without any worker, as while all of them start again.
 PATIENCE = 60
@@ -59,7 +59,12 @@ class TellingDaskBackend(DaskDistributedBackend):
     def retrieve_result_callback(self, out: Any) -> Any:
         if isinstance(out, _Lost):
             raise out.error
-        return super().retrieve_result_callback(out)
+        try:
+            return super().retrieve_result_callback(out)
+        except CancelledError as error:
+            raise RelunormError(
+                f"the Dask scheduler has gone ({error}). What a store holds is kept; run again"
+            ) from error
 
 
 def register() -> None:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,17 @@ def identify(
     )
 
 
+def source_version(*modules: ModuleType) -> str:
+    """A hash of the source text of some modules, to be passed as ``version``: for a function whose
+    answer rests on more than the module that defines it.
+
+    >>> import json, string
+    >>> len(source_version(json)), source_version(json) != source_version(json, string)
+    (16, True)
+    """
+    return _short([inspect.getsource(module) for module in modules])
+
+
 def digest(value: Any, what: str) -> str:
     """A hash of a shared argument: by content, and the same in every process.
 
@@ -154,4 +166,8 @@ def _source_hash(function: Any, name: str, stored: bool) -> str:
                 f"{name}: its source cannot be read, so there is no telling when it changes; pass "
                 "version='...'"
             ) from None
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _short([text])
+
+
+def _short(texts: list[str]) -> str:
+    return _sha(texts).hexdigest()[:16]

@@ -7,11 +7,11 @@ tried once more, one at a time: the one that dies alone is the culprit, the rest
 from __future__ import annotations
 
 import itertools
-import os
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import joblib
 
@@ -22,6 +22,9 @@ from relunorm.sweep.travel import pack, unpack
 
 #: What the backends raise when a worker process is gone: loky, Dask, Ray.
 DEATHS = frozenset({"BrokenProcessPool", "KilledWorker", "RayActorError", "WorkerCrashedError"})
+
+#: This process; a process id would not do, since other machines count theirs as well.
+HERE = uuid4().hex
 
 #: Tasks per job and wave, on backends that cannot hand results over one by one.
 WAVE = 8
@@ -101,14 +104,15 @@ def _results(
     parcel: bytes, left: dict[int, Any], go_on: Callable[[], bool], handed_out: set[int]
 ) -> Generator[tuple[int, bytes], None, None]:
     """Packed results in the order they arrive."""
-    driver = os.getpid()
 
     def calls(some: list[tuple[int, Any]]) -> Iterator[Any]:
         for index, task in some:
             if not go_on():
                 return
             handed_out.add(index)
-            yield joblib.delayed(_call)(parcel, index, pack(task, "a task"), driver)
+            # The parcel goes with every task, as bytes: joblib's Dask backend would scatter a large
+            # object to one worker, and that worker's death would lose it for all.
+            yield joblib.delayed(_call)(parcel, index, pack(task, "a task"), HERE)
 
     waiting = list(left.items())
     # One task a batch: what is finished is handed over at once, and the clock is looked at.
@@ -128,13 +132,13 @@ def _results(
         yield from parallel(calls(waiting))
 
 
-def _call(parcel: bytes, index: int, task: bytes, driver: int) -> tuple[int, bytes]:
+def _call(parcel: bytes, index: int, task: bytes, driver: str) -> tuple[int, bytes]:
     """In the worker."""
     # A task is one unit of work: no backend inside it, and one thread (the driver has seen to its
     # own process, where threads would undo each other's settings).
     with joblib.parallel_config(backend="sequential", n_jobs=1):
         function, argument = _unpacked(parcel), unpack(task)
-        if os.getpid() == driver:
+        if driver == HERE:
             return index, pack(function(argument), "the result")
         with single_threaded():
             return index, pack(function(argument), "the result")
