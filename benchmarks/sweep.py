@@ -124,16 +124,20 @@ def cpu_and_wall(work: Callable[[], Any]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ray", action="store_true", help="measure Ray, too (slow to start)")
+    parser.add_argument("--only-ray", action="store_true", help="measure nothing but Ray")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--note", default="", help="what else the machine was doing")
     options = parser.parse_args()
     note = f"{REPEATS} repeats, wall seconds, best. {options.note}".strip()
     backends = ["sequential", "threading", "loky", "dask", *(["ray"] if options.ray else [])]
+    backends = ["ray"] if options.only_ray else backends
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
         rows = [overhead(backend, options.runs, folder) for backend in backends]
         header = ["backend", "joblib, ms a run", "sweep", "sweep + store", "ratio", "ratio + store"]
         record("sweep: overhead of an empty run", header, rows, f"{options.runs} runs. {note}")
+        if options.only_ray:
+            return
         record("sweep: store", ["where", "rows / s"], inserts(folder), note)
     header = ["network", "engine", "regions", "here, CPU s", "wall s", "2 processes, CPU s"]
     header += ["wall s", "CPU, times here", "speedup, wall"]

@@ -6,7 +6,6 @@ tried once more, one at a time: the one that dies alone is the culprit, the rest
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -122,12 +121,12 @@ def _results(
     except ValueError:  # a pool that returns all results together: multiprocessing, Ray
         options["pre_dispatch"] = "all"
         size = WAVE * ambient_jobs()
-        for start in itertools.count(0, size):
-            wave = waiting[start : start + size]
-            if not wave or not go_on():
-                return
-            together: Any = joblib.Parallel(**options)
-            yield from together(calls(wave))
+        with joblib.Parallel(**options) as pool:  # one pool for all waves: Ray's is slow to start
+            together: Any = pool
+            for start in range(0, len(waiting), size):
+                if not go_on():
+                    return
+                yield from together(calls(waiting[start : start + size]))
     else:
         yield from parallel(calls(waiting))
 
