@@ -1,6 +1,6 @@
 """Sweeps: overhead of a run on every backend and of the store, and regions on processes.
 
-    python benchmarks/sweep.py [--ray] [--runs 300]
+    python benchmarks/sweep.py [--parts overhead,store,regions] [--backends loky,ray] [--runs 300]
 
 The peer is joblib itself: ``Parallel`` on the same backend and the same function, one task a batch,
 without rows, keys, parcels or a store. Clusters and pools are started and warmed before the clock.
@@ -92,7 +92,7 @@ def regions() -> list[list[object]]:
     """The same search here and on two warm processes: CPU seconds of all processes, and wall."""
     rng = np.random.default_rng(0)
     rows: list[list[object]] = []
-    for widths in ((2, 160, 160, 160, 1), (6, 13, 13, 1), (8, 16, 16, 1)):
+    for widths in ((2, 160, 160, 160, 1), (6, 13, 13, 1), (8, 13, 13, 1)):
         pairs = list(itertools.pairwise(widths))
         net = rn.Network.from_weights(
             [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairs],
@@ -123,25 +123,26 @@ def cpu_and_wall(work: Callable[[], Any]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ray", action="store_true", help="measure Ray, too (slow to start)")
-    parser.add_argument("--only-ray", action="store_true", help="measure nothing but Ray")
+    parser.add_argument("--parts", default="overhead,store,regions")
+    parser.add_argument("--backends", default="sequential,threading,loky,dask")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--note", default="", help="what else the machine was doing")
     options = parser.parse_args()
     note = f"{REPEATS} repeats, wall seconds, best. {options.note}".strip()
-    backends = ["sequential", "threading", "loky", "dask", *(["ray"] if options.ray else [])]
-    backends = ["ray"] if options.only_ray else backends
+    parts = options.parts.split(",")
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
-        rows = [overhead(backend, options.runs, folder) for backend in backends]
-        header = ["backend", "joblib, ms a run", "sweep", "sweep + store", "ratio", "ratio + store"]
-        record("sweep: overhead of an empty run", header, rows, f"{options.runs} runs. {note}")
-        if options.only_ray:
-            return
-        record("sweep: store", ["where", "rows / s"], inserts(folder), note)
-    header = ["network", "engine", "regions", "here, CPU s", "wall s", "2 processes, CPU s"]
-    header += ["wall s", "CPU, times here", "speedup, wall"]
-    record("sweep: regions on processes", header, regions(), note)
+        if "overhead" in parts:
+            rows = [overhead(b, options.runs, folder) for b in options.backends.split(",")]
+            header = ["backend", "joblib, ms a run", "sweep", "sweep + store", "ratio"]
+            header += ["ratio + store"]
+            record("sweep: overhead of an empty run", header, rows, f"{options.runs} runs. {note}")
+        if "store" in parts:
+            record("sweep: store", ["where", "rows / s"], inserts(folder), note)
+    if "regions" in parts:
+        header = ["network", "engine", "regions", "here, CPU s", "wall s", "2 processes, CPU s"]
+        header += ["wall s", "CPU, times here", "speedup, wall"]
+        record("sweep: regions on processes", header, regions(), note)
 
 
 if __name__ == "__main__":
