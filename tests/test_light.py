@@ -8,6 +8,7 @@ import sys
 import pytest
 
 HEAVY = ("torch", "onnx", "onnxruntime", "numba", "sklearn", "matplotlib", "highspy", "pandas")
+HEAVY += ("joblib", "dask", "distributed", "ray", "sqlite3")
 
 CALL = "from relunorm.cli import main\ntry: main({})\nexcept SystemExit: pass"
 

@@ -47,6 +47,9 @@ _HOME = {
     "Report": "relunorm.report.result",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
+    "Store": "relunorm.sweep.store",
+    "Sweep": "relunorm.sweep.front",
+    "sweep": "relunorm.sweep",
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
@@ -97,6 +100,9 @@ if TYPE_CHECKING:
     from relunorm.regions.storage import load_regions as load_regions
     from relunorm.report.front import report as report
     from relunorm.report.result import Report as Report
+    from relunorm.sweep.front import Sweep as Sweep
+    from relunorm.sweep.front import sweep as sweep
+    from relunorm.sweep.store import Store as Store
     from relunorm.train.estimator import ReLURegressor as ReLURegressor
 
 

@@ -51,3 +51,7 @@ class UnsupportedOperationError(RelunormError, ValueError):
             f"{source}: {count} operation{'s are' if count != 1 else ' is'} not supported:\n"
             f"{listing}\nSupported: {supported}."
         )
+
+
+class StoreError(RelunormError, OSError):
+    """A store of runs that cannot be opened, read or written."""

@@ -28,6 +28,7 @@ from relunorm.cli.papers import papers
 from relunorm.cli.region import region
 from relunorm.cli.regions import regions
 from relunorm.cli.report import report
+from relunorm.cli.sweep import sweep
 from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
 
@@ -72,6 +73,7 @@ for _command in (
     papers,
     fit,
     diagnose,
+    sweep,
 ):
     app.command()(_command)
 

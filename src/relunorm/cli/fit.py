@@ -42,6 +42,12 @@ def fit(
     alpha: Annotated[
         str, typer.Option(help="Penalty on the output weights; auto chooses it by hold-out.")
     ] = "auto",
+    restarts: Annotated[
+        int, typer.Option(min=1, help="Fits from different seeds; the best one is kept.")
+    ] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", help="Restarts at a time, or threads of one fit.")
+    ] = None,
     holdout: Annotated[
         float, typer.Option(help="Share of the rows kept aside to measure the error.")
     ] = 0.2,
@@ -66,6 +72,8 @@ def fit(
         "solver": solver,
         "constraint": None if constraint == "none" else constraint,
         "alpha": _penalty(alpha),
+        "restarts": restarts,
+        "n_jobs": jobs,
         "time_limit": time_limit,
         "random_state": seed,
         "device": device,

@@ -37,7 +37,15 @@ def regions(
     ] = None,
     max_regions: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
-    workers: Annotated[int, typer.Option(help="Threads; -1 for all cores.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads or processes; -1 for all cores.")
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
+    ] = None,
     color: Annotated[
         str, typer.Option(help="Of a picture: value, gradient, layer or pattern.")
     ] = "value",
@@ -68,6 +76,8 @@ def regions(
             max_regions=max_regions,
             time_limit=time_limit,
             workers=workers,
+            backend=backend,
+            scheduler=scheduler,
             progress=report,
         )
     document: dict[str, Any] = {"model": model, **found.to_dict()}

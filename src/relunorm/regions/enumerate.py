@@ -26,6 +26,7 @@ from relunorm.regions.limits import CellLimitError
 from relunorm.regions.pack import Packed
 from relunorm.regions.result import Regions
 from relunorm.regions.window import Window, open_window
+from relunorm.sweep.ambient import ambient_jobs
 
 #: Called with the regions found so far, the seconds spent and the share of the work done.
 Progress = Callable[[int, float, float], None]
@@ -58,6 +59,8 @@ def regions(
     max_regions: int | None = None,
     time_limit: float | None = None,
     workers: int | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
     method: str = "auto",
     progress: Progress | None = None,
 ) -> Regions:
@@ -71,6 +74,10 @@ def regions(
         max_regions: stop once so many are found (the result then says it is partial).
         time_limit: seconds after which to stop, likewise.
         workers: threads; 1 by default, -1 for all cores. The result does not depend on it.
+        backend: ``loky``, ``dask`` or ``ray``: subtrees go to ``workers`` processes (all cores if
+            omitted) instead of threads; so they do inside a ``joblib.parallel_config`` if neither
+            is given. For searches of many seconds: starting processes takes some. Same result.
+        scheduler: address of a running Dask scheduler or Ray cluster.
         method: ``auto``, or one of ``polygons`` (two inputs), ``cells`` (up to six), ``tree``.
         progress: called now and then with regions found, seconds spent and the share of the work
             done (in equal parts of the tree, so an estimate).
@@ -89,19 +96,28 @@ def regions(
     started = time.perf_counter()
     network = network.folded()
     window = open_window(network, domain)
+    far = backend is not None or scheduler is not None or (workers is None and ambient_jobs() > 1)
     count = _workers(workers)
     chosen = _method(method, window)
     if chosen == "tree":
         _check_memory(window.dimension, network.units)
     net = window.pack(network)
-    budget = _Budget(started, max_regions, time_limit, progress)
+    budget = Budget(started, max_regions, time_limit, progress)
+
+    def search() -> list[list[Batch]]:
+        if far:
+            from relunorm.regions.distributed import search_far
+
+            return search_far(network, domain, chosen, budget, backend, scheduler, workers)
+        return _search(chosen, net, window, count, budget)
+
     try:
-        batches = _search(chosen, net, window, count, budget)
+        batches = search()
     except CellLimitError:
         if method != "auto":
             raise
-        chosen, budget = "tree", _Budget(started, max_regions, time_limit, progress)
-        batches = _search(chosen, net, window, count, budget)
+        chosen, budget = "tree", Budget(started, max_regions, time_limit, progress)
+        batches = search()
     result = _assemble(network, domain, window, net, batches, budget, chosen)
     if isinstance(domain, Ball):
         result = result.meeting_ball()
@@ -115,12 +131,17 @@ def _check_memory(dimension: int, units: int) -> None:
 
 
 def _search(
-    method: str, net: Packed, window: Window, workers: int, budget: _Budget
+    method: str, net: Packed, window: Window, workers: int, budget: Budget
 ) -> list[list[Batch]]:
+    return _collect(divided(method, net, window, workers, budget), workers, budget)
+
+
+def divided(method: str, net: Packed, window: Window, workers: int, budget: Budget) -> list[Job]:
+    """The search as a list of independent jobs; with the same arguments, the same list."""
     if int(net.shape[2]) == 0:
-        return [[_single(net, window)]]
+        return [lambda: iter([_single(net, window)])]
     make = {"polygons": _polygon_jobs, "tree": _tree_jobs, "cells": _cell_jobs}[method]
-    return _collect(make(net, window, workers, budget), workers, budget)
+    return make(net, window, workers, budget)
 
 
 def _method(method: str, window: Window) -> str:
@@ -150,7 +171,7 @@ def _workers(workers: int | None) -> int:
     return workers
 
 
-class _Budget:
+class Budget:
     """What may be spent, what was found, and why the search ended."""
 
     def __init__(
@@ -189,6 +210,11 @@ class _Budget:
         self.reason = self.reason or reason
 
     @property
+    def elapsed(self) -> float:
+        """Seconds spent."""
+        return time.perf_counter() - self.started
+
+    @property
     def is_watched(self) -> bool:
         """Whether somebody waits for reports or for a time limit to act."""
         return self.time_limit is not None or self.progress is not None
@@ -204,7 +230,7 @@ class _Budget:
         return size if self.max_regions is None else min(size, self.max_regions + 1)
 
 
-def _collect(jobs: list[Job], workers: int, budget: _Budget) -> list[list[Batch]]:
+def _collect(jobs: list[Job], workers: int, budget: Budget) -> list[list[Batch]]:
     """Run the jobs, in order or on threads (the kernels release the interpreter lock)."""
     kept: list[list[Batch]] = [[] for _ in jobs]
     budget.jobs = len(jobs)
@@ -245,7 +271,7 @@ def _single(net: Packed, window: Window) -> Batch:
     return Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1], forms.reshape(1, -1))
 
 
-def _tree_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> list[Job]:
+def _tree_jobs(net: Packed, window: Window, workers: int, budget: Budget) -> list[Job]:
     from relunorm.regions import tree
 
     root = tree.new_state(net, window.lo, window.hi, window.rows, window.rhs, window.witnesses)
@@ -264,7 +290,7 @@ def _tree_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> li
         stop += 2
 
 
-def _run_tree(net: Packed, state, budget: _Budget) -> Iterator[Batch]:  # type: ignore[no-untyped-def]
+def _run_tree(net: Packed, state, budget: Budget) -> Iterator[Batch]:  # type: ignore[no-untyped-def]
     from relunorm.regions import tree
 
     d, _, units, outputs = (int(n) for n in net.shape)
@@ -278,7 +304,7 @@ def _run_tree(net: Packed, state, budget: _Budget) -> Iterator[Batch]:  # type: 
     budget.failures += int(state.at[tree.FAILURES])
 
 
-def _cell_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> list[Job]:
+def _cell_jobs(net: Packed, window: Window, workers: int, budget: Budget) -> list[Job]:
     from relunorm.regions import cells
     from relunorm.regions.polygons import transposed
 
@@ -290,7 +316,7 @@ def _cell_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> li
     return [lambda one=one: _run_cells(net, weights_t, one, budget) for one in searches]
 
 
-def _run_cells(net: Packed, weights_t, search, budget: _Budget) -> Iterator[Batch]:  # type: ignore[no-untyped-def]
+def _run_cells(net: Packed, weights_t, search, budget: Budget) -> Iterator[Batch]:  # type: ignore[no-untyped-def]
     from relunorm.regions import cells
 
     d, _, units, outputs = (int(n) for n in net.shape)
@@ -311,7 +337,7 @@ def _run_cells(net: Packed, weights_t, search, budget: _Budget) -> Iterator[Batc
             return
 
 
-def _polygon_jobs(net: Packed, window: Window, workers: int, budget: _Budget) -> list[Job]:
+def _polygon_jobs(net: Packed, window: Window, workers: int, budget: Budget) -> list[Job]:
     from relunorm.regions import polygons
 
     layers = int(net.shape[1])
@@ -364,7 +390,7 @@ def _assemble(
     window: Window,
     net: Packed,
     batches: list[list[Batch]],
-    budget: _Budget,
+    budget: Budget,
     method: str,
 ) -> Regions:
     flat = [batch for group in batches for batch in group]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from relunorm.stability.branch import Branching
 from relunorm.stability.linear import linear_upper
 from relunorm.stability.lp import relaxation
 from relunorm.stability.milp import decide
+from relunorm.stability.place import Place
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import (
     BranchProof,
@@ -66,6 +66,8 @@ def stability(
     *,
     time_limit: float | None = None,
     workers: int | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
     progress: Progress | None = None,
     random_state: int = 0,
     milp: bool = True,
@@ -82,6 +84,9 @@ def stability(
         domain: a box, a ball or a polytope.
         time_limit: seconds; what is open then stays undecided. None for no limit.
         workers: mixed-integer programmes solved at a time; all cores if omitted.
+        backend: ``loky``, ``dask`` or ``ray``: the mixed-integer programmes go to processes instead
+            of threads; so they do inside a ``joblib.parallel_config`` if neither is given.
+        scheduler: address of a running Dask scheduler or Ray cluster.
         progress: called as (layer, layers, open sides, stage).
         random_state: seed of the witness search.
         milp: False to leave out the mixed-integer search.
@@ -98,8 +103,9 @@ def stability(
     domain.check_dimension(network.input_size)
     if time_limit is not None and not time_limit >= 0:
         raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
-    search = _Search(network, domain, time_limit, workers, progress, random_state, milp)
-    with few_threads(network), np.errstate(over="ignore", invalid="ignore"):
+    place = Place(backend, scheduler, workers)
+    search = _Search(network, domain, time_limit, place, progress, random_state, milp)
+    with place, few_threads(network), np.errstate(over="ignore", invalid="ignore"):
         return search.run()
 
 
@@ -111,7 +117,7 @@ class _Search:
         network: Network,
         domain: Domain,
         time_limit: float | None,
-        workers: int | None,
+        place: Place,
         progress: Progress | None,
         random_state: int,
         milp: bool,
@@ -123,7 +129,7 @@ class _Search:
         self.witnesses = Witnesses(self.problem)
         self.rng = np.random.default_rng(random_state)
         self.random_state = random_state
-        self.workers = workers or os.cpu_count() or 1
+        self.place = place
         self.progress = progress
         self.milp = milp
         self.items: list[Proof] = []
@@ -297,8 +303,9 @@ class _Search:
 
     def _decide(self, index: int, sides: Sides) -> None:
         answers = decide(
-            self.problem, self.bounds, index, *sides, deadline=self.deadline, workers=self.workers
-        )
+            self.problem, self.bounds, index, *sides,
+            deadline=self.deadline, workers=self.place.threads, far=self.place.open(),
+        )  # fmt: skip
         for unit, sign, answer in zip(*sides, answers, strict=True):
             if answer.excluded:
                 self._use(TrustedProof(index, int(unit), int(sign), answer.margin))

@@ -52,19 +52,25 @@ def decide(
     *,
     deadline: float,
     workers: int,
+    far: bool = False,
 ) -> list[Answer]:
     """One decision per side, ``workers`` at a time (HiGHS runs without holding the interpreter).
 
-    A jump has no closed mixed-integer form: with step units below, every answer is empty.
+    With ``far`` they go to the ambient joblib backend instead; the answers are the same. A jump has
+    no closed mixed-integer form: with step units below, every answer is empty.
     """
     sides = list(zip(units.tolist(), signs.tolist(), strict=True))
     if any(problem.kinks[layer].step for layer in range(index)):
         return [Answer() for _ in sides]
+    if far:
+        from relunorm.stability.distributed import decide_far
+
+        return decide_far(problem, bounds, index, sides, deadline)
 
     running: set[Any] = set()
     with ThreadPoolExecutor(max(1, min(workers, len(sides)))) as pool:
         tasks = [
-            pool.submit(_decide, problem, bounds, index, unit, sign, deadline, running)
+            pool.submit(decide_side, problem, bounds, index, unit, sign, deadline, running)
             for unit, sign in sides
         ]
         try:
@@ -76,7 +82,7 @@ def decide(
             raise
 
 
-def _decide(
+def decide_side(
     problem: Problem,
     bounds: Bounds,
     index: int,
@@ -85,6 +91,7 @@ def _decide(
     deadline: float,
     running: set[Any],
 ) -> Answer:
+    """One side; the solver stands in ``running`` while it works, so that it can be cancelled."""
     import highspy
 
     left = deadline - time.monotonic()

@@ -38,10 +38,14 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         skip: whether the affine part is a connection of its own. Without it one hidden layer spends
             d + 1 units on it and has no output bias, as (2.10) of seed 001; deeper networks are
             plain perceptrons.
-        n_init: restarts (``deep``) or improvement rounds (``exact``, ``greedy``).
+        n_init: starts (``deep``) or improvement rounds (``exact``, ``greedy``) of one fit.
+        restarts: fits from different seeds, of which the best is kept (mean squared error and
+            penalty). They go through joblib: ``n_jobs`` at a time, or as an ambient
+            ``joblib.parallel_config`` says, on any of its backends and with the same result.
         time_limit: seconds after which the best network so far is returned.
         random_state: seed of every random choice.
-        n_jobs: threads while fitting; None leaves torch's own setting.
+        n_jobs: threads while fitting; None leaves torch's own setting. With restarts, also how
+            many of them run at a time, each on one thread.
         device: where the numbers live while fitting, for example ``cuda``.
         verbose: show a progress bar on stderr.
         options: further settings of one solver, such as ``{"batch": 512}`` of ``adam``.
@@ -54,6 +58,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         lower_bound_: mean squared error, in the target's units, that no network of this size can
             beat; None where not certified.
         alpha_, solver_: what ``auto`` became.
+        restart_losses_: what every restart reached, in the order of the seeds: mean squared error
+            of the normalized target plus penalty.
         stopped_: "" or why the search ended early ("time limit", "interrupted").
 
     >>> x = np.linspace(0, 1, 200)[:, None]
@@ -73,6 +79,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         alpha: float | str = "auto",
         skip: bool = True,
         n_init: int | None = None,
+        restarts: int = 1,
         time_limit: float | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -86,6 +93,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         self.alpha = alpha
         self.skip = skip
         self.n_init = n_init
+        self.restarts = restarts
         self.time_limit = time_limit
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -151,6 +159,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
     def _solve(self, x, y, weight, hidden: tuple[int, ...], penalty: float | None) -> None:
         import torch
 
+        from relunorm.train.restarts import best_fit
         from relunorm.train.task import Task
 
         inputs, targets = Scaling.of(x, weight, "X"), Scaling.of(y, weight, "y")
@@ -160,22 +169,21 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
         with _threads(self.n_jobs), _progress(bool(self.verbose), self.solver_) as progress:
-            fit = solver(self.solver_)(
-                Task(
-                    x=tensor(inputs.apply(x)),
-                    y=tensor(targets.apply(y)),
-                    weight=tensor(weight / weight.mean()),
-                    hidden=hidden,
-                    constraint=self.constraint,  # type: ignore[arg-type]
-                    alpha=0.0 if penalty is None and self.solver_ in _UNPENALIZED else penalty,
-                    skip=self.skip,
-                    rounds=self.n_init,
-                    time_limit=self.time_limit,
-                    seed=seed,
-                    progress=progress,
-                    options=dict(self.options or {}),
-                )
+            task = Task(
+                x=tensor(inputs.apply(x)),
+                y=tensor(targets.apply(y)),
+                weight=tensor(weight / weight.mean()),
+                hidden=hidden,
+                constraint=self.constraint,  # type: ignore[arg-type]
+                alpha=0.0 if penalty is None and self.solver_ in _UNPENALIZED else penalty,
+                skip=self.skip,
+                rounds=self.n_init,
+                time_limit=self.time_limit,
+                seed=seed,
+                progress=progress,
+                options=dict(self.options or {}),
             )
+            fit, self.restart_losses_ = best_fit(self.solver_, task, self.restarts, self.n_jobs)
         self.network_: Network = network_of(fit, inputs, targets, f"ReLURegressor({self.solver_})")
         self.loss_curve_ = [float(value) for value in fit.curve]
         self.n_iter_ = max(1, fit.iterations)
@@ -215,6 +223,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             )
         if self.n_init is not None and not self.n_init >= 0:
             raise InvalidInputError(f"n_init={self.n_init!r}: expected a number >= 0, or None")
+        if not isinstance(self.restarts, numbers.Integral) or self.restarts < 1:
+            raise InvalidInputError(f"restarts={self.restarts!r}: expected a number >= 1")
         return tuple(int(k) for k in widths)
 
 

@@ -1,0 +1,154 @@
+"""Tasks spread over a joblib backend, each on one thread; a task that kills its worker fails alone.
+
+A worker that dies takes the tasks under way with it, and with loky the whole pool. They are then
+tried once more, one at a time: the one that dies alone is the culprit, the rest has lost nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import joblib
+
+from relunorm.errors import InvalidInputError, RelunormError
+from relunorm.sweep.ambient import ambient_jobs
+from relunorm.sweep.single_thread import single_threaded
+from relunorm.sweep.travel import pack, unpack
+
+#: What the backends raise when a worker process is gone: loky, Dask, Ray.
+DEATHS = frozenset({"BrokenProcessPool", "KilledWorker", "RayActorError", "WorkerCrashedError"})
+
+#: This process; a process id would not do, since other machines count theirs as well.
+HERE = uuid4().hex
+
+#: Tasks per job and wave, on backends that cannot hand results over one by one.
+WAVE = 8
+
+
+class WorkerDiedError(RelunormError, RuntimeError):
+    """A task took its worker process down, twice."""
+
+
+def spread(
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    *,
+    go_on: Callable[[], bool] = lambda: True,
+) -> Generator[tuple[int, Any], None, None]:
+    """Yield ``(i, function(tasks[i]))`` as they are finished, in any order.
+
+    Runs on the ambient joblib backend (`backends.placed`). Function, tasks and results travel as
+    parcels (`travel`) whatever the backend, so a task cannot change what another one sees.
+
+    Args:
+        function: must not raise; what it raises ends everything.
+        tasks: one argument each.
+        go_on: asked before a task is handed out; False ends the list there.
+
+    Yields:
+        the index of a task and its result, or a `WorkerDiedError` in place of one.
+
+    >>> sorted(spread(len, ["a", "bcd"]))
+    [(0, 1), (1, 3)]
+    """
+    parcel = pack(function, f"the function {getattr(function, '__qualname__', function)!r}")
+    left = dict(enumerate(tasks))
+    with single_threaded():
+        while left and go_on():
+            handed_out: set[int] = set()
+            try:
+                with _quietly_closing(_results(parcel, left, go_on, handed_out)) as results:
+                    for index, result in results:
+                        del left[index]
+                        yield index, unpack(result)
+                return
+            except Exception as error:
+                if not _is_death(error):
+                    raise
+            suspects = sorted(handed_out & left.keys())
+            for index in suspects:
+                yield index, _alone(parcel, left.pop(index))
+
+
+@contextmanager
+def _quietly_closing(results: Generator[Any, None, None]) -> Iterator[Iterator[Any]]:
+    """Close the generator at the end, without joblib's advice on what then goes to waste."""
+    try:
+        yield results
+    finally:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)
+            results.close()
+
+
+def _alone(parcel: bytes, task: Any) -> Any:
+    try:
+        results = list(_results(parcel, {0: task}, lambda: True, set()))
+    except Exception as error:
+        if not _is_death(error):
+            raise
+        return WorkerDiedError("its worker process died")
+    return unpack(results[0][1])
+
+
+def _is_death(error: Exception) -> bool:
+    return any(kind.__name__ in DEATHS for kind in type(error).__mro__)
+
+
+def _results(
+    parcel: bytes, left: dict[int, Any], go_on: Callable[[], bool], handed_out: set[int]
+) -> Generator[tuple[int, bytes], None, None]:
+    """Packed results in the order they arrive."""
+
+    def calls(some: list[tuple[int, Any]]) -> Iterator[Any]:
+        for index, task in some:
+            if not go_on():
+                return
+            handed_out.add(index)
+            # The parcel goes with every task, as bytes: joblib's Dask backend would scatter a large
+            # object to one worker, and that worker's death would lose it for all.
+            yield joblib.delayed(_call)(parcel, index, pack(task, "a task"), HERE)
+
+    waiting = list(left.items())
+    # One task a batch: what is finished is handed over at once, and the clock is looked at.
+    options: dict[str, Any] = {"batch_size": 1, "pre_dispatch": "2*n_jobs"}
+    try:
+        parallel: Any = joblib.Parallel(return_as="generator_unordered", **options)
+    except ValueError:  # a pool that returns all results together: multiprocessing, Ray
+        options["pre_dispatch"] = "all"
+        size = WAVE * ambient_jobs()
+        with joblib.Parallel(**options) as pool:  # one pool for all waves: Ray's is slow to start
+            together: Any = pool
+            for start in range(0, len(waiting), size):
+                if not go_on():
+                    return
+                yield from together(calls(waiting[start : start + size]))
+    else:
+        yield from parallel(calls(waiting))
+
+
+def _call(parcel: bytes, index: int, task: bytes, driver: str) -> tuple[int, bytes]:
+    """In the worker."""
+    # A task is one unit of work: no backend inside it, and one thread (the driver has seen to its
+    # own process, where threads would undo each other's settings).
+    with joblib.parallel_config(backend="sequential", n_jobs=1):
+        function, argument = _unpacked(parcel), unpack(task)
+        if driver == HERE:
+            return index, pack(function(argument), "the result")
+        with single_threaded():
+            return index, pack(function(argument), "the result")
+
+
+def _unpacked(parcel: bytes) -> Any:
+    try:
+        return unpack(parcel)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInputError(
+            f"a worker cannot load the function: {error}. Workers need the same packages and "
+            "modules as the caller; define the function in an installed module or in the script "
+            "that is run"
+        ) from error

@@ -1,0 +1,87 @@
+"""Several fits from different seeds, the best one kept; spread over joblib.
+
+The first fit runs here and chooses the penalty; the others take it over, so that all are measured
+by the same objective, mean squared error + alpha |c|^2. Each fit runs on one thread from its own
+seed: the answer does not depend on the backend or the number of jobs.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relunorm.errors import RelunormError
+from relunorm.sweep.backends import placed
+from relunorm.sweep.single_thread import single_threaded
+from relunorm.sweep.tasks import WorkerDiedError, spread
+from relunorm.train.solvers import solver
+from relunorm.train.task import Fit, Task
+
+
+@dataclass(frozen=True, eq=False)
+class Restart:
+    """A task without its seed, ready to travel; called with the seed.
+
+    Attributes:
+        deadline: `time.time` after which to stop, or None. Clocks of other machines should agree.
+    """
+
+    name: str
+    task: Task
+    deadline: float | None
+
+    def __call__(self, seed: int) -> Fit:
+        """One fit."""
+        left = None if self.deadline is None else max(self.deadline - time.time(), 1e-3)
+        return solver(self.name)(
+            replace(self.task, seed=seed, time_limit=left, started=time.monotonic())
+        )
+
+
+def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[Fit, list[float]]:
+    """The best of several fits, and the objective of every one that was finished.
+
+    Args:
+        name: the solver.
+        task: its seed is that of the first fit; the others' are drawn from it.
+        restarts: how many fits.
+        n_jobs: fits at a time; None honours an ambient ``joblib.parallel_config``.
+    """
+    if restarts == 1:
+        only = solver(name)(task)
+        return only, [_objective(only)]
+    with single_threaded():
+        first = solver(name)(task)
+    fits = {0: first}
+    deadline = None if task.time_limit is None else time.time() + task.deadline - time.monotonic()
+    rest = Restart(name, replace(task, alpha=first.alpha, progress=None), deadline)
+    draws = np.random.SeedSequence([task.seed, 11]).generate_state(restarts - 1)
+    seeds = [int(draw) >> 1 for draw in draws]
+
+    def go_on() -> bool:
+        return not task.spent and not any(fit.stopped == "interrupted" for fit in fits.values())
+
+    interrupted = False
+    try:
+        with placed(None, None, n_jobs), closing(spread(rest, seeds, go_on=go_on)) as found:
+            for index, fit in found:
+                if isinstance(fit, WorkerDiedError):
+                    raise RelunormError(f"restart {index + 1} of {restarts} failed: {fit}")
+                fits[index + 1] = fit
+                best = min(fits.values(), key=_objective)
+                task.report("restarts", len(fits) / restarts, best.loss)
+    except KeyboardInterrupt:
+        interrupted = True
+    best = min((fits[k] for k in sorted(fits)), key=_objective)
+    if interrupted or any(fit.stopped == "interrupted" for fit in fits.values()):
+        best = replace(best, stopped="interrupted")
+    elif len(fits) < restarts:
+        best = replace(best, stopped="time limit")
+    return best, [_objective(fits[k]) for k in sorted(fits)]
+
+
+def _objective(fit: Fit) -> float:
+    return fit.loss + fit.alpha * float(np.square(fit.output).sum())

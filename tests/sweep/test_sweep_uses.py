@@ -1,0 +1,139 @@
+"""The rooms that spread their work: regions, stability, restarts of fit. Same answers anywhere."""
+
+from __future__ import annotations
+
+import itertools
+
+import joblib
+import numpy as np
+import pytest
+
+import relunorm as rn
+from relunorm.errors import InvalidInputError
+from relunorm.stability import engine, stability
+from relunorm.stability.milp import decide
+from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.reach import reach_of
+from relunorm.stability.replay import rule_bounds
+
+
+def random_net(*widths: int, seed: int = 0) -> rn.Network:
+    rng = np.random.default_rng(seed)
+    pairs = list(itertools.pairwise(widths))
+    return rn.Network.from_weights(
+        [rng.normal(size=(b, a)) for a, b in pairs], [0.3 * rng.normal(size=b) for _, b in pairs]
+    )
+
+
+@pytest.mark.parametrize("widths", [(2, 9, 9, 1), (3, 6, 6, 1), (5, 6, 6, 2), (3, 2)])
+def test_regions_are_the_same_on_processes(widths: tuple[int, ...]) -> None:
+    net, box = random_net(*widths), rn.Box.cube(widths[0])
+    here = rn.regions(net, box)
+    far = rn.regions(net, box, backend="loky", workers=2)
+    with joblib.parallel_config(backend="threading", n_jobs=3):
+        near = rn.regions(net, box)
+    assert far.method == here.method
+    for found in (far, near):
+        assert found.complete
+        assert np.array_equal(found.patterns, here.patterns)
+        assert np.array_equal(found.points, far.points)
+        np.testing.assert_allclose(found.points, here.points, atol=1e-12)
+
+
+def test_limits_hold_on_processes() -> None:
+    net, box = random_net(6, 12, 12, 1), rn.Box.cube(6)
+    told: list[int] = []
+    some = rn.regions(
+        net, box, backend="threading", workers=2, max_regions=50,
+        progress=lambda found, seconds, share: told.append(found),
+    )  # fmt: skip
+    assert (len(some), some.complete, some.reason) == (50, False, "max_regions = 50")
+    late = rn.regions(net, box, backend="threading", workers=2, time_limit=1e-6)
+    assert (late.complete, late.reason) == (False, "time_limit = 1e-06 s")
+    with pytest.raises(InvalidInputError, match="backend 'spark' is not known"):
+        rn.regions(net, box, backend="spark")
+
+
+def test_a_cell_with_too_many_walls_falls_back_to_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    from relunorm.regions import enumerate as front
+    from relunorm.regions.limits import CellLimitError
+
+    net, box = random_net(3, 5, 1), rn.Box.cube(3)
+    expected = rn.regions(net, box, method="tree")
+
+    def refuse(*_: object) -> list[object]:
+        def job() -> object:
+            raise CellLimitError("too many walls")
+
+        return [job]
+
+    monkeypatch.setattr(front, "_cell_jobs", refuse)
+    found = rn.regions(net, box, backend="threading", workers=2)
+    assert found.method == "tree"
+    assert np.array_equal(found.patterns, expected.patterns)
+
+
+def test_mixed_integer_programmes_give_the_same_answers_on_processes() -> None:
+    net, box = random_net(4, 10, 10, 1, seed=5), rn.Box.cube(4, -0.4, 0.4)
+    problem = Problem(net, reach_of(box))
+    bounds = Bounds(problem)
+    for index in range(2):
+        bounds.append(*rule_bounds(problem, bounds, index))
+    units, signs = np.repeat(np.arange(10), 2), np.tile([1.0, -1.0], 10)
+    options = {"deadline": np.inf, "workers": 1}
+    here = decide(problem, bounds, 1, units, signs, **options)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        far = decide(problem, bounds, 1, units, signs, far=True, **options)
+    assert {answer.excluded for answer in here} == {True, False}
+    for a, b in zip(here, far, strict=True):
+        assert (a.excluded, a.margin) == (b.excluded, b.margin)
+        assert (a.point is None) == (b.point is None)
+        assert a.point is None or np.array_equal(a.point, b.point)
+
+
+def test_stability_is_the_same_on_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine._Search, "_branch", lambda *_: None)
+    monkeypatch.setattr(engine._Search, "_split", lambda *_: None)
+    monkeypatch.setattr(engine._Search, "_solve", lambda *_: None)
+    net, box = random_net(4, 10, 10, 1, seed=5), rn.Box.cube(4, -0.4, 0.4)
+    here = stability(net, box)
+    far = stability(net, box, backend="threading", workers=2)
+    assert any((layer.method == "milp").any() for layer in here.layers)
+    for a, b in zip(here.layers, far.layers, strict=True):
+        assert a.verdict.tolist() == b.verdict.tolist()
+        assert np.array_equal(a.lower, b.lower)
+        assert np.array_equal(a.upper, b.upper)
+
+
+def test_restarts_keep_the_best_and_do_not_depend_on_the_backend() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (60, 2))
+    y = np.sin(3 * x[:, 0]) * x[:, 1]
+    options = {"hidden": (4, 4), "solver": "deep", "n_init": 2, "random_state": 0}
+    model = rn.ReLURegressor(**options, restarts=3).fit(x, y)
+    assert len(model.restart_losses_) == 3
+    assert len(set(model.restart_losses_)) == 3
+    alone = rn.ReLURegressor(**options).fit(x, y)
+    assert len(alone.restart_losses_) == 1
+    np.testing.assert_allclose(alone.restart_losses_[0], model.restart_losses_[0], rtol=1e-6)
+    # the objective of the kept fit is the smallest, recomputed from its own network
+    wanted = min(model.restart_losses_)
+    error = np.mean((model.predict(x) - y) ** 2) / np.var(y)
+    assert error <= wanted * (1 + 1e-9)
+    assert error <= np.mean((alone.predict(x) - y) ** 2) / np.var(y) + 1e-3
+    for backend in ("threading", "loky"):
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            again = rn.ReLURegressor(**options, restarts=3).fit(x, y)
+        assert again.restart_losses_ == model.restart_losses_
+        assert np.array_equal(again.predict(x), model.predict(x))
+    with pytest.raises(InvalidInputError, match="restarts=0: expected a number >= 1"):
+        rn.ReLURegressor(restarts=0).fit(x, y)
+
+
+def test_restarts_end_with_the_time() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (60, 2))
+    model = rn.ReLURegressor(
+        hidden=(4, 4), solver="deep", random_state=0, restarts=500, time_limit=0.3
+    ).fit(x, x[:, 0] * x[:, 1])
+    assert 1 <= len(model.restart_losses_) < 500
+    assert model.stopped_ == "time limit"
