@@ -8,10 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.forms.relation import NEW, SCALED, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.stability.witness import unit_gradient
 
 Points = NDArray[np.float64]
+#: Pairs of step units looked at, at most.
+PAIRS = 64
 STEPS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 
 
@@ -128,3 +132,39 @@ def _vertices(domain: Domain, slope: Points) -> Points:
     if not isinstance(domain, Polytope):
         return np.repeat(np.atleast_2d(domain.center), len(slope), axis=0)
     return np.array([domain._minimize(-row)[1] if row.any() else domain.center for row in slope])
+
+
+def between_thresholds(walk: Walk, points: Points) -> Points:
+    """Points near the thresholds of related step units, halfway between the two.
+
+    With h the mean of both pre-activations in one scale, one Newton step x - h grad h / |grad h|^2
+    from the points nearest by: exact for units of the first layer. Only candidates.
+    """
+    found = [np.empty((0, points.shape[1]))]
+    for pair in _step_pairs(walk)[:PAIRS]:
+        z, slope = np.zeros(len(points)), np.zeros_like(points)
+        for network, layer, unit, factor in pair:
+            value, gradient = unit_gradient(network, points, layer, np.full(len(points), unit))
+            z, slope = z + factor * value / 2, slope + factor * gradient / 2
+        square = (slope * slope).sum(axis=1)
+        steep = np.flatnonzero(square > 0)
+        near = steep[np.argsort(z[steep] ** 2 / square[steep])[:8]]
+        found.append(points[near] - (z[near] / square[near])[:, None] * slope[near])
+    return np.concatenate(found)
+
+
+def _step_pairs(walk: Walk) -> list[list[tuple[Network, int, int, float]]]:
+    """Related step units, the worst matched first: (network, layer, unit, factor) twice."""
+    home = []  # where each block's functions live
+    for side in walk.sides:
+        home += [(side, k, np.flatnonzero(r.kind == NEW)) for k, r in enumerate(side.relations)]
+    pairs = []
+    for side in walk.sides:
+        for k, (relation, margin) in enumerate(zip(side.relations, side.margins, strict=True)):
+            for unit in np.flatnonzero(np.isfinite(margin)):
+                other, layer, units = home[relation.block[unit] - 1]
+                turn = 1.0 if relation.kind[unit] == SCALED else -1.0
+                ours = (side.network, k, int(unit), turn / relation.factor[unit])
+                theirs = (other.network, layer, int(units[relation.index[unit]]), 1.0)
+                pairs.append((margin[unit] / relation.factor[unit], [ours, theirs]))
+    return [pair for _, pair in sorted(pairs, key=lambda entry: -entry[0])]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.forms.attack import attack, difference, spread
+from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.bounds import quick_bounds, stable_bounds
 from relunorm.forms.certificate import Certificate, certify
-from relunorm.forms.evaluation import evaluation_error
+from relunorm.forms.demand import Asking, relate_on_demand
 from relunorm.forms.exact import shallow_form
+from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
@@ -26,7 +28,11 @@ from relunorm.forms.residual import linear_bounds, residual
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
+from relunorm.stability.problem import Problem
+from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import reach_of
+from relunorm.stability.threads import few_threads
+from relunorm.stability.witness import certain_outputs
 
 Verdict = Literal["equal", "within", "different", "unknown"]
 
@@ -42,6 +48,8 @@ class Comparison:
         verdict: ``equal`` (f = g exactly), ``within`` (the proved upper bound is at most the
             tolerance), ``different`` (the witness shows more than the tolerance) or ``unknown``.
         lower, upper: proved bounds on max |f - g|, rounding of the evaluation included.
+        apart: for networks with step units a bound on |f - g| away from the thresholds, as the
+            certificate states it (see `Certificate.exceptions`); None for others.
         tolerance: what was asked.
         witness: the input where the largest difference was found, None if not searched.
         first, second: both outputs at the witness.
@@ -58,6 +66,7 @@ class Comparison:
     second: Vector | None
     method: str
     seconds: float
+    apart: float | None = None
     proof: Callable[[], Certificate] | None = field(default=None, compare=False)
 
     @cached_property
@@ -82,6 +91,7 @@ class Comparison:
             "second": numbers(self.second),
             "method": self.method,
             "seconds": self.seconds,
+            "apart": self.apart if self.apart is None or np.isfinite(self.apart) else None,
         }
 
     def __repr__(self) -> str:
@@ -106,9 +116,10 @@ def compare(
     """Decide whether two networks agree over a domain up to a tolerance.
 
     In order, stopping as soon as one decides: exact arrangement (permutations and powers of two);
-    rational canonical forms of small shallow networks; relating the units of both and propagating
-    the difference; a search for a counterexample; the same relation with stability proved exactly;
-    linear bounds and branch and bound on what is left of f - g once shared units have cancelled.
+    rational canonical forms of small shallow networks; a few hundred points; relating the units of
+    both, with a proof that those without a partner are linear, and propagating the difference; a
+    search for a counterexample; the same relation with the stability of every unit proved; linear
+    bounds and branch and bound on what is left of f - g once shared units have cancelled.
 
     Args:
         tolerance: how far apart the outputs may be.
@@ -132,7 +143,9 @@ def compare(
     search = _Search(
         first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
     )
-    with np.errstate(over="ignore", invalid="ignore"):  # an infinite bound proves nothing
+    wider = max(first, second, key=lambda network: max(network.widths))
+    # an infinite bound proves nothing
+    with few_threads(wider), np.errstate(over="ignore", invalid="ignore"):
         return search.run()
 
 
@@ -181,26 +194,28 @@ class _Search:
         self.jumps = any(
             x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
         )
+        self.away: Walk | None = None
+        self.apart: float | None = None
+        self.folding = sum(folding_error(network, self.reach) for network in self.given)
+        self.problems = [Problem(network, self.reach) for network in self.given]
+        self.points = self._points()
 
     def run(self) -> Comparison:
         if same_arrangement(self.first, self.second):
-            self._fast()
-            self.upper, self.method = 0.0, "exact arrangement"
-            return self._answer("equal")
+            return self._equal("exact arrangement")
         if self._rationally_equal():
-            self._fast()
-            self.upper, self.method = 0.0, "rational form"
-            return self._answer("equal")
+            return self._equal("rational form")
+        known = any(found is not None for found in self.analysis)
+        ways = (
+            *((self._given, self._probe) if known else (self._probe, self._demand)),
+            self._between,
+            self._climb,
+            self._proved,
+            self._solve,
+        )
         try:
-            for step in (
-                self._fast,
-                self._probe,
-                self._closer,
-                self._climb,
-                self._proved,
-                self._solve,
-            ):
-                step()
+            for way in ways:
+                way()
                 if self.progress is not None:
                     self.progress(self.method, self.lower, self.upper)
                 if self.upper <= self.tolerance:
@@ -211,27 +226,57 @@ class _Search:
             self.method += ", interrupted"
         return self._answer("unknown")
 
-    def _fast(self) -> None:
-        """Relate the units, bounded by nothing but intervals of the forms: milliseconds."""
-        endless = [
-            [Range(np.full(x.width, -np.inf), np.full(x.width, np.inf)) for x in network.layers]
-            for network in (self.first, self.second)
-        ]
-        known = any(found is not None for found in self.analysis)
-        self._relate("related units", self._bounds() if known else endless)
+    def _equal(self, method: str) -> Comparison:
+        self._demand()  # for its certificate
+        self.upper, self.method = 0.0, method
+        return self._answer("equal")
 
-    def _closer(self) -> None:
-        """The same with backward linear bounds."""
-        self._relate("related units, linear bounds", self._bounds())
-
-    def _probe(self) -> None:
-        """A few hundred points; most networks that differ show it here."""
+    def _points(self) -> NDArray[np.float64]:
+        """A few hundred points of the domain."""
         points = spread(self.domain, 256, self.rng)
         inside = self.domain.contains(points)
-        points = points[inside] if inside.any() else points
-        gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
-        if self._witness(points[int(gaps.argmax())]) > self.tolerance:
+        return points[inside] if inside.any() else points
+
+    def _probe(self) -> None:
+        """Look at the points; most networks that differ show it here."""
+        gaps = np.abs(difference(self.first, self.second, self.points)).max(axis=1)
+        if self._witness(self.points[int(gaps.argmax())]) > self.tolerance:
             self._climb()
+
+    def _given(self) -> None:
+        """Relate the units with the bounds of the analyses that were passed."""
+        self._relate("related units", self._bounds())
+
+    def _demand(self) -> None:
+        """Relate the units; bounds only of those without a partner."""
+        pair = (self.first, self.second)
+        order = sorted((0, 1), key=lambda i: pair[i].units)
+
+        def walk(away: bool) -> tuple[Walk, list[Proofs]]:
+            asked = [Asking.about(pair[i], self.reach, self.points) for i in order]
+            for asking in asked:
+                asking.deadline = time.monotonic() + (self.deadline - time.perf_counter()) / 4
+            found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
+            return found, [asked[order.index(i)].query.proofs for i in (0, 1)]
+
+        if self.jumps:  # the certificate leaves out thresholds, the bound does not
+            self.away, proofs = walk(True)
+            self.apart = self._bound(self.away)
+            if np.isfinite(self.apart):
+                self.proof = partial(_certificate, self.away, self.given, proofs, order)
+        found, proofs = walk(False)
+        self._take(found, "related units", partial(_certificate, found, self.given, proofs, order))
+
+    def _between(self) -> None:
+        """Look where only one of two related steps has jumped."""
+        if self.away is None:
+            return
+        points = between_thresholds(self.away, self.points)
+        points = points[self.domain.contains(points)]
+        if len(points):
+            gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
+            for k in np.argsort(-gaps)[:4]:
+                self._witness(points[k])
 
     def _climb(self) -> None:
         point, _ = attack(
@@ -261,13 +306,14 @@ class _Search:
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
-        if self.jumps or self.walk is None:
+        if self.jumps:
             return
         # only copies are shared now: what merely resembles another unit must stay visible
         first, second = self._bounds()
-        self.walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
-        rest, error = residual(self.walk)
-        low, high = linear_bounds(rest, self.walk)
+        walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
+        rest, error = residual(walk)
+        low, high = linear_bounds(rest, walk)
+        error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
@@ -300,8 +346,6 @@ class _Search:
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "branch and bound on the residual"
 
-    walk: Walk | None = None
-
     def _bounds(self) -> list[list[Range]]:
         """The best proved pre-activation bounds of both networks."""
         result = []
@@ -314,16 +358,19 @@ class _Search:
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
-        bound = float(walk.difference.largest.max())
-        self.errors = [
-            evaluation_error(side.network, side.ranges, self.reach, "float64")
-            for side in walk.sides
-        ]
-        self.walk = walk
+        proofs = [None if found is None else found.proofs for found in self.analysis]
+        self._take(walk, method, partial(_certificate, walk, self.given, proofs, [0, 1]))
+
+    def _bound(self, walk: Walk) -> float:
+        return float((walk.difference.largest + self.folding).max())
+
+    def _take(self, walk: Walk, method: str, proof: Callable[[], Certificate]) -> None:
+        """Keep what a walk proves, if it is more than is known."""
+        bound = self._bound(walk)
         if bound < self.upper:
             self.upper, self.method = bound, method
             if not self.jumps:
-                self.proof = partial(_certificate, walk, self.given, tuple(self.analysis))
+                self.proof = proof
 
     def _witness(self, point: Vector) -> float:
         """Take a point as witness if it shows a larger difference for certain."""
@@ -339,17 +386,16 @@ class _Search:
 
     def _certain(self, point: Vector) -> float:
         """A lower bound on the difference at a point, rounding of the evaluation accounted for."""
-        if self.jumps:  # no error bound survives a jump
-            return self._exactly(point)
-        gap = np.abs(self.first(point) - self.second(point))
-        sure = float((gap - self.errors[0] - self.errors[1]).max())
+        (a, a_off), (b, b_off) = (certain_outputs(p, point[None]) for p in self.problems)
+        gap = np.abs(a - b)
+        sure = float((gap * (1 - 1e-15) - a_off - b_off).max())
         doubtful = gap.max() > self.tolerance and not sure > self.tolerance
         if doubtful and self.first.parameters + self.second.parameters <= RATIONAL:
             return self._exactly(point)
         return sure if np.isfinite(sure) else -np.inf
 
     def _exactly(self, point: Vector) -> float:
-        values = (exact_output(n, point) for n in (self.first, self.second))
+        values = (exact_output(n, point) for n in self.given)
         return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
 
     def _rationally_equal(self) -> bool:
@@ -373,14 +419,17 @@ class _Search:
             *outputs,
             self.method,
             time.perf_counter() - self.began,
+            self.apart,
             self.proof,
         )
 
 
 def _certificate(
-    walk: Walk, networks: tuple[Network, Network], analysis: tuple[Stability | None, ...]
+    walk: Walk,
+    networks: tuple[Network, Network],
+    proofs: Sequence[Proofs | None],
+    order: Sequence[int],
 ) -> Certificate:
-    proofs = [None if found is None else found.proofs for found in analysis]
     packed = [None if p is None else p.to_dict() for p in proofs]
     trusted = sum(len(p.trusted) for p in proofs if p is not None)
-    return certify(walk, networks, packed, trusted)
+    return certify(walk, networks, packed, trusted, order)

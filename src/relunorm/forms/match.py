@@ -46,6 +46,7 @@ def relate(
     second_bounds: Sequence[Range],
     forced: Sequence[Forced] = (Forced(), Forced()),
     alike: float = ALIKE,
+    away: bool = False,
 ) -> Walk:
     """Walk both networks over one basis and relate every unit that can be related.
 
@@ -54,8 +55,9 @@ def relate(
         forced: per network the units to be replaced by a linear function of their pre-activation.
         alike: units of the two networks are related when they differ by less than this share of
             their magnitude; what they differ by then counts as error.
+        away: leave out inputs near the threshold of a related step unit (see `Walk`).
     """
-    walk = Walk(reach)
+    walk = Walk(reach, away=away)
     for network, bounds, fixed in zip(
         (first, second), (first_bounds, second_bounds), forced, strict=True
     ):
@@ -79,14 +81,16 @@ class Matcher:
         relation = Relation.fresh(form.size)
         if side.number:  # a known function first: its own bounds may prove more than the other's
             self._basis(walk, side, form, activation, relation, SAME)
-        self._linear(k, activation, span, relation)
+        self.linear(walk, side, k, activation, span, relation)
         self._basis(walk, side, form, activation, relation, self.alike if side.number else SAME)
         if side.number:
             self._carried(walk, side, form, error, activation, relation)
         self._copies(walk, form, activation, relation)
         return relation
 
-    def _linear(self, k: int, activation: Activation, span: Range, relation: Relation) -> None:
+    def linear(
+        self, walk: Walk, side: Side, k: int, activation: Activation, span: Range, relation: Relation
+    ) -> None:
         """Dead, active and constant units, and those that were asked for."""
         slope, constant, flat = straighten(activation, span)
         flat &= relation.kind == NEW
@@ -114,13 +118,15 @@ class Matcher:
                 continue
             if not len(open_units):
                 return
-            share = SAME if block.network == side.number else alike
+            sharp = block.network == side.number or activation.kind == "step"
+            share = SAME if sharp else alike
             self._attach(walk, form, open_units, block.forms, number, share, relation)
 
     def _copies(self, walk: Walk, form: Affine, activation: Activation, relation: Relation) -> None:
         """Units of this layer that are multiples of an earlier unit of this layer."""
         fresh = np.flatnonzero(relation.kind == NEW)
-        if len(fresh) < 2 or activation.kind == "step":
+        # taking step units for copies of one another costs a jump unless thresholds are left out
+        if len(fresh) < 2 or (activation.kind == "step" and not walk.away):
             return
         keys = self._keys(walk, rows(form, fresh))
         leader = _leaders(keys)
