@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.forms.match import ALIKE, Forced, Matcher, straighten
+from relunorm.forms.match import ALIKE, SAME, Forced, Matcher
 from relunorm.forms.outward import Range
-from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side, Walk
-from relunorm.matrix import Vector
-from relunorm.network import Activation, Affine, Network
+from relunorm.forms.relation import NEW, OPPOSITE, SCALED, Relation, Side, Walk
+from relunorm.network import Activation, Network
 from relunorm.stability.query import Query
 from relunorm.stability.reach import Reach
 
 #: Nodes of branching one layer may cost.
 NODES = 256
-#: Walks at most; each after the first knows which units of the smaller network found no partner.
-ROUNDS = 4
+#: How often units of the smaller network that found no partner are asked about.
+ROUNDS = 3
 
 
 @dataclass
@@ -65,16 +64,16 @@ class AskingMatcher(Matcher):
         self.astray = False
 
     def linear(
-        self, walk: Walk, side: Side, k: int, activation: Activation, span: Range, relation: Relation
+        self, side: Side, k: int, activation: Activation, span: Range, relation: Relation
     ) -> None:
         """Linear units by the bounds at hand, then by those that have to be computed."""
-        super().linear(walk, side, k, activation, span, relation)
+        super().linear(side, k, activation, span, relation)
         asking = self.asking
         units = self._open(k, relation)
         if not len(units):
             return
         side.bounds[k] = Range(*asking.query.rule(k))
-        super().linear(walk, side, k, activation, span.meet(side.bounds[k]), relation)
+        super().linear(side, k, activation, span.meet(side.bounds[k]), relation)
         units = self._open(k, relation)
         below, above = asking.seen[k][:, units]
         units, one = units[~(below & above)], above[~(below & above)]
@@ -83,7 +82,7 @@ class AskingMatcher(Matcher):
             signs = np.where(one, -1.0, 1.0)
             found = asking.query.exclude(k, units, signs, nodes=NODES, deadline=asking.deadline)
             side.bounds[k] = Range(*found)
-            super().linear(walk, side, k, activation, span.meet(side.bounds[k]), relation)
+            super().linear(side, k, activation, span.meet(side.bounds[k]), relation)
         partners = int(((relation.kind == SCALED) | (relation.kind == OPPOSITE)).sum())
         self.astray |= asking.wanted is None and len(self._open(k, relation)) > partners
 
@@ -102,29 +101,36 @@ def relate_on_demand(
     """
     small, large = pair
     large.wanted = None
-    best: Walk | None = None
+    best = _walk(pair, reach, away, ALIKE)
     for _ in range(ROUNDS):
-        walk = Walk(reach, away=away)
-        for asking in (small, large):
-            network = asking.query.network
-            endless = [np.full(layer.width, np.inf) for layer in network.layers]
-            side = walk.add(network, [Range(-e, e) for e in endless])
-            walk.run(side, AskingMatcher(asking))
-        if best is None or _largest(walk) < _largest(best):
-            best = walk
-        if _largest(walk) <= tolerance or not _ask_more(walk, small):
+        if largest(best) <= tolerance or not _ask_more(best, small):
             break
-    assert best is not None
+        best = min(best, _walk(pair, reach, away, ALIKE), key=largest)
+    if largest(best) > tolerance:  # what is merely alike may have a better partner, or none
+        best = min(best, _walk(pair, reach, away, SAME), key=largest)
     return best
 
 
-def _largest(walk: Walk) -> float:
-    return float(walk.difference.largest.max())
+def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float) -> Walk:
+    walk = Walk(reach, away=away)
+    for asking in pair:
+        network = asking.query.network
+        endless = [np.full(layer.width, np.inf) for layer in network.layers]
+        side = walk.add(network, [Range(-e, e) for e in endless])
+        walk.run(side, AskingMatcher(asking, alike))
+    return walk
+
+
+def largest(walk: Walk) -> float:
+    """The bound on |f - g| that a finished walk proves; inf where it overflows."""
+    bound = float(walk.difference.largest.max())
+    return bound if bound == bound else np.inf
 
 
 def _ask_more(walk: Walk, small: Asking) -> bool:
     """Ask about units of the first network without a partner, in the lowest layer that has any."""
-    assert small.wanted is not None
+    if small.wanted is None:
+        return False
     used = {
         (int(b), int(i))
         for relation in walk.sides[1].relations

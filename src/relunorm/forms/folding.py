@@ -26,5 +26,5 @@ def folding_error(network: Network, reach: Reach) -> Vector:
     if folded is network:
         return np.zeros(network.output_size)
     ends = [[np.full(x.width, np.inf) for x in n.layers] for n in (network, folded)]
-    bounds = [[Range(-e, e) for e in side] for side in ends]
-    return relate(network, folded, reach, *bounds).difference.largest
+    first, second = ([Range(-e, e) for e in side] for side in ends)
+    return relate(network, folded, reach, first, second).difference.largest

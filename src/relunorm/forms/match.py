@@ -83,7 +83,7 @@ class Matcher:
         relation = Relation.fresh(form.size)
         if side.number:  # a known function first: its own bounds may prove more than the other's
             self._basis(walk, side, form, activation, relation, SAME)
-        self.linear(walk, side, k, activation, span, relation)
+        self.linear(side, k, activation, span, relation)
         self._basis(walk, side, form, activation, relation, self.alike if side.number else SAME)
         if side.number:
             self._carried(walk, side, form, error, activation, relation)
@@ -91,7 +91,7 @@ class Matcher:
         return relation
 
     def linear(
-        self, walk: Walk, side: Side, k: int, activation: Activation, span: Range, relation: Relation
+        self, side: Side, k: int, activation: Activation, span: Range, relation: Relation
     ) -> None:
         """Dead, active and constant units, and those that were asked for."""
         slope, constant, flat = straighten(activation, span)
@@ -249,9 +249,7 @@ def _tree(keys: NDArray[np.float64]) -> Any:
     return KDTree(keys)
 
 
-def _nearest(
-    tree: Any, keys: NDArray[np.float64]
-) -> tuple[NDArray[np.intp], Vector, Vector]:
+def _nearest(tree: Any, keys: NDArray[np.float64]) -> tuple[NDArray[np.intp], Vector, Vector]:
     """For every row the nearest known row, the sign that makes it so, and the distance."""
     same, there = tree.query(keys)
     flipped, opposite = tree.query(-keys)

@@ -13,12 +13,12 @@ Every statement is checked, not believed: `Walk` computes each pre-activation as
 the basis together with a bound on how far the true value can be from the form, in real arithmetic
 (rounding included, module `outward`). A wrong relation is never unsound: it makes the bound large.
 
-A step unit y = step(z) is ``scaled`` when y = g and ``opposite`` when y = 1 - g, and that holds only
-where z is further from 0 than the mismatch of the two pre-activations. `Walk(reach)` counts a whole
-jump for it. `Walk(reach, away=True)` counts none and notes the mismatch in `Side.margins`: what it
-proves holds for the inputs x at which no such unit has |z(x)| <= its margin. By induction over the
-layers: where no earlier unit is in doubt the forms and their errors are right, so z and its partner
-have the same sign.
+A step unit y = step(z) is ``scaled`` when y = g and ``opposite`` when y = 1 - g, and that holds
+only where z is further from 0 than the mismatch of the two pre-activations. `Walk(reach)` counts a
+whole jump for it. `Walk(reach, away=True)` counts none and notes the mismatch in `Side.margins`:
+what it proves holds for the inputs x at which no such unit has |z(x)| <= its margin. By induction
+over the layers: where no earlier unit is in doubt the forms and their errors are right, so z and
+its partner have the same sign.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from relunorm.stability.replay import apply, rule_bounds
 from relunorm.stability.slopes import optimize
 from relunorm.stability.witness import Witnesses
 
-
 #: Descent steps for the bounds that later layers rest on: most of what twenty would gain.
 STEPS = 6
 
