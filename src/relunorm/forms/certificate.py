@@ -66,6 +66,11 @@ class Certificate:
         return list(self.document["exceptions"])
 
     @property
+    def threshold_margin(self) -> float | None:
+        """The largest margin of all `exceptions`; None where there is none."""
+        return max((float(entry["margin"]) for entry in self.exceptions), default=None)
+
+    @property
     def trusted(self) -> int:
         """How many verdicts rest on a solver's word rather than on a replayable proof."""
         return int(self.document["trusted"])
@@ -96,9 +101,8 @@ class Certificate:
 
     def __repr__(self) -> str:
         extra = f", {self.trusted} verdicts solver-trusted" if self.trusted else ""
-        if self.exceptions:
-            widest = max(entry["margin"] for entry in self.exceptions)
-            extra += f" where no step is within {widest:.2g} of its threshold"
+        if self.threshold_margin is not None:
+            extra += f" where no step is within {self.threshold_margin:.2g} of its threshold"
         return f"Certificate(|f - g| <= {self.bound:.3g}{extra})"
 
 
@@ -111,12 +115,14 @@ class Verification:
         problems: what does not hold; empty if it does.
         bound: the bound stated.
         trusted: how many verdicts rest on a solver's word.
+        threshold_margin: how far from their thresholds step units have to be; None without any.
     """
 
     holds: bool
     problems: tuple[str, ...]
     bound: float
     trusted: int
+    threshold_margin: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -126,6 +132,7 @@ class Verification:
             "problems": list(self.problems),
             "bound": self.bound,
             "trusted": self.trusted,
+            "threshold_margin": self.threshold_margin,
         }
 
 
@@ -180,7 +187,8 @@ def verify(certificate: Certificate, first: Network, second: Network) -> Verific
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
             _replay(document, (first, second), problems)
-        return Verification(not problems, tuple(problems), certificate.bound, certificate.trusted)
+        stated = certificate.bound, certificate.trusted, certificate.threshold_margin
+        return Verification(not problems, tuple(problems), *stated)
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         if isinstance(error, RelunormError):
             problems.append(str(error))

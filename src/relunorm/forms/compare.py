@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Box, Domain
+from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.bounds import quick_bounds, stable_bounds
@@ -22,6 +23,7 @@ from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
+from relunorm.forms.plane import onto_plane
 from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
@@ -38,6 +40,9 @@ Verdict = Literal["equal", "within", "different", "unknown"]
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
+#: Compiling the search for the first time takes up to this many seconds on a busy machine; with
+#: less time than this it is left out rather than overrun.
+COMPILING = 60.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -298,11 +303,17 @@ class _Search:
                 self.domain,
                 time_limit=None if np.isinf(left) else left / 2,
                 workers=self.workers,
+                progress=self._tell,
                 random_state=self.random_state,
             )
             self._relate("related units, stability proved", self._bounds())
             if self.upper <= self.tolerance:
                 return
+
+    def _tell(self, layer: int, layers: int, sides: int, stage: str) -> None:
+        if self.progress is not None:
+            what = f"stability: layer {layer + 1} of {layers}, {sides} open, {stage}"
+            self.progress(what, self.lower, self.upper)
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
@@ -324,6 +335,9 @@ class _Search:
         """Maximise f - g and g - f, output by output, the most open one first."""
         from relunorm.extrema.front import maximize
 
+        if self.deadline - time.perf_counter() < COMPILING and not _compiled():
+            self.method += ", branch and bound left out: compiling it could take longer"
+            return
         outputs = rest.output_size
         for turn, i in enumerate(np.argsort(-bounds)):
             left = self.deadline - time.perf_counter()
@@ -374,8 +388,12 @@ class _Search:
 
     def _witness(self, point: Vector) -> float:
         """Take a point as witness if it shows a larger difference for certain."""
-        sure = self._certain(point)
         inside = bool(self.domain.contains(point)[0])
+        # in a flat polytope: off by a rounding error
+        if not inside and isinstance(self.domain, Polytope) and self.lower <= self.tolerance:
+            moved = onto_plane(self.domain, point)
+            point, inside = (point, False) if moved is None else (moved, True)
+        sure = self._certain(point)
         if inside and (sure > self.lower or self.witness is None):
             self.witness = point
             if sure > self.lower:
@@ -433,3 +451,11 @@ def _certificate(
     packed = [None if p is None else p.to_dict() for p in proofs]
     trusted = sum(len(p.trusted) for p in proofs if p is not None)
     return certify(walk, networks, packed, trusted, order)
+
+
+def _compiled() -> bool:
+    """Whether the kernels of branch and bound are loaded, or on disk from an earlier run."""
+    from relunorm.extrema.cells import search
+
+    folder = Path(str(search.stats.cache_path))
+    return bool(search.signatures) or any(folder.glob("cells.search-*.nbi"))

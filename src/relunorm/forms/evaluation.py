@@ -41,8 +41,8 @@ def evaluation_error(
     with a slope between those it can have: a unit whose sign is certain has one slope only. J_k is
     enclosed by a midpoint and a radius, from the output down, so that what cancels in a product of
     weights cancels in the bound. The sum over all layers is compared with the textbook recursion
-    e' = |W| e + d, and the smaller one is returned. A sound bound; errors that happen to cancel make
-    real ones a hundred times smaller.
+    e' = |W| e + d, and the smaller one is returned. A sound bound; real errors cancel and are some
+    hundred times smaller.
 
     Args:
         ranges: sound pre-activation bounds, per layer.

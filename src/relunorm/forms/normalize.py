@@ -99,6 +99,7 @@ class Normalized:
             "undecided": [list(pair) for pair in self.undecided],
             "facts": self.facts,
             "bound": None if certificate is None else certificate.bound,
+            "threshold_margin": None if certificate is None else certificate.threshold_margin,
             "solver_trusted": None if certificate is None else certificate.trusted,
             "exact_digest": None if self.exact is None else self.exact.digest,
             "seconds": self.seconds,
