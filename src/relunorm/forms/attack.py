@@ -18,7 +18,7 @@ Points = NDArray[np.float64]
 #: Pairs of step units looked at, at most.
 PAIRS = 64
 #: How far beside a threshold, as a share of the largest coordinate.
-BESIDE = (1e-2, 1e-4, 1e-7)
+BESIDE = (1e-2, 1e-4, 1e-7, 1e-10, 1e-13)
 STEPS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 
 

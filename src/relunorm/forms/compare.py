@@ -206,7 +206,7 @@ class _Search:
         self.points = self._points()
 
     def run(self) -> Comparison:
-        if same_arrangement(self.first, self.second):
+        if same_arrangement(*self.given):
             return self._equal("exact arrangement")
         if self._rationally_equal():
             return self._equal("rational form")
@@ -417,8 +417,10 @@ class _Search:
         return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
 
     def _rationally_equal(self) -> bool:
-        if max(len(self.first.layers), len(self.second.layers)) > 1:
+        if max(len(network.layers) for network in self.given) > 1:
             return False
+        if any(not x.has_units for network in self.given for x in network.layers):
+            return False  # multiplying linear stages out rounds
         cost = max(n.units * n.input_size * n.output_size for n in (self.first, self.second))
         if cost > RATIONAL or not isinstance(self.domain, Box):
             return False
