@@ -115,7 +115,8 @@ class Matcher:
     ) -> None:
         """Units whose row is a multiple of a basis function's row, to a share of its size."""
         keys: NDArray[np.float64] | None = None
-        for number, block in enumerate(walk.blocks):
+        for number in _by_depth(walk, len(side.forms)):
+            block = walk.blocks[number]
             open_units = np.flatnonzero(relation.kind == NEW)
             if block is None or block.activation != activation or not block.forms.size:
                 continue
@@ -241,6 +242,12 @@ class Matcher:
         keys = keys / np.where(norms > 0, norms, 1.0)[:, None]
         # a row beyond float64 has no direction; what is proposed for it is checked and turned down
         return np.where(np.isfinite(keys), keys, 0.0)
+
+
+def _by_depth(walk: Walk, layer: int) -> list[int]:
+    """The blocks, those of the same layer first: there a copy has its units."""
+    depth = [0, *(k for side in walk.sides for k in range(len(side.forms)))]
+    return sorted(range(len(walk.blocks)), key=lambda number: abs(depth[number] - layer))
 
 
 def _tree(keys: NDArray[np.float64]) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.matrix import Vector
+from relunorm.matrix import Matrix, Vector
 from relunorm.network import Network
 from relunorm.stability.branch import Branching
 from relunorm.stability.linear import linear_upper
@@ -108,7 +108,8 @@ class Query:
 
     def _tighten(self, index: int) -> None:
         """A few steps on the slopes of every open side of a layer that others will rest on."""
-        open_units = np.flatnonzero((self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0))
+        bent = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
+        open_units = np.flatnonzero(bent & self._read(index))
         entries = sum(mx.nnz(m) for a in self.problem.maps[:index] for m in a.terms.values())
         kink = self.problem.kinks[index]
         if kink.linear or 4 * STEPS * len(open_units) * entries > WORK or not len(open_units):
@@ -119,6 +120,17 @@ class Query:
         )
         self._use(SlopeProof(index, units, signs, found.slopes))
 
+    def _read(self, index: int) -> NDArray[np.bool_]:
+        """Which units of a layer anything reads."""
+        later = (a.terms[index + 1] for a in self.problem.maps if index + 1 in a.terms)
+        width = self.network.layers[index].width
+        return np.logical_or.reduce([np.zeros(width, bool), *(_columns(m) for m in later)])
+
     def _use(self, item: Proof) -> None:
         self.items.append(item)
         apply(self.problem, self.bounds, item)
+
+
+def _columns(matrix: Matrix) -> NDArray[np.bool_]:
+    """Columns that are not zero."""
+    return np.asarray(abs(matrix).sum(axis=0)).ravel() != 0
