@@ -17,7 +17,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.bounds import quick_bounds, stable_bounds
 from relunorm.forms.certificate import Certificate, certify
-from relunorm.forms.demand import Asking, relate_on_demand
+from relunorm.forms.demand import NODES, Asking, relate_on_demand
 from relunorm.forms.exact import shallow_form
 from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
@@ -40,6 +40,8 @@ Verdict = Literal["equal", "within", "different", "unknown"]
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
+#: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
+MANY_NODES = 100_000
 #: Compiling the search for the first time takes up to this many seconds on a busy machine; with
 #: less time than this it is left out rather than overrun.
 COMPILING = 60.0
@@ -123,8 +125,9 @@ def compare(
     In order, stopping as soon as one decides: exact arrangement (permutations and powers of two);
     rational canonical forms of small shallow networks; a few hundred points; relating the units of
     both, with a proof that those without a partner are linear, and propagating the difference; a
-    search for a counterexample; the same relation with the stability of every unit proved; linear
-    bounds and branch and bound on what is left of f - g once shared units have cancelled.
+    search for a counterexample; the same relation with more time for its proofs, then with the
+    stability of every unit proved; linear bounds and branch and bound on what is left of f - g
+    once shared units have cancelled.
 
     Args:
         tolerance: how far apart the outputs may be.
@@ -200,6 +203,7 @@ class _Search:
             x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
         )
         self.away: Walk | None = None
+        self.unproved = False
         self.apart: float | None = None
         self.folding = sum(folding_error(network, self.reach) for network in self.given)
         self.problems = [Problem(network, self.reach) for network in self.given]
@@ -215,6 +219,7 @@ class _Search:
             *((self._given, self._probe) if known else (self._probe, self._demand)),
             self._between,
             self._climb,
+            self._insist,
             self._proved,
             self._solve,
         )
@@ -252,16 +257,23 @@ class _Search:
         """Relate the units with the bounds of the analyses that were passed."""
         self._relate("related units", self._bounds())
 
-    def _demand(self) -> None:
-        """Relate the units; bounds only of those without a partner."""
+    def _demand(self, nodes: int = NODES, share: float = 0.25) -> None:
+        """Relate the units; bounds only of those without a partner.
+
+        Args:
+            nodes: of branching, for each layer.
+            share: of the time left.
+        """
         pair = (self.first, self.second)
         order = sorted((0, 1), key=lambda i: pair[i].units)
+        deadline = time.monotonic() + share * (self.deadline - time.perf_counter())
 
         def walk(away: bool) -> tuple[Walk, list[Proofs]]:
             asked = [Asking.about(pair[i], self.reach, self.points) for i in order]
             for asking in asked:
-                asking.deadline = time.monotonic() + (self.deadline - time.perf_counter()) / 4
+                asking.nodes, asking.deadline = nodes, deadline
             found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
+            self.unproved = any(asking.query.failed for asking in asked)
             return found, [asked[order.index(i)].query.proofs for i in (0, 1)]
 
         if self.jumps:  # the certificate leaves out thresholds, the bound does not
@@ -271,6 +283,11 @@ class _Search:
                 self.proof = partial(_certificate, self.away, self.given, proofs, order)
         found, proofs = walk(False)
         self._take(found, "related units", partial(_certificate, found, self.given, proofs, order))
+
+    def _insist(self) -> None:
+        """Once more, with time for the proofs that were given up."""
+        if self.unproved and not self.jumps:
+            self._demand(MANY_NODES, 0.5)
 
     def _between(self) -> None:
         """Look where only one of two related steps has jumped."""

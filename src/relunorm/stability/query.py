@@ -52,6 +52,15 @@ class Query:
         """What proves all bounds given out so far."""
         return Proofs(tuple(self.items), self.reach.box_duals, self.network.digest)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a side was asked about that is still open."""
+        return any(
+            (self.bounds.upper[k][unit] if sign > 0 else -self.bounds.lower[k][unit]) > 0
+            for k, unit, sign in self.tried
+            if k < len(self.bounds.lower)
+        )
+
     def rule(self, index: int) -> tuple[Vector, Vector]:
         """The bounds of a layer: intervals, the fixed linear rule, and what was proved since."""
         while len(self.bounds.lower) <= index:
