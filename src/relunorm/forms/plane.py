@@ -33,7 +33,7 @@ def onto_plane(domain: Polytope, point: Vector) -> Vector | None:
     rows = _equalities(domain)
     size = Fraction(2) ** int(np.ceil(np.log2(max(np.abs(point).max(), 1e-300))))
     spare: Vector | None = None
-    order = np.argsort(np.abs(point))[:TRIES].tolist()
+    order = [int(j) for j in np.argsort(np.abs(point))[:TRIES]]
     for grid, first in product(GRIDS, order):
         unit = Fraction(grid) * size
         near = [round(Fraction(float(v)) / unit) * unit for v in point]
