@@ -166,8 +166,8 @@ def main() -> None:
         ],
         rows,
         "Each network against its reduced, permuted, rescaled copy over [0, 1]^64; best of 5. "
-        f"The first call of the process, on a 2-2-2 network, takes {first:.2g} s (imports; nothing "
-        f"is compiled). Load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
+        f"The first call of the process, on a 2-2-2 network, takes {first:.2g} s beside imports "
+        f"(nothing is compiled). Load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
     )
     if limit:
         widths = [16, 25, 25, 1]
