@@ -142,17 +142,38 @@ def test_certificate_fits_a_float32_file(capsys, tmp_path, model, suffix: str) -
 
 
 def test_certificate_that_cannot_exist(capsys, tmp_path, model) -> None:
-    proof, step = tmp_path / "proof.json", tmp_path / "step.npz"
+    proof = tmp_path / "proof.json"
     code, _, error = run(capsys, "normalize", model, "--certificate", proof)
     assert code == 2
     assert "--domain" in error
-    rn.save(rn.Network.from_weights([[[1.0]], [[1.0]]], activation="step"), step)
-    options = ("--domain", "box:-1,1", "--certificate", proof)
-    for command in (("normalize", step), ("compare", step, step)):
-        code, _, error = run(capsys, *command, *options)
-        assert code == 2
-        assert "step networks" in error
     assert not proof.exists()
+
+
+def test_certificates_of_step_networks(capsys, tmp_path) -> None:
+    proof, step, out = (tmp_path / name for name in ("proof.json", "step.npz", "out.npz"))
+    network = rn.Network.from_weights([[[3.0], [0.0]], [[1.0, 1.0]]], [[0.1, 1.0], [0.0]], "step")
+    rn.save(network, step)
+    options = ("--domain", "box:-1,1", "--certificate", proof)
+    code, text, _ = run(capsys, "normalize", step, "-o", out, "--form", "bounded", *options)
+    assert code == 0
+    assert "of its threshold" in " ".join(text.split())
+    code, text, _ = run(capsys, "verify", proof, step, out)
+    assert code == 0
+    assert "of its threshold" in text
+    code, text, _ = run(capsys, "compare", step, out, "--domain", "box:-1,1")
+    assert code in (1, 3)  # between the two thresholds they do differ
+    assert "away from the thresholds" in text
+
+
+def test_progress_needs_a_terminal(capsys, monkeypatch, model, tmp_path) -> None:
+    options = ("normalize", model, "-o", tmp_path / "o.npz", "--domain", "box:0,1")
+    _, _, error = run(capsys, *options)
+    assert error == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _, _, error = run(capsys, *options, "--json")
+    assert error == ""
+    _, _, error = run(capsys, *options)
+    assert "stability" in error
 
 
 def test_help_stays_light() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from planted import networks
 import relunorm as rn
 from relunorm import matrix as mx
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
+from relunorm.forms.certificate import _seal
 from relunorm.forms.rewrite import row_norms
 from relunorm.network import Activation, Affine, Layer, Network
 
@@ -229,6 +231,26 @@ def test_sparse_layers_stay_correct() -> None:
         assert rn.verify(result.certificate, network, result.network).holds
 
 
+def _check_away_from_thresholds(network: Network, result: rn.Normalized, domain: rn.Box) -> None:
+    """The certificate replays; its bound holds wherever no step is within its margin."""
+    proof = result.certificate
+    assert proof is not None
+    assert rn.verify(proof, network, result.network).holds
+    pair = network, result.network
+    x = domain.sample(2000, 1)
+    near = np.zeros(len(x), dtype=bool)
+    for entry in proof.exceptions:
+        z = pair[entry["network"]].preactivations(x)[entry["layer"]][:, entry["unit"]]
+        near |= np.abs(z) <= entry["margin"] + 1e-14
+    assert near.mean() < 0.01
+    gap = np.abs(network(x) - result.network(x))[~near]
+    assert gap.max() <= proof.bound + 1e-13
+    wider = json.loads(json.dumps(proof.to_dict()))
+    wider["exceptions"][0]["margin"] /= 2
+    wider["digest"] = _seal(wider)
+    assert not rn.verify(rn.Certificate(wider), network, result.network).holds
+
+
 @pytest.mark.parametrize("at_zero", [0.0, 0.5, 1.0])
 def test_step_networks(at_zero: float) -> None:
     rng = np.random.default_rng(5)
@@ -242,7 +264,7 @@ def test_step_networks(at_zero: float) -> None:
     for form in ("minimal", "unit", "bounded", "canonical"):
         result = rn.normalize(network, form, domain)
         np.testing.assert_allclose(result.network(x), network(x), atol=1e-12)
-        assert result.certificate is None
+        _check_away_from_thresholds(network, result, domain)
     if at_zero == 0.5:
         pure = rn.normalize(network, "bounded", domain, pure=True).network
         assert not pure.output.bias.any()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.normalize import check_certifiable
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -40,8 +40,14 @@ def compare(
     a, b = load(first), load(second)
     place = parse_domain(domain, a.input_size)
     if certificate is not None:
-        check_certifiable(place, a, b)
-    found = run(a, b, place, tolerance=tolerance, time_limit=time_limit)
+        check_certifiable(place)
+    with showing("comparing", json) as show:
+        found = run(
+            a, b, place, tolerance=tolerance, time_limit=time_limit,
+            progress=lambda tried, lower, upper: show(
+                f"{lower:.3g} <= max |A - B| <= {upper:.3g}, {tried}", None
+            ),
+        )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
     if certificate is not None:
         if found.certificate is None:
@@ -59,6 +65,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
     console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    if document["apart"] is not None:
+        console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
     if document["verdict"] == "different":
         console.print(f"input    {_short(document['witness'])}")
         console.print(f"A there  {_short(document['first'])}")

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from relunorm.domain import Domain
-    from relunorm.network import Network
 
 
 def normalize(
@@ -64,20 +63,24 @@ def normalize(
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)
     if certificate is not None:
-        check_certifiable(place, network)
-    result = run(
-        network,
-        form,  # type: ignore[arg-type]
-        place,
-        eps=eps,
-        architecture="keep" if keep else "any",
-        prefer=prefer,  # type: ignore[arg-type]
-        pure=pure,
-        split=split,
-        exact=exact,
-        dtype=dtype,  # type: ignore[arg-type]
-        time_limit=time_limit,
-    )
+        check_certifiable(place)
+    with showing("stability", json) as show:
+        result = run(
+            network,
+            form,  # type: ignore[arg-type]
+            place,
+            eps=eps,
+            architecture="keep" if keep else "any",
+            prefer=prefer,  # type: ignore[arg-type]
+            pure=pure,
+            split=split,
+            exact=exact,
+            dtype=dtype,  # type: ignore[arg-type]
+            time_limit=time_limit,
+            progress=lambda layer, layers, sides, stage: show(
+                f"layer {layer + 1} of {layers}, {sides} open, {stage}", layer / layers
+            ),
+        )
     source = Path(model)
     target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
@@ -91,14 +94,10 @@ def normalize(
     emit(document, json, lambda console: _render(console, document))
 
 
-def check_certifiable(domain: Domain | None, *networks: Network) -> None:
+def check_certifiable(domain: Domain | None) -> None:
     """Raise where no certificate can exist, before any work is done."""
     if domain is None:
         raise InvalidInputError("--certificate needs --domain: a proof speaks of a domain")
-    if any(layer.activation.kind == "step" for network in networks for layer in network.layers):
-        raise InvalidInputError(
-            "--certificate: there is none for step networks, whose jumps move with every rounding"
-        )
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
@@ -126,4 +125,6 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if document["bound"] is not None:
         trusted = document["solver_trusted"]
         extra = f" ({trusted} verdicts rest on a solver's word)" if trusted else ""
+        away = document["threshold_margin"]
+        extra += "" if away is None else f", where no step is within {away:.2g} of its threshold"
         console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,3 +56,26 @@ def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], No
     from rich.console import Console
 
     render(Console())
+
+
+@contextmanager
+def showing(what: str, as_json: bool) -> Iterator[Callable[[str, float | None], None]]:
+    """A progress line on stderr while something long runs; none without a terminal or with --json.
+
+    Yields a function to call with what is being done and, where known, the share that is done.
+    """
+    if as_json or not sys.stderr.isatty():
+        yield lambda text, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+
+        def show(text: str, share: float | None) -> None:
+            total, done = (None, 0.0) if share is None else (1.0, share)
+            progress.update(task, description=f"{what}: {text}", completed=done, total=total)
+
+        yield show

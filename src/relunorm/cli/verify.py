@@ -37,6 +37,9 @@ def verify(
 def _render(console: Console, document: dict[str, Any]) -> None:
     if document["holds"]:
         console.print(f"[bold]holds[/bold]: |A - B| <= {document['bound']:.3g} over the domain")
+        if document["threshold_margin"] is not None:
+            away = document["threshold_margin"]
+            console.print(f"where no step is within {away:.2g} of its threshold")
         if document["trusted"]:
             console.print(f"given {document['trusted']} verdicts that rest on a solver's word")
         return

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.forms.relation import NEW, SCALED, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.stability.witness import unit_gradient
 
 Points = NDArray[np.float64]
+#: Pairs of step units looked at, at most.
+PAIRS = 64
+#: How far beside a threshold, as a share of the largest coordinate.
+BESIDE = (1e-2, 1e-4, 1e-7, 1e-10, 1e-13)
 STEPS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 
 
@@ -128,3 +135,60 @@ def _vertices(domain: Domain, slope: Points) -> Points:
     if not isinstance(domain, Polytope):
         return np.repeat(np.atleast_2d(domain.center), len(slope), axis=0)
     return np.array([domain._minimize(-row)[1] if row.any() else domain.center for row in slope])
+
+
+def between_thresholds(walk: Walk, points: Points) -> Points:
+    """Candidates for a difference of step networks: inputs at and beside their thresholds.
+
+    Halfway between the thresholds of related units, where only one of them has jumped, and on
+    either side of every threshold, where only one network jumps if the other has no such unit.
+    """
+    singles = [
+        [(side.network, k, unit, 1.0)]
+        for side in walk.sides
+        for k, layer in enumerate(side.network.layers)
+        if layer.activation.kind == "step"
+        for unit in range(layer.width)
+    ]
+    found = [_roots(pair, points)[0] for pair in _step_pairs(walk)[:PAIRS]]
+    size = np.abs(points).max(initial=1e-300)
+    for single in singles[:PAIRS]:
+        root, normal = _roots(single, points)
+        for share in BESIDE:
+            found += [root + share * size * normal, root - share * size * normal]
+    return np.concatenate([np.empty((0, points.shape[1])), *found])
+
+
+def _roots(
+    units: Sequence[tuple[Network, int, int, float]], points: Points
+) -> tuple[Points, Points]:
+    """Zeros of the mean of a few pre-activations, and the unit normals there.
+
+    One Newton step x - h grad h / |grad h|^2 from the points nearest by: exact for first layers.
+    """
+    z, slope = np.zeros(len(points)), np.zeros_like(points)
+    for network, layer, unit, factor in units:
+        value, gradient = unit_gradient(network, points, layer, np.full(len(points), unit))
+        z, slope = z + factor * value / len(units), slope + factor * gradient / len(units)
+    square = (slope * slope).sum(axis=1)
+    steep = np.flatnonzero(square > 0)
+    near = steep[np.argsort(z[steep] ** 2 / square[steep])[:8]]
+    normal = slope[near] / np.sqrt(square[near])[:, None]
+    return points[near] - (z[near] / np.sqrt(square[near]))[:, None] * normal, normal
+
+
+def _step_pairs(walk: Walk) -> list[list[tuple[Network, int, int, float]]]:
+    """Related step units, the worst matched first: (network, layer, unit, factor) twice."""
+    home = []  # where each block's functions live
+    for side in walk.sides:
+        home += [(side, k, np.flatnonzero(r.kind == NEW)) for k, r in enumerate(side.relations)]
+    pairs = []
+    for side in walk.sides:
+        for k, (relation, margin) in enumerate(zip(side.relations, side.margins, strict=True)):
+            for unit in np.flatnonzero(np.isfinite(margin)):
+                other, layer, units = home[relation.block[unit] - 1]
+                turn = 1.0 if relation.kind[unit] == SCALED else -1.0
+                ours = (side.network, k, int(unit), turn / relation.factor[unit])
+                theirs = (other.network, layer, int(units[relation.index[unit]]), 1.0)
+                pairs.append((margin[unit] / relation.factor[unit], [ours, theirs]))
+    return [pair for _, pair in sorted(pairs, key=lambda entry: -entry[0])]

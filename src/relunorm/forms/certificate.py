@@ -20,20 +20,24 @@ import numpy as np
 
 from relunorm.atomic import write_bytes
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.bounds import proved_bounds
+from relunorm.forms import outward
+from relunorm.forms.bounds import proved_bounds, quick_bounds
 from relunorm.forms.domains import domain_to_dict, reach_from_dict
 from relunorm.forms.evaluation import evaluation_error
+from relunorm.forms.folding import folding_error
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
-SCHEMA = "relunorm.certificate/1"
+SCHEMA = "relunorm.certificate/2"
 
 
 @dataclass(frozen=True, repr=False)
 class Certificate:
     """That two networks differ by at most ``bound`` over a domain.
+
+    For networks with step units: at every input of the domain but those in `exceptions`.
 
     Attributes:
         document: everything, JSON-safe; see `to_dict`.
@@ -50,6 +54,21 @@ class Certificate:
     def bounds(self) -> list[float]:
         """The same for every output."""
         return list(self.document["bounds"])
+
+    @property
+    def exceptions(self) -> list[dict[str, Any]]:
+        """Where nothing is claimed: inputs x with |z(x)| <= margin for one of these step units.
+
+        Each names ``network`` (0 or 1), ``layer`` (of the network without linear stages), ``unit``
+        and ``margin``. Rounding moves a threshold by about that much, and between the old one and
+        the new one the outputs differ by the whole jump, so no bound could hold there.
+        """
+        return list(self.document["exceptions"])
+
+    @property
+    def threshold_margin(self) -> float | None:
+        """The largest margin of all `exceptions`; None where there is none."""
+        return max((float(entry["margin"]) for entry in self.exceptions), default=None)
 
     @property
     def trusted(self) -> int:
@@ -82,6 +101,8 @@ class Certificate:
 
     def __repr__(self) -> str:
         extra = f", {self.trusted} verdicts solver-trusted" if self.trusted else ""
+        if self.threshold_margin is not None:
+            extra += f" where no step is within {self.threshold_margin:.2g} of its threshold"
         return f"Certificate(|f - g| <= {self.bound:.3g}{extra})"
 
 
@@ -94,12 +115,14 @@ class Verification:
         problems: what does not hold; empty if it does.
         bound: the bound stated.
         trusted: how many verdicts rest on a solver's word.
+        threshold_margin: how far from their thresholds step units have to be; None without any.
     """
 
     holds: bool
     problems: tuple[str, ...]
     bound: float
     trusted: int
+    threshold_margin: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -109,11 +132,16 @@ class Verification:
             "problems": list(self.problems),
             "bound": self.bound,
             "trusted": self.trusted,
+            "threshold_margin": self.threshold_margin,
         }
 
 
 def certify(
-    walk: Walk, networks: Sequence[Network], proofs: Sequence[Any], trusted: int
+    walk: Walk,
+    networks: Sequence[Network],
+    proofs: Sequence[Any],
+    trusted: int,
+    order: Sequence[int] = (0, 1),
 ) -> Certificate:
     """The certificate of a finished walk.
 
@@ -121,15 +149,20 @@ def certify(
         networks: the two networks as they were given, linear stages included.
         proofs: what proves the pre-activation bounds of each, as JSON, or None for the quick ones.
         trusted: how many verdicts are solver-trusted.
+        order: which of the networks was walked first.
     """
-    bounds = [slackened(v) for v in walk.difference.largest]
+    bounds = [slackened(v) for v in _bounds(walk, networks)]
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "domain": domain_to_dict(walk.reach),
         "networks": [{"digest": net.digest, "units": net.units} for net in networks],
         "bounds": bounds,
-        "evaluation": _evaluation(walk, np.array(bounds)),
+        "exceptions": [
+            {**entry, "margin": slackened(entry["margin"])} for entry in _exceptions(walk, order)
+        ],
+        "evaluation": _evaluation(walk, networks, order, np.array(bounds)),
         "trusted": trusted,
+        "order": list(order),
         "proofs": list(proofs),
         "relations": [[_pack(r) for r in side.relations] for side in walk.sides],
     }
@@ -154,7 +187,8 @@ def verify(certificate: Certificate, first: Network, second: Network) -> Verific
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
             _replay(document, (first, second), problems)
-        return Verification(not problems, tuple(problems), certificate.bound, certificate.trusted)
+        stated = certificate.bound, certificate.trusted, certificate.threshold_margin
+        return Verification(not problems, tuple(problems), *stated)
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         if isinstance(error, RelunormError):
             problems.append(str(error))
@@ -176,18 +210,21 @@ def _replay(document: dict[str, Any], networks: Sequence[Network], problems: lis
             problems.append(f"the {name} network is not the one the certificate is about")
     if problems:
         return
-    reach = reach_from_dict(document["domain"])
-    walk, trusted = Walk(reach), 0
-    for network, proof, packed in zip(
-        networks, document["proofs"], document["relations"], strict=True
-    ):
-        folded = network.folded()
-        ranges, solver = proved_bounds(folded, reach, proof)
+    reach, order = reach_from_dict(document["domain"]), document["order"]
+    if sorted(order) != [0, 1]:
+        problems.append(f"order is {order}, expected [0, 1] or [1, 0]")
+        return
+    walk, trusted = Walk(reach, away=True), 0
+    for i, packed in zip(order, document["relations"], strict=True):
+        folded = networks[i].folded()
+        ranges, solver = proved_bounds(folded, reach, document["proofs"][i])
         trusted += solver
         walk.run(walk.add(folded, ranges), _Recorded(packed))
-    _compare("bound", walk.difference.largest, document["bounds"], problems)
+    _compare("bound", _bounds(walk, networks), document["bounds"], problems)
+    _compare_exceptions(_exceptions(walk, order), document["exceptions"], problems)
     stated = document["evaluation"]
-    for dtype, found in _evaluation(walk, np.array(document["bounds"])).items():
+    found_errors = _evaluation(walk, networks, order, np.array(document["bounds"]))
+    for dtype, found in found_errors.items():
         for key, value in found.items():
             if stated[dtype][key] is None:  # nothing is claimed
                 continue
@@ -201,6 +238,16 @@ def _replay(document: dict[str, Any], networks: Sequence[Network], problems: lis
 def _compare(what: str, found: Any, stated: Any, problems: list[str]) -> None:
     if len(found) != len(stated) or not all(f <= s for f, s in zip(found, stated, strict=True)):
         problems.append(f"{what}: {list(map(float, found))} was found, {list(stated)} is stated")
+
+
+def _compare_exceptions(found: Any, stated: Any, problems: list[str]) -> None:
+    """Everything left out has to be stated, at least as wide."""
+    known = {(e["network"], e["layer"], e["unit"]): float(e["margin"]) for e in stated}
+    for entry in found:
+        margin = known.get((entry["network"], entry["layer"], entry["unit"]), -1.0)
+        if not entry["margin"] <= margin:
+            problems.append(f"an exception is not stated, or not wide enough: {entry}")
+            return
 
 
 class _Recorded:
@@ -242,14 +289,39 @@ def _pack(relation: Relation) -> dict[str, Any]:
     }
 
 
-def _evaluation(walk: Walk, bounds: Vector) -> dict[str, dict[str, float | None]]:
+def _bounds(walk: Walk, networks: Sequence[Network]) -> Vector:
+    """The difference of the outputs, and what multiplying linear stages out changed."""
+    folding = sum(folding_error(network, walk.reach) for network in networks)
+    return outward.up(walk.difference.largest + folding, 2)
+
+
+def _exceptions(walk: Walk, order: Sequence[int]) -> list[dict[str, Any]]:
+    """The step units near whose thresholds the walk proves nothing."""
+    return [
+        {"network": int(i), "layer": k, "unit": int(unit), "margin": float(margin[unit])}
+        for i, side in zip(order, walk.sides, strict=True)
+        for k, margin in enumerate(side.margins)
+        for unit in np.flatnonzero(~np.isnan(margin))
+    ]
+
+
+def _evaluation(
+    walk: Walk, networks: Sequence[Network], order: Sequence[int], bounds: Vector
+) -> dict[str, dict[str, float | None]]:
     """Per number type how far each computed output can be off, and how far the two differ.
 
     None where no finite bound is known.
     """
+    ranges: list[Sequence[Range]] = [(), ()]
+    for i, side in zip(order, walk.sides, strict=True):
+        folded = side.network.digest == networks[i].digest
+        ranges[i] = side.ranges if folded else quick_bounds(networks[i], walk.reach)
     result = {}
     for dtype in ("float32", "float64"):
-        errors = [evaluation_error(s.network, s.ranges, walk.reach, dtype) for s in walk.sides]
+        errors = [
+            evaluation_error(network, spans, walk.reach, dtype)
+            for network, spans in zip(networks, ranges, strict=True)
+        ]
         found = {"first": errors[0], "second": errors[1], "difference": sum(errors, bounds)}
         worst = {key: float(value.max() * (1 + 1e-6)) for key, value in found.items()}
         result[dtype] = {key: v if np.isfinite(v) else None for key, v in worst.items()}

@@ -3,92 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from relunorm.domain import Box, Domain
+from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
-from relunorm.forms.attack import attack, difference, spread
+from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.bounds import quick_bounds, stable_bounds
 from relunorm.forms.certificate import Certificate, certify
-from relunorm.forms.evaluation import evaluation_error
+from relunorm.forms.comparison import Comparison, Verdict
+from relunorm.forms.demand import NODES, Asking, relate_on_demand
 from relunorm.forms.exact import shallow_form
+from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
+from relunorm.forms.plane import onto_plane
 from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
+from relunorm.stability.problem import Problem
+from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import reach_of
-
-Verdict = Literal["equal", "within", "different", "unknown"]
+from relunorm.stability.threads import few_threads
+from relunorm.stability.witness import certain_outputs
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
-
-
-@dataclass(frozen=True, repr=False)
-class Comparison:
-    """What was found about max |f - g| over a domain, the maximum taken over outputs too.
-
-    Attributes:
-        verdict: ``equal`` (f = g exactly), ``within`` (the proved upper bound is at most the
-            tolerance), ``different`` (the witness shows more than the tolerance) or ``unknown``.
-        lower, upper: proved bounds on max |f - g|, rounding of the evaluation included.
-        tolerance: what was asked.
-        witness: the input where the largest difference was found, None if not searched.
-        first, second: both outputs at the witness.
-        method: what decided.
-        seconds: wall time.
-    """
-
-    verdict: Verdict
-    lower: float
-    upper: float
-    tolerance: float
-    witness: Vector | None
-    first: Vector | None
-    second: Vector | None
-    method: str
-    seconds: float
-    proof: Callable[[], Certificate] | None = field(default=None, compare=False)
-
-    @cached_property
-    def certificate(self) -> Certificate | None:
-        """Proof of the bound that relating units gave; it replays without a solver."""
-        return None if self.proof is None else self.proof()
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; an infinite bound is null."""
-
-        def numbers(v: Vector | None) -> list[float] | None:
-            return None if v is None else [float(x) for x in v]
-
-        return {
-            "schema": "relunorm.comparison/1",
-            "verdict": self.verdict,
-            "lower": self.lower,
-            "upper": self.upper if np.isfinite(self.upper) else None,
-            "tolerance": self.tolerance,
-            "witness": numbers(self.witness),
-            "first": numbers(self.first),
-            "second": numbers(self.second),
-            "method": self.method,
-            "seconds": self.seconds,
-        }
-
-    def __repr__(self) -> str:
-        return (
-            f"Comparison({self.verdict}: {self.lower:.3g} <= max |f - g| <= {self.upper:.3g}, "
-            f"by {self.method}, {self.seconds:.2f} s)"
-        )
+#: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
+MANY_NODES = 100_000
+#: Compiling the search for the first time takes up to this many seconds on a busy machine; with
+#: less time than this it is left out rather than overrun.
+COMPILING = 60.0
 
 
 def compare(
@@ -106,9 +59,11 @@ def compare(
     """Decide whether two networks agree over a domain up to a tolerance.
 
     In order, stopping as soon as one decides: exact arrangement (permutations and powers of two);
-    rational canonical forms of small shallow networks; relating the units of both and propagating
-    the difference; a search for a counterexample; the same relation with stability proved exactly;
-    linear bounds and branch and bound on what is left of f - g once shared units have cancelled.
+    rational canonical forms of small shallow networks; a few hundred points; relating the units of
+    both, with a proof that those without a partner are linear, and propagating the difference; a
+    search for a counterexample; the same relation with more time for its proofs, then with the
+    stability of every unit proved; linear bounds and branch and bound on what is left of f - g
+    once shared units have cancelled.
 
     Args:
         tolerance: how far apart the outputs may be.
@@ -132,7 +87,9 @@ def compare(
     search = _Search(
         first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
     )
-    with np.errstate(over="ignore", invalid="ignore"):  # an infinite bound proves nothing
+    wider = max(first, second, key=lambda network: max(network.widths))
+    # an infinite bound proves nothing
+    with few_threads(wider), np.errstate(over="ignore", invalid="ignore"):
         return search.run()
 
 
@@ -181,26 +138,30 @@ class _Search:
         self.jumps = any(
             x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
         )
+        self.away: Walk | None = None
+        self.unproved = False
+        self.apart: float | None = None
+        self.folding = sum(folding_error(network, self.reach) for network in self.given)
+        self.problems = [Problem(network, self.reach) for network in self.given]
+        self.points = self._points()
 
     def run(self) -> Comparison:
-        if same_arrangement(self.first, self.second):
-            self._fast()
-            self.upper, self.method = 0.0, "exact arrangement"
-            return self._answer("equal")
+        if same_arrangement(*self.given):
+            return self._equal("exact arrangement")
         if self._rationally_equal():
-            self._fast()
-            self.upper, self.method = 0.0, "rational form"
-            return self._answer("equal")
+            return self._equal("rational form")
+        known = any(found is not None for found in self.analysis)
+        ways = (
+            *((self._given, self._probe) if known else (self._probe, self._demand)),
+            self._between,
+            self._climb,
+            self._insist,
+            self._proved,
+            self._solve,
+        )
         try:
-            for step in (
-                self._fast,
-                self._probe,
-                self._closer,
-                self._climb,
-                self._proved,
-                self._solve,
-            ):
-                step()
+            for way in ways:
+                way()
                 if self.progress is not None:
                     self.progress(self.method, self.lower, self.upper)
                 if self.upper <= self.tolerance:
@@ -211,27 +172,69 @@ class _Search:
             self.method += ", interrupted"
         return self._answer("unknown")
 
-    def _fast(self) -> None:
-        """Relate the units, bounded by nothing but intervals of the forms: milliseconds."""
-        endless = [
-            [Range(np.full(x.width, -np.inf), np.full(x.width, np.inf)) for x in network.layers]
-            for network in (self.first, self.second)
-        ]
-        known = any(found is not None for found in self.analysis)
-        self._relate("related units", self._bounds() if known else endless)
+    def _equal(self, method: str) -> Comparison:
+        self._demand()  # for its certificate
+        self.upper, self.method = 0.0, method
+        return self._answer("equal")
 
-    def _closer(self) -> None:
-        """The same with backward linear bounds."""
-        self._relate("related units, linear bounds", self._bounds())
-
-    def _probe(self) -> None:
-        """A few hundred points; most networks that differ show it here."""
+    def _points(self) -> NDArray[np.float64]:
+        """A few hundred points of the domain."""
         points = spread(self.domain, 256, self.rng)
         inside = self.domain.contains(points)
-        points = points[inside] if inside.any() else points
-        gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
-        if self._witness(points[int(gaps.argmax())]) > self.tolerance:
+        return points[inside] if inside.any() else points
+
+    def _probe(self) -> None:
+        """Look at the points; most networks that differ show it here."""
+        gaps = np.abs(difference(self.first, self.second, self.points)).max(axis=1)
+        if self._witness(self.points[int(gaps.argmax())]) > self.tolerance:
             self._climb()
+
+    def _given(self) -> None:
+        """Relate the units with the bounds of the analyses that were passed."""
+        self._relate("related units", self._bounds())
+
+    def _demand(self, nodes: int = NODES, share: float = 0.25) -> None:
+        """Relate the units; bounds only of those without a partner.
+
+        Args:
+            nodes: of branching, for each layer.
+            share: of the time left.
+        """
+        pair = (self.first, self.second)
+        order = sorted((0, 1), key=lambda i: pair[i].units)
+        deadline = time.monotonic() + share * (self.deadline - time.perf_counter())
+
+        def walk(away: bool) -> tuple[Walk, list[Proofs]]:
+            asked = [Asking.about(pair[i], self.reach, self.points) for i in order]
+            for asking in asked:
+                asking.nodes, asking.deadline = nodes, deadline
+            found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
+            self.unproved = any(asking.query.failed for asking in asked)
+            return found, [asked[order.index(i)].query.proofs for i in (0, 1)]
+
+        if self.jumps:  # the certificate leaves out thresholds, the bound does not
+            self.away, proofs = walk(True)
+            self.apart = self._bound(self.away)
+            if np.isfinite(self.apart):
+                self.proof = partial(_certificate, self.away, self.given, proofs, order)
+        found, proofs = walk(False)
+        self._take(found, "related units", partial(_certificate, found, self.given, proofs, order))
+
+    def _insist(self) -> None:
+        """Once more, with time for the proofs that were given up."""
+        if self.unproved and not self.jumps:
+            self._demand(MANY_NODES, 0.5)
+
+    def _between(self) -> None:
+        """Look where only one of two related steps has jumped."""
+        if self.away is None:
+            return
+        points = between_thresholds(self.away, self.points)
+        points = points[self.domain.contains(points)]
+        if len(points):
+            gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
+            for k in np.argsort(-gaps)[:4]:
+                self._witness(points[k])
 
     def _climb(self) -> None:
         point, _ = attack(
@@ -253,21 +256,28 @@ class _Search:
                 self.domain,
                 time_limit=None if np.isinf(left) else left / 2,
                 workers=self.workers,
+                progress=self._tell,
                 random_state=self.random_state,
             )
             self._relate("related units, stability proved", self._bounds())
             if self.upper <= self.tolerance:
                 return
 
+    def _tell(self, layer: int, layers: int, sides: int, stage: str) -> None:
+        if self.progress is not None:
+            what = f"stability: layer {layer + 1} of {layers}, {sides} open, {stage}"
+            self.progress(what, self.lower, self.upper)
+
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
-        if self.jumps or self.walk is None:
+        if self.jumps:
             return
         # only copies are shared now: what merely resembles another unit must stay visible
         first, second = self._bounds()
-        self.walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
-        rest, error = residual(self.walk)
-        low, high = linear_bounds(rest, self.walk)
+        walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
+        rest, error = residual(walk)
+        low, high = linear_bounds(rest, walk)
+        error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
@@ -278,6 +288,9 @@ class _Search:
         """Maximise f - g and g - f, output by output, the most open one first."""
         from relunorm.extrema.front import maximize
 
+        if self.deadline - time.perf_counter() < COMPILING and not _compiled():
+            self.method += ", branch and bound left out: compiling it could take longer"
+            return
         outputs = rest.output_size
         for turn, i in enumerate(np.argsort(-bounds)):
             left = self.deadline - time.perf_counter()
@@ -300,8 +313,6 @@ class _Search:
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "branch and bound on the residual"
 
-    walk: Walk | None = None
-
     def _bounds(self) -> list[list[Range]]:
         """The best proved pre-activation bounds of both networks."""
         result = []
@@ -314,21 +325,28 @@ class _Search:
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
-        bound = float(walk.difference.largest.max())
-        self.errors = [
-            evaluation_error(side.network, side.ranges, self.reach, "float64")
-            for side in walk.sides
-        ]
-        self.walk = walk
+        proofs = [None if found is None else found.proofs for found in self.analysis]
+        self._take(walk, method, partial(_certificate, walk, self.given, proofs, [0, 1]))
+
+    def _bound(self, walk: Walk) -> float:
+        return float((walk.difference.largest + self.folding).max())
+
+    def _take(self, walk: Walk, method: str, proof: Callable[[], Certificate]) -> None:
+        """Keep what a walk proves, if it is more than is known."""
+        bound = self._bound(walk)
         if bound < self.upper:
             self.upper, self.method = bound, method
             if not self.jumps:
-                self.proof = partial(_certificate, walk, self.given, tuple(self.analysis))
+                self.proof = proof
 
     def _witness(self, point: Vector) -> float:
         """Take a point as witness if it shows a larger difference for certain."""
-        sure = self._certain(point)
         inside = bool(self.domain.contains(point)[0])
+        # in a flat polytope: off by a rounding error
+        if not inside and isinstance(self.domain, Polytope) and self.lower <= self.tolerance:
+            moved = onto_plane(self.domain, point)
+            point, inside = (point, False) if moved is None else (moved, True)
+        sure = self._certain(point)
         if inside and (sure > self.lower or self.witness is None):
             self.witness = point
             if sure > self.lower:
@@ -339,22 +357,23 @@ class _Search:
 
     def _certain(self, point: Vector) -> float:
         """A lower bound on the difference at a point, rounding of the evaluation accounted for."""
-        if self.jumps:  # no error bound survives a jump
-            return self._exactly(point)
-        gap = np.abs(self.first(point) - self.second(point))
-        sure = float((gap - self.errors[0] - self.errors[1]).max())
+        (a, a_off), (b, b_off) = (certain_outputs(p, point[None]) for p in self.problems)
+        gap = np.abs(a - b)
+        sure = float((gap * (1 - 1e-15) - a_off - b_off).max())
         doubtful = gap.max() > self.tolerance and not sure > self.tolerance
         if doubtful and self.first.parameters + self.second.parameters <= RATIONAL:
             return self._exactly(point)
         return sure if np.isfinite(sure) else -np.inf
 
     def _exactly(self, point: Vector) -> float:
-        values = (exact_output(n, point) for n in (self.first, self.second))
+        values = (exact_output(n, point) for n in self.given)
         return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
 
     def _rationally_equal(self) -> bool:
-        if max(len(self.first.layers), len(self.second.layers)) > 1:
+        if max(len(network.layers) for network in self.given) > 1:
             return False
+        if any(not x.has_units for network in self.given for x in network.layers):
+            return False  # multiplying linear stages out rounds
         cost = max(n.units * n.input_size * n.output_size for n in (self.first, self.second))
         if cost > RATIONAL or not isinstance(self.domain, Box):
             return False
@@ -373,14 +392,25 @@ class _Search:
             *outputs,
             self.method,
             time.perf_counter() - self.began,
+            self.apart,
             self.proof,
         )
 
 
 def _certificate(
-    walk: Walk, networks: tuple[Network, Network], analysis: tuple[Stability | None, ...]
+    walk: Walk,
+    networks: tuple[Network, Network],
+    proofs: Sequence[Proofs | None],
+    order: Sequence[int],
 ) -> Certificate:
-    proofs = [None if found is None else found.proofs for found in analysis]
     packed = [None if p is None else p.to_dict() for p in proofs]
     trusted = sum(len(p.trusted) for p in proofs if p is not None)
-    return certify(walk, networks, packed, trusted)
+    return certify(walk, networks, packed, trusted, order)
+
+
+def _compiled() -> bool:
+    """Whether the kernels of branch and bound are loaded, or on disk from an earlier run."""
+    from relunorm.extrema.cells import search
+
+    folder = Path(str(search.stats.cache_path))
+    return bool(search.signatures) or any(folder.glob("cells.search-*.nbi"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,7 @@ def relate(
     second_bounds: Sequence[Range],
     forced: Sequence[Forced] = (Forced(), Forced()),
     alike: float = ALIKE,
+    away: bool = False,
 ) -> Walk:
     """Walk both networks over one basis and relate every unit that can be related.
 
@@ -54,8 +56,9 @@ def relate(
         forced: per network the units to be replaced by a linear function of their pre-activation.
         alike: units of the two networks are related when they differ by less than this share of
             their magnitude; what they differ by then counts as error.
+        away: leave out inputs near the threshold of a related step unit (see `Walk`).
     """
-    walk = Walk(reach)
+    walk = Walk(reach, away=away)
     for network, bounds, fixed in zip(
         (first, second), (first_bounds, second_bounds), forced, strict=True
     ):
@@ -70,6 +73,7 @@ class Matcher:
         self.forced = forced
         self.alike = alike
         self.directions: list[NDArray[np.float64]] = []
+        self.trees: dict[int, Any] = {}  # of the finished blocks
 
     def __call__(
         self, walk: Walk, side: Side, form: Affine, error: Vector, span: Range
@@ -79,14 +83,16 @@ class Matcher:
         relation = Relation.fresh(form.size)
         if side.number:  # a known function first: its own bounds may prove more than the other's
             self._basis(walk, side, form, activation, relation, SAME)
-        self._linear(k, activation, span, relation)
+        self.linear(side, k, activation, span, relation)
         self._basis(walk, side, form, activation, relation, self.alike if side.number else SAME)
         if side.number:
             self._carried(walk, side, form, error, activation, relation)
         self._copies(walk, form, activation, relation)
         return relation
 
-    def _linear(self, k: int, activation: Activation, span: Range, relation: Relation) -> None:
+    def linear(
+        self, side: Side, k: int, activation: Activation, span: Range, relation: Relation
+    ) -> None:
         """Dead, active and constant units, and those that were asked for."""
         slope, constant, flat = straighten(activation, span)
         flat &= relation.kind == NEW
@@ -108,19 +114,28 @@ class Matcher:
         alike: float,
     ) -> None:
         """Units whose row is a multiple of a basis function's row, to a share of its size."""
-        for number, block in enumerate(walk.blocks):
+        keys: NDArray[np.float64] | None = None
+        for number in _by_depth(walk, len(side.forms)):
+            block = walk.blocks[number]
             open_units = np.flatnonzero(relation.kind == NEW)
             if block is None or block.activation != activation or not block.forms.size:
                 continue
             if not len(open_units):
                 return
-            share = SAME if block.network == side.number else alike
-            self._attach(walk, form, open_units, block.forms, number, share, relation)
+            if keys is None:
+                keys = self._keys(walk, form)
+            if number not in self.trees:
+                self.trees[number] = _tree(self._keys(walk, block.forms))
+            near = _nearest(self.trees[number], keys[open_units])
+            sharp = block.network == side.number or activation.kind == "step"
+            share = SAME if sharp else alike
+            self._attach(walk, form, open_units, near, block.forms, number, share, relation)
 
     def _copies(self, walk: Walk, form: Affine, activation: Activation, relation: Relation) -> None:
         """Units of this layer that are multiples of an earlier unit of this layer."""
         fresh = np.flatnonzero(relation.kind == NEW)
-        if len(fresh) < 2 or activation.kind == "step":
+        # taking step units for copies of one another costs a jump unless thresholds are left out
+        if len(fresh) < 2 or (activation.kind == "step" and not walk.away):
             return
         keys = self._keys(walk, rows(form, fresh))
         leader = _leaders(keys)
@@ -161,9 +176,11 @@ class Matcher:
             linear = np.flatnonzero(known.kind == LINEAR)
             if not len(units) or not len(linear):
                 continue
-            pair, _, distance = self._nearest(
-                walk, _centered(walk, rows(form, units)), _centered(walk, rows(theirs, linear))
+            ours, known_rows = (
+                self._keys(walk, _centered(walk, rows(*pick)))
+                for pick in ((form, units), (theirs, linear))
             )
+            pair, _, distance = _nearest(_tree(known_rows), ours)
             near = np.flatnonzero(distance < 1e-6)
             trial = Relation.fresh(form.size)
             trial.kind[units[near]] = LINEAR
@@ -183,17 +200,17 @@ class Matcher:
         walk: Walk,
         form: Affine,
         units: NDArray[np.intp],
+        nearest: tuple[NDArray[np.intp], Vector, Vector],
         known: Affine,
         block: int,
         share: float,
         relation: Relation,
     ) -> None:
-        ours = rows(form, units)
-        pair, sign, distance = self._nearest(walk, ours, known)
+        pair, sign, distance = nearest
         near = np.flatnonzero(distance < 4 * share)
         if not len(near):
             return
-        ours, theirs = rows(ours, near), rows(known, pair[near])
+        ours, theirs = rows(form, units[near]), rows(known, pair[near])
         factor = sign[near] * proportion(ours, theirs, walk.ranges)
         gap = walk.gap(ours, theirs, sign[near] * factor)
         size = walk.gap(ours, theirs, np.zeros(len(near)))
@@ -202,23 +219,6 @@ class Matcher:
         relation.kind[chosen] = np.where(sign[near[good]] > 0, SCALED, OPPOSITE)
         relation.block[chosen], relation.index[chosen] = block, pair[near[good]]
         relation.factor[chosen] = factor[good]
-
-    def _nearest(
-        self, walk: Walk, ours: Affine, known: Affine
-    ) -> tuple[NDArray[np.intp], Vector, Vector]:
-        """For every row the nearest known row, the sign that makes it so, and the distance."""
-        from scipy.spatial import KDTree
-
-        tree = KDTree(self._keys(walk, known))
-        keys = self._keys(walk, ours)
-        same, there = tree.query(keys)
-        flipped, opposite = tree.query(-keys)
-        turn = flipped < 0.5 * same
-        return (
-            np.where(turn, opposite, there),
-            np.where(turn, -1.0, 1.0),
-            np.where(turn, flipped, same),
-        )
 
     def _keys(self, walk: Walk, form: Affine) -> NDArray[np.float64]:
         """Projections of the rows, as functions of how far each basis function is from its middle.
@@ -242,6 +242,30 @@ class Matcher:
         keys = keys / np.where(norms > 0, norms, 1.0)[:, None]
         # a row beyond float64 has no direction; what is proposed for it is checked and turned down
         return np.where(np.isfinite(keys), keys, 0.0)
+
+
+def _by_depth(walk: Walk, layer: int) -> list[int]:
+    """The blocks, those of the same layer first: there a copy has its units."""
+    depth = [0, *(k for side in walk.sides for k in range(len(side.forms)))]
+    return sorted(range(len(walk.blocks)), key=lambda number: abs(depth[number] - layer))
+
+
+def _tree(keys: NDArray[np.float64]) -> Any:
+    from scipy.spatial import KDTree
+
+    return KDTree(keys)
+
+
+def _nearest(tree: Any, keys: NDArray[np.float64]) -> tuple[NDArray[np.intp], Vector, Vector]:
+    """For every row the nearest known row, the sign that makes it so, and the distance."""
+    same, there = tree.query(keys)
+    flipped, opposite = tree.query(-keys)
+    turn = flipped < 0.5 * same
+    return (
+        np.where(turn, opposite, there),
+        np.where(turn, -1.0, 1.0),
+        np.where(turn, flipped, same),
+    )
 
 
 def straighten(activation: Activation, span: Range) -> tuple[Vector, Vector, NDArray[np.bool_]]:

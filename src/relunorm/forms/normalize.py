@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +15,12 @@ from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.forms.atoms import atoms
+from relunorm.forms.attack import spread
 from relunorm.forms.bounded import bounded
 from relunorm.forms.bounds import proved_bounds, quick_bounds, stable_bounds
 from relunorm.forms.canonical import canonical, pin_inputs
 from relunorm.forms.certificate import Certificate, certify
+from relunorm.forms.demand import Asking, largest, relate_on_demand
 from relunorm.forms.exact import ShallowForm, shallow_form
 from relunorm.forms.l1 import check_l1, l1
 from relunorm.forms.match import Forced, relate
@@ -38,6 +41,8 @@ Dtype = Literal["float32", "float64"]
 #: Forms that are minimal first (errata of seed 001: padding makes their constraints vacuous).
 MINIMAL_FIRST = ("minimal", "bounded", "l1", "canonical")
 NEED_DOMAIN = ("bounded", "l1")
+#: A certificate whose bound exceeds this share of the largest value is tried in another way too.
+TIGHT = 1e-12
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,8 +55,9 @@ class Normalized:
         form: the form's name.
         domain: the domain, or None for all of space.
         removed: every unit that is gone, with reason, bound, method, margin and cost.
-        certificate: that the two agree over the domain; None without a domain, for step networks,
-            whose jumps move with every rounding, and where the bounds overflow float64.
+        certificate: that the two agree over the domain, for step networks away from their
+            thresholds (see `Certificate.exceptions`); None without a domain and where the bounds
+            overflow float64.
         stability: the analysis behind the removals, None where none was needed.
         facts: what the form guarantees, measured on the result.
         exact: the rational form, where it was asked for.
@@ -93,6 +99,7 @@ class Normalized:
             "undecided": [list(pair) for pair in self.undecided],
             "facts": self.facts,
             "bound": None if certificate is None else certificate.bound,
+            "threshold_margin": None if certificate is None else certificate.threshold_margin,
             "solver_trusted": None if certificate is None else certificate.trusted,
             "exact_digest": None if self.exact is None else self.exact.digest,
             "seconds": self.seconds,
@@ -285,10 +292,38 @@ class _Job:
         if self.dtype == "float32":
             result = narrow(result)
         certificate = None
-        if reach is not None and not self.steps:
-            spent = budget > 0
-            certificate = _certificate(self.network, base, result, reach, found, straight, spent)
+        if reach is not None:
+            forced = _small(straight) if budget else Forced()
+            certificate = self._certificate(result, reach, forced)
         return reduced, result, facts, certificate
+
+    def _certificate(self, result: Network, reach: Reach, forced: Forced) -> Certificate | None:
+        """Of the relation that proves most: by the bounds of the analysis, or by bounds on demand.
+
+        The first knows more about the network that was given, the second matches units before it
+        asks what they are.
+        """
+        proofs = None if self.found is None else self.found.proofs.to_dict()
+        ranges, trusted = proved_bounds(self.base, reach, proofs)
+        other = result.folded()
+        walk = relate(
+            self.base, other, reach, ranges, quick_bounds(other, reach),
+            (forced, Forced()), away=self.steps,
+        )  # fmt: skip
+        pair = (self.network, result)
+        makers = [partial(certify, walk, pair, (proofs, None), trusted)]
+        walks = [walk]
+        scale = max(float(side.boxes[-1].largest.max(initial=1.0)) for side in walk.sides)
+        if not forced.slope and not largest(walk) <= TIGHT * scale:
+            order = sorted((0, 1), key=lambda i: (self.base, other)[i].units)
+            points = spread(reach.domain, 256, np.random.default_rng(0))
+            asked = [Asking.about((self.base, other)[i], reach, points) for i in order]
+            walks.append(relate_on_demand(asked, TIGHT * scale, reach, away=self.steps))
+            packed = [asked[order.index(i)].query.proofs.to_dict() for i in (0, 1)]
+            makers.append(partial(certify, walks[-1], pair, packed, 0, order))
+        best = min(range(len(walks)), key=lambda i: largest(walks[i]))
+        # magnitudes beyond float64 prove nothing
+        return makers[best]() if np.isfinite(largest(walks[best])) else None
 
 
 def _ranges(network: Network, reach: Reach | None, found: Stability | None) -> list[Range]:
@@ -339,25 +374,6 @@ def inherit(reduced: Reduced, ranges: list[Range], reach: Reach) -> list[Range]:
                 found[k].lo[i] = ranges[layer].lo[unit_index]
                 found[k].hi[i] = ranges[layer].hi[unit_index]
     return found
-
-
-def _certificate(
-    network: Network,
-    base: Network,
-    result: Network,
-    reach: Reach,
-    found: Stability | None,
-    straight: Straight,
-    spent: bool,
-) -> Certificate | None:
-    proofs = None if found is None or found.proofs is None else found.proofs.to_dict()
-    ranges, trusted = proved_bounds(base, reach, proofs)
-    forced = _small(straight) if spent else Forced()
-    other = result.folded()
-    walk = relate(base, other, reach, ranges, quick_bounds(other, reach), (forced, Forced()))
-    if not np.isfinite(walk.difference.largest).all():  # magnitudes beyond float64
-        return None
-    return certify(walk, (network, result), (proofs, None), trusted)
 
 
 def narrow(network: Network) -> Network:

@@ -12,6 +12,13 @@ the units of one layer that are not yet known. A unit y = act(z) of either netwo
 Every statement is checked, not believed: `Walk` computes each pre-activation as an affine form in
 the basis together with a bound on how far the true value can be from the form, in real arithmetic
 (rounding included, module `outward`). A wrong relation is never unsound: it makes the bound large.
+
+A step unit y = step(z) is ``scaled`` when y = g and ``opposite`` when y = 1 - g, and that holds
+only where z is further from 0 than the mismatch of the two pre-activations. `Walk(reach)` counts a
+whole jump for it. `Walk(reach, away=True)` counts none and notes the mismatch in `Side.margins`:
+what it proves holds for the inputs x at which no such unit has |z(x)| <= its margin. By induction
+over the layers: where no earlier unit is in doubt the forms and their errors are right, so z and
+its partner have the same sign.
 """
 
 from __future__ import annotations
@@ -84,10 +91,12 @@ class Side:
             columns of a form hold one entry, so this is far below the textbook bound.
         boxes: per value its range.
         forms, form_errors, ranges: per layer form, error and range of the pre-activation.
+        margins: per layer how close to its threshold a step unit may not come for the relation to
+            hold; NaN for units that are no matter.
     """
 
     network: Network
-    bounds: Sequence[Range]
+    bounds: list[Range]
     number: int
     values: list[Affine] = field(default_factory=list)
     errors: list[Vector] = field(default_factory=list)
@@ -98,16 +107,23 @@ class Side:
     form_errors: list[Vector] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
     relations: list[Relation] = field(default_factory=list)
+    margins: list[Vector] = field(default_factory=list)
 
 
 Decide = Callable[["Walk", Side, Affine, Vector, Range], Relation]
 
 
 class Walk:
-    """The basis shared by two networks over a domain, built one layer at a time."""
+    """The basis shared by two networks over a domain, built one layer at a time.
 
-    def __init__(self, reach: Reach):
+    Args:
+        reach: the domain.
+        away: leave out inputs at which a related step unit is within its margin of the threshold.
+    """
+
+    def __init__(self, reach: Reach, *, away: bool = False):
         self.reach = reach
+        self.away = away
         self.ranges: list[Range] = [Range(reach.lo, reach.hi)]
         self.blocks: list[Block | None] = [None]
         self.sides: list[Side] = []
@@ -115,7 +131,7 @@ class Walk:
     def add(self, network: Network, bounds: Sequence[Range]) -> Side:
         """Start walking a network whose layers have the given proved pre-activation bounds."""
         self.reach.domain.check_dimension(network.input_size)
-        side = Side(network, bounds, len(self.sides))
+        side = Side(network, list(bounds), len(self.sides))
         size = network.input_size
         self._value(side, Affine({0: mx.identity(size)}, np.zeros(size)), np.zeros(size))
         side.boxes.append(self.ranges[0])
@@ -133,7 +149,7 @@ class Walk:
             self._check(side, relation)
             side.forms.append(form)
             side.form_errors.append(error)
-            side.ranges.append(span)
+            side.ranges.append(span.meet(side.bounds[k]))  # more may have been proved by now
             side.relations.append(relation)
             self._apply(side, layer.activation, relation)
 
@@ -236,15 +252,19 @@ class Walk:
         new = kind == NEW
         target_block[new], target[new] = len(self.blocks) - 1, np.arange(new.sum())
         target_block[kind == LINEAR] = -1  # what a linear unit names is no basis function
+        step = activation.kind == "step"
         on_basis = np.where(new, 1.0, relation.factor)
+        if step:  # a scale makes no difference; the opposite of g is 1 - g
+            on_basis = np.where(kind == OPPOSITE, -1.0, 1.0)
         on_form = np.where(kind == OPPOSITE, below + above, 0.0)
         on_form[kind == LINEAR] = relation.factor[kind == LINEAR]
         value_error = np.zeros(len(kind))
+        side.margins.append(np.full(len(kind), np.nan))
         for b in np.unique(target_block[(kind == SCALED) | (kind == OPPOSITE)]):
             here = np.flatnonzero(((kind == SCALED) | (kind == OPPOSITE)) & (target_block == b))
             sign = np.where(kind[here] == SCALED, 1.0, -1.0)
             off = self._mismatch(side, here, b, target[here], sign, relation)
-            value_error[here] = steep * off
+            value_error[here] = self._jump(side, here, activation, off) if step else steep * off
             span = self._inherited(span, here, b, target[here], sign * relation.factor[here], off)
         linear = kind == LINEAR
         span = span.meet(self.transferred(side, form, error, relation))
@@ -263,9 +283,21 @@ class Walk:
             )
             for b in np.unique(target_block[~linear])
         ]
+        constant = np.where(linear, relation.constant, 0.0)
+        if step:
+            constant = np.where(kind == OPPOSITE, 1.0, constant)
         straight = scaled(form, on_form)
-        straight = Affine(straight.terms, straight.bias + np.where(linear, relation.constant, 0.0))
+        straight = Affine(straight.terms, straight.bias + constant)
         self._value(side, total([straight, *picked]), outward.up(value_error, 4))
+
+    def _jump(
+        self, side: Side, units: NDArray[np.intp], activation: Activation, off: Vector
+    ) -> Vector | float:
+        """What a step loses to a mismatch: nothing away from its threshold, a jump otherwise."""
+        if self.away:
+            side.margins[-1][units] = off
+            return 0.0
+        return max(1.0, abs(activation.at_zero), abs(1.0 - activation.at_zero))
 
     def _new_block(self, side: Side, activation: Activation, units: NDArray[np.intp]) -> None:
         form, error, span = side.forms[-1], side.form_errors[-1], side.ranges[-1]

@@ -116,13 +116,14 @@ def grounded(affine: Affine, source: int, size: int) -> Affine:
 
 def rows(affine: Affine, index: NDArray[np.intp]) -> Affine:
     """The map restricted to some of its rows, in that order."""
-    return Affine({k: m[index] for k, m in affine.terms.items()}, affine.bias[index])
+    terms = {k: mx.frozen(m[index]) for k, m in affine.terms.items()}  # own copies: no second one
+    return Affine(terms, mx.frozen(affine.bias[index]))
 
 
 def scaled(affine: Affine, factors: Vector) -> Affine:
     """``diag(factors)`` after the map."""
-    terms = {k: mx.scale_rows(m, factors) for k, m in affine.terms.items()}
-    return Affine(terms, affine.bias * factors)
+    terms = {k: mx.frozen(mx.scale_rows(m, factors)) for k, m in affine.terms.items()}
+    return Affine(terms, mx.frozen(affine.bias * factors))
 
 
 def divided(affine: Affine, factors: Vector) -> Affine:

@@ -126,7 +126,7 @@ class Branching:
         """Try to exclude ``signs * z[units] > 0`` for each side, or to find a witness of it.
 
         Args:
-            start: slopes to begin with, one row a side.
+            start: slopes to begin with, one row a side, tuned already.
             deadline: stop at this `time.monotonic` value.
             nodes: give a side up after this many nodes.
 
@@ -198,9 +198,10 @@ class Branching:
             _stack([node.start.offset for node in nodes]),
             np.stack(given) if given else None,
         )
+        tuned = not any(node.start.path for node in nodes)  # roots begin with good slopes
         found = optimize(
             self.problem, self.bounds, self.index, units, signs,
-            part=part, start=start, iterations=STEPS, goal=0.0,
+            part=part, start=start, iterations=0 if tuned else STEPS, goal=0.0,
         )  # fmt: skip
         safe = linear_upper(self.problem, self.bounds, self.index, units, signs, found.slopes, part)
         return _Batch(nodes, units, signs, part, found, found.slopes, safe)

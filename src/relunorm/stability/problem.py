@@ -147,6 +147,15 @@ class Bounds:
         self.low.append(low)
         self.high.append(high)
 
+    def truncate(self, layers: int) -> None:
+        """Forget the bounds of all but the first layers."""
+        del (
+            self.lower[layers:],
+            self.upper[layers:],
+            self.low[layers + 1 :],
+            self.high[layers + 1 :],
+        )
+
     def replace_last(self, lower: Vector, upper: Vector) -> None:
         """Exchange the last layer's bounds for tighter ones."""
         for bounds in (self.lower, self.upper, self.low, self.high):

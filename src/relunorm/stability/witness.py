@@ -175,10 +175,21 @@ def safely_inside(domain: Domain, points: Array) -> NDArray[np.bool_]:
 
 def certain_preactivations(problem: Problem, points: Array) -> tuple[list[Array], list[Array]]:
     """Pre-activations of every layer and a bound on their rounding error (running analysis)."""
+    pre, off = _certain(problem, points)
+    return pre[:-1], off[:-1]
+
+
+def certain_outputs(problem: Problem, points: Array) -> tuple[Array, Array]:
+    """Outputs and a bound on their rounding error at every point."""
+    pre, off = _certain(problem, points)
+    return pre[-1], off[-1]
+
+
+def _certain(problem: Problem, points: Array) -> tuple[list[Array], list[Array]]:
+    """Every map's result and its error bound, the output's last."""
     values, errors = [points], [np.zeros_like(points)]
     pre, off = [], []
-    for index, layer in enumerate(problem.network.layers):
-        affine, kink = layer.affine, problem.kinks[index]
+    for index, affine in enumerate(problem.maps):
         z = affine(values)
         size = np.broadcast_to(np.abs(affine.bias), z.shape).copy()
         carried = np.zeros_like(z)
@@ -189,6 +200,9 @@ def certain_preactivations(problem: Problem, points: Array) -> tuple[list[Array]
         error = slack(size, problem.operations) + carried * (1 + gamma(problem.operations))
         pre.append(z.copy())
         off.append(error)
+        if index == len(problem.network.layers):
+            break
+        layer, kink = problem.network.layers[index], problem.kinks[index]
         if kink.step:
             errors.append(np.where(np.abs(z) > error, 0.0, 1.0 + abs(kink.at_zero)))
         else:

@@ -1,0 +1,76 @@
+"""What `compare` returns: a verdict, both bounds, a witness and a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from relunorm.forms.certificate import Certificate
+from relunorm.matrix import Vector
+
+Verdict = Literal["equal", "within", "different", "unknown"]
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """What was found about max |f - g| over a domain, the maximum taken over outputs too.
+
+    Attributes:
+        verdict: ``equal`` (f = g exactly), ``within`` (the proved upper bound is at most the
+            tolerance), ``different`` (the witness shows more than the tolerance) or ``unknown``.
+        lower, upper: proved bounds on max |f - g|, rounding of the evaluation included.
+        apart: for networks with step units a bound on |f - g| away from the thresholds, as the
+            certificate states it (see `Certificate.exceptions`); None for others.
+        tolerance: what was asked.
+        witness: the input where the largest difference was found, None if not searched.
+        first, second: both outputs at the witness.
+        method: what decided.
+        seconds: wall time.
+    """
+
+    verdict: Verdict
+    lower: float
+    upper: float
+    tolerance: float
+    witness: Vector | None
+    first: Vector | None
+    second: Vector | None
+    method: str
+    seconds: float
+    apart: float | None = None
+    proof: Callable[[], Certificate] | None = field(default=None, compare=False)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Proof of the bound that relating units gave; it replays without a solver."""
+        return None if self.proof is None else self.proof()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; an infinite bound is null."""
+
+        def numbers(v: Vector | None) -> list[float] | None:
+            return None if v is None else [float(x) for x in v]
+
+        return {
+            "schema": "relunorm.comparison/1",
+            "verdict": self.verdict,
+            "lower": self.lower,
+            "upper": self.upper if np.isfinite(self.upper) else None,
+            "tolerance": self.tolerance,
+            "witness": numbers(self.witness),
+            "first": numbers(self.first),
+            "second": numbers(self.second),
+            "method": self.method,
+            "seconds": self.seconds,
+            "apart": self.apart if self.apart is None or np.isfinite(self.apart) else None,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Comparison({self.verdict}: {self.lower:.3g} <= max |f - g| <= {self.upper:.3g}, "
+            f"by {self.method}, {self.seconds:.2f} s)"
+        )

@@ -1,0 +1,145 @@
+"""Bounds of chosen units only: what a comparison asks for, as it goes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.matrix import Matrix, Vector
+from relunorm.network import Network
+from relunorm.stability.branch import Branching
+from relunorm.stability.linear import linear_upper
+from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.proof import BranchProof, Proof, Proofs, SlopeProof
+from relunorm.stability.reach import Reach
+from relunorm.stability.replay import apply, rule_bounds
+from relunorm.stability.slopes import optimize
+from relunorm.stability.witness import Witnesses
+
+#: Descent steps for the bounds that later layers rest on: most of what twenty would gain.
+STEPS = 6
+
+#: They are taken while a layer costs at most this many multiplications.
+WORK = 5e8
+
+
+class Query:
+    """Bounds of one network, computed when asked for, each with its proof.
+
+    `stability` decides every unit; here the caller names the sides that matter, and the cheapest
+    bound that settles them is looked for: intervals and the fixed rule, tuned slopes, then a few
+    nodes of branching. All bounds hold in real arithmetic; `proofs` replays them.
+
+    >>> from relunorm import Box
+    >>> from relunorm.stability.reach import reach_of
+    >>> net = Network.from_weights([[[1.0], [1.0]], [[1.0, 1.0]]], [[1.0, -2.0], [0.0]])
+    >>> [float(end[1]) for end in Query(net, reach_of(Box([-1.0], [1.0]))).rule(0)]
+    [-3.0, -1.0]
+    """
+
+    def __init__(self, network: Network, reach: Reach):
+        self.network, self.reach = network, reach
+        self.problem = Problem(network, reach)
+        self.bounds = Bounds(self.problem)
+        self.items: list[Proof] = []
+        self.tried: set[tuple[int, int, float]] = set()
+
+    @property
+    def proofs(self) -> Proofs:
+        """What proves all bounds given out so far."""
+        return Proofs(tuple(self.items), self.reach.box_duals, self.network.digest)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a side was asked about that is still open."""
+        return any(
+            (self.bounds.upper[k][unit] if sign > 0 else -self.bounds.lower[k][unit]) > 0
+            for k, unit, sign in self.tried
+            if k < len(self.bounds.lower)
+        )
+
+    def rule(self, index: int) -> tuple[Vector, Vector]:
+        """The bounds of a layer: intervals, the fixed linear rule, and what was proved since."""
+        while len(self.bounds.lower) <= index:
+            layer = len(self.bounds.lower)
+            if layer > 1:
+                self._tighten(layer - 1)
+            self.bounds.append(*rule_bounds(self.problem, self.bounds, layer))
+        return self.bounds.lower[index], self.bounds.upper[index]
+
+    def exclude(
+        self,
+        index: int,
+        units: NDArray[np.intp],
+        signs: Vector,
+        *,
+        nodes: int,
+        deadline: float = np.inf,
+    ) -> tuple[Vector, Vector]:
+        """The bounds of a layer after an attempt to prove ``signs * z[units] <= 0``.
+
+        Each side is tried once. Bounds of later layers rest on these and are forgotten.
+
+        Args:
+            nodes: how many nodes of branching may be spent, all sides together.
+            deadline: stop at this `time.monotonic` value.
+        """
+        self.rule(index)
+        sides = [(index, u, s) for u, s in zip(units.tolist(), signs.tolist(), strict=True)]
+        fresh = np.array([side not in self.tried for side in sides], dtype=bool)
+        if index == 0 or not fresh.any():
+            return self.rule(index)
+        self.tried.update(sides)
+        self.bounds.truncate(index + 1)
+        self.items = [item for item in self.items if item.layer <= index]
+        units, signs = units[fresh], signs[fresh]
+        found = optimize(
+            self.problem, self.bounds, index, units, signs, iterations=20, rate=0.25, goal=0.0
+        )
+        value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
+        done = np.flatnonzero(value <= 0)
+        if len(done):
+            self._use(SlopeProof(index, units[done], signs[done], found.slopes.take(done)))
+        rest = np.flatnonzero(~(value <= 0))
+        if len(rest) and nodes >= len(rest) and time.monotonic() < deadline:
+            search = Branching(self.problem, self.bounds, Witnesses(self.problem), index)
+            searched = search.run(
+                units[rest], signs[rest], start=found.slopes.take(rest),
+                deadline=deadline, nodes=nodes // len(rest),
+            )  # fmt: skip
+            for side in searched:
+                if side.done == "proved":
+                    self._use(BranchProof(index, side.unit, int(side.sign), tuple(side.leaves)))
+        return self.rule(index)
+
+    def _tighten(self, index: int) -> None:
+        """A few steps on the slopes of every open side of a layer that others will rest on."""
+        bent = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
+        open_units = np.flatnonzero(bent & self._read(index))
+        entries = sum(mx.nnz(m) for a in self.problem.maps[:index] for m in a.terms.values())
+        kink = self.problem.kinks[index]
+        if kink.linear or 4 * STEPS * len(open_units) * entries > WORK or not len(open_units):
+            return
+        units, signs = np.tile(open_units, 2), np.repeat([1.0, -1.0], len(open_units))
+        found = optimize(
+            self.problem, self.bounds, index, units, signs, iterations=STEPS, rate=0.25, goal=None
+        )
+        self._use(SlopeProof(index, units, signs, found.slopes))
+
+    def _read(self, index: int) -> NDArray[np.bool_]:
+        """Which units of a layer anything reads."""
+        later = (a.terms[index + 1] for a in self.problem.maps if index + 1 in a.terms)
+        width = self.network.layers[index].width
+        return np.logical_or.reduce([np.zeros(width, bool), *(_columns(m) for m in later)])
+
+    def _use(self, item: Proof) -> None:
+        self.items.append(item)
+        apply(self.problem, self.bounds, item)
+
+
+def _columns(matrix: Matrix) -> NDArray[np.bool_]:
+    """Columns that are not zero."""
+    return np.asarray(abs(matrix).sum(axis=0)).ravel() != 0
