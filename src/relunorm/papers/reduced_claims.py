@@ -18,11 +18,10 @@ def _better(item: str, found: Exhibit, full: bool) -> Claim:
 
     A sign test that decides neither way is not a refutation: then the run is called too short.
     """
-    label, p, wins, starts = max(
-        ((r[0], _p_better(r), r[7], r[6]) for r in found.rows if r[0].startswith("constrained")),
-        key=lambda entry: entry[1],
-    )
-    worse = min(_p_worse(r) for r in found.rows if r[0] == label)
+    rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    row = max((r for r in rows if r["run"].startswith("constrained")), key=_p_better)
+    label, wins, starts = row["run"], row["better than unconstrained"], row["starts"]
+    p, worse = _p_better(row), _p_worse(row)
     return Claim(
         item,
         "from the same starts the constrained runs fit better than the unconstrained one",
@@ -33,12 +32,14 @@ def _better(item: str, found: Exhibit, full: bool) -> Claim:
     )
 
 
-def _p_better(row: tuple[Any, ...]) -> float:
-    return row[8] if row[7] > row[6] / 2 else 1.0
+def _p_better(row: dict[str, Any]) -> float:
+    more = row["better than unconstrained"] > row["starts"] / 2
+    return row["sign test p"] if more else 1.0
 
 
-def _p_worse(row: tuple[Any, ...]) -> float:
-    return row[8] if row[7] < row[6] / 2 else 1.0
+def _p_worse(row: dict[str, Any]) -> float:
+    fewer = row["better than unconstrained"] < row["starts"] / 2
+    return row["sign test p"] if fewer else 1.0
 
 
 def _judge(item: str, cost: float) -> Judge:
@@ -51,10 +52,12 @@ def _judge(item: str, cost: float) -> Judge:
 @shows("Figure 5.1", "Section 5: less sensitive to the start", cost=6)
 def figure51(found: Exhibit, full: bool) -> list[Claim]:
     """Figure 5.1, and the spread of the errors over the starts."""
-    spreads = {r[0]: r[3] / r[2] for r in found.rows}
+    names = ("run", "lower quartile", "upper quartile")
+    columns = zip(*(found.column(name) for name in names), strict=True)
+    spreads = {run: high / low for run, low, high in columns}
     free = spreads.pop("unconstrained")
     constrained = max(v for k, v in spreads.items() if k.startswith("constrained"))
-    starts = found.rows[0][6]
+    starts = found.column("starts")[0]
     return [
         _better("Figure 5.1", found, full),
         Claim(
