@@ -91,7 +91,7 @@ def universality(found: Exhibit, full: bool) -> list[Claim]:
         Claim(
             "Theorem 3.2",
             "unit rows lose no density; evidence: the rate of the error in the width",
-            Check("slowest rate (slope of log error over log width)", max(rates), "<=", -1),
+            Check("slowest rate (Barron: -1/2 or better)", max(rates), "<=", -0.5),
         ),
         Claim(
             "Theorem 3.3",
