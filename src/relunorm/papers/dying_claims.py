@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,9 +16,7 @@ from relunorm.papers.exhibit import Exhibit, shows
 Judge = Callable[[Exhibit, bool], Iterable[Claim]]
 
 
-@shows(
-    "Figure 1, error", "Figure 1, dead units", "Figure 1: momentum is the cause", cost=18
-)  # fmt: skip
+@shows("Figure 1, error", "Figure 1, dead units", "Figure 1: momentum is the cause", cost=18)
 def figure1(found: Exhibit, full: bool) -> list[Claim]:
     """Fit and dead units against the scale of the targets."""
     small, one = min(found.column("gamma")), 1.0
@@ -33,7 +32,12 @@ def figure1(found: Exhibit, full: bool) -> list[Claim]:
         Claim(
             "Figure 1, error",
             "the fit degrades as the targets' scale falls below 1",
-            Check(f"relative error at gamma {small:g} over that at 1, Adam", error[0] / error[1], ">", 1),
+            Check(
+                f"relative error at gamma {small:g} over that at 1, Adam",
+                error[0] / error[1],
+                ">",
+                1,
+            ),
             short=short,
         ),
         Claim(
@@ -50,12 +54,14 @@ def figure1(found: Exhibit, full: bool) -> list[Claim]:
         Claim(
             "Figure 1: momentum is the cause",
             "units die only with momentum",
-            Check(f"percent dead at gamma {small:g}, Adam without momentum less with", bare, "<=", 0),
+            Check(
+                f"percent dead at gamma {small:g}, Adam without momentum less with", bare, "<=", 0
+            ),
             "Adam with beta1 = 0 kills more, so momentum alone is not the cause",
             Check("the same", bare, ">", 0),
             short=short,
         ),
-    ]  # fmt: skip
+    ]
 
 
 @shows("Figure 2", cost=0.5)
@@ -120,15 +126,13 @@ def figure4(found: Exhibit, full: bool) -> list[Claim]:
     ]
 
 
-@shows(
-    "Figure 5", "Figure 5: no change up to beta 0.7", "erratum: momentum at gamma 1", cost=5
-)  # fmt: skip
+@shows("Figure 5", "Figure 5: no change up to beta 0.7", "erratum: momentum at gamma 1", cost=5)
 def figure5(found: Exhibit, full: bool) -> list[Claim]:
     """Basins with momentum, beside those without."""
     grid = found.settings["grid"]
     plain = {gamma: basin(gamma, 0.0, grid=grid).optimum for gamma in (1.0, 0.001)}
     small = found.column("optimum %", gamma=0.001)
-    rises = max(b - a for a, b in zip(small, small[1:], strict=False))
+    rises = max(b - a for a, b in pairwise(small))
     best = found.value("optimum %", gamma=1.0, beta=0.99) - plain[1.0]
     return [
         Claim(

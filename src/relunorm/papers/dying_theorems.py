@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.dying.cones import dead_below, firing_probability, linear_above
 from relunorm.dying.oscillation import momentum
 from relunorm.dying.rescale import rescale_targets, single_factor
 from relunorm.dying.target import TargetScaler
-from relunorm.dying.trajectories import trajectory, vector_field
-from relunorm.dying.unit_loss import gradient, loss, normal_pdf
+from relunorm.dying.trajectories import trajectory
+from relunorm.dying.unit_loss import gradient, loss
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
+from relunorm.papers.dying_unit import along_last, appendix_c, random_units, rotation, unit
 from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.random_networks import he_network
 
 Array = NDArray[np.float64]
 #: Rounding of a few hundred float64 operations on values of order one.
 ROUNDING = 1e-10
-EPSILON = 1e-3
 
 
 @shows(
@@ -36,7 +35,7 @@ def setting(data: Sample | None = None, full: bool = False, random_state: int = 
     """Section 3: the scale of the targets, the linear surrogate, the rotations."""
     rng = np.random.default_rng(random_state)
     scaled = TargetScaler(gamma=0.1).fit_transform(rng.normal(3, 7, 1000))
-    w, b, goal, delta = _units(rng, 200)
+    w, b, goal, delta = random_units(rng, 200)
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     turned = np.abs(loss(w @ turn.T, b, goal @ turn.T, delta) - loss(w, b, goal, delta)).max()
     z, y = rng.normal(size=(2, 100_000))
@@ -45,7 +44,7 @@ def setting(data: Sample | None = None, full: bool = False, random_state: int = 
     on = z > 0
     larger = ~above
     opposite = _opposite_gradients(rng)
-    rotation = max(np.abs(_rotation(v) @ v - _last(np.linalg.norm(v))).max() for v in w)
+    turns = max(np.abs(rotation(v) @ v - along_last(float(np.linalg.norm(v)))).max() for v in w)
     return from_claims(
         "setting",
         "Section 3: targets, surrogate and rotations",
@@ -65,9 +64,7 @@ def setting(data: Sample | None = None, full: bool = False, random_state: int = 
             Claim(
                 "(11) equal errors",
                 "where the rectified target is at least the output, both errors are equal",
-                Check(
-                    "largest difference", np.abs(exact - surrogate)[above].max(), "<=", ROUNDING
-                ),
+                Check("largest difference", np.abs(exact - surrogate)[above].max(), "<=", ROUNDING),
                 "times the unit's activity, that is in the gradients, they are",
                 Check(
                     "largest difference of the products",
@@ -103,7 +100,7 @@ def setting(data: Sample | None = None, full: bool = False, random_state: int = 
             Claim(
                 "(13)-(14) rotation",
                 "a unitary U maps w to (0, ..., 0, |w|)",
-                Check("largest difference", rotation, "<=", ROUNDING),
+                Check("largest difference", turns, "<=", ROUNDING),
             ),
         ),
         settings={"random_state": random_state},
@@ -180,150 +177,6 @@ def affine(data: Sample | None = None, full: bool = False, random_state: int = 0
 
 
 @shows(
-    "(21)-(23) firing probability",
-    "after (23): dead cone",
-    "after (23): linear cone",
-    "(24) loss",
-    "(25)-(26) gradients",
-    "(27)-(29) rotated gradients",
-    "Section 5: critical points",
-    "Section 5: linear cone is affine",
-    "derived: the field is homogeneous",
-)
-def unit(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
-    """Section 5: one ReLU unit, its cones, its loss and its gradients."""
-    rng = np.random.default_rng(random_state)
-    w, b, goal, delta = _units(rng, 200)
-    inside = -dead_below(EPSILON) - 0.01, dead_below(EPSILON) - 0.01
-    above = -linear_above(EPSILON) + 0.01, linear_above(EPSILON) + 0.01
-    dead = [float(firing_probability([1.0], h)) for h in inside]
-    off = [1 - float(firing_probability([1.0], h)) for h in above]
-    printed, corrected = _loss_gradients(rng)
-    rotated = max(_rotated_error(*one) for one in zip(w, b, goal, delta, strict=True))
-    field = np.array(vector_field(w[:, 0], b, 0.7, 0.2))
-    scaled = np.array(vector_field(5 * w[:, 0], 5 * b, 3.5, 1.0))
-    return from_claims(
-        "unit",
-        "Section 5: one ReLU unit",
-        (
-            Claim(
-                "(21)-(23) firing probability",
-                "a unit fires with probability Phi(b/|w|)",
-                Check("largest deviation in standard errors", _sampled(rng, w, b), "<=", 5),
-            ),
-            Claim(
-                "after (23): dead cone",
-                "b/|w| below -Phi^-1(eps) is dead (eps = 0.001)",
-                Check("firing probability just inside the cone", dead[0], "<", EPSILON),
-                "below Phi^-1(eps)",
-                Check("firing probability just inside", dead[1], "<", EPSILON),
-            ),
-            Claim(
-                "after (23): linear cone",
-                "b/|w| above Phi^-1(eps) is linear",
-                Check("probability of being off just inside the cone", off[0], "<", EPSILON),
-                "above -Phi^-1(eps)",
-                Check("probability of being off just inside", off[1], "<", EPSILON),
-            ),
-            Claim(
-                "(24) loss",
-                "the loss counts active inputs only",
-                Check("largest difference of its slope from (26)", printed, "<=", 1e-6),
-                "plus half the squared target where the unit is off; (25)-(26) are its gradient",
-                Check("largest difference of its slope from (26)", corrected, "<=", 1e-6),
-            ),
-            Claim(
-                "(25)-(26) gradients",
-                "expectations over active inputs",
-                Check(
-                    "largest difference from quadrature", _quadrature_error(rng), "<=", 1e-6
-                ),
-            ),
-            Claim(
-                "(27)-(29) rotated gradients",
-                "closed forms in rotated coordinates",
-                Check("largest difference from the rotation-free form", rotated, "<=", ROUNDING),
-            ),
-            Claim(
-                "Section 5: critical points",
-                "the gradient vanishes at the optimum and on w = 0, b < 0",
-                Check("largest gradient there", _critical(), "<=", ROUNDING),
-            ),
-            Claim(
-                "Section 5: linear cone is affine",
-                "where b/|w| >= 4 the gradients are those of the affine model",
-                Check("largest relative difference", _linear_cone(rng), "<=", 2e-3),
-            ),
-            Claim(
-                "derived: the field is homogeneous",
-                "(in no paper) field(k theta, k gamma, k Delta) = k field(theta, gamma, Delta)",
-                Check("largest difference", np.abs(scaled - 5 * field).max(), "<=", ROUNDING),
-            ),
-        ),
-        settings={"random_state": random_state},
-    )
-
-
-@shows("(30)-(32) one weight", "Lemma C.1", "Lemma C.2", "Lemma C.3", "Proposition C.1")
-def appendix_c(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
-    """Appendix C: only the last weight moves once the others have converged."""
-    rng = np.random.default_rng(random_state)
-    goal = _last(0.8)
-    images, fixed, others, formula = [], [], [], []
-    for w_last, b, delta in rng.normal(size=(100, 3)):
-        w, rho = _last(w_last), np.sign(w_last)
-        U = _rotation(w)
-        image = U @ goal
-        images.append(max(np.abs(image[:-1]).max(), abs(abs(image[-1]) - 0.8)))
-        v = _last(rng.normal())
-        fixed.append(max(np.abs(U @ v - rho * v).max(), np.abs(U.T @ v - rho * v).max()))
-        gw, gb = gradient(w, b, goal, delta)
-        a, c, h = w_last - 0.8, b - delta, b / abs(w_last)
-        cdf, pdf = float(firing_probability([1.0], h)), float(normal_pdf(np.array(h)))
-        others.append(np.abs(gw[:-1]).max())
-        formula.append(abs(gw[-1] - (a * cdf + rho * (c - rho * a * h) * pdf)))
-        formula.append(abs(float(gb) - (rho * a * pdf + c * cdf)))
-    apart = [_rotation(w) @ (w - goal) for w in rng.normal(size=(100, 3))]
-    return from_claims(
-        "appendix_c",
-        "Appendix C: gradients of the last weight",
-        (
-            Claim(
-                "(30)-(32) one weight",
-                "the closed forms of the last weight and the bias; the others do not move",
-                Check("largest difference", max(*others, *formula), "<=", ROUNDING),
-            ),
-            Claim(
-                "Lemma C.1",
-                "then U Gamma = (0, ..., 0, +-gamma)",
-                Check("largest difference", max(images), "<=", ROUNDING),
-            ),
-            Claim(
-                "Lemma C.2",
-                "only a w along the last axis has a rotated error along it",
-                Check(
-                    "smallest part across, for w not along it",
-                    min(np.abs(error[:-1]).max() for error in apart),
-                    ">",
-                    1e-6,
-                ),
-            ),
-            Claim(
-                "Lemma C.3",
-                "U v = U' v = sign(w_L) v on the last axis",
-                Check("largest difference", max(fixed), "<=", ROUNDING),
-            ),
-            Claim(
-                "Proposition C.1",
-                "dL/dw_i = 0 for the others, and the closed forms for w_L and b",
-                Check("largest gradient of the others", max(others), "<=", ROUNDING),
-            ),
-        ),
-        settings={"random_state": random_state},
-    )
-
-
-@shows(
     "Figure 6, caption: gradients",
     "Section 6: one unit rescales",
     "Theorem D.1",
@@ -334,11 +187,11 @@ def scaling(data: Sample | None = None, full: bool = False, random_state: int = 
     rng = np.random.default_rng(random_state)
     moving, still = _dead_layer()
     start = rng.normal(size=(2, 50))
-    paths = [
-        trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)
-    ]
+    paths = [trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)]
     proportional = np.abs(paths[1].w[-1] / 1e-3 - paths[0].w[-1]).max()
-    biased, plain = ([_chain(rng, biases) for _ in range(10)] for biases in (True, False))
+    biased, plain = (
+        [he_network(rng, (3, 7, 5, 2), bias) for _ in range(10)] for bias in (1.0, 0.0)
+    )
     x = rng.normal(size=(100, 3))
     works = sum(_scales(net, single_factor(net, 0.5), 0.5, x) for net in plain)
     left = min(_best_factor(net, 0.5, x) for net in biased)
@@ -380,29 +233,6 @@ def scaling(data: Sample | None = None, full: bool = False, random_state: int = 
     )
 
 
-def _units(rng: np.random.Generator, count: int) -> tuple[Array, Array, Array, Array]:
-    return (
-        rng.normal(size=(count, 3)),
-        rng.normal(size=count),
-        rng.normal(size=(count, 3)),
-        rng.normal(size=count),
-    )
-
-
-def _last(value: float) -> Array:
-    return np.array([0.0, 0.0, value])
-
-
-def _rotation(w: Array) -> Array:
-    """A unitary U with U w = (0, ..., 0, |w|): a Householder reflection (13)."""
-    goal = np.zeros_like(w)
-    goal[-1] = np.linalg.norm(w)
-    axis = w - goal
-    if np.linalg.norm(axis) < 1e-14 * goal[-1]:
-        return np.eye(len(w))
-    return np.eye(len(w)) - 2 * np.outer(axis, axis) / (axis @ axis)
-
-
 def _plane() -> tuple[Array, Array]:
     """Gauss-Hermite points and weights of the standard normal in the plane."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
@@ -433,84 +263,6 @@ def _by_updates() -> float:
             a = a - eta * m
         worst = max(worst, float(np.abs(momentum(eta, beta).errors(200) - found).max()))
     return worst
-
-
-def _sampled(rng: np.random.Generator, w: Array, b: Array) -> float:
-    x = rng.normal(size=(20_000, 3))
-    share = (x @ w.T + b > 0).mean(axis=0)
-    p = firing_probability(w, b)
-    return float((np.abs(share - p) / np.sqrt(np.maximum(p * (1 - p), 1e-6) / len(x))).max())
-
-
-def _active(w: float, b: float, f: Any) -> float:
-    """E[1{w x + b > 0} f(x)] for one standard normal x, by the trapezoid rule from the kink on."""
-    from scipy.integrate import trapezoid
-
-    edge = -b / w
-    t = np.linspace(edge, edge + np.sign(w) * 24, 200_001)
-    return float(np.sign(w) * trapezoid(f(t) * normal_pdf(t), t))
-
-
-def _loss_gradients(rng: np.random.Generator) -> tuple[float, float]:
-    """How far dL/db of (24) as printed, and with the lacking term, is from (26)."""
-    step, worst = 1e-4, [0.0, 0.0]
-    for w, b, gamma, delta in rng.normal(size=(10, 4)):
-        wanted = _active(w, b, lambda x: (w - gamma) * x + b - delta)
-
-        def printed(shift: float) -> float:
-            c = b + shift - delta
-            return _active(w, b + shift, lambda x: ((w - gamma) * x + c) ** 2 / 2)
-
-        def corrected(shift: float) -> float:
-            return float(loss([w], b + shift, [gamma], delta))
-
-        for k, f in enumerate((printed, corrected)):
-            slope = (f(step) - f(-step)) / (2 * step)
-            worst[k] = max(worst[k], abs(slope - wanted))
-    return worst[0], worst[1]
-
-
-def _quadrature_error(rng: np.random.Generator) -> float:
-    worst = 0.0
-    for w, b, gamma, delta in rng.normal(size=(10, 4)):
-        gw, gb = gradient([w], b, [gamma], delta)
-        by_w = _active(w, b, lambda x: ((w - gamma) * x + b - delta) * x)
-        by_b = _active(w, b, lambda x: (w - gamma) * x + b - delta)
-        worst = max(worst, abs(by_w - float(gw[0])), abs(by_b - float(gb)))
-    return worst
-
-
-def _rotated_error(w: Array, b: float, goal: Array, delta: float) -> float:
-    """(27)-(29), in rotated coordinates, against the rotation-free gradient."""
-    U, h = _rotation(w), b / np.linalg.norm(w)
-    a, c = U @ (w - goal), b - delta
-    cdf, pdf = float(firing_probability([1.0], h)), float(normal_pdf(np.array(h)))
-    rotated = a * cdf
-    rotated[-1] += (c - a[-1] * h) * pdf
-    gw, gb = gradient(w, b, goal, delta)
-    return float(max(np.abs(U.T @ rotated - gw).max(), abs(a[-1] * pdf + c * cdf - gb)))
-
-
-def _critical() -> float:
-    goal = np.array([0.6, -0.8])
-    at = [(goal, 0.3), *((1e-2 * np.array([s, 1.0]), -1.0) for s in (-1.0, 0.0, 1.0))]
-    found = [gradient(w, b, goal, 0.3) for w, b in at]
-    return float(max(max(np.abs(gw).max(), abs(float(gb))) for gw, gb in found))
-
-
-def _linear_cone(rng: np.random.Generator) -> float:
-    w, _, goal, delta = _units(rng, 200)
-    b = np.linalg.norm(w, axis=1) * rng.uniform(4, 6, 200)
-    gw, gb = gradient(w, b, goal, delta)
-    affine = np.column_stack([w - goal, b - delta])
-    found = np.column_stack([gw, gb])
-    return float((np.linalg.norm(found - affine, axis=1) / np.linalg.norm(affine, axis=1)).max())
-
-
-def _chain(rng: np.random.Generator, biases: bool) -> Network:
-    sizes = (3, 7, 5, 2)
-    weights = [rng.normal(size=(b, a)) for a, b in itertools.pairwise(sizes)]
-    return Network.from_weights(weights, [rng.normal(size=len(w)) * biases for w in weights])
 
 
 def _multiplied(net: Network, factor: float) -> Network:

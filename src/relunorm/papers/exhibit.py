@@ -138,17 +138,17 @@ def from_claims(name: str, title: str, claims: Iterable[Claim], **more: Any) -> 
 
 
 Make = Callable[..., Exhibit]
-M = TypeVar("M", bound=Make)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def shows(*items: str, cost: float = 1.0) -> Callable[[M], M]:
+def shows(*items: str, cost: float = 1.0) -> Callable[[F], F]:
     """Declare which items of the checklist an exhibit's claims decide.
 
     Args:
         cost: processor seconds of the quick version, for the order and the time left only.
     """
 
-    def declare(make: M) -> M:
+    def declare(make: F) -> F:
         make.items, make.cost = items, cost  # type: ignore[attr-defined]
         return make
 
@@ -184,6 +184,15 @@ def source_of(make: Any) -> Any:
         if inner is None:
             return make
         make = inner
+
+
+def cell(value: Any) -> str:
+    """A value of a table as text, four digits of a number."""
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from relunorm.network import Network
 from relunorm.papers import pieces_maps
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.random_networks import he_network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
 from relunorm.regions.result import Regions
@@ -111,7 +112,7 @@ def examples(data: Sample | None = None, full: bool = False, random_state: int =
     x = rng.normal(size=(20_000, 2))
     counts, lifted = [], []
     for _ in range(200 if full else 40):
-        net = _random(rng, (2, 2, 1, 1))
+        net = he_network(rng, (2, 2, 1, 1))
         found = regions(net, None)
         counts.append(len(found))
         lifted.append(int((found.patterns == [False, False, True]).all(axis=1).sum()))
@@ -174,7 +175,7 @@ def partition(data: Sample | None = None, full: bool = False, random_state: int 
 
     rng = np.random.default_rng(random_state)
     box = Box.cube(2, -2, 2)
-    net = _random(rng, (2, 12, 12, 8, 1) if full else (2, 8, 8, 6, 1))
+    net = he_network(rng, (2, 12, 12, 8, 1) if full else (2, 8, 8, 6, 1))
     found = regions(net, box)
     depth = len(net.layers)
     errors = [_layer_errors(found, k) for k in range(1, depth)]
@@ -244,12 +245,6 @@ def partition(data: Sample | None = None, full: bool = False, random_state: int 
     )
 
 
-def _random(rng: np.random.Generator, widths: tuple[int, ...]) -> Network:
-    shapes = list(itertools.pairwise(widths))
-    weights = [rng.normal(0, math.sqrt(2 / a), (b, a)) for a, b in shapes]
-    return Network.from_weights(weights, [rng.normal(0, 0.5, b) for _, b in shapes])
-
-
 def _parts(found: Regions) -> dict[tuple[bool, ...], int]:
     """How many regions of the second layer lie in each polygon of the first."""
     coarse, parents = found.layer(1)
@@ -271,7 +266,7 @@ def _summary(net: Network, parts: dict[tuple[bool, ...], int]) -> tuple[int, int
 
 def _example1(rng: np.random.Generator, x: Array) -> int:
     """Points whose pattern is [0, 1, 1, 0] against the printed inequalities, both ways."""
-    net = _random(rng, (2, 2, 2, 1))
+    net = he_network(rng, (2, 2, 2, 1))
     (m1, m2, _), (b1, b2, _) = (list(map(np.asarray, part)) for part in net.weights())
     z1 = x @ m1.T + b1
     z2 = (z1 * [0, 1]) @ m2.T + b2

@@ -14,6 +14,7 @@ from relunorm.lipschitz.theorem6 import theorem6
 from relunorm.network import Activation, Network
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.random_networks import he_network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
 
@@ -37,7 +38,7 @@ def atoms(data: Sample | None = None, full: bool = False, random_state: int = 0)
     diagonal, affine, one, two, three, twelve = ([] for _ in range(6))
     for _ in range(trials):
         for widths in ((3, 6, 2), (3, 6, 5, 2), (3, 5, 4, 4, 2)):
-            net = _he(rng, widths)
+            net = he_network(rng, widths)
             x = rng.normal(size=3)
             region = region_at(net, x)
             diagonal.append(_diagonal(net, rng.normal(size=(50, 3))))
@@ -52,9 +53,7 @@ def atoms(data: Sample | None = None, full: bool = False, random_state: int = 0)
                 two.append(max(found.error, np.abs(inner - found.coefficients).max(initial=0)))
             else:
                 listed = _listed_paths(weights, region.supports)
-                three.append(
-                    max(found.error, np.abs(listed - found.coefficients).max(initial=0.0))
-                )
+                three.append(max(found.error, np.abs(listed - found.coefficients).max(initial=0.0)))
     return from_claims(
         "atoms",
         "(5)-(12) and Theorem 5: affine maps and their atoms",
@@ -104,7 +103,9 @@ def atoms(data: Sample | None = None, full: bool = False, random_state: int = 0)
     "Section 3.2: C <= 1/N",
     cost=2,
 )
-def theorem6_table(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def theorem6_table(
+    data: Sample | None = None, full: bool = False, random_state: int = 0
+) -> Exhibit:
     """Theorem 6: bounds on the Lipschitz constant of every region, beside sharper ones."""
     rng = np.random.default_rng(random_state)
     local, everywhere, spectral, paths, product, order = ([] for _ in range(6))
@@ -190,7 +191,7 @@ def theorem6_table(data: Sample | None = None, full: bool = False, random_state:
 def gradients(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
     """(13)-(15): gradients of a loss through the layers, on a network with a large last layer."""
     rng = np.random.default_rng(random_state)
-    backward = [_backward_error(_he(rng, (3, 6, 5, 2)), rng) for _ in range(10)]
+    backward = [_backward_error(he_network(rng, (3, 6, 5, 2)), rng) for _ in range(10)]
     net = Network.from_weights([[[1.0]], [[1.0]], [[50.0], [0.0]]])
     bounds = theorem6(net)
     # (14) and (15) print C over W_2 .. W_(L-1) and N over N_1 .. N_(L-1): both are 1 here.
@@ -250,15 +251,9 @@ def gradients(data: Sample | None = None, full: bool = False, random_state: int 
     )
 
 
-def _he(rng: np.random.Generator, widths: tuple[int, ...]) -> Network:
-    shapes = list(itertools.pairwise(widths))
-    weights = [rng.normal(0, math.sqrt(2 / a), (b, a)) for a, b in shapes]
-    return Network.from_weights(weights, [rng.normal(0, 0.5, b) for _, b in shapes])
-
-
 def _normalized(rng: np.random.Generator, widths: tuple[int, ...]) -> Network:
     """Unit rows of W_1 and unit columns of W_L, as Theorem 6 (i) asks."""
-    weights, biases = _he(rng, widths).weights()
+    weights, biases = he_network(rng, widths).weights()
     weights = [np.asarray(w) for w in weights]
     weights[0] = weights[0] / np.linalg.norm(weights[0], axis=1, keepdims=True)
     weights[-1] = weights[-1] / np.linalg.norm(weights[-1], axis=0)
@@ -368,11 +363,15 @@ def _draw(
     bins = np.geomspace(1e-3, 1, 40)
     for name, shares in (("Theorem 6 (i)", local), ("path sums (derived)", paths)):
         left.hist([s for s in shares if s > 0], bins=bins.tolist(), alpha=0.6, label=name)
-    left.set(xscale="log", xlabel="slope / bound", ylabel="regions", title="How sharp the bounds are")
+    left.set(
+        xscale="log", xlabel="slope / bound", ylabel="regions", title="How sharp the bounds are"
+    )
     left.legend(fontsize=8)
     for name, values in bounds.items():
         right.semilogy(depths, values, "o-", ms=4, label=name)
-    right.set(xlabel="layers", ylabel="bound of Theorem 6 (i)", title="Growth with the depth, N = 5")
+    right.set(
+        xlabel="layers", ylabel="bound of Theorem 6 (i)", title="Growth with the depth, N = 5"
+    )
     right.legend(fontsize=8)
     return figure
 

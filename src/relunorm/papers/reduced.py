@@ -252,9 +252,7 @@ def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[in
     return figure
 
 
-def _exhibit(
-    name: str, experiment: Experiment, *shown: int, quick: int
-) -> Callable[..., Exhibit]:
+def _exhibit(name: str, experiment: Experiment, *shown: int, quick: int) -> Callable[..., Exhibit]:
     return partial(figure, name=name, experiment=experiment, shown=shown, quick=quick)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 from relunorm.papers.claim import Check, Claim
@@ -46,7 +47,7 @@ def _judge(item: str, cost: float) -> Judge:
     def judge(found: Exhibit, full: bool) -> list[Claim]:
         return [_better(item, found, full)]
 
-    return shows(item, cost=cost)(judge)  # type: ignore[type-var]
+    return shows(item, cost=cost)(judge)
 
 
 @shows("Figure 5.1", "Section 5: less sensitive to the start", cost=6)
@@ -79,7 +80,7 @@ def universality(found: Exhibit, full: bool) -> list[Claim]:
     """Density cannot be computed; that the error keeps falling with the width can."""
     functions = sorted(set(found.column("function")))
     errors = {name: found.column("RMS error", function=name) for name in functions}
-    step = max(b / a for e in errors.values() for a, b in zip(e, e[1:], strict=False))
+    step = max(b / a for e in errors.values() for a, b in pairwise(e))
     rates = [max(found.column("rate", function=name)) for name in functions]
     last = max(e[-1] for e in errors.values())
     return [

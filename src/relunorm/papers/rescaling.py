@@ -104,18 +104,14 @@ def lemma1(data: Sample | None = None, full: bool = False, random_state: int = 0
                     ROUNDING,
                 ),
                 "with |v_i| multiplied they do",
-                Check(
-                    "largest difference", max(table["contributions are off by"]), "<=", ROUNDING
-                ),
+                Check("largest difference", max(table["contributions are off by"]), "<=", ROUNDING),
             ),
             Claim(
                 "Lemma 1, proof: last line",
                 "the contributions of units with v_i other than 0 are 0",
                 Check("largest contribution", max(table["largest contribution"]), "<=", ROUNDING),
                 "they are equal before and after, not 0",
-                Check(
-                    "largest difference", max(table["contributions are off by"]), "<=", ROUNDING
-                ),
+                Check("largest difference", max(table["contributions are off by"]), "<=", ROUNDING),
             ),
         ),
     )
@@ -224,7 +220,9 @@ def several_outputs(
 def _scalar(rng: np.random.Generator, width: int, inputs: int) -> Network:
     """A random network of one output; a fifth of its outgoing weights are 0."""
     v = rng.normal(size=(1, width)) * (rng.random(width) > 0.2)
-    return Network.from_weights([rng.normal(size=(width, inputs)), v], [rng.normal(size=width), [0.0]])
+    return Network.from_weights(
+        [rng.normal(size=(width, inputs)), v], [rng.normal(size=width), [0.0]]
+    )
 
 
 def _contributions(network: Network, x: Array) -> Array:

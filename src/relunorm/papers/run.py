@@ -117,7 +117,7 @@ def _outcomes(tasks: Sequence[Task], folder: Path | None, jobs: int) -> Iterator
     # The longest first, so that no core ends up with a long one alone.
     left.sort(key=lambda task: -cost_of(task.make))
     with parallel_config(backend="loky", inner_max_num_threads=1):
-        pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch=jobs)
+        pool: Any = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs")
         yield from pool(delayed(_attempt)(task, folder) for task in left)
 
 
