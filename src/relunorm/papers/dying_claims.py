@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from relunorm.dying.basins import basin
-from relunorm.dying.oscillation import momentum
+from relunorm.dying.oscillation import beta_star
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, shows
 
@@ -69,18 +69,18 @@ def figure2(found: Exhibit, full: bool) -> list[Claim]:
     """Where the eigenvalues become complex, by the eigenvalues themselves."""
     eta = found.settings["eta"]
     low, high = 0.0, 1.0
-    for _ in range(60):  # bisection on whether numpy finds a complex pair
-        middle = (low + high) / 2
-        complex_pair = np.abs(np.linalg.eigvals(momentum(eta, middle).matrix).imag).max() > 0
-        low, high = (low, middle) if complex_pair else (middle, high)
-    formula = ((1 - eta) / (1 + eta)) ** 2
+    for _ in range(30):  # bisection on whether the eigenvalues of (20) are a complex pair
+        beta = (low + high) / 2
+        matrix = np.array([[beta, 1 - beta], [-eta * beta, 1 - eta * (1 - beta)]])
+        found_pair = bool(np.abs(np.linalg.eigvals(matrix).imag).max() > 0)
+        low, high = (low, beta) if found_pair else (beta, high)
     return [
         Claim(
             "Figure 2",
             "the eigenvalues become complex at beta about 0.7 (eta = 0.1), then paths oscillate",
             Check("beta where they do", high, "=", 0.7, 0.005),
             "above ((1 - eta)/(1 + eta))^2 = 0.66942",
-            Check("beta where they do", high, "=", formula, 1e-6),
+            Check("beta where they do", high, "=", beta_star(eta), 1e-6),
         )
     ]
 
