@@ -114,16 +114,20 @@ def _run(
     from relunorm.papers.run import run_tasks
 
     found: dict[Task, Outcome] = {}
-    total = sum(cost_of(task.make) for task in tasks)
     bar, console, interrupted = _bar(quiet), _console(), False
     with bar as progress:
-        line = progress.add_task("papers", total=total) if progress is not None else None
+        left = sum(cost_of(task.make) for task in tasks)
+        line = progress.add_task("papers", total=left) if progress is not None else None
 
         def tell(outcome: Outcome) -> None:
             found[outcome.task] = outcome
             if progress is None or line is None:
                 return
-            progress.update(line, advance=cost_of(outcome.task.make))
+            cost = cost_of(outcome.task.make)
+            if outcome.reused:  # nothing was run, so it says nothing about the speed
+                progress.update(line, total=progress.tasks[line].total - cost)
+            else:
+                progress.update(line, advance=cost)
             state = "failed" if outcome.error else "done already" if outcome.reused else "done"
             took = "" if outcome.reused else f" in {outcome.seconds:.1f} s"
             name = f"{outcome.task.paper} {outcome.task.name}"
@@ -169,14 +173,14 @@ def _console() -> Console:
 def _verdicts(console: Console, document: dict[str, Any], output: Path | None) -> None:
     from rich.table import Table
 
-    table = Table("seed", "item", "our number", "verdict", "exhibit")
+    table = Table("seed", "item", "our number", "verdict", "exhibit", box=None, pad_edge=False)
     for row in document["rows"]:
         table.add_row(
             row["seed"],
             markup(row["item"]),
-            markup(row["numbers"]),
+            markup(row["number"]),
             row["verdict"],
-            markup(f"{row['paper']} {row['exhibit']}"),
+            markup(row["exhibit"]),
         )
     console.print(table)
     counted = ", ".join(f"{n} {name}" for name, n in document["counts"].items())

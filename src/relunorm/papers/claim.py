@@ -59,10 +59,15 @@ class Check:
             return bool(abs(self.value - self.limit) <= self.tolerance)
         return bool(_COMPARE[self.relation](self.value, self.limit))
 
-    def __str__(self) -> str:
+    @property
+    def brief(self) -> str:
+        """The number and what was asked of it, without words."""
         slack = f" within {self.tolerance:.3g}" if self.tolerance else ""
-        limit = f"{self.relation} {_short(self.limit)}{slack}"
-        return f"{self.what}: {_short(self.value)}, asked for {limit}"
+        asked = f"{self.relation} {_short(self.limit)}{slack}"
+        return f"{_short(self.value)}, asked for {asked}"
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.brief}"
 
     def to_dict(self) -> dict[str, Any]:
         numbers = {"value": self.value, "limit": self.limit, "tolerance": self.tolerance}
@@ -103,6 +108,13 @@ class Claim:
         return Verdict.SHORT if self.short else Verdict.FAILS
 
     @property
+    def deciding(self) -> Check:
+        """The check behind the verdict."""
+        if self.verdict is Verdict.CORRECTED and self.corrected_check is not None:
+            return self.corrected_check
+        return self.check
+
+    @property
     def numbers(self) -> str:
         """The check as printed and, if there is one, the corrected one, in words."""
         checks = [self.check, self.corrected_check]
@@ -117,6 +129,7 @@ class Claim:
             "check": self.check.to_dict(),
             "corrected_check": None if corrected is None else corrected.to_dict(),
             "numbers": self.numbers,
+            "number": self.deciding.brief,
             "short": self.short,
             "verdict": self.verdict.value,
         }

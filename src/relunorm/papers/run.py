@@ -69,9 +69,10 @@ class Outcome:
         }
         code = {"code": code_of(make)[0]["place"]}
         if self.document is None:
-            empty = {"printed": "", "corrected": "", "numbers": self.error, "verdict": FAILED}
+            said = {"numbers": self.error, "number": self.error, "verdict": FAILED}
+            empty = {"printed": "", "corrected": "", **said}
             return [{**start, "item": item, **empty, **code} for item in items_of(make)]
-        keep = ("item", "printed", "corrected", "numbers", "verdict")
+        keep = ("item", "printed", "corrected", "numbers", "number", "verdict")
         claims = self.document["claims"]
         return [{**start, **{k: claim[k] for k in keep}, **code} for claim in claims]
 
@@ -113,12 +114,19 @@ def _outcomes(tasks: Sequence[Task], folder: Path | None, jobs: int) -> Iterator
         yield from (_attempt(task, folder) for task in left)
         return
     from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     # The longest first, so that no core ends up with a long one alone.
     left.sort(key=lambda task: -cost_of(task.make))
     with parallel_config(backend="loky", inner_max_num_threads=1):
         pool: Any = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs")
-        yield from pool(delayed(_attempt)(task, folder) for task in left)
+        try:
+            for outcome in pool(delayed(_attempt)(task, folder) for task in tuple(left)):
+                left.remove(outcome.task)
+                yield outcome
+        except TerminatedWorkerError as error:
+            text = f"a process was killed, perhaps for memory; run again: {error}"
+            yield from (Outcome(task, None, text) for task in left)
 
 
 def _attempt(task: Task, folder: Path | None) -> Outcome:
