@@ -94,9 +94,11 @@ def _section(paper: str, outcomes: Sequence[Outcome], folder: Path) -> str:
         for name in ("item", "printed", "corrected", "our number", "verdict", "exhibit")
     )
     body = "".join(
-        f'<tr><th scope="row">{escape(row["item"])}</th><td>{escape(row["printed"])}</td>'
-        f"<td>{escape(row['corrected'])}</td>"
-        f'<td class="number">{_lines(row["numbers"])}</td><td>{_chip(row["verdict"])}</td>'
+        f'<tr><th scope="row">{escape(row["item"])}</th>'
+        f'<td data-label="printed">{escape(row["printed"])}</td>'
+        f'<td data-label="corrected">{escape(row["corrected"])}</td>'
+        f'<td class="number" data-label="our number">{_lines(row["numbers"])}</td>'
+        f"<td>{_chip(row['verdict'])}</td>"
         f'<td><a href="#{_anchor(paper, row["exhibit"])}">{escape(row["exhibit"])}</a></td></tr>'
         for row in rows
     )
@@ -194,12 +196,16 @@ font-size:.8rem;font-weight:600;white-space:nowrap}
 table{border-collapse:collapse;font-size:.88rem;width:100%}
 th,td{border-bottom:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:top}
 thead th{background:var(--soft)}tbody th{font-weight:600}
-.claims{min-width:58rem}.claims th[scope=row]{width:15%}.claims td:nth-child(2),
-.claims td:nth-child(3){width:22%}.number{font-variant-numeric:tabular-nums}
+.claims th[scope=row]{width:14%}.claims td:nth-child(2),.claims td:nth-child(3){width:21%}
+.number{width:25%;font-variant-numeric:tabular-nums}
+@media (max-width:52rem){.claims thead{display:none}.claims tr{display:block;
+border-bottom:2px solid var(--line);padding:.5rem 0}.claims tr>*{display:block;width:auto!important;
+border:0;padding:.1rem 0}.claims td:empty{display:none}.claims td[data-label]::before{
+content:attr(data-label)": ";font-size:.8rem;opacity:.75}}
 article{border:1px solid var(--line);border-radius:.5rem;padding:1rem;margin:1.2rem 0}
 article:target{border-color:var(--link);border-width:2px}
 figure{margin:0}img{max-width:100%;height:auto;background:#fff;border-radius:.3rem}
-summary{cursor:pointer;padding:.25rem 0}pre{overflow-x:auto;background:var(--soft);
-padding:.8rem;border-radius:.4rem;font-size:.8rem;line-height:1.4}
+summary{cursor:pointer;padding:.25rem 0;overflow-wrap:anywhere}
+pre{overflow-x:auto;background:var(--soft);padding:.8rem;border-radius:.4rem;font-size:.8rem;line-height:1.4}
 @media print{nav,details:not([open]){display:none}article{break-inside:avoid}body{max-width:none}}
 """

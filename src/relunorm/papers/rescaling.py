@@ -69,7 +69,7 @@ def lemma1(data: Sample | None = None, full: bool = False, random_state: int = 0
         columns,
         tuple(rows),
         "The proof divides the incoming weights by |v_i|; |v| relu(z) = relu(|v| z) multiplies.",
-        _draw(random_state),
+        _draw(),
         {"random_state": random_state},
         (
             Claim(
@@ -235,11 +235,11 @@ def _distinct(networks: list[Network]) -> int:
     return sum(all(net != other for other in networks[:k]) for k, net in enumerate(networks))
 
 
-def _draw(random_state: int) -> Any:
+def _draw() -> Any:
     from matplotlib.figure import Figure
 
-    rng = np.random.default_rng(random_state)
-    net = _scalar(rng, 4, 1)
+    w, b = [[1.0], [-1.0], [1.0], [-0.5]], [0.5, 0.3, -1.0, 1.0]
+    net = Network.from_weights([w, [[2.0, -0.5, -3.0, 1.5]]], [b, [0.0]])
     x = np.linspace(-3, 3, 400)[:, None]
     figure = Figure(figsize=(6, 3.8), layout="constrained")
     ax = figure.subplots()
