@@ -53,13 +53,13 @@ def test_results_are_saved_and_not_run_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", ["broken json", "no svg", "not a document"])
 def test_a_damaged_result_is_run_again(tmp_path, damage):
-    (task,) = TASKS[:1]
+    task = TASKS[0] if damage == "no svg" else TASKS[1]
     run_tasks([task], tmp_path)
     home = tmp_path / "rescaling"
     if damage == "no svg":
-        (home / "lemma1.svg").unlink()
+        (home / f"{task.name}.svg").unlink()
     else:
-        (home / "lemma1.json").write_text("{" if damage == "broken json" else "[1]")
+        (home / f"{task.name}.json").write_text("{" if damage == "broken json" else "[1]")
     assert not run_tasks([task], tmp_path)[0].reused
     assert run_tasks([task], tmp_path)[0].reused
 
