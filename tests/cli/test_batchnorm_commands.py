@@ -52,7 +52,8 @@ def test_geometry_of_a_table_with_the_wrong_width(files, capsys):
 def test_papers(tmp_path, capsys):
     assert run("papers", "batchnorm", "theorem13", "theorem3", "-o", tmp_path / "out") == 0
     assert "E[y]" in capsys.readouterr().out
-    assert sorted(p.name for p in (tmp_path / "out").iterdir())[0] == "theorem13.csv"
+    home = tmp_path / "out" / "batchnorm"
+    assert sorted(p.name for p in home.iterdir())[0] == "theorem13.csv"
 
 
 def test_papers_json_and_errors(tmp_path, capsys):

@@ -16,7 +16,7 @@ def test_figures_have_picture_and_table(tmp_path):
     assert exhibit.rows[-1][1] < 5e-5
     assert exhibit.rows[-1][1] < min(row[1] for row in exhibit.rows[:-1])
     json.dumps(exhibit.to_dict(), allow_nan=False)
-    assert {p.suffix for p in exhibit.save(tmp_path)} == {".json", ".csv", ".png"}
+    assert {p.suffix for p in exhibit.save(tmp_path)} == {".json", ".csv", ".png", ".svg"}
 
 
 def test_every_exhibit_of_the_section_is_there():

@@ -1,7 +1,8 @@
-"""``relunorm papers``: re-run the figures, tables and theorems of a seed paper."""
+"""``relunorm papers``: re-run the figures, tables, theorems and errata of the seed papers."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +13,18 @@ from relunorm.cli.output import Json, emit, markup
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from relunorm.papers import Sample
+    from relunorm.papers.run import Outcome, Task
 
 
 def papers(
-    paper: Annotated[str, typer.Argument(help="Which paper: batchnorm, dying or reduced.")],
+    paper: Annotated[
+        str,
+        typer.Argument(
+            metavar="[all|KEY]",
+            help="all, or one of rescaling (seed 000), reduced (001), dying (002), pieces (003), "
+            "batchnorm (004).",
+        ),
+    ] = "all",
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -25,14 +33,22 @@ def papers(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Folder for the figures (png) and tables (csv, json)."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder for figures (png, svg), tables (csv, json), index.html and verdicts.csv. "
+            "What it holds already is not run again.",
+        ),
     ] = None,
     full: Annotated[
         bool,
         typer.Option("--full/--quick", help="The sizes of the paper, or small ones (default)."),
     ] = False,
+    jobs: Annotated[
+        int, typer.Option("-j", "--jobs", min=0, help="Processes; 0 for one per core.")
+    ] = 0,
     data: Annotated[
-        str | None, typer.Option(help="A table to use instead of the default set.")
+        str | None, typer.Option(help="A table to use instead of the default set (one paper only).")
     ] = None,
     target: Annotated[
         str | None, typer.Option(help="The class or target column of --data.")
@@ -40,66 +56,150 @@ def papers(
     seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
     json: Json = False,
 ) -> None:
-    """Re-run exhibits of PAPER and write what they show to a folder."""
-    from relunorm.errors import InvalidInputError
-    from relunorm.papers import exhibits
+    """Re-run what the seed papers print and say of every claim whether it holds.
 
+    Exits with 1 if an exhibit failed to run.
+    """
+    from relunorm.papers.page import counts, write_page
+    from relunorm.papers.run import Task
+
+    tasks = [Task(key, name, full, seed, data, target) for key, name in _wanted(paper, names, data)]
+    if paper == "all" and output is None:
+        raise typer.BadParameter("papers all needs -o DIR to write to", param_hint="-o")
+    outcomes, interrupted = _run(tasks, output, jobs, quiet=json, tables=paper != "all")
+    rows = [row for outcome in outcomes for row in outcome.rows]
+    if output is not None and outcomes:
+        what = "sizes of the papers" if full else "quick sizes"
+        heading = f"{len(outcomes)} exhibits, {what}, random state {seed}."
+        write_page(outcomes, output, heading)
+    document = {
+        "schema": "relunorm.papers/1",
+        "paper": paper,
+        "full": full,
+        "exhibits": [outcome.document for outcome in outcomes if outcome.document is not None],
+        "rows": rows,
+        "counts": counts(rows),
+        "cpu_seconds": sum(outcome.cpu for outcome in outcomes),
+        "failed": [f"{o.task.paper} {o.task.name}" for o in outcomes if o.error],
+    }
+    emit(document, json, lambda console: _verdicts(console, document, output))
+    if interrupted:
+        raise KeyboardInterrupt
+    if document["failed"]:
+        raise typer.Exit(1)
+
+
+def _wanted(paper: str, names: list[str] | None, data: str | None) -> list[tuple[str, str]]:
+    from relunorm.errors import InvalidInputError
+    from relunorm.papers import PAPERS, exhibits
+
+    if paper == "all":
+        if names or data is not None:
+            raise InvalidInputError("name one paper to choose exhibits or data; not all")
+        return [(key, name) for key in PAPERS for name in exhibits(key)]
     available = exhibits(paper)
     unknown = [name for name in names or () if name not in available]
     if unknown:
         raise InvalidInputError(f"{paper} has no {unknown[0]!r}; it has {', '.join(available)}")
-    sample = _sample(paper, data, target)
-    results: list[dict[str, Any]] = []
-    for name in names or list(available):
-        if not json:
-            typer.echo(f"running {paper} {name} ...", err=True)
-        found = available[name](sample, full=full, random_state=seed)
-        files = [str(path) for path in found.save(output)] if output is not None else []
-        results.append({**found.to_dict(), "files": files})
-        if not json:
-            emit({}, False, lambda console, row=results[-1]: _render(console, row))
-    document = {"schema": "relunorm.papers/1", "paper": paper, "full": full, "exhibits": results}
-    if json:
-        emit(document, True, lambda console: None)
+    return [(paper, name) for name in names or available]
 
 
-def _sample(paper: str, data: str | None, target: str | None) -> Sample:
-    from importlib import import_module
+def _run(
+    tasks: list[Task], output: Path | None, jobs: int, quiet: bool, tables: bool
+) -> tuple[list[Outcome], bool]:
+    """The outcomes so far, in the order of the tasks, and whether Ctrl-C ended the run."""
+    from joblib import cpu_count
 
-    import numpy as np
+    from relunorm.papers.exhibit import cost_of
+    from relunorm.papers.run import run_tasks
 
-    from relunorm.papers import PAPERS, Sample
+    found: dict[Task, Outcome] = {}
+    bar, console, interrupted = _bar(quiet), _console(), False
+    with bar as progress:
+        left = sum(cost_of(task.make) for task in tasks)
+        line = progress.add_task("papers", total=left) if progress is not None else None
 
-    # A paper on regression reads its own data; the others use classes.
-    own = getattr(import_module(PAPERS[paper]), "read_sample", None)
-    if own is not None:
-        return own(data, target)
-    if data is None:
-        return Sample.digits()
-    from relunorm.io.table import read_table
+        def tell(outcome: Outcome) -> None:
+            found[outcome.task] = outcome
+            if progress is None or line is None:
+                return
+            cost = cost_of(outcome.task.make)
+            if outcome.reused:  # nothing was run, so it says nothing about the speed
+                progress.update(line, total=progress.tasks[line].total - cost)
+            else:
+                progress.update(line, advance=cost)
+            state = "failed" if outcome.error else "done already" if outcome.reused else "done"
+            took = "" if outcome.reused else f" in {outcome.seconds:.1f} s"
+            name = f"{outcome.task.paper} {outcome.task.name}"
+            progress.console.print(f"{name}: {state}{took}", markup=False, highlight=False)
 
-    table = read_table(Path(data), target)
-    labels = None
-    if table.y is not None:
-        labels = np.unique(table.y, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return Sample(table.x, labels, data)
+        try:
+            run_tasks(tasks, output, jobs or cpu_count(), tell)
+        except KeyboardInterrupt:
+            interrupted = True
+    outcomes = [found[task] for task in tasks if task in found]
+    if tables and not quiet:
+        for outcome in outcomes:
+            if outcome.document is not None:
+                _render(console, outcome.document)
+    return outcomes, interrupted
 
 
-def _render(console: Console, row: dict[str, Any]) -> None:
+def _bar(quiet: bool) -> AbstractContextManager[Any]:
+    if quiet:
+        return nullcontext(None)
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
+               TextColumn("elapsed"), TimeElapsedColumn(), TextColumn("left"),
+               TimeRemainingColumn())  # fmt: skip
+    return Progress(*columns, console=Console(stderr=True), speed_estimate_period=600)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _verdicts(console: Console, document: dict[str, Any], output: Path | None) -> None:
     from rich.table import Table
 
-    console.print(f"[bold]{markup(row['title'])}[/bold]")
-    table = Table(*map(markup, row["columns"]))
-    for values in row["rows"]:
-        table.add_row(*(markup(_cell(value)) for value in values))
+    table = Table("seed", "item", "our number", "verdict", "exhibit", box=None, pad_edge=False)
+    for row in document["rows"]:
+        table.add_row(
+            row["seed"],
+            markup(row["item"]),
+            markup(row["number"]),
+            row["verdict"],
+            markup(row["exhibit"]),
+        )
     console.print(table)
-    if row["note"]:
-        console.print(row["note"], markup=False)
-    for path in row["files"]:
+    counted = ", ".join(f"{n} {name}" for name, n in document["counts"].items())
+    console.print(f"{counted}; {document['cpu_seconds']:.0f} s of processor time", markup=False)
+    if output is not None:
+        console.print(f"wrote {output / 'index.html'}", markup=False)
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from relunorm.papers.exhibit import cell
+
+    console.print(f"[bold]{markup(document['title'])}[/bold]")
+    table = Table(*map(markup, document["columns"]))
+    for values in document["rows"]:
+        table.add_row(*(markup(cell(value)) for value in values))
+    console.print(table)
+    if document["note"]:
+        console.print(document["note"], markup=False)
+    for path in document.get("files", ()):
         console.print(f"wrote {path}", markup=False)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "" if value is None else str(value)

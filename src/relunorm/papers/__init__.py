@@ -1,38 +1,96 @@
-"""The seed papers re-run: one module per paper, one function per figure, table or theorem.
+"""The seed papers re-run: one function per figure, table, theorem or erratum.
 
 A paper joins by adding its module to `PAPERS`. The module holds ``EXHIBITS``, a dict from exhibit
-name to a function ``(data, full, random_state) -> Exhibit``.
+name to a function ``(data, full, random_state) -> Exhibit``. Beside it, ``KEY_claims`` may hold
+``JUDGES``, functions that read claims off the table of an exhibit, and ``KEY_theorems`` more
+``EXHIBITS``. `relunorm.papers.checklist` lists what a paper's claims have to cover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from relunorm.errors import InvalidInputError
-from relunorm.papers.exhibit import Exhibit, Sample
+from relunorm.papers.claim import Check, Claim, Verdict
+from relunorm.papers.exhibit import Exhibit, Make, Sample, judged
 
-#: Name on the command line -> module that re-runs the paper.
+#: Name on the command line -> module that re-runs the paper, in the order of the seeds.
 PAPERS = {
-    "batchnorm": "relunorm.papers.batchnorm",
-    "dying": "relunorm.papers.dying",
+    "rescaling": "relunorm.papers.rescaling",
     "reduced": "relunorm.papers.reduced",
+    "dying": "relunorm.papers.dying",
+    "pieces": "relunorm.papers.pieces",
+    "batchnorm": "relunorm.papers.batchnorm",
 }
 
-Make = Callable[..., Exhibit]
+#: What each one is called.
+TITLES = {
+    "rescaling": "Seed 000: Normalization of single-layer ReLU networks",
+    "reduced": "Seed 001: Reducing parameter space for neural network training",
+    "dying": "Seed 002: The effect of target normalization and momentum on dying ReLU",
+    "pieces": "Seed 003: Deep representation with ReLU neural networks",
+    "batchnorm": "Seed 004: Batch normalization decomposed",
+}
 
-__all__ = ["PAPERS", "Exhibit", "Sample", "exhibits"]
+#: Modules that judge a paper's figures and that add its theorems.
+_CLAIMS = {
+    "reduced": ("relunorm.papers.reduced_claims", "relunorm.papers.reduced_theorems"),
+    "dying": ("relunorm.papers.dying_claims", "relunorm.papers.dying_theorems"),
+    "batchnorm": ("relunorm.papers.batchnorm_claims", "relunorm.papers.batchnorm_theorems"),
+}
+
+__all__ = [
+    "PAPERS",
+    "TITLES",
+    "Check",
+    "Claim",
+    "Exhibit",
+    "Make",
+    "Sample",
+    "Verdict",
+    "exhibits",
+    "read_sample",
+]
 
 
 def exhibits(paper: str) -> Mapping[str, Make]:
-    """The exhibits of a paper by name, in the paper's order.
+    """The exhibits of a paper by name, in the paper's order, figures before theorems.
 
     >>> "figure5" in exhibits("batchnorm")
     True
     """
-    home = PAPERS.get(paper)
-    if home is None:
+    home: Any = _home(paper)
+    found: dict[str, Make] = dict(home.EXHIBITS)
+    if paper in _CLAIMS:
+        figures, theorems = (import_module(name) for name in _CLAIMS[paper])
+        for name, judge in figures.JUDGES.items():
+            found[name] = judged(found[name], judge)
+        found |= theorems.EXHIBITS
+    return found
+
+
+def read_sample(paper: str, data: str | None = None, target: str | None = None) -> Sample:
+    """The data a paper's exhibits run on: a table of the user's, or what scikit-learn carries."""
+    own = getattr(_home(paper), "read_sample", None)
+    if own is not None:  # a paper on regression reads its own data; the others use classes
+        return own(data, target)
+    if data is None:
+        return Sample.digits()
+    import numpy as np
+
+    from relunorm.io.table import read_table
+
+    table = read_table(Path(data), target)
+    labels = None
+    if table.y is not None:
+        labels = np.unique(table.y, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return Sample(table.x, labels, data)
+
+
+def _home(paper: str) -> Any:
+    if paper not in PAPERS:
         raise InvalidInputError(f"no paper {paper!r}; there are {', '.join(PAPERS)}")
-    found: Any = import_module(home)
-    return found.EXHIBITS
+    return import_module(PAPERS[paper])

@@ -1,15 +1,21 @@
-"""What re-running a figure, table or theorem yields: a table, and perhaps a figure."""
+"""What re-running a figure, table or theorem yields: a table, claims, and perhaps a figure."""
 
 from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from relunorm.atomic import atomic_path
+from relunorm.errors import InvalidInputError
+from relunorm.papers.claim import Claim
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,7 @@ class Exhibit:
         figure: a matplotlib figure, or None for a table or theorem.
         note: how it compares with the paper.
         settings: sizes and seeds used.
+        claims: what the table says of the paper's statements.
     """
 
     name: str
@@ -56,6 +63,23 @@ class Exhibit:
     note: str = ""
     figure: Any = field(default=None, repr=False)
     settings: dict[str, Any] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+
+    def column(self, name: str, **where: Any) -> list[Any]:
+        """The values of a column, in the rows whose other columns equal ``where``.
+
+        Spaces in a column's name are written as underscores in ``where``.
+        """
+        at = {column.replace(" ", "_"): k for k, column in enumerate(self.columns)}
+        index = self.columns.index(name)
+        return [r[index] for r in self.rows if all(r[at[k]] == v for k, v in where.items())]
+
+    def value(self, name: str, **where: Any) -> float:
+        """The one value of a column in the row that equals ``where``."""
+        found = self.column(name, **where)
+        if len(found) != 1:
+            raise InvalidInputError(f"{self.name}: {len(found)} rows have {where}, expected one")
+        return float(found[0])
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -66,23 +90,109 @@ class Exhibit:
             "rows": [[_plain(v) for v in row] for row in self.rows],
             "note": self.note,
             "settings": self.settings,
+            "claims": [claim.to_dict() for claim in self.claims],
         }
 
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write NAME.json, NAME.csv and, if there is a figure, NAME.png; returns the paths."""
+    def save(self, folder: str | Path, **more: Any) -> list[Path]:
+        """Write NAME.csv, NAME.png and NAME.svg if there is a figure, and NAME.json, which comes
+        last: where it is, the others are complete. Returns the paths, NAME.json first.
+
+        Args:
+            more: further entries of the JSON document.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{self.name}.json", folder / f"{self.name}.csv"]
-        text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
-        paths[0].write_text(text + "\n", encoding="utf-8")
-        with paths[1].open("w", newline="", encoding="utf-8") as file:
+        table, pictures = folder / f"{self.name}.csv", []
+        with atomic_path(table) as path, path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(self.columns)
             writer.writerows(self.rows)
         if self.figure is not None:
-            paths.append(folder / f"{self.name}.png")
-            self.figure.savefig(paths[-1], dpi=120)
-        return paths
+            for ending in ("png", "svg"):
+                pictures.append(folder / f"{self.name}.{ending}")
+                with atomic_path(pictures[-1]) as path:
+                    self.figure.savefig(path, dpi=120, format=ending)
+        document = folder / f"{self.name}.json"
+        text = json.dumps({**self.to_dict(), **more}, indent=2, allow_nan=False)
+        with atomic_path(document) as path:
+            path.write_text(text + "\n", encoding="utf-8")
+        return [document, table, *pictures]
+
+
+def from_claims(name: str, title: str, claims: Iterable[Claim], **more: Any) -> Exhibit:
+    """An exhibit whose table is its claims: theorems and errata with nothing else to tabulate."""
+    claims = tuple(claims)
+    rows = tuple(
+        (
+            claim.item,
+            claim.check.what,
+            claim.check.value,
+            f"{claim.check.relation} {claim.check.limit:.6g}",
+            None if claim.corrected_check is None else claim.corrected_check.value,
+            claim.verdict.value,
+        )
+        for claim in claims
+    )
+    columns = ("item", "quantity", "as printed", "asked for", "corrected", "verdict")
+    return Exhibit(name, title, columns, rows, claims=claims, **more)
+
+
+Make = Callable[..., Exhibit]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def shows(*items: str, cost: float = 1.0) -> Callable[[F], F]:
+    """Declare which items of the checklist an exhibit's claims decide.
+
+    Args:
+        cost: processor seconds of the quick version, for the order and the time left only.
+    """
+
+    def declare(make: F) -> F:
+        make.items, make.cost = items, cost  # type: ignore[attr-defined]
+        return make
+
+    return declare
+
+
+def judged(make: Make, judge: Callable[[Exhibit, bool], Iterable[Claim]]) -> Make:
+    """``make`` with the claims that ``judge`` reads off its table; ``judge`` carries `shows`."""
+
+    @wraps(source_of(make))
+    def run(data: Any = None, full: bool = False, random_state: int = 0) -> Exhibit:
+        found = make(data, full=full, random_state=random_state)
+        return replace(found, claims=tuple(judge(found, full)))
+
+    run.judge = judge  # type: ignore[attr-defined]
+    return shows(*items_of(judge), cost=cost_of(judge))(run)
+
+
+def items_of(make: Any) -> tuple[str, ...]:
+    """The checklist items declared by `shows`."""
+    return tuple(getattr(make, "items", ()))
+
+
+def cost_of(make: Any) -> float:
+    """The cost declared by `shows`."""
+    return float(getattr(make, "cost", 1.0))
+
+
+def source_of(make: Any) -> Any:
+    """The function that was written down: behind `judged` and `functools.partial`."""
+    while True:
+        inner = getattr(make, "__wrapped__", None) or getattr(make, "func", None)
+        if inner is None:
+            return make
+        make = inner
+
+
+def cell(value: Any) -> str:
+    """A value of a table as text, four digits of a number."""
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def _plain(value: Any) -> Any:

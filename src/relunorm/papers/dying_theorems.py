@@ -1,0 +1,316 @@
+"""Seed 002's equations (3) to (32), appendices B to D, and their errata, as numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.dying.oscillation import momentum
+from relunorm.dying.rescale import rescale_targets, single_factor
+from relunorm.dying.target import TargetScaler
+from relunorm.dying.trajectories import trajectory
+from relunorm.dying.unit_loss import gradient, loss
+from relunorm.network import Network
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.dying_unit import along_last, appendix_c, random_units, rotation, unit
+from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.random_networks import he_network
+
+Array = NDArray[np.float64]
+#: Rounding of a few hundred float64 operations on values of order one.
+ROUNDING = 1e-10
+
+
+@shows(
+    "Figure 1: gamma is a variance",
+    "(3)-(4) rotated target",
+    "(11) equal errors",
+    "(12) larger errors",
+    "Section 3: same sign",
+    "(13)-(14) rotation",
+)
+def setting(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Section 3: the scale of the targets, the linear surrogate, the rotations."""
+    rng = np.random.default_rng(random_state)
+    scaled = TargetScaler(gamma=0.1).fit_transform(rng.normal(3, 7, 1000))
+    w, b, goal, delta = random_units(rng, 200)
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    turned = np.abs(loss(w @ turn.T, b, goal @ turn.T, delta) - loss(w, b, goal, delta)).max()
+    z, y = rng.normal(size=(2, 100_000))
+    exact, surrogate = np.maximum(z, 0) - np.maximum(y, 0), np.maximum(z, 0) - y
+    above = np.maximum(y, 0) >= np.maximum(z, 0)
+    on = z > 0
+    larger = ~above
+    opposite = _opposite_gradients(rng)
+    turns = max(np.abs(rotation(v) @ v - along_last(float(np.linalg.norm(v)))).max() for v in w)
+    return from_claims(
+        "setting",
+        "Section 3: targets, surrogate and rotations",
+        (
+            Claim(
+                "Figure 1: gamma is a variance",
+                "gamma = 0.1 is the variance of the targets",
+                Check("variance of the targets", scaled.var(), "=", 0.1, 1e-6),
+                "it is their standard deviation",
+                Check("standard deviation", scaled.std(), "=", 0.1, 1e-6),
+            ),
+            Claim(
+                "(3)-(4) rotated target",
+                "rotating the target changes nothing but the coordinates",
+                Check("largest change of the loss", turned, "<=", ROUNDING),
+            ),
+            Claim(
+                "(11) equal errors",
+                "where the rectified target is at least the output, both errors are equal",
+                Check("largest difference", np.abs(exact - surrogate)[above].max(), "<=", ROUNDING),
+                "times the unit's activity, that is in the gradients, they are",
+                Check(
+                    "largest difference of the products",
+                    np.abs((exact - surrogate) * on)[above].max(),
+                    "<=",
+                    ROUNDING,
+                ),
+            ),
+            Claim(
+                "(12) larger errors",
+                "elsewhere the exact error is at least the surrogate's, which is >= 0",
+                Check("share of points", (exact >= surrogate)[larger].mean(), "=", 1),
+                "reversed: 0 < exact <= surrogate",
+                Check(
+                    "share of points",
+                    ((exact > 0) & (exact <= surrogate))[larger].mean(),
+                    "=",
+                    1,
+                ),
+            ),
+            Claim(
+                "Section 3: same sign",
+                "gradients with the surrogate have the sign of the exact ones",
+                Check("share of units whose expected gradients oppose", opposite, "=", 0),
+                "at every point x, not in expectation",
+                Check(
+                    "share of points whose gradients oppose",
+                    ((exact * surrogate < 0) & on).mean(),
+                    "=",
+                    0,
+                ),
+            ),
+            Claim(
+                "(13)-(14) rotation",
+                "a unitary U maps w to (0, ..., 0, |w|)",
+                Check("largest difference", turns, "<=", ROUNDING),
+            ),
+        ),
+        settings={"random_state": random_state},
+    )
+
+
+@shows(
+    "(17)-(18) affine gradients",
+    "(19)-(20) momentum system",
+    "Section 4: right half",
+    "Section 4: step sizes up to 2",
+    "Section 4: independent of gamma",
+)
+def affine(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Section 4: gradient descent with momentum on an affine model."""
+    a, c = np.array([0.7, -1.3]), 0.4
+    x, weight = _plane()
+    errors = x @ a + c
+    quadrature = np.append((weight * errors) @ x - a, weight @ errors - c)
+    etas, betas = np.linspace(0.01, 0.99, 50), np.linspace(0, 0.99, 50)
+    values = _eigenvalues(etas, betas)
+    large = _eigenvalues(np.linspace(1.01, 1.99, 50), betas)
+    scaled = [momentum(0.1, 0.9).errors(200, start=g) / g for g in (1.0, 1e-3)]
+    return from_claims(
+        "affine",
+        "Section 4: the momentum system",
+        (
+            Claim(
+                "(17)-(18) affine gradients",
+                "dL/dw = w - Gamma and dL/db = b - Delta",
+                Check(
+                    "largest difference from quadrature", np.abs(quadrature).max(), "<=", ROUNDING
+                ),
+            ),
+            Claim(
+                "(19)-(20) momentum system",
+                "updates (6)-(7) are powers of the matrix (20)",
+                Check("largest difference over 200 updates", _by_updates(), "<=", ROUNDING),
+            ),
+            Claim(
+                "Section 4: right half",
+                "all eigenvalues lie strictly inside the right half of the unit circle",
+                Check("smallest real part over eta, beta", values.real.min(), ">", 1e-12),
+                "inside the circle, in the closed right half: one is 0 at beta = 0",
+                Check(
+                    "smallest real part",
+                    values.real.min() if np.abs(values).max() < 1 else -1.0,
+                    ">=",
+                    -1e-12,
+                ),
+            ),
+            Claim(
+                "Section 4: step sizes up to 2",
+                "for 1 < eta < 2 they stay inside the unit circle and can be negative",
+                Check(
+                    "largest modulus",
+                    np.abs(large).max() if large.real.min() < 0 else np.inf,
+                    "<",
+                    1,
+                ),
+            ),
+            Claim(
+                "Section 4: independent of gamma",
+                "the behaviour depends on eta and beta only",
+                Check(
+                    "difference of the paths at two scales",
+                    np.abs(scaled[0] - scaled[1]).max(),
+                    "<=",
+                    ROUNDING,
+                ),
+            ),
+        ),
+    )
+
+
+@shows(
+    "Figure 6, caption: gradients",
+    "Section 6: one unit rescales",
+    "Theorem D.1",
+    "erratum: layer-wise rescaling",
+)
+def scaling(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Section 6 and Appendix D: dead layers, and moving a scale into the parameters."""
+    rng = np.random.default_rng(random_state)
+    moving, still = _dead_layer()
+    start = rng.normal(size=(2, 50))
+    paths = [trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)]
+    proportional = np.abs(paths[1].w[-1] / 1e-3 - paths[0].w[-1]).max()
+    biased, plain = (
+        [he_network(rng, (3, 7, 5, 2), bias) for _ in range(10)] for bias in (1.0, 0.0)
+    )
+    x = rng.normal(size=(100, 3))
+    works = sum(_scales(net, single_factor(net, 0.5), 0.5, x) for net in plain)
+    left = min(_best_factor(net, 0.5, x) for net in biased)
+    layerwise = max(
+        np.abs(rescale_targets(net, 0.5)(x) - 0.5 * net(x)).max() for net in (*biased, *plain)
+    )
+    return from_claims(
+        "scaling",
+        "Section 6 and Theorem D.1: dead layers and scales",
+        (
+            Claim(
+                "Figure 6, caption: gradients",
+                "with one dead layer all gradients vanish but that of the last bias",
+                Check("other tensors that still move (second of three dead)", moving, "=", 0),
+                "they vanish up to the next layer's weights; its bias and later layers move",
+                Check("largest gradient up to there", still if moving == 2 else np.inf, "=", 0),
+            ),
+            Claim(
+                "Section 6: one unit rescales",
+                "scaling the start of one unit by gamma makes its path proportional",
+                Check("largest difference after 300 updates", proportional, "<=", 1e-8),
+            ),
+            Claim(
+                "Theorem D.1",
+                "no single factor on all parameters scales a network's output by gamma",
+                Check("of 10 networks without biases, those for which one does", works, "=", 0),
+                "no factor does so for all parameters; without biases gamma^(1/(N+1)) does",
+                Check("least that any factor leaves, with biases", left, ">", 1e-3),
+            ),
+            Claim(
+                "erratum: layer-wise rescaling",
+                "(implied) the scale cannot be moved into the parameters",
+                Check("largest difference with W_n a, b_n a^n", layerwise, ">", 1e-6),
+                "it can, exactly: W_n a and b_n a^n with a = gamma^(1/(N+1))",
+                Check("largest difference", layerwise, "<=", ROUNDING),
+            ),
+        ),
+        settings={"random_state": random_state},
+    )
+
+
+def _plane() -> tuple[Array, Array]:
+    """Gauss-Hermite points and weights of the standard normal in the plane."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    weights = weights / weights.sum()
+    points = np.array(list(itertools.product(nodes, nodes)))
+    return points, np.outer(weights, weights).ravel()
+
+
+def _opposite_gradients(rng: np.random.Generator) -> float:
+    w, b = rng.normal(size=(4000, 1)), rng.normal(size=4000)
+    exact, surrogate = (gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate"))
+    return float((exact * surrogate < -1e-6).mean())
+
+
+def _eigenvalues(etas: Array, betas: Array) -> NDArray[np.complex128]:
+    pairs = itertools.product(etas, betas)
+    return np.array([np.linalg.eigvals(momentum(e, b).matrix) for e, b in pairs], dtype=complex)
+
+
+def _by_updates() -> float:
+    """(6)-(7) on an affine parameter, update by update, against the powers of (20)."""
+    worst = 0.0
+    for eta, beta in ((0.1, 0.0), (0.1, 0.9), (0.5, 0.99), (1.5, 0.3)):
+        m, a, found = 0.0, 1.0, []
+        for _ in range(201):
+            found.append(a)
+            m = beta * m + (1 - beta) * a
+            a = a - eta * m
+        worst = max(worst, float(np.abs(momentum(eta, beta).errors(200) - found).max()))
+    return worst
+
+
+def _multiplied(net: Network, factor: float) -> Network:
+    weights, biases = net.weights()
+    return Network.from_weights(
+        [factor * np.asarray(w) for w in weights], [factor * np.asarray(b) for b in biases]
+    )
+
+
+def _scales(net: Network, factor: float | None, gamma: float, x: Array) -> bool:
+    if factor is None:
+        return False
+    return bool(np.abs(_multiplied(net, factor)(x) - gamma * net(x)).max() < ROUNDING)
+
+
+def _best_factor(net: Network, gamma: float, x: Array) -> float:
+    """The least relative difference any factor on all parameters leaves."""
+    wanted = gamma * net(x)
+    gaps = [np.abs(_multiplied(net, nu)(x) - wanted).max() for nu in np.linspace(0.01, 1.5, 300)]
+    return float(min(gaps) / np.abs(wanted).max())
+
+
+def _dead_layer() -> tuple[int, float]:
+    """Tensors but the last bias that move with layer 2 of 3 dead, and the largest gradient of
+    those up to W_3."""
+    import torch
+
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 5), torch.nn.ReLU(),
+        torch.nn.Linear(5, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1),
+    ).double()  # fmt: skip
+    gen = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.rand(p.shape, generator=gen, dtype=torch.float64) + 0.1)
+        model[2].bias.fill_(-1e3)  # type: ignore[union-attr, operator]
+    x = torch.rand(20, 3, generator=gen, dtype=torch.float64)
+    (model(x) - 1e4).square().mean().backward()
+    sizes = {name: float(p.grad.abs().max()) for name, p in model.named_parameters()}  # type: ignore[union-attr]
+    early = ("0.weight", "0.bias", "2.weight", "2.bias", "4.weight")
+    moving = sum(size > 0 for name, size in sizes.items() if name != "6.bias")
+    return moving, max(sizes[name] for name in early)
+
+
+EXHIBITS: dict[str, Make] = {
+    "setting": setting,
+    "affine": affine,
+    "unit": unit,
+    "appendix_c": appendix_c,
+    "scaling": scaling,
+}

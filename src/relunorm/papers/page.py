@@ -1,0 +1,211 @@
+"""One self-contained page of what was reproduced: claims, verdicts, figures, tables and code."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from relunorm.atomic import write_bytes
+from relunorm.papers import TITLES
+from relunorm.papers.claim import Verdict
+from relunorm.papers.exhibit import cell
+from relunorm.papers.run import FAILED, Outcome, code_of
+
+#: Columns of verdicts.csv.
+COLUMNS: tuple[str, ...] = (
+    "paper",
+    "seed",
+    "item",
+    "printed",
+    "corrected",
+    "numbers",
+    "verdict",
+    "exhibit",
+    "code",
+)
+#: Tables longer than this are cut on the page; the CSV file has all of it.
+MOST_ROWS = 40
+_CLASS = {
+    Verdict.HOLDS.value: "holds",
+    Verdict.CORRECTED.value: "corrected",
+    Verdict.FAILS.value: "fails",
+    Verdict.SHORT.value: "short",
+    FAILED: "failed",
+}
+
+
+def write_page(outcomes: Sequence[Outcome], folder: str | Path, heading: str) -> list[Path]:
+    """Write index.html and verdicts.csv; returns their paths.
+
+    Args:
+        outcomes: of `relunorm.papers.run.run_tasks`, saved under ``folder``.
+        heading: what was run, for the head of the page.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [row for outcome in outcomes for row in outcome.rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(COLUMNS), extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    paths = [folder / "index.html", folder / "verdicts.csv"]
+    write_bytes(paths[0], _page(outcomes, folder, heading).encode())
+    write_bytes(paths[1], text.getvalue().encode())
+    return paths
+
+
+def counts(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many rows have each verdict, in a fixed order, without zeros."""
+    found = Counter(row["verdict"] for row in rows)
+    return {name: found[name] for name in _CLASS if found[name]}
+
+
+def _page(outcomes: Sequence[Outcome], folder: Path, heading: str) -> str:
+    rows = [row for outcome in outcomes for row in outcome.rows]
+    papers = list(dict.fromkeys(outcome.task.paper for outcome in outcomes))
+    chips = "".join(f"<li>{_chip(name)} {n}</li>" for name, n in counts(rows).items())
+    links = "".join(f'<li><a href="#{p}">{escape(TITLES[p])}</a></li>' for p in papers)
+    sections = "".join(
+        _section(paper, [o for o in outcomes if o.task.paper == paper], folder) for paper in papers
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<title>The seed papers, re-run</title>"
+        f"<style>{STYLE}</style></head><body>"
+        f"<header><h1>The seed papers, re-run</h1><p>{escape(heading)}</p>"
+        f'<ul class="chips">{chips}</ul><p class="small">A verdict is computed: the number in a '
+        "row is compared with the limit beside it. The exhibit's name leads to its figure, table "
+        'and code.</p></header><nav aria-label="Papers"><ul>'
+        f"{links}</ul></nav><main>{sections}</main></body></html>\n"
+    )
+
+
+def _section(paper: str, outcomes: Sequence[Outcome], folder: Path) -> str:
+    rows = [row for outcome in outcomes for row in outcome.rows]
+    head = "".join(
+        f'<th scope="col">{name}</th>'
+        for name in ("item", "printed", "corrected", "our number", "verdict", "exhibit")
+    )
+    body = "".join(
+        f'<tr><th scope="row">{escape(row["item"])}</th>'
+        f'<td data-label="printed">{escape(row["printed"])}</td>'
+        f'<td data-label="corrected">{escape(row["corrected"])}</td>'
+        f'<td class="number" data-label="our number">{_lines(row["numbers"])}</td>'
+        f"<td>{_chip(row['verdict'])}</td>"
+        f'<td><a href="#{_anchor(paper, row["exhibit"])}">{escape(row["exhibit"])}</a></td></tr>'
+        for row in rows
+    )
+    return (
+        f'<section><h2 id="{paper}">{escape(TITLES[paper])}</h2>'
+        f'<div class="wide"><table class="claims"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+        + "".join(_exhibit(outcome, folder) for outcome in outcomes)
+        + "</section>"
+    )
+
+
+def _exhibit(outcome: Outcome, folder: Path) -> str:
+    task = outcome.task
+    anchor, document = _anchor(task.paper, task.name), outcome.document
+    start = f'<article id="{anchor}"><h3>'
+    if document is None:
+        text = f'{escape(task.name)}</h3><p class="error">{escape(outcome.error)}</p>'
+        return start + text + _code(outcome) + "</article>"
+    note = f"<p>{escape(document['note'])}</p>" if document["note"] else ""
+    return (
+        f"{start}{escape(document['title'])}</h3>{_figure(outcome, folder)}{note}"
+        f"{_table(document)}{_code(outcome)}</article>"
+    )
+
+
+def _figure(outcome: Outcome, folder: Path) -> str:
+    task, document = outcome.task, outcome.document
+    home = folder / task.paper
+    stem = f"{task.paper}/{task.name}"
+    links = ["csv", "json"]
+    picture = ""
+    if document is not None and document["has_figure"]:
+        data = base64.b64encode((home / f"{task.name}.png").read_bytes()).decode()
+        title = escape(document["title"], quote=True)
+        picture = f'<img alt="{title}" loading="lazy" src="data:image/png;base64,{data}">'
+        links = ["png", "svg", *links]
+    text = " ".join(f'<a href="{escape(stem, quote=True)}.{e}">{e}</a>' for e in links)
+    return f'<figure>{picture}<figcaption class="small">files: {text}</figcaption></figure>'
+
+
+def _table(document: dict[str, Any]) -> str:
+    head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in document["columns"])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell(value))}</td>" for value in row) + "</tr>"
+        for row in document["rows"][:MOST_ROWS]
+    )
+    more = len(document["rows"]) - MOST_ROWS
+    note = f'<p class="small">{more} more rows in the csv file.</p>' if more > 0 else ""
+    size = f"{len(document['rows'])} rows"
+    return (
+        f'<details><summary>table ({size})</summary><div class="wide"><table><thead><tr>{head}'
+        f"</tr></thead><tbody>{body}</tbody></table></div>{note}</details>"
+    )
+
+
+def _code(outcome: Outcome) -> str:
+    return "".join(
+        f"<details><summary>code: <code>{escape(part['name'])}</code> "
+        f'<span class="small">{escape(part["place"])}</span></summary>'
+        f"<pre><code>{escape(part['text'])}</code></pre></details>"
+        for part in code_of(outcome.task.make)
+    )
+
+
+def _chip(verdict: str) -> str:
+    return f'<span class="chip {_CLASS.get(verdict, "failed")}">{escape(verdict)}</span>'
+
+
+def _lines(text: str) -> str:
+    return "<br>".join(escape(part) for part in text.split("; "))
+
+
+def _anchor(paper: str, name: str) -> str:
+    return escape(f"{paper}-{name}".replace(".", "-"), quote=True)
+
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--soft:#f4f5f7;--line:#d5d9e0;
+--link:#0b57a4;--holds:#1a6b3c;--corrected:#8a5a00;--fails:#a3261e;--short:#4b5563}
+@media (prefers-color-scheme:dark){:root{--ink:#e6e8eb;--paper:#14171b;--soft:#1e2228;
+--line:#3a4048;--link:#7ab8ff;--holds:#5ec98a;--corrected:#e0b050;--fails:#ff8a80;--short:#a9b1bd}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:76rem;padding:1rem 1.2rem 4rem;background:var(--paper);
+color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+h1{margin:.2rem 0 .4rem;font-size:1.8rem}h2{margin-top:2.6rem;border-bottom:2px solid var(--line)}
+h3{margin:0 0 .5rem;font-size:1.05rem}a{color:var(--link)}
+.small{font-size:.85rem;opacity:.85}
+.chips,nav ul{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.4rem 1.2rem}
+.chip{display:inline-block;border:1px solid currentColor;border-radius:1rem;padding:0 .6rem;
+font-size:.8rem;font-weight:600;white-space:nowrap}
+.chip.holds{color:var(--holds)}.chip.corrected{color:var(--corrected)}
+.chip.fails,.chip.failed,.error{color:var(--fails)}.chip.short{color:var(--short)}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;font-size:.88rem;width:100%}
+th,td{border-bottom:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:top}
+thead th{background:var(--soft)}tbody th{font-weight:600}
+.claims th[scope=row]{width:14%}.claims td:nth-child(2),.claims td:nth-child(3){width:21%}
+.number{width:25%;font-variant-numeric:tabular-nums}
+@media (max-width:52rem){.claims thead{display:none}.claims tr{display:block;
+border-bottom:2px solid var(--line);padding:.5rem 0}.claims tr>*{display:block;width:auto!important;
+border:0;padding:.1rem 0}.claims td:empty{display:none}.claims td[data-label]::before{
+content:attr(data-label)": ";font-size:.8rem;opacity:.75}}
+article{border:1px solid var(--line);border-radius:.5rem;padding:1rem;margin:1.2rem 0}
+article:target{border-color:var(--link);border-width:2px}
+figure{margin:0}img{max-width:100%;height:auto;background:#fff;border-radius:.3rem}
+summary{cursor:pointer;padding:.25rem 0;overflow-wrap:anywhere}
+pre{overflow-x:auto;background:var(--soft);padding:.8rem;border-radius:.4rem;font-size:.8rem;line-height:1.4}
+@media print{nav,details:not([open]){display:none}article{break-inside:avoid}body{max-width:none}}
+"""

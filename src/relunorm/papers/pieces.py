@@ -1,0 +1,363 @@
+"""Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang), re-run: the pieces.
+
+Figures 1 and 2, the examples, Proposition 3 and Corollary 4. Theorems 5 and 6 and equations (10) to
+(15) live in `relunorm.papers.pieces_maps`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box
+from relunorm.network import Network
+from relunorm.papers import pieces_maps
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.random_networks import he_network
+from relunorm.regions.enumerate import regions
+from relunorm.regions.region import region_at
+from relunorm.regions.result import Regions
+
+Array = NDArray[np.float64]
+#: Rounding of a few hundred float64 operations on values of order one.
+ROUNDING = 1e-10
+
+#: A network as in figure 1 whose second layer cuts three of the four polygons of the first.
+FIGURE1 = Network.from_weights(
+    [[[1.0, 0.3], [-0.4, 1.0]], [[1.0, 1.0]], [[1.0]]], [[0.1, 0.0], [-0.6], [0.0]]
+)
+#: Networks as in figure 2: with biases, and the same without.
+_WEIGHTS = [[[1.0, 0.3], [-0.4, 1.0]], [[1.0, -1.2], [0.7, 1.0]], np.eye(2)]
+FIGURE2 = Network.from_weights(_WEIGHTS, [[0.1, 0.0], [-0.3, -0.7], [0.0, 0.0]])
+CONES = Network.from_weights(_WEIGHTS)
+
+
+@shows("Figure 1", "Figure 2, left", "Figure 2, right")
+def figures12(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Figures 1 and 2: how the second layer cuts the polygons of the first."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.6, 4.2), layout="constrained")
+    panels = {
+        "figure 1": FIGURE1,
+        "figure 2, left": FIGURE2,
+        "figure 2, right": CONES,
+    }
+    rows = []
+    for ax, (name, net) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        found = regions(net, None)
+        parts = _parts(found)
+        rows.append((name, len(parts), len(found), *_summary(net, parts)))
+        _draw(ax, net, f"{name}: {len(parts)} polygons, then {len(found)}")
+    columns = (
+        "network", "after layer 1", "after layer 2", "most parts of a polygon",
+        "parts of the zero polygon", "polygons cut", "parallel within",
+    )  # fmt: skip
+    found = Exhibit("figures12", "Figures 1 and 2: polygon tilings", columns, tuple(rows))
+    one, left, right = panels
+    layer1 = found.column("after layer 1") == [4, 4, 4]
+    once = found.value("parts of the zero polygon", network=one) == 1
+    claims = (
+        Claim(
+            "Figure 1",
+            "four polygons; the second layer cuts each at most once, parallel to the first layer "
+            "where one unit is on, and never the zero polygon",
+            Check(
+                "most parts of a polygon",
+                found.value("most parts of a polygon", network=one)
+                if layer1 and once and found.value("parallel within", network=one) < ROUNDING
+                else math.inf,
+                "=",
+                2,
+            ),
+        ),
+        Claim(
+            "Figure 2, left",
+            "where one unit is on, the second layer's lines are parallel to the first's",
+            Check(
+                "largest sine of the angle between them",
+                found.value("parallel within", network=left),
+                "<=",
+                ROUNDING,
+            ),
+        ),
+        Claim(
+            "Figure 2, right",
+            "without biases the tiling is into cones, only one of which the second layer cuts",
+            Check("polygons cut", found.value("polygons cut", network=right), "=", 1),
+        ),
+    )
+    note = (
+        "Solid: lines of the first layer. Dashed: where a unit of the second layer changes sign. "
+        "Figure 2, right, has no biases."
+    )
+    return Exhibit(found.name, found.title, columns, found.rows, note, figure, {}, claims)
+
+
+@shows(
+    "Example 1",
+    "Example 2, regions of the first layer",
+    "Example 2, zero configuration",
+    "Example 2, number of regions",
+    "erratum: configurations need an interior",
+)
+def examples(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Examples 1 and 2, and the closed definition of a configuration."""
+    rng = np.random.default_rng(random_state)
+    x = rng.normal(size=(20_000, 2))
+    counts, lifted = [], []
+    for _ in range(200 if full else 40):
+        net = he_network(rng, (2, 2, 1, 1))
+        found = regions(net, None)
+        counts.append(len(found))
+        lifted.append(int((found.patterns == [False, False, True]).all(axis=1).sum()))
+    lift = Network.from_weights([np.eye(2), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])
+    z = lift.preactivations(np.array([[-1.0, -1.0]]))[1].item()
+    wrong_printed, wrong = _first_layer_labels(FIGURE1, x)
+    closed, interior, sampled = _closed_definition(rng)
+    return from_claims(
+        "examples",
+        "Examples 1 and 2: configurations and their regions",
+        (
+            Claim(
+                "Example 1",
+                "the polytope of [0, 1, 1, 0] is cut out by the four printed inequalities",
+                Check("points on the wrong side", _example1(rng, x), "=", 0),
+            ),
+            Claim(
+                "Example 2, regions of the first layer",
+                "(1, 0) is where both entries are positive, (0, 1) where the first alone is",
+                Check("share of points there with another pattern", wrong_printed, "<=", 0),
+                "(1, 0): first positive, second not; (0, 1): second positive, first not",
+                Check("share of points there with another pattern", wrong, "<=", 0),
+            ),
+            Claim(
+                "Example 2, zero configuration",
+                "M2 diag(0) M1 = 0, so (0, 0) is followed by 0 only",
+                Check("random networks with [0, 0, 1]", sum(lifted), "=", 0),
+                "it is b2: with b2 > 0 the configuration is [0, 0, 1]",
+                Check("M2 diag(0) M1 x with b2 = 0.5", z, "=", 0.5),
+            ),
+            Claim(
+                "Example 2, number of regions",
+                "up to 7 regions",
+                Check("most regions of a random network", max(counts), "=", 7),
+            ),
+            Claim(
+                "erratum: configurations need an interior",
+                "a pattern with a non-empty polytope is a configuration (five units, no biases)",
+                Check("patterns with a non-empty closed polytope", closed, "=", sampled),
+                "it needs an interior: then they are the patterns that points have",
+                Check("regions with an interior", interior, "=", sampled),
+            ),
+        ),
+        settings={"random_state": random_state},
+    )
+
+
+@shows(
+    "Proposition 3 (i)",
+    "Proposition 3 (ii)",
+    "Proposition 3, index of Theta",
+    "Corollary 4 (i)",
+    "Corollary 4 (ii)",
+    "erratum: one bit apart is not adjacent",
+    cost=3,
+)
+def partition(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Proposition 3 and Corollary 4 on random networks of three hidden layers."""
+    from relunorm.regions.plot import plot_refinement
+
+    rng = np.random.default_rng(random_state)
+    box = Box.cube(2, -2, 2)
+    net = he_network(rng, (2, 12, 12, 8, 1) if full else (2, 8, 8, 6, 1))
+    found = regions(net, box)
+    depth = len(net.layers)
+    errors = [_layer_errors(found, k) for k in range(1, depth)]
+    maps, volumes, printed = (max(column) for column in zip(*errors, strict=True))
+    x = box.sample(20_000, 0)
+    at = found.locate(x)
+    A, c = found.affine()
+    gap = np.abs(np.einsum("nod,nd->no", A[at], x) + c[at] - net(x)).max()
+    doubled = len(found) - len(np.unique(found.patterns, axis=0)) + int((at < 0).sum())
+    cones = Network.from_weights(net.weights()[0])
+    conic = regions(cones, None)
+    bounded = sum(conic.is_bounded(i) for i in range(len(conic)))
+    homogeneous = np.abs(cones(3 * x) - 3 * cones(x)).max()
+    one_bit, touching, mistaken = _one_bit(found)
+    return from_claims(
+        "partition",
+        "Proposition 3 and Corollary 4: partitions that refine",
+        (
+            Claim(
+                "Proposition 3 (i)",
+                "on a region of the first k layers the next pre-activation is the affine map",
+                Check("largest difference", maps, "<=", ROUNDING),
+            ),
+            Claim(
+                "Proposition 3 (ii)",
+                "the regions of k + 1 layers partition space and refine those of k",
+                Check("largest difference of volumes", volumes, "<=", 1e-8),
+            ),
+            Claim(
+                "Proposition 3, index of Theta",
+                "Theta_k is the set of configurations of M_k",
+                Check("how far M_(k+1) is from affine on their regions", printed, "<=", ROUNDING),
+                "of M_(k+1), as the text before says",
+                Check("how far from affine then", maps, "<=", ROUNDING),
+            ),
+            Claim(
+                "Corollary 4 (i)",
+                "as many polytopes as configurations, affine on each",
+                Check(
+                    "largest difference over 20,000 points",
+                    gap if doubled == 0 else math.inf,
+                    "<=",
+                    ROUNDING,
+                ),
+            ),
+            Claim(
+                "Corollary 4 (ii)",
+                "without biases the regions are cones and the map is linear on each",
+                Check(
+                    f"bounded ones among {len(conic)} regions",
+                    bounded if homogeneous < 1e-9 else math.inf,
+                    "=",
+                    0,
+                ),
+            ),
+            Claim(
+                "erratum: one bit apart is not adjacent",
+                "(not stated; read into the figures) patterns one bit apart are neighbours",
+                Check("pairs one bit apart that do not touch", one_bit - touching, "=", 0),
+                "later layers fold: neighbours share a facet, and then differ in one bit",
+                Check("neighbours that differ in more than one bit", mistaken, "=", 0),
+            ),
+        ),
+        note=f"The network {net.widths} has {len(found)} regions in [-2, 2]^2.",
+        figure=plot_refinement(found),
+        settings={"random_state": random_state},
+    )
+
+
+def _parts(found: Regions) -> dict[tuple[bool, ...], int]:
+    """How many regions of the second layer lie in each polygon of the first."""
+    coarse, parents = found.layer(1)
+    counts = np.bincount(parents, minlength=len(coarse))
+    return {tuple(map(bool, p)): int(n) for p, n in zip(coarse.patterns, counts, strict=True)}
+
+
+def _summary(net: Network, parts: dict[tuple[bool, ...], int]) -> tuple[int, int, int, float]:
+    """(most parts, parts of the zero polygon, polygons cut, largest sine of the angle)."""
+    first, second = (np.asarray(w) for w in net.weights()[0][:2])
+    sines = []
+    for unit, row in enumerate(first):
+        for line in second * np.eye(2)[unit] @ first:  # W2 diag(e_unit) W1
+            area = line[0] * row[1] - line[1] * row[0]
+            sines.append(abs(area) / (np.linalg.norm(line) * np.linalg.norm(row)))
+    cut = sum(n > 1 for n in parts.values())
+    return max(parts.values()), parts.get((False, False), 0), cut, max(sines)
+
+
+def _example1(rng: np.random.Generator, x: Array) -> int:
+    """Points whose pattern is [0, 1, 1, 0] against the printed inequalities, both ways."""
+    net = he_network(rng, (2, 2, 2, 1))
+    (m1, m2, _), (b1, b2, _) = (list(map(np.asarray, part)) for part in net.weights())
+    z1 = x @ m1.T + b1
+    z2 = (z1 * [0, 1]) @ m2.T + b2
+    inside = (z1[:, 0] <= 0) & (z1[:, 1] > 0) & (z2[:, 0] > 0) & (z2[:, 1] <= 0)
+    return int((inside != (net.pattern(x) == [False, True, True, False]).all(axis=1)).sum())
+
+
+def _first_layer_labels(net: Network, x: Array) -> tuple[float, float]:
+    """Share of points in the printed, and in the corrected, regions with another pattern."""
+    z = net.preactivations(x)[0] > 0
+    bits = np.array([region_at(net, p).configuration[0] for p in x[:500]])
+    z = z[:500]
+    printed = {(True, False): z[:, 0] & z[:, 1], (False, True): z[:, 0] & ~z[:, 1]}
+    corrected = {(True, False): z[:, 0] & ~z[:, 1], (False, True): ~z[:, 0] & z[:, 1]}
+
+    def wrong(sets: dict[tuple[bool, bool], Any]) -> float:
+        misses = [(bits[where] != pattern).any(axis=1) for pattern, where in sets.items()]
+        return float(np.concatenate(misses).mean())
+
+    return wrong(printed), wrong(corrected)
+
+
+def _closed_definition(rng: np.random.Generator) -> tuple[int, int, int]:
+    """Patterns whose closed polytope holds 0, regions with interior, patterns points have."""
+    net = Network.from_weights([rng.normal(size=(3, 2)), rng.normal(size=(2, 3)), [[1.0, 1.0]]])
+    first, second = (np.asarray(w) for w in net.weights()[0][:2])
+    closed = 0
+    for bits in itertools.product((0, 1), repeat=5):
+        y1 = first @ np.zeros(2)
+        y2 = second @ (np.array(bits[:3]) * y1)
+        y, theta = np.concatenate([y1, y2]), np.array(bits)
+        closed += bool((theta * y >= 0).all() and ((1 - theta) * y <= 0).all())
+    sampled = np.unique(net.pattern(rng.normal(size=(50_000, 2))), axis=0)
+    return closed, len(regions(net, None)), len(sampled)
+
+
+def _layer_errors(found: Regions, k: int) -> tuple[float, float, float]:
+    """Errors of Prop. 3 after k layers: the map, the volumes, and the map by the printed index."""
+    coarse, parents = found.layer(k)
+    x, wanted = found.points, found.network.preactivations(found.points)[k]
+    A, c = coarse.affine()
+    maps = np.abs(np.einsum("nod,nd->no", A[parents], x) + c[parents] - wanted).max()
+    inner = np.bincount(parents, weights=found.volume())
+    volumes = max(np.abs(inner - coarse.volume()).max(), abs(coarse.volume().sum() - 16))
+    # As printed: one map for all regions that agree on the first k - 1 layers.
+    _, above = found.layer(k - 1)
+    _, first = np.unique(above, return_index=True)
+    chosen = parents[first][above]
+    printed = np.abs(np.einsum("nod,nd->no", A[chosen], x) + c[chosen] - wanted).max()
+    return float(maps), float(volumes), float(printed)
+
+
+def _one_bit(found: Regions) -> tuple[int, int, int]:
+    """Pairs one bit apart, those of them that touch, and touching pairs further apart."""
+    bits = found.patterns.astype(np.int16)
+    apart = (bits[:, None] != bits[None]).sum(axis=2)
+    touching = found.adjacency().toarray().astype(bool)
+    close = apart == 1
+    upper = np.triu(np.ones_like(close), 1)
+    return (
+        int((close & upper).sum()),
+        int((close & touching & upper).sum()),
+        int((touching & ~close & upper).sum()),
+    )
+
+
+def _draw(ax: Any, net: Network, title: str) -> None:
+    """The plane in the colours of the first layer's polygons, with the lines of both layers."""
+    found = regions(net, Box.cube(2, -2, 2))
+    coarse, parents = found.layer(1)
+    for i in range(len(found)):
+        corners = found.vertices(i)
+        ax.fill(*corners.T, facecolor=f"C{parents[i]}", alpha=0.12 + 0.1 * (i % 2), lw=0)
+    ticks = np.linspace(-2, 2, 401)
+    mesh = np.stack(np.meshgrid(ticks, ticks), axis=-1)
+    for values in net.preactivations(mesh.reshape(-1, 2))[1].T:
+        values = values.reshape(401, 401)
+        ax.contour(ticks, ticks, values, [0.0], colors="black", linestyles="dashed", linewidths=1)
+    for i in range(len(coarse)):
+        corners = coarse.vertices(i)
+        ax.plot(*np.vstack([corners, corners[:1]]).T, color="black", lw=1.8)
+    for i in range(len(found)):
+        text = "".join(str(int(bit)) for bit in found.pattern(i))
+        ax.text(*found.vertices(i).mean(axis=0), text, ha="center", va="center", fontsize=8)
+    ax.set(xlim=(-2, 2), ylim=(-2, 2), aspect="equal", xlabel="$x_1$", ylabel="$x_2$")
+    ax.set_title(title, fontsize=10)
+
+
+EXHIBITS: dict[str, Make] = {
+    "figures12": figures12,
+    "examples": examples,
+    "partition": partition,
+    **pieces_maps.EXHIBITS,
+}

@@ -1,0 +1,274 @@
+"""Seed 001's propositions and equations (2.4) to (4.7), and their errata, as numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Ball, Box, Domain
+from relunorm.errors import InvalidDomainError
+from relunorm.forms.normalize import normalize
+from relunorm.network import Activation, Network
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.random_networks import shallow_network
+from relunorm.papers.reduced_depth import depth, derived, row_error
+
+Array = NDArray[np.float64]
+RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)
+#: Rounding of a few hundred float64 operations on values of order one.
+ROUNDING = 1e-11
+
+
+@shows(
+    "(2.4) scaling",
+    "(2.4) at alpha = 0",
+    "(2.5) constant by steps",
+    "(2.6) constant by ReLUs",
+)
+def identities(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """(2.4) to (2.6): scaling, and the two ways to write a constant."""
+    rng = np.random.default_rng(random_state)
+    y, alpha = rng.normal(size=10_000), rng.exponential(size=10_000)
+    y[:100] = 0.0
+    scaling = max(
+        np.abs(_apply(RELU, alpha * y) - alpha * _apply(RELU, y)).max(),
+        np.abs(_apply(STEP, alpha * y) - _apply(STEP, y)).max(),
+    )
+    # sigma(0 y) = gamma(0) sigma(y) for all y: the best gamma(0), and what it leaves
+    at_zero, values = _apply(STEP, 0.0 * y), _apply(STEP, y)
+    left = min(np.abs(at_zero - g * values).max() for g in np.linspace(0, 1, 201))
+    relu_left = np.abs(_apply(RELU, 0.0 * y) - 0.0 * _apply(RELU, y)).max()
+    steps = np.abs(_apply(STEP, y) + _apply(STEP, -y) - 1).max()
+    half = alpha / 2
+    relus = (
+        _apply(RELU, y + half) - _apply(RELU, y - half)
+        + _apply(RELU, -y + half) - _apply(RELU, -y - half)
+    )  # fmt: skip
+    return from_claims(
+        "identities",
+        "(2.4)-(2.6): scaling and constants",
+        (
+            Claim(
+                "(2.4) scaling",
+                "sigma(a y) = g(a) sigma(y) for a > 0: g(a) = a for ReLU, 1 for the step",
+                Check("largest difference", scaling, "<=", ROUNDING),
+            ),
+            Claim(
+                "(2.4) at alpha = 0",
+                "the same at a = 0, ReLU and step",
+                Check("what the best g(0) leaves for the step", left, "<=", ROUNDING),
+                "true for ReLU; for the step no g(0) works, as sigma(0) = 1/2 whatever y is",
+                Check("what is left for ReLU", relu_left, "<=", ROUNDING),
+            ),
+            Claim(
+                "(2.5) constant by steps",
+                "sigma(x) + sigma(-x) = 1 for the step with sigma(0) = 1/2",
+                Check("largest difference", steps, "<=", ROUNDING),
+            ),
+            Claim(
+                "(2.6) constant by ReLUs",
+                "four ReLU units add up to the constant a",
+                Check("largest difference", np.abs(relus - alpha).max(), "<=", ROUNDING),
+            ),
+        ),
+    )
+
+
+@shows(
+    "Proposition 2.1, (2.7)",
+    "Proposition 2.1, proof: w = 0 and b = 0",
+    "Corollary 2.2, (2.8)",
+)
+def unit_rows(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Proposition 2.1 and Corollary 2.2 on random networks, some rows zero."""
+    rng = np.random.default_rng(random_state)
+    pure, bias = [], []
+    for activation in (RELU, STEP):
+        for _ in range(40 if full else 8):
+            net = shallow_network(rng, 12, 3, activation)
+            x = rng.normal(size=(300, 3))
+            pure.append(_form(net, "unit", x, pure=True))
+            bias.append(_form(net, "unit", x))
+    zero = Network.from_weights([np.zeros((1, 2)), [[6.0]]], [[0.0], [0.0]], STEP)
+    value = float(normalize(zero, "unit").network([1.0, 1.0])[0])
+    return from_claims(
+        "unit_rows",
+        "Proposition 2.1 and Corollary 2.2: unit rows",
+        (
+            Claim(
+                "Proposition 2.1, (2.7)",
+                "every network has an equal one with unit rows and no output bias",
+                Check("largest difference, or row norm off 1", max(pure), "<=", ROUNDING),
+            ),
+            Claim(
+                "Proposition 2.1, proof: w = 0 and b = 0",
+                "a step unit with w = 0, b = 0 and outgoing weight c = 6 contributes c",
+                Check("contribution", value, "=", 6, ROUNDING),
+                "it contributes c sigma(0) = c/2; the value at 0 is stored with the network",
+                Check("contribution", value, "=", 3, ROUNDING),
+            ),
+            Claim(
+                "Corollary 2.2, (2.8)",
+                "the same with one constant and no further units",
+                Check("largest difference, or row norm off 1", max(bias), "<=", ROUNDING),
+            ),
+        ),
+        settings={"random_state": random_state},
+    )
+
+
+@shows(
+    "Proposition 2.3, (2.10)",
+    "Proposition 2.3 on D = {0}",
+    "(2.11) range of a unit row",
+    "(2.12) always active units",
+    "(2.10) number of extra units",
+    "erratum: clipping needs no extra unit",
+    "erratum: tight thresholds",
+    "(5.2), (5.3) one dimension",
+)
+def thresholds(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+    """Proposition 2.3: thresholds in [-X_B, X_B], what that costs, and what is tight."""
+    rng = np.random.default_rng(random_state)
+    ball = Ball(np.zeros(3), 1.0)
+    gaps, outside, extra, added = [], [], [], []
+    for _ in range(40 if full else 8):
+        net = shallow_network(rng, 10, 3, RELU, spread=2.0)
+        x = ball.sample(300, 0)
+        found = normalize(net, "bounded", ball, pure=True).network
+        gaps.append(np.abs(found(x) - net(x)).max())
+        outside.append(np.abs(found.layers[0].affine.bias).max() - ball.radius)
+        live = normalize(net, "minimal", ball).network.units
+        extra.append(found.units - live)
+        kept = normalize(net, "bounded", ball, architecture="keep").network
+        added.append(kept.units - net.units)
+        gaps.append(np.abs(kept(x) - net(x)).max())
+    return from_claims(
+        "thresholds",
+        "Proposition 2.3: bounded thresholds",
+        (
+            Claim(
+                "Proposition 2.3, (2.10)",
+                "on a bounded domain thresholds in [-X_B, X_B] lose nothing",
+                Check(
+                    "largest difference, or excess over X_B", max(*gaps, *outside), "<=", ROUNDING
+                ),
+            ),
+            _point_domain(),
+            Claim(
+                "(2.11) range of a unit row",
+                "|w.x| <= X_B for a unit row",
+                Check("largest |w.x| / X_B", _largest_ratio(rng, ball), "<=", 1 + ROUNDING),
+            ),
+            Claim(
+                "(2.12) always active units",
+                "always active units add up to sigma(v.x) - sigma(-v.x) + c",
+                Check("largest difference", _always_active(rng, ball), "<=", ROUNDING),
+            ),
+            Claim(
+                "(2.10) number of extra units",
+                "six further units carry what is affine (two for the slope, four for the constant)",
+                Check("most extra units needed", max(extra), "=", 6),
+                "two suffice: a relu(t + R) + b relu(-t + R)",
+                Check("most extra units needed", max(extra), "<=", 2),
+            ),
+            Claim(
+                "erratum: clipping needs no extra unit",
+                "the reduced form has other units than the network (six more, (2.12))",
+                Check("units added beside an output bias", max(added), ">", 0),
+                "none: clip b > R to R and add V (b - R) to the next bias",
+                Check("units added", max(added), "<=", 0),
+            ),
+            *_tight(rng),
+        ),
+        settings={"random_state": random_state},
+    )
+
+
+def _apply(activation: Activation, z: Array) -> Array:
+    return activation.apply_(z.copy())
+
+
+def _form(net: Network, form: str, x: Array, **options: bool) -> float:
+    """The larger of the change of the function and of the row norms' distance to 1."""
+    found = normalize(net, form, **options).network  # type: ignore[arg-type]
+    if options.get("pure") and found.output.bias.any():
+        return math.inf
+    gap = float(np.abs(found(x) - net(x)).max())
+    return max(gap, row_error(found.layers[0].affine))
+
+
+def _point_domain() -> Claim:
+    constant = Network.from_weights([[[0.0]], [[1.0]]], [[1.0], [0.0]])
+    point: Domain = Box.cube(1, 0, 0)
+    try:
+        value = float(normalize(constant, "bounded", point, pure=True).network([0.0])[0])
+    except InvalidDomainError:
+        value = math.nan  # refused: with X_B = 0 every unit of the form is 0 at 0
+    biased = float(normalize(constant, "bounded", point).network([0.0])[0])
+    return Claim(
+        "Proposition 2.3 on D = {0}",
+        "the form exists on every bounded domain",
+        Check("value of the form of the constant 1", value, "=", 1, ROUNDING),
+        "not on D = {0} without an output bias (refused in words); with one it does",
+        Check("value with an output bias", biased, "=", 1, ROUNDING),
+    )
+
+
+def _largest_ratio(rng: np.random.Generator, ball: Ball) -> float:
+    rows = rng.normal(size=(200, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return float(np.abs(ball.sample(2000, 0) @ rows.T).max() / ball.radius)
+
+
+def _always_active(rng: np.random.Generator, ball: Ball) -> float:
+    w, c = rng.normal(size=(5, 3)), rng.normal(size=5)
+    b = np.linalg.norm(w, axis=1) + rng.exponential(size=5)
+    x = ball.sample(1000, 0)
+    total = _apply(RELU, x @ w.T + b) @ c
+    slope = x @ (c @ w)
+    return float(np.abs(_apply(RELU, slope) - _apply(RELU, -slope) + c @ b - total).max())
+
+
+def _tight(rng: np.random.Generator) -> list[Claim]:
+    """The support interval against [-X_B, X_B], in two dimensions and in one."""
+    square = Box.cube(2, 0, 1)
+    row = np.array([[1.0, -1.0]]) / np.sqrt(2)
+    inside = Network.from_weights([row, [[1.0]]], [[-1.0], [0.0]])  # |b| < X_B = sqrt 2, yet dead
+    left = normalize(inside, "bounded", square).network.units
+    line = Box.cube(1, 0, 1)
+    excess = []
+    for _ in range(20):
+        net = shallow_network(rng, 8, 1, RELU, spread=2.0)
+        layers = normalize(net, "bounded", line).network.layers
+        if not layers:  # nothing bends inside [0, 1]
+            continue
+        first = layers[0].affine
+        signs, bias = np.asarray(first.terms[0])[:, 0], first.bias
+        excess.append(np.max(np.maximum(-bias * signs - 1, bias * signs), initial=-1.0))
+    return [
+        Claim(
+            "erratum: tight thresholds",
+            "a unit with |b| <= X_B can matter",
+            Check("units left of one with |b| = 1 < X_B on [0, 1]^2", left, "=", 1),
+            "only if -b lies strictly between the extremes of w.x over the domain",
+            Check("units left", left, "=", 0),
+        ),
+        Claim(
+            "(5.2), (5.3) one dimension",
+            "on [0, 1], w = 1 needs b in [-1, 0] and w = -1 needs b in [0, 1]",
+            Check("largest excess over these intervals", max(excess), "<=", ROUNDING),
+        ),
+    ]
+
+
+EXHIBITS: dict[str, Make] = {
+    "identities": identities,
+    "unit_rows": unit_rows,
+    "thresholds": thresholds,
+    "depth": depth,
+    "derived": derived,
+}

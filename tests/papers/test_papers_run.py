@@ -1,0 +1,147 @@
+"""Running exhibits: saved, resumed, in parallel, failures apart; and the page."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from relunorm.cli import main
+from relunorm.papers import rescaling
+from relunorm.papers.page import COLUMNS, write_page
+from relunorm.papers.run import FAILED, Task, run_tasks
+
+TASKS = [Task("rescaling", name) for name in ("lemma1", "uniqueness", "several_outputs")]
+
+
+def cli(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([str(a) for a in arguments])
+    return stop.value.code
+
+
+def rows(outcomes):
+    return [row for outcome in outcomes for row in outcome.rows]
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    def fails(data=None, full=False, random_state=0):
+        raise ValueError("no <b>luck</b>")
+
+    fails.items = rescaling.uniqueness.items
+    monkeypatch.setitem(rescaling.EXHIBITS, "uniqueness", fails)
+
+
+def test_results_are_saved_and_not_run_again(tmp_path, monkeypatch):
+    first = run_tasks(TASKS, tmp_path)
+    assert [o.reused for o in first] == [False] * 3
+    assert {p.suffix for p in (tmp_path / "rescaling").glob("lemma1.*")} == {
+        ".csv", ".json", ".png", ".svg",
+    }  # fmt: skip
+    seen = []
+    again = run_tasks(TASKS, tmp_path, progress=seen.append)
+    assert [o.reused for o in again] == [True] * 3
+    assert seen == again
+    assert rows(again) == rows(first)
+    other = run_tasks([Task("rescaling", "uniqueness", random_state=1)], tmp_path)
+    assert not other[0].reused  # other settings are another run
+    monkeypatch.setattr("relunorm.papers.finished.code_version", lambda: "another version")
+    assert not run_tasks(TASKS[1:2], tmp_path)[0].reused
+
+
+@pytest.mark.parametrize("damage", ["broken json", "no svg", "not a document"])
+def test_a_damaged_result_is_run_again(tmp_path, damage):
+    task = TASKS[0] if damage == "no svg" else TASKS[1]
+    run_tasks([task], tmp_path)
+    home = tmp_path / "rescaling"
+    if damage == "no svg":
+        (home / f"{task.name}.svg").unlink()
+    else:
+        (home / f"{task.name}.json").write_text("{" if damage == "broken json" else "[1]")
+    assert not run_tasks([task], tmp_path)[0].reused
+    assert run_tasks([task], tmp_path)[0].reused
+
+
+def test_an_interrupt_keeps_what_is_finished(tmp_path):
+    def stop(outcome):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(TASKS, tmp_path, progress=stop)
+    assert [o.reused for o in run_tasks(TASKS, tmp_path)] == [True, False, False]
+
+
+def test_one_failure_is_a_row_and_stops_nothing(tmp_path, broken):
+    outcomes = run_tasks(TASKS, tmp_path)
+    assert [bool(o.error) for o in outcomes] == [False, True, False]
+    assert "ValueError" in outcomes[1].error
+    failed = [row for row in rows(outcomes) if row["verdict"] == FAILED]
+    assert [row["item"] for row in failed] == ["Lemma 1, uniqueness"]
+    assert not (tmp_path / "rescaling" / "uniqueness.json").exists()
+    page, _ = write_page(outcomes, tmp_path, "test")
+    assert "no &lt;b&gt;luck&lt;/b&gt;" in page.read_text()
+    assert "<b>luck" not in page.read_text()
+
+
+def test_claims_that_were_not_promised_are_a_failure(monkeypatch):
+    def silent(data=None, full=False, random_state=0):
+        return rescaling.Exhibit("uniqueness", "t", ("a",), ((1,),))
+
+    silent.items = ("Lemma 1, uniqueness",)
+    monkeypatch.setitem(rescaling.EXHIBITS, "uniqueness", silent)
+    assert "promised" in run_tasks(TASKS[1:2])[0].error
+
+
+def test_parallel_runs_give_the_same_rows(tmp_path):
+    assert rows(run_tasks(TASKS, tmp_path / "two", jobs=2)) == rows(run_tasks(TASKS))
+
+
+def test_the_page_is_self_contained(tmp_path):
+    outcomes = run_tasks(TASKS, tmp_path)
+    page, table = write_page(outcomes, tmp_path, "quick <sizes>")
+    text = page.read_text()
+    assert "quick &lt;sizes&gt;" in text
+    assert "http" not in text
+    assert "<script" not in text
+    assert 'src="data:image/png;base64,' in text
+    assert set(re.findall(r'src="(.{4})', text)) == {"data"}
+    for row in rows(outcomes):
+        assert row["item"].split(",")[0] in text
+    anchors = set(re.findall(r' id="([\w-]+)"', text))
+    assert set(re.findall(r'href="#([\w-]+)"', text)) <= anchors
+    assert "def lemma1(" in text  # the code, one click from the exhibit
+    for link in set(re.findall(r'href="(rescaling/[^"]+)"', text)):
+        assert (tmp_path / link).is_file()
+    head, *body = table.read_text().splitlines()
+    assert tuple(head.split(",")) == COLUMNS
+    assert len(body) == len(rows(outcomes))
+
+
+def test_command(tmp_path, capsys):
+    assert cli("papers", "rescaling", "uniqueness", "-o", tmp_path, "-j", "1") == 0
+    out = capsys.readouterr()
+    assert "holds corrected" in out.out
+    assert "uniqueness: done in" in out.err
+    assert (tmp_path / "index.html").stat().st_size > 1000
+    assert cli("papers", "rescaling", "uniqueness", "-o", tmp_path, "-j", "1", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"] == {"holds corrected": 1}
+    assert document["rows"][0]["code"].startswith("src/relunorm/papers/rescaling.py:")
+
+
+def test_a_failed_exhibit_exits_with_one(tmp_path, capsys, broken):
+    assert cli("papers", "rescaling", "-o", tmp_path, "-j", "1") == 1
+    assert "failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("all",), ("all", "figure1", "-o", "x"), ("all", "--data", "d.csv", "-o", "x"), ("nothing",)],
+)
+def test_bad_calls(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli("papers", *arguments) == 2
+    assert capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
