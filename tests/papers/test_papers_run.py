@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from relunorm.cli import main
 from relunorm.papers import rescaling
 from relunorm.papers.page import COLUMNS, write_page
-from relunorm.papers.run import FAILED, Task, run_tasks
+from relunorm.papers.run import FAILED, STORE, Task, run_tasks
+from relunorm.sweep.store import Store
 
 TASKS = [Task("rescaling", name) for name in ("lemma1", "uniqueness", "several_outputs")]
 
@@ -47,21 +49,65 @@ def test_results_are_saved_and_not_run_again(tmp_path, monkeypatch):
     assert rows(again) == rows(first)
     other = run_tasks([Task("rescaling", "uniqueness", random_state=1)], tmp_path)
     assert not other[0].reused  # other settings are another run
-    monkeypatch.setattr("relunorm.papers.finished.code_version", lambda: "another version")
+    monkeypatch.setattr("relunorm.papers.run.code_version", lambda: "another version")
     assert not run_tasks(TASKS[1:2], tmp_path)[0].reused
 
 
-@pytest.mark.parametrize("damage", ["broken json", "no svg", "not a document"])
+def test_one_exhibit_is_one_row_of_the_store_which_moves_with_its_folder(tmp_path):
+    run_tasks(TASKS[1:], tmp_path / "a")
+    with Store(tmp_path / "a" / STORE, read_only=True) as store:
+        found = store.runs()
+    assert [run.parameters["name"] for run in found] == ["several_outputs", "uniqueness"]
+    assert {run.status for run in found} == {"done"}
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert all(o.reused for o in run_tasks(TASKS[1:], tmp_path / "b"))
+
+
+def test_data_counts_by_its_content(tmp_path):
+    table = tmp_path / "d.csv"
+    table.write_text("a,b\n1,2\n")
+    task = Task("batchnorm", "figure1", data=str(table), target="b")
+    before = task.parameters
+    assert task.parameters == before
+    table.write_text("a,b\n1,3\n")
+    assert task.parameters != before
+
+
+@pytest.mark.parametrize("damage", ["broken json", "no svg", "no csv"])
 def test_a_damaged_result_is_run_again(tmp_path, damage):
     task = TASKS[0] if damage == "no svg" else TASKS[1]
-    run_tasks([task], tmp_path)
-    home = tmp_path / "rescaling"
-    if damage == "no svg":
-        (home / f"{task.name}.svg").unlink()
+    first = run_tasks([task], tmp_path)
+    files = [Path(name) for name in first[0].document["files"]]
+    before = [file.read_bytes() for file in files]
+    ending = damage[-4:].replace(" ", ".").replace("json", ".json")
+    victim = (tmp_path / "rescaling" / task.name).with_suffix(ending)
+    if damage == "broken json":
+        victim.write_text("{")
     else:
-        (home / f"{task.name}.json").write_text("{" if damage == "broken json" else "[1]")
+        victim.unlink()
     assert not run_tasks([task], tmp_path)[0].reused
     assert run_tasks([task], tmp_path)[0].reused
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_a_failed_exhibit_is_a_failed_row_and_tried_again(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(rescaling.EXHIBITS, "uniqueness", lambda *_, **__: 1 / 0)
+        run_tasks(TASKS[1:2], tmp_path)
+    with Store(tmp_path / STORE, read_only=True) as store:
+        assert [run.status for run in store.runs()] == ["failed"]
+        assert "ZeroDivisionError" in str(store.runs()[0].message)
+    again = run_tasks(TASKS[1:2], tmp_path)
+    assert not again[0].error
+    assert not again[0].reused
+    assert run_tasks(TASKS[1:2], tmp_path)[0].reused
+
+
+def test_files_that_a_worker_wrote_elsewhere_are_a_failure(tmp_path, monkeypatch):
+    save = rescaling.Exhibit.save
+    elsewhere = lambda self, folder, **more: save(self, tmp_path / "elsewhere", **more)  # noqa: E731
+    monkeypatch.setattr(rescaling.Exhibit, "save", elsewhere)
+    assert "must see the folder" in run_tasks(TASKS[1:2], tmp_path / "a")[0].error
 
 
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
@@ -70,7 +116,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         run_tasks(TASKS, tmp_path, progress=stop)
-    assert [o.reused for o in run_tasks(TASKS, tmp_path)] == [True, False, False]
+    assert sum(o.reused for o in run_tasks(TASKS, tmp_path)) == 1
 
 
 def test_one_failure_is_a_row_and_stops_nothing(tmp_path, broken):
@@ -95,7 +141,12 @@ def test_claims_that_were_not_promised_are_a_failure(monkeypatch):
 
 
 def test_parallel_runs_give_the_same_rows(tmp_path):
-    assert rows(run_tasks(TASKS, tmp_path / "two", jobs=2)) == rows(run_tasks(TASKS))
+    two = run_tasks(TASKS, tmp_path / "two", jobs=2, backend="loky")
+    one = run_tasks(TASKS, tmp_path / "one")
+    assert rows(two) == rows(one)
+    for first, second in zip(one, two, strict=True):
+        pairs = zip(first.document["files"], second.document["files"], strict=True)
+        assert all(Path(a).read_bytes() == Path(b).read_bytes() for a, b in pairs)
 
 
 def test_the_page_is_self_contained(tmp_path):
@@ -138,7 +189,14 @@ def test_a_failed_exhibit_exits_with_one(tmp_path, capsys, broken):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("all",), ("all", "figure1", "-o", "x"), ("all", "--data", "d.csv", "-o", "x"), ("nothing",)],
+    [
+        ("all",),
+        ("all", "figure1", "-o", "x"),
+        ("all", "--data", "d.csv", "-o", "x"),
+        ("nothing",),
+        ("rescaling", "--backend", "nothing"),
+        ("rescaling", "--scheduler", "tcp://nowhere:1"),
+    ],
 )
 def test_bad_calls(arguments, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

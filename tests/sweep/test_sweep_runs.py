@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import sys
@@ -18,6 +19,7 @@ from sweep_functions import RUNS, change, measure, slow
 import relunorm as rn
 from relunorm.errors import InvalidInputError, MissingDependencyError
 from relunorm.sweep.front import Standing
+from relunorm.sweep.identity import source_version
 from relunorm.sweep.values import dumps, loads
 
 JSON = st.recursive(
@@ -115,6 +117,22 @@ def test_an_edit_of_the_module_counts_as_new_code(tmp_path: Path) -> None:
         assert sorted(r.result["y"] for r in opened.runs() if r.result) == [1, 2]
 
 
+def test_an_edit_of_any_file_of_a_package_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "swept_package" / "inner"
+    inner.mkdir(parents=True)
+    (inner.parent / "__init__.py").touch()
+    (inner / "deep.py").write_text("a = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module("swept_package")
+    before = source_version(package)
+    (inner / "deep.py").write_text("a = 2\n")
+    changed = source_version(package)
+    (inner / "deep.py").rename(inner / "other.py")
+    assert len({before, changed, source_version(package)}) == 3
+
+
 def test_shared_arguments_are_part_of_the_key_and_fresh_every_time(tmp_path: Path) -> None:
     store, net = tmp_path / "s.sqlite", rn.load("example:moons")
     items = [1, 2]
@@ -191,8 +209,10 @@ def test_a_missing_package_is_named(
 
 def test_progress_and_time_left() -> None:
     told: list[Standing] = []
-    rn.sweep(measure, RUNS, progress=told.append)
+    found = rn.sweep(measure, RUNS, progress=told.append)
     assert [at.finished for at in told] == list(range(9))
+    assert told[0].latest is None
+    assert {at.latest for at in told[1:]} == set(found.runs)
     assert (told[-1].total, told[-1].failed, told[-1].left) == (8, 2, 0.0)
     assert math.isnan(told[0].left)
 

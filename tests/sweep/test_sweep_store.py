@@ -83,6 +83,17 @@ def test_done_is_never_overwritten_and_failed_is(tmp_path: Path) -> None:
         assert "1 runs" in repr(store)
 
 
+def test_discarded_runs_are_done_again(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    first = rn.sweep(slow, RUNS[:3], store=path)
+    with rn.Store(path) as store:
+        store.discard([first.runs[1].key, "unknown"])
+        assert len(store) == 2
+    again = rn.sweep(slow, RUNS[:3], store=path)
+    assert again.resumed == 2
+    assert again.runs == first.runs
+
+
 def test_rows_are_ordered_by_value_not_by_time(tmp_path: Path) -> None:
     texts = [
         '{"a":10}',

@@ -44,8 +44,18 @@ def papers(
         bool,
         typer.Option("--full/--quick", help="The sizes of the paper, or small ones (default)."),
     ] = False,
+    backend: Annotated[
+        str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a Dask scheduler (tcp://...) or Ray cluster whose workers see the "
+            "output folder."
+        ),
+    ] = None,
     jobs: Annotated[
-        int, typer.Option("-j", "--jobs", min=0, help="Processes; 0 for one per core.")
+        int, typer.Option("-j", "--jobs", min=0, help="Exhibits at a time; 0 for one per core.")
     ] = 0,
     data: Annotated[
         str | None, typer.Option(help="A table to use instead of the default set (one paper only).")
@@ -58,7 +68,7 @@ def papers(
 ) -> None:
     """Re-run what the seed papers print and say of every claim whether it holds.
 
-    Exits with 1 if an exhibit failed to run.
+    Ctrl-C keeps what is finished. Exits with 1 if an exhibit failed to run.
     """
     from relunorm.papers.page import counts, write_page
     from relunorm.papers.run import Task
@@ -66,20 +76,25 @@ def papers(
     tasks = [Task(key, name, full, seed, data, target) for key, name in _wanted(paper, names, data)]
     if paper == "all" and output is None:
         raise typer.BadParameter("papers all needs -o DIR to write to", param_hint="-o")
-    outcomes, interrupted = _run(tasks, output, jobs, quiet=json, tables=paper != "all")
+    where = {"jobs": jobs or None, "backend": backend or "loky", "scheduler": scheduler}
+    outcomes, interrupted = _run(tasks, output, where, quiet=json)
+    if paper != "all" and not json:
+        for outcome in outcomes:
+            if outcome.document is not None:
+                _render(_console(), outcome.document)
     rows = [row for outcome in outcomes for row in outcome.rows]
     if output is not None and outcomes:
         what = "sizes of the papers" if full else "quick sizes"
         heading = f"{len(outcomes)} exhibits, {what}, random state {seed}."
         write_page(outcomes, output, heading)
     document = {
-        "schema": "relunorm.papers/1",
+        "schema": "relunorm.papers/2",
         "paper": paper,
         "full": full,
         "exhibits": [outcome.document for outcome in outcomes if outcome.document is not None],
         "rows": rows,
         "counts": counts(rows),
-        "cpu_seconds": sum(outcome.cpu for outcome in outcomes),
+        "seconds": sum(outcome.seconds for outcome in outcomes),
         "failed": [f"{o.task.paper} {o.task.name}" for o in outcomes if o.error],
     }
     emit(document, json, lambda console: _verdicts(console, document, output))
@@ -105,17 +120,15 @@ def _wanted(paper: str, names: list[str] | None, data: str | None) -> list[tuple
 
 
 def _run(
-    tasks: list[Task], output: Path | None, jobs: int, quiet: bool, tables: bool
+    tasks: list[Task], output: Path | None, where: dict[str, Any], quiet: bool
 ) -> tuple[list[Outcome], bool]:
     """The outcomes so far, in the order of the tasks, and whether Ctrl-C ended the run."""
-    from joblib import cpu_count
-
     from relunorm.papers.exhibit import cost_of
     from relunorm.papers.run import run_tasks
 
     found: dict[Task, Outcome] = {}
-    bar, console, interrupted = _bar(quiet), _console(), False
-    with bar as progress:
+    interrupted = False
+    with _bar(quiet) as progress:
         left = sum(cost_of(task.make) for task in tasks)
         line = progress.add_task("papers", total=left) if progress is not None else None
 
@@ -134,15 +147,10 @@ def _run(
             progress.console.print(f"{name}: {state}{took}", markup=False, highlight=False)
 
         try:
-            run_tasks(tasks, output, jobs or cpu_count(), tell)
+            run_tasks(tasks, output, progress=tell, **where)
         except KeyboardInterrupt:
             interrupted = True
-    outcomes = [found[task] for task in tasks if task in found]
-    if tables and not quiet:
-        for outcome in outcomes:
-            if outcome.document is not None:
-                _render(console, outcome.document)
-    return outcomes, interrupted
+    return [found[task] for task in tasks if task in found], interrupted
 
 
 def _bar(quiet: bool) -> AbstractContextManager[Any]:
@@ -184,7 +192,7 @@ def _verdicts(console: Console, document: dict[str, Any], output: Path | None) -
         )
     console.print(table)
     counted = ", ".join(f"{n} {name}" for name, n in document["counts"].items())
-    console.print(f"{counted}; {document['cpu_seconds']:.0f} s of processor time", markup=False)
+    console.print(f"{counted}; {document['seconds']:.0f} s of running time", markup=False)
     if output is not None:
         console.print(f"wrote {output / 'index.html'}", markup=False)
 

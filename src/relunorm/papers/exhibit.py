@@ -111,12 +111,21 @@ class Exhibit:
             for ending in ("png", "svg"):
                 pictures.append(folder / f"{self.name}.{ending}")
                 with atomic_path(pictures[-1]) as path:
-                    self.figure.savefig(path, dpi=120, format=ending)
+                    _draw(self.figure, path, ending)
         document = folder / f"{self.name}.json"
         text = json.dumps({**self.to_dict(), **more}, indent=2, allow_nan=False)
         with atomic_path(document) as path:
             path.write_text(text + "\n", encoding="utf-8")
         return [document, table, *pictures]
+
+
+def _draw(figure: Any, path: Path, ending: str) -> None:
+    """The same figure gives the same bytes: no date, and no random names in an SVG."""
+    from matplotlib import rc_context
+
+    metadata = {"Date": None} if ending == "svg" else None
+    with rc_context({"svg.hashsalt": "relunorm"}):
+        figure.savefig(path, dpi=120, format=ending, metadata=metadata)
 
 
 def from_claims(name: str, title: str, claims: Iterable[Claim], **more: Any) -> Exhibit:

@@ -1,20 +1,33 @@
-"""Running exhibits: in parallel, resumable, one failure not stopping the rest."""
+"""Running exhibits: a sweep with one run per exhibit, its rows in DIR/runs.sqlite.
+
+A row holds the exhibit's document and the hashes of the files it wrote; it counts as long as the
+folder holds just these files. Its key hashes the settings and the source of the whole package.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import relunorm
 from relunorm.papers import TITLES, exhibits, read_sample
 from relunorm.papers.exhibit import Exhibit, Make, cost_of, items_of, source_of
-from relunorm.papers.finished import finished, run_key
+from relunorm.sweep.front import Standing, sweep
+from relunorm.sweep.identity import identify, source_version
+from relunorm.sweep.record import Run
+from relunorm.sweep.store import Store
 
 #: Said of the items of an exhibit that raised; not a verdict.
 FAILED = "failed"
+
+#: The rows of a folder's exhibits.
+STORE = "runs.sqlite"
 
 
 @dataclass(frozen=True)
@@ -33,11 +46,12 @@ class Task:
         return exhibits(self.paper)[self.name]
 
     @property
-    def key(self) -> str:
-        settings: dict[str, Any] = dict(self.__dict__)
-        if self.data is not None and Path(self.data).is_file():  # the same name, other content
-            settings["modified"] = Path(self.data).stat().st_mtime_ns
-        return run_key(settings)
+    def parameters(self) -> dict[str, Any]:
+        """The run as the store knows it; data counts by name and content."""
+        content = None
+        if self.data is not None and Path(self.data).is_file():
+            content = hashlib.sha256(Path(self.data).read_bytes()).hexdigest()
+        return {**asdict(self), "content": content}
 
 
 @dataclass(frozen=True)
@@ -48,7 +62,7 @@ class Outcome:
         document: the exhibit as JSON-safe data; None if it failed.
         error: what went wrong, or "".
         reused: whether the folder already held it.
-        seconds: by the clock. cpu: processor seconds of the process that ran it.
+        seconds: the run took by the clock, when it was made.
     """
 
     task: Task
@@ -56,7 +70,6 @@ class Outcome:
     error: str = ""
     reused: bool = False
     seconds: float = 0.0
-    cpu: float = 0.0
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -77,76 +90,131 @@ class Outcome:
         return [{**start, **{k: claim[k] for k in keep}, **code} for claim in claims]
 
 
-def run_tasks(
-    tasks: Sequence[Task],
-    folder: str | Path | None = None,
-    jobs: int = 1,
-    progress: Callable[[Outcome], None] | None = None,
-) -> list[Outcome]:
-    """Run exhibits and save them under ``folder``/PAPER; what is there already is not run again.
+@dataclass(frozen=True)
+class MakeExhibit:
+    """The function of the sweep: make an exhibit and save it under ``folder``/PAPER.
 
-    Args:
-        tasks: the exhibits. folder: where to write; None writes nothing.
-        jobs: processes to use.
-        progress: told of every outcome as it comes.
-
-    Returns:
-        the outcomes, in the order of ``tasks``. An exhibit that raises is an outcome with an error.
-        Interrupting loses the exhibits that are running, nothing else.
+    The folder is no part of a run's key: its store moves with it.
     """
-    outcomes: dict[Task, Outcome] = {}
-    for outcome in _outcomes(tasks, None if folder is None else Path(folder), jobs):
-        outcomes[outcome.task] = outcome
-        if progress is not None:
-            progress(outcome)
-    return [outcomes[task] for task in tasks]
 
+    folder: Path | None
+    sweep_name = "relunorm.papers:exhibit"
 
-def _outcomes(tasks: Sequence[Task], folder: Path | None, jobs: int) -> Iterator[Outcome]:
-    left = []
-    for task in tasks:
-        document = None if folder is None else finished(folder / task.paper, task.name, task.key)
-        if document is None:
-            left.append(task)
-        else:
-            yield Outcome(task, document, reused=True)
-    if jobs == 1 or len(left) < 2:
-        yield from (_attempt(task, folder) for task in left)
-        return
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    # The longest first, so that no core ends up with a long one alone.
-    left.sort(key=lambda task: -cost_of(task.make))
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        pool: Any = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs")
-        try:
-            for outcome in pool(delayed(_attempt)(task, folder) for task in tuple(left)):
-                left.remove(outcome.task)
-                yield outcome
-        except TerminatedWorkerError as error:
-            text = f"a process was killed, perhaps for memory; run again: {error}"
-            yield from (Outcome(task, None, text) for task in left)
-
-
-def _attempt(task: Task, folder: Path | None) -> Outcome:
-    wall, cpu = time.perf_counter(), time.process_time()
-    try:
+    def __call__(self, paper: str, name: str, content: str | None, **more: Any) -> dict[str, Any]:
+        task = Task(paper, name, **more)
         found = task.make(
-            read_sample(task.paper, task.data, task.target),
+            read_sample(paper, task.data, task.target),
             full=task.full,
             random_state=task.random_state,
         )
         _check_items(task, found)
-        document = _save(task, found, folder)
-    except Exception as error:  # one exhibit's failure is a row of the table
-        text = f"{type(error).__name__}: {error}"
-        return Outcome(task, None, text, False, *_spent(wall, cpu))
-    return Outcome(task, document, "", False, *_spent(wall, cpu))
+        facts = {"paper": paper, "has_figure": found.figure is not None}
+        written = [] if self.folder is None else found.save(self.folder / paper, **facts)
+        hashes = {path.name: _hash(path) for path in written}
+        return {"document": {**found.to_dict(), **facts}, "files": hashes}
 
 
-def _spent(wall: float, cpu: float) -> tuple[float, float]:
-    return time.perf_counter() - wall, time.process_time() - cpu
+def run_tasks(
+    tasks: Sequence[Task],
+    folder: str | Path | None = None,
+    jobs: int | None = 1,
+    progress: Callable[[Outcome], None] | None = None,
+    backend: str | None = None,
+    scheduler: str | None = None,
+) -> list[Outcome]:
+    """Run exhibits and save them under ``folder``/PAPER; what is there already is not run again.
+
+    Args:
+        tasks: the exhibits. folder: where to write; None writes nothing. Workers on other machines
+            must see it under the same path.
+        jobs, backend, scheduler: where to run, as in `relunorm.sweep`.
+        progress: told of every outcome as it comes; may raise KeyboardInterrupt to stop.
+
+    Returns:
+        the outcomes, in the order of ``tasks``. An exhibit that raises is an outcome with an error,
+        tried again next time. Interrupting loses the exhibits that are running, nothing else.
+    """
+    home = None if folder is None else Path(folder).resolve()
+    outcomes: dict[Task, Outcome] = {}
+
+    def tell(outcome: Outcome) -> None:
+        outcomes[outcome.task] = outcome
+        if progress is not None:
+            progress(outcome)
+
+    # The longest first, so that no core ends up with a long one alone.
+    order = sorted(dict.fromkeys(tasks), key=lambda task: -cost_of(task.make))
+    function, version = MakeExhibit(home), code_version()
+    who = identify(function, {}, version, stored=home is not None)
+    known = {who.key(who.complete(task.parameters)): task for task in order}
+    with _store(home) as store:
+        kept = {} if store is None else _kept(store, known, home)
+        for key, run in kept.items():
+            tell(_outcome(known[key], run, home, reused=True))
+
+        def listen(at: Standing) -> None:
+            if at.latest is not None:
+                tell(_outcome(known[at.latest.key], at.latest, home))
+
+        found = sweep(
+            function,
+            [known[key].parameters for key in known if key not in kept],
+            store=store,
+            backend=backend,
+            scheduler=scheduler,
+            n_jobs=jobs,
+            progress=listen,
+            retry_failed=True,
+            version=version,
+        )
+    if found.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return [outcomes[task] for task in tasks]
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """A hash of every source file of the package."""
+    return source_version(relunorm)
+
+
+def _store(home: Path | None) -> AbstractContextManager[Store | None]:
+    if home is None:
+        return nullcontext()
+    home.mkdir(parents=True, exist_ok=True)
+    return Store(home / STORE)
+
+
+def _kept(store: Store, known: dict[str, Task], home: Path | None) -> dict[str, Run]:
+    """The runs that need not be done again; those whose files are gone are taken out."""
+    done = {key: run for key, run in store.find(known).items() if run.status == "done"}
+    kept = {key: run for key, run in done.items() if _intact(known[key], run, home)}
+    store.discard(done.keys() - kept.keys())
+    return {key: kept[key] for key in known if key in kept}
+
+
+def _intact(task: Task, run: Run, home: Path | None) -> bool:
+    """Whether the folder holds the files just as the run wrote them."""
+    files = (run.result or {}).get("files", {})
+    return home is None or all(_hash(home / task.paper / n) == h for n, h in files.items())
+
+
+def _hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _outcome(task: Task, run: Run, home: Path | None, reused: bool = False) -> Outcome:
+    result = run.result
+    if result is None:
+        return Outcome(task, None, run.message or "", reused, run.seconds)
+    if not reused and not _intact(task, run, home):
+        text = f"its files are not in {home}: workers must see the folder under the same path"
+        return Outcome(task, None, text, reused, run.seconds)
+    files = [] if home is None else [str(home / task.paper / name) for name in result["files"]]
+    return Outcome(task, {**result["document"], "files": files}, "", reused, run.seconds)
 
 
 def _check_items(task: Task, found: Exhibit) -> None:
@@ -157,14 +225,6 @@ def _check_items(task: Task, found: Exhibit) -> None:
             if promised - given
             else f"{task.paper} {task.name} gave {sorted(given - promised)} without promising it"
         )
-
-
-def _save(task: Task, found: Exhibit, folder: Path | None) -> dict[str, Any]:
-    more = {"paper": task.paper, "key": task.key, "has_figure": found.figure is not None}
-    files: list[str] = []
-    if folder is not None:
-        files = [str(path) for path in found.save(folder / task.paper, **more)]
-    return {**found.to_dict(), **more, "files": files}
 
 
 def code_of(make: Make) -> list[dict[str, Any]]:

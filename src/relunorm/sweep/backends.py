@@ -44,7 +44,9 @@ def placed(
         with joblib.parallel_config(backend="sequential", n_jobs=1):
             yield
     else:
-        options = {} if backend is None else {"backend": backend}
+        options: dict[str, Any] = {} if backend is None else {"backend": backend}
+        if backend == "loky":  # also for libraries that a run is the first to import
+            options["inner_max_num_threads"] = 1
         with joblib.parallel_config(n_jobs=-1 if n_jobs is None else n_jobs, **options):
             yield
 

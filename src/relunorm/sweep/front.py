@@ -31,6 +31,7 @@ class Standing:
         failed: how many of the finished ones failed.
         seconds: since the start.
         left: seconds to go at the present rate; NaN before the first run is finished.
+        latest: the run that was finished last; None at the start.
     """
 
     finished: int
@@ -38,6 +39,7 @@ class Standing:
     failed: int
     seconds: float
     left: float
+    latest: Run | None = None
 
 
 Progress = Callable[[Standing], None]
@@ -238,16 +240,16 @@ class _Driver:
             self.store.put(run)
         self.done[key] = run
         self.failed += run.status == "failed"
-        self._tell()
+        self._tell(run)
 
-    def _tell(self) -> None:
+    def _tell(self, latest: Run | None = None) -> None:
         if self.progress is None:
             return
         seconds, new = time.monotonic() - self.began, len(self.done) - self.resumed
         rest = len(self.wanted) - len(self.done)
         left = seconds / new * rest if new else (float("nan") if rest else 0.0)
         total = len(self.wanted)
-        self.progress(Standing(len(self.done), total, self.failed, seconds, left))
+        self.progress(Standing(len(self.done), total, self.failed, seconds, left, latest))
 
     def result(self) -> Sweep:
         """The finished runs in the order they were asked for."""

@@ -94,13 +94,13 @@ def identify(
 
 def source_version(*modules: ModuleType) -> str:
     """A hash of the source text of some modules, to be passed as ``version``: for a function whose
-    answer rests on more than the module that defines it.
+    answer rests on more than the module that defines it. A package stands for every file in it.
 
     >>> import json, string
     >>> len(source_version(json)), source_version(json) != source_version(json, string)
     (16, True)
     """
-    return _short([inspect.getsource(module) for module in modules])
+    return _short([text for module in modules for text in _texts(module)])
 
 
 def digest(value: Any, what: str) -> str:
@@ -167,6 +167,15 @@ def _source_hash(function: Any, name: str, stored: bool) -> str:
                 "version='...'"
             ) from None
     return _short([text])
+
+
+def _texts(module: ModuleType) -> list[str]:
+    """The source of a module; of a package, the path and the source of each of its files."""
+    found: list[str] = []
+    for home in map(Path, getattr(module, "__path__", ())):
+        for file in sorted(home.rglob("*.py")):
+            found += [file.relative_to(home).as_posix(), file.read_text(encoding="utf-8")]
+    return found or [inspect.getsource(module)]
 
 
 def _short(texts: list[str]) -> str:

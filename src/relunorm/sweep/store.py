@@ -173,6 +173,11 @@ class Store:
                 found.update((row[0], Run(*row)) for row in rows)
         return found
 
+    def discard(self, keys: Iterable[str]) -> None:
+        """Take the runs with these keys out, so that a sweep does them again."""
+        with self._explained("written"):
+            self._open.executemany("DELETE FROM runs WHERE key = ?", [(key,) for key in keys])
+
     def runs(self, function: str | None = None) -> list[Run]:
         """Every run, or those of one function (``module:name``), sorted by function, version and
         the values of the parameters; the order does not depend on when they finished.
