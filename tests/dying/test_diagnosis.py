@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from torch import nn
 import relunorm as rn
 from relunorm.dying.diagnosis import duplicates
 from relunorm.dying.target_advice import target_advice
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.stability import stability
 
 
 def network():
@@ -69,6 +71,47 @@ def test_duplicates_against_brute_force(sparse):
         for i in range(30)
     ]
     assert duplicates(affine).tolist() == expected
+
+
+def test_many_copies_are_told_from_the_first():
+    """Not by comparing every pair: 10^5 copies with noise below the tolerance, and two singles."""
+    count = 100_000
+    rng = np.random.default_rng(0)
+    w = np.tile([[3.0, -1.0]], (count, 1)) * rng.uniform(0.1, 10.0, (count, 1))
+    w[40], w[70_000] = [-3.0, 1.0], [3.0, -1.0 + 1e-8]
+    expected = np.zeros(count)
+    expected[[0, 40, 70_000]] = -1
+    assert (duplicates(rn.Affine({0: w}, np.zeros(count))) == expected).all()
+    huge = rn.Affine({0: np.array([[1e200, 0.0], [3e200, 0.0], [0.0, 1e-200]])}, np.zeros(3))
+    assert duplicates(huge).tolist() == [-1, 0, -1]
+
+
+def test_an_analysis_at_hand_is_used_and_checked():
+    box, x = rn.Box.cube(2, -1.0, 1.0), np.random.default_rng(0).uniform(-1, 1, (50, 2))
+    known = stability(network(), box)
+    again = rn.diagnose(network(), x, domain=box, analysis=known)
+    assert again.to_dict() == rn.diagnose(network(), x, domain=box).to_dict()
+    marked = replace(known.layers[0], verdict=np.full(6, "undecided"))
+    assert rn.diagnose(network(), x, None, box, analysis=replace(known, layers=(marked,))).undecided
+    with pytest.raises(InvalidInputError, match="another domain"):
+        rn.diagnose(network(), x, domain=rn.Box.cube(2, -2.0, 2.0), analysis=known)
+    other = rn.Network.from_weights([[[1.0, 0.0]], [[1.0]]])
+    with pytest.raises(InvalidInputError, match="another network"):
+        rn.diagnose(other, x, domain=box, analysis=known)
+    with pytest.raises(InvalidDomainError, match="pass the same domain"):
+        rn.diagnose(network(), x, analysis=known)
+
+
+def test_an_analysis_of_the_folded_network_fits_one_with_linear_stages():
+    linear = rn.Layer(
+        rn.Affine({0: np.array([[2.0, 0.0], [0.0, 1.0]])}, np.zeros(2)), rn.Activation("identity")
+    )
+    units = rn.Layer(rn.Affine({1: np.array([[1.0, 0.0], [0.0, 1.0]])}, np.array([-9.0, 0.0])))
+    net = rn.Network([linear, units], rn.Affine({2: np.ones((1, 2))}, np.zeros(1)), input_shape=2)
+    box = rn.Box.cube(2, -1.0, 1.0)
+    found = rn.diagnose(net, np.ones((3, 2)), domain=box, analysis=stability(net.folded(), box))
+    assert found.layers[0].layer == 1
+    assert found.layers[0].provably_dead.tolist() == [True, False]
 
 
 def test_target_advice():

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from relunorm.batchnorm.random_nets import propagate
 from relunorm.errors import InvalidInputError
 from relunorm.papers import PAPERS, Sample, exhibits
 from relunorm.papers.batchnorm_training import ARMS, _labelled, _train_deep
+from relunorm.papers.exhibit import items_of
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,17 @@ def test_exhibits_run_and_save(name, digits, tmp_path):
     assert document["schema"] == "relunorm.exhibit/1"
     assert len(document["rows"]) == len(found.rows)
     assert (found.figure is not None) == any(p.suffix == ".png" for p in paths)
+
+
+def test_figure5_is_judged_by_its_own_table(digits, monkeypatch):
+    """At two layers of eight units: the judge finds its rows, whatever they say."""
+
+    def small(X, layers, width=8, **options):
+        return propagate(X, 2, 8, **{**options, "method": "gram"})
+
+    monkeypatch.setattr("relunorm.papers.batchnorm.propagate", small)
+    make = exhibits("batchnorm")["figure5"]
+    assert {claim.item for claim in make(digits).claims} == set(items_of(make))
 
 
 def test_figure3_shows_an_odd_point(digits):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from report.validation import check, random_network
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
+from relunorm.report.case import make_case
 from relunorm.report.runner import SECTIONS
+from relunorm.stability import stability
+from relunorm.stability.result import Stability
 
 
 def test_the_demo_is_whole_and_says_what_the_rooms_say(moons: rn.Report) -> None:
@@ -124,6 +128,22 @@ def test_the_domain_is_said_where_it_was_chosen() -> None:
     found = check(rn.report(net, data, time_limit=60).to_dict())
     assert found["domain"]["from"] == "data"
     assert (found["domain"]["lo"], found["domain"]["hi"]) == ([0, -1], [2, 5])
+
+
+def test_the_sections_share_one_stability_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def counted(*arguments: Any, time_limit: float, **options: Any) -> Stability:
+        limits.append(time_limit)
+        found = stability(*arguments, time_limit=time_limit, **options)
+        return replace(found, complete=len(limits) > 1)
+
+    monkeypatch.setattr("relunorm.stability.stability", counted)
+    case = make_case(random_network(2, 3, 1), None, None, None, name="")
+    assert SECTIONS[4].compute(case, 1.0)["units"]["value"] == 3
+    SECTIONS[5].compute(case, 2.0)  # the first one ran out of time
+    SECTIONS[5].compute(case, 2.0)
+    assert limits == [0.7, 1.4]
 
 
 @pytest.mark.parametrize("name", [section.name for section in SECTIONS])

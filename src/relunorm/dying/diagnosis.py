@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,8 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.dying.target_advice import TargetAdvice, target_advice
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Affine, Network
+
+if TYPE_CHECKING:
+    from relunorm.stability.result import Stability
 
 Mask = NDArray[np.bool_]
 
@@ -166,17 +169,20 @@ def diagnose(
     lr: float | None = None,
     momentum: float | None = None,
     time_limit: float | None = 30.0,
+    analysis: Stability | None = None,
 ) -> Diagnosis:
     """Find the units that do nothing on the data, provably on a domain, or nothing of their own.
 
     Args:
         model: a `Network`, or anything `relunorm.load` reads (a torch module, a file).
-        X: rows of data, (n, d) or (n, *input shape).
+        X: rows of data, (n, d) or (n, ...) with the shape of an input.
         y: regression targets, for the warning about their scale.
         domain: inputs on which "dead" and "always on" are to be proved (`relunorm.stability`).
         tau: dormancy threshold.
         optimizer, lr, momentum: how the model is trained, for the target warning.
         time_limit: seconds for the proofs; what is open then stays undecided.
+        analysis: the result of `stability` on this network (`Network.folded` if it has linear
+            stages) and domain, if at hand.
 
     Exact on the rows given; proofs on the domain are sound. Cost: one forward pass, plus the
     proofs.
@@ -195,7 +201,7 @@ def diagnose(
         raise InvalidInputError(f"X has shape {rows.shape}, expected (n, d) with at least one row")
     if not np.isfinite(rows).all():
         raise InvalidInputError("X holds NaN or infinite entries; fill or drop those rows first")
-    proved, undecided = _proofs(network, domain, time_limit)
+    proved, undecided = _proofs(network, domain, time_limit, analysis)
     layers = tuple(
         _layer(network, index, z, proved.get(index), tau)
         for index, z in zip(network.hidden, network.preactivations(rows), strict=True)
@@ -217,15 +223,19 @@ def _network(model: Any, X: ArrayLike) -> Network:
 
 
 def _proofs(
-    network: Network, domain: Domain | None, time_limit: float | None
+    network: Network, domain: Domain | None, time_limit: float | None, analysis: Stability | None
 ) -> tuple[dict[int, Any], int]:
     if domain is None:
+        if analysis is not None:
+            raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
         return {}, 0
     from relunorm.stability import stability
 
-    found = stability(network, domain, time_limit=time_limit)
+    if analysis is not None:
+        analysis.check(network.folded(), domain)
+    found = analysis or stability(network, domain, time_limit=time_limit)
     undecided = sum(int((layer.verdict == "undecided").sum()) for layer in found.layers)
-    return {layer.layer: layer for layer in found.layers}, undecided
+    return dict(zip(network.hidden, found.layers, strict=True)), undecided
 
 
 def _layer(
@@ -260,29 +270,40 @@ def _layer(
 def duplicates(affine: Affine, tolerance: float = 1e-10) -> NDArray[np.int64]:
     """For every row, an earlier row that is a positive multiple of it (bias included), or -1.
 
-    Rows are scaled to length 1, sorted by a random projection, and neighbours compared in full:
+    Rows are scaled to length 1 and sorted by a random projection, which leaves runs of rows with
+    nearly the same one. Each is compared in full with the first row of its run; those that differ
+    form the runs of the next round. So a thousand copies cost one comparison each, and the whole is
     near-linear in the size of the matrix. Rows of zeros are never duplicates.
     """
     blocks = [sp.csr_array(m) for m in affine.terms.values()]
     table = sp.csr_array(sp.hstack([*blocks, sp.csr_array(affine.bias[:, None])]))
-    size = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
-    table = mx.scale_rows(table, 1 / np.where(size > 0, size, 1.0))
-    direction = np.random.default_rng(0).standard_normal(table.shape[1])
-    shadow = table @ direction
-    order = np.argsort(shadow, kind="stable")
-    found = np.full(affine.size, -1, dtype=np.int64)
+    for length in (_largest, _euclidean):  # the first one keeps the squares of the second finite
+        size = length(table)
+        table = mx.scale_rows(table, 1 / np.where(size > 0, size, 1.0))
+    shadow = table @ np.random.default_rng(0).standard_normal(table.shape[1])
     reach = tolerance * np.sqrt(table.shape[1]) * 4
-    for place, i in enumerate(order):
-        if not size[i]:
-            continue
-        for j in order[place + 1 :]:
-            if shadow[j] - shadow[i] > reach:
-                break
-            gap = table[[i]] - table[[j]]
-            if not gap.nnz or np.abs(gap.data).max() <= tolerance:
-                first, second = sorted((int(i), int(j)))
-                found[second] = first if found[second] < 0 else min(found[second], first)
+    found = np.full(affine.size, -1, dtype=np.int64)
+    left = np.flatnonzero(size)
+    left = left[np.argsort(shadow[left], kind="stable")]
+    while len(left):
+        starts = np.flatnonzero(np.diff(shadow[left], prepend=-np.inf) > reach)
+        first = np.repeat(np.minimum.reduceat(left, starts), np.diff([*starts, len(left)]))
+        left, first = left[left != first], first[left != first]
+        same = _largest(table[left] - table[first]) <= tolerance
+        found[left[same]] = first[same]
+        left = left[~same]
     return found
+
+
+def _largest(table: Any) -> NDArray[np.float64]:
+    """max |entry| of every row."""
+    if not table.shape[0]:
+        return np.zeros(0)
+    return np.asarray(abs(table).max(axis=1).todense()).ravel()
+
+
+def _euclidean(table: Any) -> NDArray[np.float64]:
+    return np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
 
 
 def _advice(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
+
+if TYPE_CHECKING:
+    from relunorm.stability.result import Stability
 
 Array = NDArray[np.float64]
 
@@ -50,6 +53,19 @@ class Case:
     rows: int = 0
     target: str = ""
     plane: Any = None
+    _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
+
+    def stability(self, seconds: float) -> Stability:
+        """Which units change sign on the domain, found once for all sections.
+
+        An analysis that ran out of time is begun anew with the time of the next section that asks.
+        """
+        if not any(known.complete for known in self._analyses):
+            from relunorm.stability import stability
+
+            found = stability(self.network.folded(), self.domain, time_limit=seconds)
+            self._analyses[:] = [found]
+        return self._analyses[0]
 
     @property
     def all_rows(self) -> bool:

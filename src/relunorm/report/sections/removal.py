@@ -25,7 +25,8 @@ MAX_LISTED = 500
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`normalize` to the minimal form; the difference is a proved bound over the domain."""
-    found = normalize(case.network, "minimal", case.domain, time_limit=0.7 * seconds)
+    analysis = case.stability(0.7 * seconds)
+    found = normalize(case.network, "minimal", case.domain, analysis=analysis)
     files, refused = _files(found, case.name)
     undecided = len(found.undecided)
     return {
