@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 
-
 #: Step sizes above it are refused: the squares of the eigenvalues would overflow.
 LARGEST = 1e150
 
@@ -44,8 +43,8 @@ class MomentumSystem:
         beta_star: complex eigenvalues iff beta > beta_star, i.e. sqrt(beta) > |1-eta| / (1+eta).
         stability_limit: the system converges iff eta is below 2 (1 + beta) / (1 - beta).
         overshoot: the largest error on the far side of the optimum, as a share of the first one
-            (started at rest, m = 0); infinite when unstable. Exact; for beta above about 1 - 1e-6 the
-            largest of the first million turns.
+            (started at rest, m = 0); infinite when unstable. Exact; for beta above about 1 - 1e-6
+            the largest of the first million turns.
         period: updates per oscillation; 2 when an eigenvalue is negative, inf when none oscillates.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from relunorm.domain import Ball, Domain, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
+from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.matrix import Vector
@@ -88,7 +89,8 @@ def lipschitz(
     K = sup |f(x) - f(y)|_p / |x - y|_p, the same p = 1, 2 or inf on inputs and outputs. Both ends
     are sound in float64: ``lower`` is the norm of the Jacobian at ``witness``, ``upper`` the best
     bound of the methods in the table. Exact when they meet to 1e-9, which the sign tree achieves
-    whenever it finishes in time.
+    whenever it finishes in time. Weights of any size are taken: a constant above float64 has the
+    interval [1.8e308, inf], one below it [0, 5e-324].
 
     Args:
         network: relu and leaky units, skips and convolutions included; step units are refused.
@@ -117,7 +119,13 @@ def lipschitz(
     _check_interior(domain)
     words = "whole space" if domain is None else repr(domain)
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
-    run = _Run(localize(network, domain), p, deadline, progress=on_progress)
+    network, exponent = to_size(network)
+
+    def tell(lower: float, upper: float) -> None:
+        if on_progress is not None:
+            on_progress(down(lower, exponent), up(upper, exponent))
+
+    run = _Run(localize(network, domain), p, deadline, progress=tell)
     run.witness = np.zeros(network.input_size) if domain is None else np.array(domain.center)
     if domain is not None and _is_point(domain):
         bound = LipschitzBound("single point", "upper", 0.0, 0.0)
@@ -129,19 +137,24 @@ def lipschitz(
             _one_method(run, network, method, random_state)
     except KeyboardInterrupt:
         run.complete = False
-    upper = max(run.upper, run.lower)
-    exact = bool(np.isfinite(upper) and upper - run.lower <= EXACT * upper)
+    lower, upper = down(run.lower, exponent), up(max(run.upper, run.lower), exponent)
+    exact = bool(np.isfinite(upper) and upper - lower <= EXACT * upper)
     return LipschitzResult(
-        float(run.lower),
-        float(upper),
+        lower,
+        upper,
         run.witness,
         exact,
         run.method,
         p,
         words,
-        tuple(run.bounds),
+        tuple(_of_size(bound, exponent) for bound in run.bounds),
         run.complete,
     )
+
+
+def _of_size(bound: LipschitzBound, exponent: int) -> LipschitzBound:
+    """The bound of the network as it was given."""
+    return replace(bound, value=(up if bound.side == "upper" else down)(bound.value, exponent))
 
 
 def _is_point(domain: Domain) -> bool:

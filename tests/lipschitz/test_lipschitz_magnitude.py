@@ -1,0 +1,111 @@
+"""Weights far from 1: the constant of the same network at ordinary size, or an interval that holds.
+
+The oracle is the plain network: a positive factor on a unit that its readers divide by leaves the
+function as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import relunorm as rn
+from relunorm import Affine, Layer, Network
+from relunorm.errors import InvalidInputError
+from relunorm.lipschitz.magnitude import down, to_size, up
+
+MOST, LEAST = np.finfo(float).max, 5e-324
+
+
+def plain() -> tuple[list[np.ndarray], list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=size) for size in ((3, 2), (4, 3), (2, 4))]
+    return weights, [rng.normal(size=len(w)) for w in weights]
+
+
+def rescaled(factors: list[np.ndarray], last: float = 1.0) -> Network:
+    """`plain` with every unit multiplied by its factor, and the output by ``last``."""
+    weights, biases = plain()
+    f = [np.ones(2), *factors, np.full(2, last)]
+    weights = [b[:, None] * (w / a) for w, a, b in zip(weights, f[:-1], f[1:], strict=True)]
+    return Network.from_weights(weights, [b * c for b, c in zip(biases, f[1:], strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("norm", "domain", "size", "last"),
+    [
+        (1, None, 200, 1.0),
+        (2, None, -200, 1.0),
+        (2, rn.Box.cube(2), 150, 1e150),
+        (np.inf, rn.Box.cube(2), 150, 1e-250),
+    ],
+)
+def test_the_constant_does_not_depend_on_the_scale_of_units(norm, domain, size, last):
+    factors = [np.array([1.0, 10.0**size, 3.0]), np.array([1.0, 10.0 ** (size // 2), 1e-100, 1.0])]
+    told: list[tuple[float, float]] = []
+    found = rn.lipschitz(
+        rescaled(factors, last), domain, norm, on_progress=lambda *ends: told.append(ends)
+    )
+    expected = rn.lipschitz(Network.from_weights(*plain()), domain, norm)
+    assert found.exact
+    assert expected.exact
+    assert found.upper == pytest.approx(last * expected.upper, rel=1e-9)
+    assert told[-1] == (found.lower, found.upper)
+    uppers = [bound.value for bound in found.bounds if bound.side == "upper"]
+    assert min(uppers) == found.upper
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+def test_constants_beyond_float64_have_an_interval(norm):
+    weights = [[[1.0], [-1.0]], [[1.0, 1.0]]]
+    large = Network.from_weights([np.multiply(w, 1e200) for w in weights])
+    assert (found := rn.lipschitz(large, norm=norm)).to_dict()["upper"] is None
+    assert (found.lower, found.upper, found.exact) == (MOST, np.inf, False)
+    small = Network.from_weights([np.multiply(w, 1e-200) for w in weights])
+    found = rn.lipschitz(small, norm=norm)
+    assert (found.lower, found.upper, found.exact) == (0.0, LEAST, False)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_scaling_is_exact(sparse):
+    rng = np.random.default_rng(1)
+    w, b = rng.normal(size=(3, 2)) * [[1e200], [1e-200], [0.0]], np.array([1e250, 0.0, 1.0])
+    v = np.array([[1e-290, 3e5, 0.0]])
+    store = sp.csr_array if sparse else np.asarray
+    net = Network(
+        [Layer(Affine({0: store(w)}, b))], Affine({1: store(v)}, np.array([1e300])), input_shape=2
+    )
+    small, exponent = to_size(net)
+    first, last = small.layers[0].affine, small.output
+    assert sp.issparse(first.terms[0]) == sp.issparse(net.layers[0].affine.terms[0])
+    first_w = sp.csr_array(first.terms[0]).toarray()
+    last_w = sp.csr_array(last.terms[1]).toarray()
+    assert np.abs(first_w).max() <= 1
+    assert np.abs(last_w).max() <= 1
+    for unit in range(3):
+        for new, old in ((first_w, w), (first.bias[:, None], b[:, None])):
+            for x, y in zip(new[unit], old[unit], strict=True):
+                path = Fraction(x) * Fraction(last_w[0, unit]) * Fraction(2) ** exponent
+                assert path == Fraction(y) * Fraction(v[0, unit])
+
+
+def test_ordinary_networks_are_left_alone_and_impossible_ones_refused():
+    net = Network.from_weights(*plain())
+    assert to_size(net) == (net, 0)
+    apart = Network.from_weights([[[1e300], [1e-300]], [[1e300, 1e-300]]])
+    with pytest.raises(InvalidInputError, match=r"the output .* too far apart"):
+        rn.lipschitz(apart)
+
+
+@pytest.mark.parametrize("value", [1.0, 1.1, 0.7])
+@pytest.mark.parametrize("exponent", [0, 10, 1023, 1024, -1022, -1060, -1074, -1100])
+def test_rounding_outward(value, exponent):
+    true = Fraction(value) * Fraction(2) ** exponent
+    low, high = down(value, exponent), up(value, exponent)
+    assert Fraction(low) <= true
+    assert high == np.inf or true <= Fraction(high)
+    assert high in (low, math.nextafter(low, math.inf))
