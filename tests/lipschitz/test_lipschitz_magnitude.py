@@ -70,6 +70,18 @@ def test_constants_beyond_float64_have_an_interval(norm):
     assert (found.lower, found.upper, found.exact) == (0.0, LEAST, False)
 
 
+def test_theorem6_bounds_beyond_float64_are_infinite():
+    large = Network.from_weights([[[1e200], [-1e200]], [[1e200, 1e200]]])
+    found = rn.theorem6(large)
+    assert (found.count, found.paths, found.spectral, found.weight) == (*[np.inf] * 3, 1e200)
+    assert found.to_dict()["gradients"][0] is None
+    nothing = Network.from_weights([[[1e200]], [[1e200]], [[0.0]]])
+    assert rn.theorem6(nothing).gradients == (*[np.inf] * 2, 0.0, 1.0000000000000009)
+    deep = Network.from_weights([np.eye(8)] * 400)
+    assert rn.theorem6(deep).printed_gradients[0] == np.inf
+    assert rn.theorem6(deep).gradients[0] == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_scaling_is_exact(sparse):
     rng = np.random.default_rng(1)

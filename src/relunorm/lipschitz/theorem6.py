@@ -59,17 +59,21 @@ class Theorem6:
         return beta * self.gradients[layer] * self.gradients[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """JSON-safe; bounds above float64 become None."""
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
         return {
             "schema": "relunorm.theorem6/1",
             "supports": list(self.supports),
-            "count": self.count,
-            "paths": self.paths,
-            "spectral": self.spectral,
+            "count": finite(self.count),
+            "paths": finite(self.paths),
+            "spectral": finite(self.spectral),
             "weight": self.weight,
             "width": self.width,
-            "gradients": list(self.gradients),
-            "printed_gradients": list(self.printed_gradients),
+            "gradients": [finite(value) for value in self.gradients],
+            "printed_gradients": [finite(value) for value in self.printed_gradients],
         }
 
 
@@ -80,6 +84,8 @@ def theorem6(network: Network, at: ArrayLike | None = None) -> Theorem6:
         network: a plain ReLU perceptron with at least one hidden layer.
         at: a point; the bounds are then those of its region (fewer active units, smaller bounds).
             Without it they are global.
+
+    A bound whose computation leaves float64 is infinite.
 
     >>> from relunorm.network import Network
     >>> bounds = theorem6(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]))
@@ -93,8 +99,13 @@ def theorem6(network: Network, at: ArrayLike | None = None) -> Theorem6:
             f"Theorem 6 is about plain ReLU perceptrons with a hidden layer, not {network!r}; "
             "use lipschitz(), whose norm product and absolute paths take any network"
         )
-    weights = network.weights()[0]
     active = _supports(network, at)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _bounds(network, active)
+
+
+def _bounds(network: Network, active: list[Any]) -> Theorem6:
+    weights = network.weights()[0]
     norms = [operator_norm(matrix, 2.0) for matrix in weights]
     products = np.append(np.cumprod(norms[::-1])[::-1], 1.0)
     largest = max(float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights)
@@ -102,14 +113,21 @@ def theorem6(network: Network, at: ArrayLike | None = None) -> Theorem6:
     terms = 4 * sum(network.widths)
     return Theorem6(
         supports=tuple(int(keep.sum()) for keep in active),
-        count=round_up(_count(weights, active), terms),
-        paths=round_up(_paths(weights, active), terms),
-        spectral=round_up(max(norms) ** depth, terms),
+        count=_bound(_count(weights, active), terms),
+        paths=_bound(_paths(weights, active), terms),
+        spectral=_bound(np.power(max(norms), depth), terms),
         weight=largest,
         width=width,
-        gradients=tuple(round_up(float(p), depth) for p in products),
-        printed_gradients=tuple((width * largest) ** (depth - k) for k in range(depth + 1)),
+        gradients=tuple(_bound(p, depth) for p in products),
+        printed_gradients=tuple(
+            float(np.power(width * largest, depth - k)) for k in range(depth + 1)
+        ),
     )
+
+
+def _bound(value: Any, terms: int) -> float:
+    """Rounded up; infinite too where an infinite factor met a zero."""
+    return math.inf if np.isnan(value) else round_up(float(value), terms)
 
 
 def _supports(network: Network, at: ArrayLike | None) -> list[np.ndarray[Any, Any]]:
@@ -140,7 +158,7 @@ def _count(weights: list[Matrix], active: list[Any]) -> float:
     inner = [float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights[1:-1]]
     size = math.prod(float(keep.sum()) for keep in active)
     ends = rows.max(initial=0.0) * columns.max(initial=0.0)
-    return float(ends * max(inner, default=1.0) ** len(inner) * size)
+    return float(ends * np.power(max(inner, default=1.0), len(inner)) * size)
 
 
 def _paths(weights: list[Matrix], active: list[Any]) -> float:
