@@ -287,7 +287,7 @@ def duplicates(affine: Affine, tolerance: float = 1e-10) -> NDArray[np.int64]:
     left = left[np.argsort(shadow[left], kind="stable")]
     while len(left):
         starts = np.flatnonzero(np.diff(shadow[left], prepend=-np.inf) > reach)
-        first = np.repeat(np.minimum.reduceat(left, starts), np.diff([*starts, len(left)]))
+        first = np.repeat(np.minimum.reduceat(left, starts), np.diff(starts, append=len(left)))
         left, first = left[left != first], first[left != first]
         same = _largest(table[left] - table[first]) <= tolerance
         found[left[same]] = first[same]
