@@ -171,7 +171,7 @@ def diagnose(
 
     Args:
         model: a `Network`, or anything `relunorm.load` reads (a torch module, a file).
-        X: rows of data, (n, d) or (n, *input shape).
+        X: rows of data, (n, d) or (n, ...).
         y: regression targets, for the warning about their scale.
         domain: inputs on which "dead" and "always on" are to be proved (`relunorm.stability`).
         tau: dormancy threshold.
