@@ -19,13 +19,15 @@ Log = Callable[[str, float, int], None]
 
 #: Batches whose sums a tally holds before it looks at them: three tensor operations a batch.
 HELD = 16
+#: Entries of the largest activation for which scratch memory (float32) is kept.
+SCRATCH = 1 << 20
 
 
 class _Tally:
     """Sums for one site, on the device of its activations: O(units) memory, no host transfer."""
 
     def __init__(self, units: int, leaky: bool, device: torch.device):
-        self.leaky = leaky
+        self.units, self.leaky, self.device = units, leaky, device
         # Created outside inference mode, so that later passes outside it may update them.
         with torch.inference_mode(False), torch.no_grad():
             wide = {"device": device, "dtype": torch.int64}
@@ -42,17 +44,17 @@ class _Tally:
         self.steps: list[int] = []
         self.samples = [0, 0]  # this stretch, the one before; likewise active and magnitude
 
-    def add(self, values: Tensor, step: int) -> None:
+    def add(self, values: Tensor, step: int, scratch: Tensor) -> None:
+        """Hold one batch's sums; ``scratch``, of the same shape, is written over."""
         axis = unit_axis(values)
         rest = [k for k in range(values.ndim) if k != axis]
         active, magnitude = self.rows[len(self.steps)]
-        # Summing signs is four times faster than counting booleans; a rectified value has sign 0
-        # or 1, and float32 counts whole numbers up to 2^24.
-        signs = (values > 0) if self.leaky else values.sign()
-        torch.sum(signs, rest, dtype=torch.float32, out=active)
-        sizes = values.abs() if self.leaky else values
+        # Ones and zeros as floats: summing booleans is four times slower, and float32 counts whole
+        # numbers up to 2^24. NaN is not above 0.
+        torch.sum(torch.gt(values, 0, out=scratch), rest, dtype=torch.float32, out=active)
+        sizes = torch.abs(values, out=scratch) if self.leaky else values
         torch.sum(sizes, rest, dtype=torch.float32, out=magnitude)
-        self.samples[0] += values.numel() // max(values.shape[axis], 1)
+        self.samples[0] += values.numel() // max(self.units, 1)
         self.steps.append(step)
         if len(self.steps) == HELD:
             self.flush()
@@ -62,7 +64,7 @@ class _Tally:
         count = len(self.steps)
         if not count:
             return
-        active = self.held_active[:count].nan_to_num(0.0)  # NaN counts as inactive
+        active = self.held_active[:count]
         self.active[0] += active.sum(0)
         self.magnitude[0] += self.held_magnitude[:count].nan_to_num(0.0).sum(0)
         steps = torch.tensor(self.steps, device=active.device)[:, None]
@@ -139,6 +141,7 @@ class DeadUnitMonitor:
         self.batches = 0
         self._passes = 0
         self._tallies: dict[str, _Tally] = {}
+        self._scratch: Tensor | None = None
         self._lock = threading.Lock()
         self._watch: Watch | None = Watch(model, self._begin)
 
@@ -175,14 +178,23 @@ class DeadUnitMonitor:
 
     def _observe(self, name: str, values: Tensor, leaky: bool, step: int) -> None:
         values = values.detach()
+        units, device = values.shape[unit_axis(values)], values.device
         with self._lock:
-            units = values.shape[unit_axis(values)]
             tally = self._tallies.get(name)
-            if tally is None or len(tally.last) != units:
-                tally = self._tallies[name] = _Tally(units, leaky, values.device)
-            if tally.last.device != values.device:  # another replica's device
-                values = values.to(tally.last.device)
-            tally.add(values, step)
+            if tally is None or tally.units != units:
+                tally = self._tallies[name] = _Tally(units, leaky, device)
+            if tally.device != device:  # another replica's device
+                values = values.to(tally.device)
+            tally.add(values, step, self._scratch_like(values))
+
+    def _scratch_like(self, values: Tensor) -> Tensor:
+        """Memory for one small activation, kept: on a CPU fresh pages cost more than the sums."""
+        if values.numel() > SCRATCH:
+            return torch.empty_like(values)
+        if self._scratch is None or self._scratch.device != values.device:
+            with torch.inference_mode(False):
+                self._scratch = torch.empty(0, dtype=torch.float32, device=values.device)
+        return self._scratch.resize_(values.shape)
 
     def report(self) -> MonitorReport:
         """What was seen up to now. Exact counts of the batches that went by."""
