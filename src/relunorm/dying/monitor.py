@@ -33,16 +33,17 @@ class _Tally:
             wide = {"device": device, "dtype": torch.int64}
             narrow = {"device": device, "dtype": torch.float32}
             # float64 holds every count, where the device has it.
-            count = torch.float32 if device.type == "mps" else torch.float64
-            self.active = [torch.zeros(units, device=device, dtype=count) for _ in range(2)]
-            self.magnitude = [torch.zeros(units, **narrow) for _ in range(2)]
+            kind = torch.float32 if device.type == "mps" else torch.float64
+            # This stretch, the one before: samples on which active, sum of sizes, samples in it.
+            self.sums = [torch.zeros(3, units, device=device, dtype=kind) for _ in range(2)]
             self.last = torch.full((units,), -1, **wide)
             self.first_death = torch.full((units,), -1, **wide)
             self.held_active = torch.zeros(HELD, units, **narrow)
             self.held_magnitude = torch.zeros(HELD, units, **narrow)
         self.rows = list(zip(self.held_active.unbind(), self.held_magnitude.unbind(), strict=True))
         self.steps: list[int] = []
-        self.samples = [0, 0]  # this stretch, the one before; likewise active and magnitude
+        self.counts: list[int] = []  # samples of the held batches
+        self.samples = [0, 0]  # this stretch, the one before
 
     def add(self, values: Tensor, step: int, scratch: Tensor) -> None:
         """Hold one batch's sums; ``scratch``, of the same shape, is written over."""
@@ -54,7 +55,7 @@ class _Tally:
         torch.sum(torch.gt(values, 0, out=scratch), rest, dtype=torch.float32, out=active)
         sizes = torch.abs(values, out=scratch) if self.leaky else values
         torch.sum(sizes, rest, dtype=torch.float32, out=magnitude)
-        self.samples[0] += values.numel() // max(self.units, 1)
+        self.counts.append(values.numel() // self.units)
         self.steps.append(step)
         if len(self.steps) == HELD:
             self.flush()
@@ -64,19 +65,23 @@ class _Tally:
         count = len(self.steps)
         if not count:
             return
-        active = self.held_active[:count]
-        self.active[0] += active.sum(0)
-        self.magnitude[0] += self.held_magnitude[:count].nan_to_num(0.0).sum(0)
-        steps = torch.tensor(self.steps, device=active.device)[:, None]
-        self.last = torch.maximum(self.last, torch.where(active > 0, steps, -1).amax(0))
-        self.steps = []
+        active, sizes = self.held_active[:count], self.held_magnitude[:count]
+        steps, counts = torch.tensor([self.steps, self.counts], device=active.device)
+        # A batch in which a unit's sizes overflow or are NaN says nothing about its size.
+        fine = sizes.isfinite()
+        of_size = torch.where(fine, counts[:, None], 0)
+        found = (active, torch.where(fine, sizes, 0.0), of_size)
+        self.sums[0] += torch.stack([part.to(self.sums[0].dtype).sum(0) for part in found])
+        self.samples[0] += sum(self.counts)
+        seen = torch.where(active > 0, steps[:, None], -1).amax(0)
+        self.last = torch.maximum(self.last, seen)
+        self.steps, self.counts = [], []
 
     def rotate(self, step: int, window: int) -> None:
         """Start a new stretch; note units silent for a whole window for the first time."""
         self.note(step, window)
-        for pair in (self.active, self.magnitude):
-            pair.reverse()
-            pair[0].zero_()
+        self.sums.reverse()
+        self.sums[0].zero_()
         self.samples = [0, self.samples[0]]
 
     def note(self, step: int, window: int) -> None:
@@ -177,11 +182,13 @@ class DeadUnitMonitor:
         return SiteMode(_Look(self, step))
 
     def _observe(self, name: str, values: Tensor, leaky: bool, step: int) -> None:
+        if not values.numel():  # an empty batch shows nothing
+            return
         values = values.detach()
         units, device = values.shape[unit_axis(values)], values.device
         with self._lock:
             tally = self._tallies.get(name)
-            if tally is None or tally.units != units:
+            if tally is None or tally.units != units or tally.leaky != leaky:
                 tally = self._tallies[name] = _Tally(units, leaky, device)
             if tally.device != device:  # another replica's device
                 values = values.to(tally.device)
@@ -210,11 +217,13 @@ class DeadUnitMonitor:
 
     def _site(self, name: str, tally: _Tally) -> SiteReport:
         tally.note(self.batches, self.window)
-        samples = max(sum(tally.samples), 1)
-        share = (tally.active[0] + tally.active[1]).cpu().double().numpy() / samples
-        magnitude = (tally.magnitude[0] + tally.magnitude[1]).cpu().double().numpy() / samples
-        mean = magnitude.mean()
-        score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
+        active, sizes, of_size = (tally.sums[0] + tally.sums[1]).cpu().double().numpy()
+        share = active / max(sum(tally.samples), 1)
+        with np.errstate(invalid="ignore"):
+            size = sizes / of_size  # NaN where no batch gave one
+        known = ~np.isnan(size)
+        mean = size[known].mean() if known.any() else 0.0
+        score = size / mean if mean > 0 else 0.0 * size
         last = tally.last.cpu().numpy()
         dead = last < max(self.batches - self.window, 0)
         return SiteReport(

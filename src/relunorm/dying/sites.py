@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from relunorm.errors import InvalidInputError
+
 Observer = Callable[[str, Tensor, bool], None]
 
 _RELU = {
@@ -59,7 +61,7 @@ class SiteMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if func not in _ACTIVATIONS:
+        if func not in _ACTIVATIONS or torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
@@ -107,26 +109,68 @@ class Watch:
     def __init__(self, model: nn.Module, make: Callable[[nn.Module], SiteMode | None]):
         self.local = _Local()
         self.handles: list[Any] = []
+        self.running, self.open = 0, True
+        self.lock = threading.Lock()
         root = unwrapped(model)
+        _check(root)
         for path, module in root.named_modules():
             if module is root or _is_plain_leaf(module):
                 continue
             self._register(module, _Enter(self.local, path), _Leave(self.local, path))
-        self._register(root, _Begin(self.local, make), _End(self.local))
+        self._register(root, _Begin(self, make), _End(self))
 
     def _register(self, module: nn.Module, before: Any, after: Any) -> None:
         self.handles.append(module.register_forward_pre_hook(before))
         self.handles.append(module.register_forward_hook(after, always_call=True))
 
+    def begin(self, mode: SiteMode | None) -> None:
+        """A forward pass starts in this thread."""
+        if mode is not None:
+            mode.__enter__()
+        self.local.modes.append(mode)
+        with self.lock:
+            self.running += 1
+
+    def end(self) -> None:
+        """The innermost forward pass of this thread is over."""
+        if not self.local.modes:
+            return
+        mode = self.local.modes.pop()
+        if mode is not None:
+            mode.__exit__(None, None, None)
+        with self.lock:
+            self.running -= 1
+        if not self.open:
+            self.close()
+
     def close(self) -> None:
-        """Remove every hook."""
-        for handle in self.handles:
+        """Remove every hook; inside a forward pass, the one that ends it goes when it has."""
+        with self.lock:
+            self.open = False
+            kept = self.handles[-1:] if self.running else []
+            gone, self.handles = self.handles[: len(self.handles) - len(kept)], kept
+        for handle in gone:
             handle.remove()
-        self.handles = []
+
+
+def _check(root: nn.Module) -> None:
+    """Refuse modules whose Python code does not run."""
+    if isinstance(root, torch.jit.ScriptModule):
+        raise InvalidInputError(
+            f"{type(root).__name__} is scripted: its Python code does not run and its rectifiers "
+            "cannot be seen; watch the module it was made from"
+        )
+    if hasattr(root, "_orig_mod") or getattr(root, "_compiled_call_impl", None) is not None:
+        raise InvalidInputError(
+            f"{type(root).__name__} is compiled: its Python code does not run and its rectifiers "
+            "cannot be seen; watch and call the module without torch.compile"
+        )
 
 
 def _is_plain_leaf(module: nn.Module) -> bool:
     """One of torch's own leaves that rectifies nothing: no hook needed to name what it calls."""
+    if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+        return True
     home = type(module).__module__
     own = home.startswith("torch.nn.modules.") and home != "torch.nn.modules.activation"
     return own and not module._modules
@@ -140,25 +184,26 @@ class _Local(threading.local):
 
 
 class _Begin(_Hook):
-    def __init__(self, local: _Local, make: Callable[[nn.Module], SiteMode | None]):
-        self.local, self.make = local, make
+    def __init__(self, watch: Watch, make: Callable[[nn.Module], SiteMode | None]):
+        self.watch, self.make = watch, make
 
     def __call__(self, module: nn.Module, args: Any) -> None:
-        mode = self.make(module)
-        if mode is not None:
-            mode.__enter__()
-        self.local.modes.append(mode)
+        if not torch.compiler.is_compiling():
+            self.watch.begin(None if _transformed() else self.make(module))
 
 
 class _End(_Hook):
-    def __init__(self, local: _Local):
-        self.local = local
+    def __init__(self, watch: Watch):
+        self.watch = watch
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self.local.modes:
-            mode = self.local.modes.pop()
-            if mode is not None:
-                mode.__exit__(None, None, None)
+        if not torch.compiler.is_compiling():
+            self.watch.end()
+
+
+def _transformed() -> bool:
+    """Whether a torch.func transform (vmap, grad, ...) runs: it allows no writing to tallies."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 class _Enter(_Hook):
@@ -166,6 +211,8 @@ class _Enter(_Hook):
         self.local, self.path = local, path
 
     def __call__(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         modes = self.local.modes
         if modes and modes[-1] is not None:
             modes[-1].stack.append(self.path)
@@ -176,6 +223,8 @@ class _Leave(_Hook):
         self.local, self.path = local, path
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         modes = self.local.modes
         # A module whose pre-hook never ran (one before it raised) has nothing to take off.
         if modes and modes[-1] is not None and modes[-1].stack[-1] == self.path:
