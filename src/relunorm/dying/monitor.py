@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.dying.monitor_report import MonitorReport, SiteReport
-from relunorm.dying.sites import SiteMode, Watch, unit_axis
+from relunorm.dying.sites import SiteMode, Watch
 from relunorm.errors import InvalidInputError
 
 Log = Callable[[str, float, int], None]
@@ -19,7 +19,7 @@ Log = Callable[[str, float, int], None]
 
 #: Batches whose sums a tally holds before it looks at them: three tensor operations a batch.
 HELD = 16
-#: Entries of the largest activation for which scratch memory (float32) is kept.
+#: Entries of the largest activation for which scratch memory is kept.
 SCRATCH = 1 << 20
 
 
@@ -45,9 +45,8 @@ class _Tally:
         self.counts: list[int] = []  # samples of the held batches
         self.samples = [0, 0]  # this stretch, the one before
 
-    def add(self, values: Tensor, step: int, scratch: Tensor) -> None:
+    def add(self, values: Tensor, axis: int, step: int, scratch: Tensor) -> None:
         """Hold one batch's sums; ``scratch``, of the same shape, is written over."""
-        axis = unit_axis(values)
         rest = [k for k in range(values.ndim) if k != axis]
         active, magnitude = self.rows[len(self.steps)]
         # Ones and zeros as floats: summing booleans is four times slower, and float32 counts whole
@@ -181,27 +180,28 @@ class DeadUnitMonitor:
             self.log_to(self.log)
         return SiteMode(_Look(self, step))
 
-    def _observe(self, name: str, values: Tensor, leaky: bool, step: int) -> None:
-        if not values.numel():  # an empty batch shows nothing
+    def _observe(self, name: str, values: Tensor, leaky: bool, axis: int, step: int) -> None:
+        if not values.numel() or values.is_meta:  # an empty batch shows nothing
             return
         values = values.detach()
-        units, device = values.shape[unit_axis(values)], values.device
+        units, device = values.shape[axis], values.device
         with self._lock:
             tally = self._tallies.get(name)
             if tally is None or tally.units != units or tally.leaky != leaky:
                 tally = self._tallies[name] = _Tally(units, leaky, device)
             if tally.device != device:  # another replica's device
                 values = values.to(tally.device)
-            tally.add(values, step, self._scratch_like(values))
+            tally.add(values, axis, step, self._scratch_like(values))
 
     def _scratch_like(self, values: Tensor) -> Tensor:
         """Memory for one small activation, kept: on a CPU fresh pages cost more than the sums."""
         if values.numel() > SCRATCH:
             return torch.empty_like(values)
-        if self._scratch is None or self._scratch.device != values.device:
+        kept = self._scratch
+        if kept is None or kept.dtype != values.dtype or kept.device != values.device:
             with torch.inference_mode(False):
-                self._scratch = torch.empty(0, dtype=torch.float32, device=values.device)
-        return self._scratch.resize_(values.shape)
+                kept = self._scratch = torch.empty(0, dtype=values.dtype, device=values.device)
+        return kept.resize_(values.shape)
 
     def report(self) -> MonitorReport:
         """What was seen up to now. Exact counts of the batches that went by."""
@@ -250,15 +250,15 @@ class _Look:
     def __init__(self, monitor: DeadUnitMonitor, step: int):
         self.monitor, self.step = monitor, step
 
-    def __call__(self, name: str, values: Tensor, leaky: bool) -> None:
-        self.monitor._observe(name, values, leaky, self.step)
+    def __call__(self, name: str, values: Tensor, leaky: bool, axis: int) -> None:
+        self.monitor._observe(name, values, leaky, axis, self.step)
 
 
 def module_sites(model: nn.Module, *inputs: Any) -> list[str]:
     """The names a monitor gives to the rectifiers of one forward pass, in order."""
     names: list[str] = []
 
-    def note(name: str, values: Tensor, leaky: bool) -> None:
+    def note(name: str, values: Tensor, leaky: bool, axis: int) -> None:
         names.append(name)
 
     watch = Watch(model, lambda module: SiteMode(note))

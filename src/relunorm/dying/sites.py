@@ -9,6 +9,7 @@ the second call on: ``net.act``, ``net.act#1``. Counting restarts with every for
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from relunorm.errors import InvalidInputError
 
-Observer = Callable[[str, Tensor, bool], None]
+#: Called with the site's name, the output, whether it is leaky, and the axis that counts units.
+Observer = Callable[[str, Tensor, bool, int], None]
 
 _RELU = {
     torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6, F.threshold,
@@ -32,6 +34,18 @@ _CLAMP = {
     F.hardtanh, F.hardtanh_,
 }  # fmt: skip
 _ACTIVATIONS = _RELU | _LEAKY | _CLAMP
+#: Calls whose outputs of 3 axes are (batch, channels, length), and calls after which such a tensor
+#: no longer is, though its shape may look the same.
+_CHANNELS = {
+    F.conv1d, torch.conv1d, F.conv_transpose1d, torch.conv_transpose1d, F.batch_norm,
+    torch.batch_norm, F.instance_norm, torch.instance_norm, F.group_norm, torch.group_norm,
+}  # fmt: skip
+_REORDER = {
+    F.linear, F.bilinear, F.layer_norm, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm,
+    Tensor.bmm, torch.einsum, torch.transpose, Tensor.transpose, torch.permute, Tensor.permute,
+    torch.swapaxes, Tensor.swapaxes, torch.movedim, Tensor.movedim, Tensor.mT.__get__,
+    Tensor.mH.__get__,
+}  # fmt: skip
 
 
 def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -53,6 +67,7 @@ class SiteMode(TorchFunctionMode):
         self.observe = observe
         self.stack: list[str] = [""]
         self.counts: dict[str, int] = {}
+        self.channels: dict[int, weakref.ref[Tensor]] = {}
 
     def __torch_function__(
         self,
@@ -61,13 +76,38 @@ class SiteMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if func not in _ACTIVATIONS or torch.compiler.is_compiling():
-            return func(*args, **(kwargs or {}))
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        if is_rectifier(func, args, kwargs) and output.ndim > 1 and output.is_floating_point():
-            self.observe(self.name(), output, func in _LEAKY)
+        if torch.compiler.is_compiling():
+            return output
+        if func in _CHANNELS or self.channels:
+            self._follow_channels(func, args, output)
+        if func in _ACTIVATIONS and is_rectifier(func, args, kwargs):
+            if output.ndim > 1 and output.is_floating_point():
+                self.observe(self.name(), output, func in _LEAKY, self.unit_axis(output))
         return output
+
+    def unit_axis(self, values: Tensor) -> int:
+        """Which axis counts units: 1 for (batch, channels, ...), else the last.
+
+        Tensors of 3 axes are taken as (batch, sequence, units), as linear layers and transformers
+        make them, unless they come from a convolution or a normalisation over channels.
+        """
+        if values.ndim == 3 and self.channels:
+            mark = self.channels.get(id(values))
+            return 1 if mark is not None and mark() is values else 2
+        return 1 if values.ndim in (4, 5) else values.ndim - 1
+
+    def _follow_channels(self, func: Any, args: tuple[Any, ...], output: Any) -> None:
+        """Mark an output of 3 axes whose second counts channels."""
+        if not isinstance(output, Tensor) or output.ndim != 3 or func in _REORDER:
+            return
+        given = [a for a in args if isinstance(a, Tensor)]
+        given += [t for a in args if isinstance(a, (list, tuple)) for t in a]
+        if func in _CHANNELS or any(
+            isinstance(t, Tensor) and t.ndim == 3 and self.unit_axis(t) == 1 for t in given
+        ):
+            self.channels[id(output)] = weakref.ref(output)
 
     def name(self) -> str:
         """The name of the call being made now."""
@@ -189,7 +229,7 @@ class _Begin(_Hook):
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         if not torch.compiler.is_compiling():
-            self.watch.begin(None if _transformed() else self.make(module))
+            self.watch.begin(None if _recorded() else self.make(module))
 
 
 class _End(_Hook):
@@ -201,9 +241,9 @@ class _End(_Hook):
             self.watch.end()
 
 
-def _transformed() -> bool:
-    """Whether a torch.func transform (vmap, grad, ...) runs: it allows no writing to tallies."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+def _recorded() -> bool:
+    """Whether torch.jit records this pass or a torch.func transform runs it: no tallies then."""
+    return torch.jit.is_tracing() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 class _Enter(_Hook):
@@ -238,10 +278,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return inner if type(model).__name__ in wrappers and isinstance(inner, nn.Module) else model
 
 
-def unit_axis(values: Tensor) -> int:
-    """Which axis counts units: 1 for images (batch, channels, ...), else the last.
-
-    Tensors of 3 axes are taken as (batch, sequence, units), as linear layers and transformers
-    make them.
-    """
-    return 1 if values.ndim in (4, 5) else values.ndim - 1
+def call(model: nn.Module, batch: Any) -> Any:
+    """Run the model on a batch: a tuple is its arguments, a dict its keyword arguments."""
+    if isinstance(batch, tuple):
+        return model(*batch)
+    return model(**batch) if isinstance(batch, dict) else model(batch)
