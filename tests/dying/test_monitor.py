@@ -356,7 +356,9 @@ def test_convolution_in_one_dimension_counts_channels_and_sequences_count_featur
     h = F.relu(model.norm(model.conv(x)))
     h2 = F.relu(h + model.back(h))
     last = F.relu(model.fc(h2.transpose(1, 2)))
-    oracles = [(v > 0).double().mean(axis) for v, axis in ((h, (0, 2)), (h2, (0, 2)), (last, (0, 1)))]
+    oracles = [
+        (v > 0).double().mean(axis) for v, axis in ((h, (0, 2)), (h2, (0, 2)), (last, (0, 1)))
+    ]
     for site, share in zip(monitor.report().sites, oracles, strict=True):
         np.testing.assert_allclose(site.active_share, share)
     assert monitor.report()[""].dead[3]
