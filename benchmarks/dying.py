@@ -54,7 +54,7 @@ def maps() -> None:
 
 
 #: malloc of glibc gives freed memory back to the system, and a training step then faults its pages
-#: in again, hundreds a step and at random. These settings keep the memory, with and without monitor.
+#: in again, hundreds a step and at random. These settings keep the memory for both kinds of block.
 KEEPING = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
 

@@ -43,8 +43,8 @@ _CHANNELS = {
 _REORDER = {
     F.linear, F.bilinear, F.layer_norm, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm,
     Tensor.bmm, torch.einsum, torch.transpose, Tensor.transpose, torch.permute, Tensor.permute,
-    torch.swapaxes, Tensor.swapaxes, torch.movedim, Tensor.movedim, Tensor.mT.__get__,
-    Tensor.mH.__get__,
+    torch.swapaxes, Tensor.swapaxes, torch.movedim, Tensor.movedim,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("mT", "mH")),
 }  # fmt: skip
 
 
@@ -82,9 +82,10 @@ class SiteMode(TorchFunctionMode):
             return output
         if func in _CHANNELS or self.channels:
             self._follow_channels(func, args, output)
-        if func in _ACTIVATIONS and is_rectifier(func, args, kwargs):
-            if output.ndim > 1 and output.is_floating_point():
-                self.observe(self.name(), output, func in _LEAKY, self.unit_axis(output))
+        if func not in _ACTIVATIONS or not is_rectifier(func, args, kwargs):
+            return output
+        if output.ndim > 1 and output.is_floating_point():
+            self.observe(self.name(), output, func in _LEAKY, self.unit_axis(output))
         return output
 
     def unit_axis(self, values: Tensor) -> int:
@@ -243,7 +244,9 @@ class _End(_Hook):
 
 def _recorded() -> bool:
     """Whether torch.jit records this pass or a torch.func transform runs it: no tallies then."""
-    return torch.jit.is_tracing() or torch._C._functorch.peek_interpreter_stack() is not None
+    core: Any = torch._C
+    tracing = core._get_tracing_state() is not None
+    return tracing or core._functorch.peek_interpreter_stack() is not None
 
 
 class _Enter(_Hook):
