@@ -140,11 +140,18 @@ def main() -> None:
         "longer": train(tables, held, seeds, options.updates + max(at)),
         "revived": [],
     }
-    for k, seed in enumerate(seeds):
-        inside, outside, counts = train_revived(tables, held, seed, options.updates, dead[k])
-        arms["revived"].append((inside, outside))
-        print(f"seed {seed}: revived {counts}; {inside:.4g}, {outside:.4g} held out", flush=True)
-    report(next(iter(tables)), seeds, at, arms, options.updates)
+    try:
+        for k, seed in enumerate(seeds):
+            inside, outside, counts = train_revived(tables, held, seed, options.updates, dead[k])
+            arms["revived"].append((inside, outside))
+            print(
+                f"seed {seed}: revived {counts}; {inside:.4g}, {outside:.4g} held out", flush=True
+            )
+    except KeyboardInterrupt:
+        print(f"interrupted; the table has the first {len(arms['revived'])} seeds")
+    done = len(arms["revived"])
+    arms = {arm: errors[:done] for arm, errors in arms.items()}
+    report(next(iter(tables)), seeds[:done], at, arms, options.updates)
 
 
 def report(name: str, seeds: tuple[int, ...], at: list[int], arms, updates: int) -> None:
