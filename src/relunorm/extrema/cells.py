@@ -17,18 +17,8 @@ import numpy as np
 
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.simplex import EMPTY, FAILED, FOUND, maximize
-from relunorm.regions.tree import (
-    FAILURES,
-    FRAMES,
-    ROWS,
-    STARTED,
-    UNIT,
-    backtrack,
-    descend,
-    layer_of,
-    signs,
-    start_layer,
-)
+from relunorm.regions.tree import backtrack, descend, layer_of, signs, start_layer
+from relunorm.regions.tree_state import FAILURES, FRAMES, ROWS, STARTED
 
 # Entries of the record the search carries.
 BEST, IMPROVED, FLOOR, SLACK, CEILING, NODES, TARGET = range(7)
@@ -52,7 +42,7 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
     at = state.at
     units, layers = net.shape[2], net.shape[1]
     for _ in range(budget):
-        unit = at[UNIT]
+        unit = 0
         if at[STARTED]:
             while at[FRAMES] and kept[at[FRAMES] - 1] <= _enough(record):
                 at[FRAMES] -= 1

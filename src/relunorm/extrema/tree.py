@@ -14,7 +14,7 @@ from relunorm.extrema.problem import Search
 from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
 from relunorm.extrema.window import Window, bounded
 from relunorm.network import Network
-from relunorm.regions.tree import FAILURES, FRAMES, STARTED, State, new_state
+from relunorm.regions.tree_state import FAILURES, FRAMES, STARTED, State, new_state
 
 #: Nodes between two looks at the clock.
 SLICE = 100

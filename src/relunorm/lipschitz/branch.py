@@ -22,17 +22,8 @@ from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.tree import (
-    FAILURES,
-    FRAMES,
-    STARTED,
-    UNIT,
-    backtrack,
-    descend,
-    interior_point,
-    signs,
-    start_layer,
-)
+from relunorm.regions.tree import backtrack, descend, interior_point, signs, start_layer
+from relunorm.regions.tree_state import FAILURES, FRAMES, STARTED
 
 METHOD = "branch and bound"
 
@@ -134,7 +125,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
     at = state.at
     units, layers = net.shape[2], net.shape[1]
     for _ in range(budget):
-        unit = at[UNIT]
+        unit = 0
         if at[STARTED]:
             while at[FRAMES] and kept[at[FRAMES] - 1] <= record[0] * CLOSE:
                 at[FRAMES] -= 1

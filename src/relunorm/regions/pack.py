@@ -23,8 +23,9 @@ class Packed(NamedTuple):
 
     Layer l owns the units ``first[l]`` to ``first[l + 1]`` (outputs are numbered after all units).
     Its terms are ``term_ptr[l]`` to ``term_ptr[l + 1]``: term k reads value ``source[k]`` with a
-    matrix stored row by row from ``weights[start[k]]``. ``size0[i]`` is the sum of the absolute
-    values of what was added up for the constant part of unit i, for rounding bounds.
+    matrix stored from ``weights[start[k]]``, row by row or, for the engines that update forms column
+    by column, column by column. ``size0[i]`` is the sum of the absolute values of what was added up
+    for the constant part of unit i, for rounding bounds.
     """
 
     first: NDArray[np.int64]
@@ -38,16 +39,22 @@ class Packed(NamedTuple):
     shape: NDArray[np.int64]  # dimension of t, hidden layers, units, outputs
 
 
-def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.float64]) -> Packed:
+def pack(
+    network: Network,
+    embedding: NDArray[np.float64],
+    offset: NDArray[np.float64],
+    by_columns: bool = False,
+) -> Packed:
     """Flat arrays of ``t -> network(embedding @ t + offset)``.
 
     Args:
         network: without linear stages (call `Network.folded` first) and without step units.
         embedding: shape (d, k), the window's columns.
         offset: shape (d,).
+        by_columns: whether matrices are stored column by column.
     """
     check_units(network)
-    shifted = bool(offset.any())
+    shifted, order = bool(offset.any()), "F" if by_columns else "C"
     sources, starts, blocks, bias, size0, ptr = [], [], [], [], [], [0]
     position = 0
     for affine in network.maps:
@@ -61,7 +68,7 @@ def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.fl
                 block = block @ embedding
             sources.append(source)
             starts.append(position)
-            blocks.append(block.ravel())
+            blocks.append(block.ravel(order))
             position += block.size
         bias.append(shift)
         size0.append(size)

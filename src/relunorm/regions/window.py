@@ -49,11 +49,12 @@ class Window:
         """Coordinates of t (one more than of x in homogeneous coordinates)."""
         return len(self.lo)
 
-    def pack(self, network: Network) -> Packed:
-        """The network in the window's coordinates."""
+    def pack(self, network: Network, by_columns: bool = False) -> Packed:
+        """The network in the window's coordinates; see `pack.pack`."""
         if not self.homogeneous:
-            return pack(network, self.embedding, self.offset)
-        return pack(_homogeneous(network, self.embedding), np.eye(self.dimension), _zero(self))
+            return pack(network, self.embedding, self.offset, by_columns)
+        lifted, k = _homogeneous(network, self.embedding), self.dimension
+        return pack(lifted, np.eye(k), np.zeros(k), by_columns)
 
     def points(self, t: Array) -> Array:
         """Window coordinates to inputs."""
@@ -226,10 +227,6 @@ def _homogeneous(network: Network, embedding: Array) -> Network:
 
     layers = [type(x)(lift(x.affine), x.activation, x.name, x.shape) for x in network.layers]
     return Network(layers, lift(network.output), input_shape=d + 1)
-
-
-def _zero(window: Window) -> Array:
-    return np.zeros(window.dimension)
 
 
 def point_in_ball(rows: Array, rhs: Array, ball: Ball, inside: Array) -> Array | None:
