@@ -40,7 +40,9 @@ class Search(NamedTuple):
     entries: NDArray[np.int64]  # the stack of cells
     lists: NDArray[np.int64]  # units that may cut them
     columns: Columns
-    scratch: NDArray[np.float64]  # (3, widest layer)
+    low: NDArray[np.float64]  # scratch: a layer's forms on a cell
+    high: NDArray[np.float64]
+    value: NDArray[np.float64]
     at: NDArray[np.int64]  # entries on the stack
 
 
@@ -53,7 +55,9 @@ def new_search(net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint
         np.empty((units + 3, 8), np.int64),
         np.empty((units + 3) * (widest + 1), np.int64),
         new_columns(net),
-        np.empty((3, widest)),
+        np.empty(widest),
+        np.empty(widest),
+        np.empty(widest),
         np.array([1]),
     )
     search.corners[: len(walls)], search.walls[: len(walls)] = corners, walls
@@ -94,8 +98,8 @@ def give(search: Search) -> Search | None:
     columns = Columns(*(array.copy() for array in search.columns))
     search.entries[: top - 1] = search.entries[1:top].copy()
     search.at[0] = top - 1
-    scratch = np.empty_like(search.scratch)
-    return Search(corners, walls, values, entries, lists, columns, scratch, np.array([1]))
+    scratch = (np.empty_like(search.low) for _ in range(3))
+    return Search(corners, walls, values, entries, lists, columns, *scratch, np.array([1]))
 
 
 def is_done(search: Search) -> bool:
@@ -127,7 +131,7 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
     begin, end = net.first[layer], net.first[layer + 1]
     width = end - begin
     forms, band, bits = search.columns.forms, search.columns.band, search.columns.bits
-    low, high, value = search.scratch[0], search.scratch[1], search.scratch[2]
+    low, high, value = search.low, search.high, search.value
     d = len(forms) - 1
     for v in range(va, va + n):
         row = forms[d, begin:end]

@@ -18,6 +18,10 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 
 
+#: Flat arrays of networks with at most this many weights are kept for the next question (8 MB).
+KEPT_WEIGHTS = 1 << 20
+
+
 class Packed(NamedTuple):
     """Layers 0 .. L-1 are hidden, layer L is the output; value 0 is the window's t.
 
@@ -88,6 +92,49 @@ def pack(
         slopes,
         np.array([embedding.shape[1], layers, first[layers], widths[-1]], np.int64),
     )
+
+
+def pack_box(
+    network: Network,
+    scale: NDArray[np.float64],
+    offset: NDArray[np.float64],
+    by_columns: bool = False,
+) -> Packed:
+    """`pack` for a window that stretches and moves every coordinate: x = scale * t + offset."""
+    plain = _plain(network, by_columns)
+    if not offset.any() and (scale == 1.0).all():
+        return plain
+    weights, bias, size0 = plain.weights.copy(), plain.bias.copy(), plain.size0.copy()
+    begin = 0
+    for layer, affine in enumerate(network.maps):
+        if 0 in affine.terms:  # sources are sorted, so the input's matrix is a map's first
+            matrix = mx.dense(affine.terms[0])
+            rows, columns = matrix.shape
+            at = int(plain.start[plain.term_ptr[layer]])
+            block = weights[at : at + rows * columns]
+            if by_columns:
+                block.reshape(columns, rows)[...] *= scale[:, None]
+            else:
+                block.reshape(rows, columns)[...] *= scale
+            bias[begin : begin + rows] += matrix @ offset
+            size0[begin : begin + rows] += np.abs(matrix) @ np.abs(offset)
+        begin += affine.size
+    return plain._replace(weights=weights, bias=bias, size0=size0)
+
+
+def _plain(network: Network, by_columns: bool) -> Packed:
+    """The arrays for x = t, kept with a small network: it never changes, and questions repeat.
+
+    Like a cached property they live in the network's own dictionary.
+    """
+    key = "packed by columns" if by_columns else "packed by rows"
+    kept = network.__dict__.get(key)
+    if kept is None:
+        d = network.input_size
+        kept = pack(network, np.eye(d), np.zeros(d), by_columns)
+        if len(kept.weights) <= KEPT_WEIGHTS:
+            network.__dict__[key] = kept
+    return kept
 
 
 def check_units(network: Network) -> None:

@@ -54,10 +54,8 @@ class Search(NamedTuple):
     pieces: Pieces
     columns: Columns
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
-    words: NDArray[np.uint64]  # (layers, words): the bits as words
-    cutting: NDArray[np.uint64]  # the units of the last layer that cut its current face
-    base: NDArray[np.float64]  # the output's forms there, with those units at 0
-    steps: NDArray[np.float64]  # (units of the last layer, 3 * outputs): what each adds at 1
+    words: NDArray[np.uint64]  # (layers + 1, words): the bits as words; see `_enter` for the last
+    steps: NDArray[np.float64]  # (units + 1, 3 * outputs), see `_prepare_output`
     at: NDArray[np.int64]
 
 
@@ -83,10 +81,8 @@ def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
         pieces,
         new_columns(net),
         np.zeros((units + 7) // 8, np.uint8),
-        np.zeros((layers, words), np.uint64),
-        np.empty(words, np.uint64),
-        np.empty(3 * outputs),
-        np.empty((first[layers] - first[layers - 1], 3 * outputs)),
+        np.zeros((layers + 1, words), np.uint64),
+        np.empty((widest + 1, 3 * outputs)),
         np.array([1, 1]),
     )
 
@@ -173,14 +169,16 @@ def run(net, search, out):  # type: ignore[no-untyped-def]
 
 @inner
 def _enter(net, search, layer):  # type: ignore[no-untyped-def]
-    """Begin a layer on the top piece: its forms, and the side of every unit at every corner."""
+    """Begin a layer on the top piece: its forms, and the side of every unit at every corner.
+
+    For the last layer, the last row of ``words`` becomes the units that cut the piece.
+    """
     top = search.at[TOP] - 1
     start_layer(net, search.columns, layer)
     look(net, search.columns, search.pieces, top)
     if layer + 1 == net.shape[1]:
-        pieces = search.pieces
-        for w in range(len(search.cutting)):
-            search.cutting[w] = pieces.open[top, 0, w]
+        for w in range(search.words.shape[1]):
+            search.words[layer + 1, w] = search.pieces.open[top, 0, w]
         _commit(net, search, layer)
         _prepare_output(net, search, layer)
 
@@ -202,24 +200,28 @@ def _commit(net, search, layer):  # type: ignore[no-untyped-def]
 
 @inner
 def _prepare_output(net, search, layer):  # type: ignore[no-untyped-def]
-    """The output's forms on a face of the last layer, and what each cutting unit adds to them."""
-    output_forms(net, search.columns, search.base)
-    forms, outputs, begin = search.columns.forms, net.shape[3], net.first[layer]
+    """The output's forms on a face of the last layer, and what each cutting unit adds to them.
+
+    Row i of ``steps`` is what unit i adds where it is plus; the last row the forms where none is.
+    """
+    steps, forms = search.steps, search.columns.forms
+    outputs, begin = net.shape[3], net.first[layer]
+    output_forms(net, search.columns, steps[len(steps) - 1])
     step = net.slopes[layer, 1] - net.slopes[layer, 0]
-    for w in range(len(search.cutting)):
-        left = search.cutting[w]
+    for w in range(search.words.shape[1]):
+        left = search.words[layer + 1, w]
         while left:
             c = leading_zeros(left)
             left ^= bit_of(c)
             i = WORD * w + c
             for k in range(3 * outputs):
-                search.steps[i, k] = 0.0
+                steps[i, k] = 0.0
             for term in range(net.term_ptr[layer + 1], net.term_ptr[layer + 2]):
                 if net.source[term] == layer + 1:
                     for o in range(outputs):
                         weight = step * net.weights[net.start[term] + i * outputs + o]
                         for k in range(3):
-                            search.steps[i, 3 * o + k] += weight * forms[k, begin + i]
+                            steps[i, 3 * o + k] += weight * forms[k, begin + i]
 
 
 @inner
@@ -240,12 +242,13 @@ def _write(search, entry, layer, out, face):  # type: ignore[no-untyped-def]
         out.bits[face, k] = search.packed[k]
     if len(out.maps) == 0:
         return
-    for k in range(len(search.base)):
-        out.maps[face, k] = search.base[k]
-    for w in range(len(search.cutting)):
-        left = search.words[layer, w] & search.cutting[w]
+    steps = search.steps
+    for k in range(steps.shape[1]):
+        out.maps[face, k] = steps[len(steps) - 1, k]
+    for w in range(search.words.shape[1]):
+        left = search.words[layer, w] & search.words[layer + 1, w]
         while left:
             c = leading_zeros(left)
             left ^= bit_of(c)
-            for k in range(len(search.base)):
-                out.maps[face, k] += search.steps[WORD * w + c, k]
+            for k in range(steps.shape[1]):
+                out.maps[face, k] += steps[WORD * w + c, k]
