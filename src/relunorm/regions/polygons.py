@@ -54,7 +54,7 @@ class Search(NamedTuple):
     pieces: Pieces
     columns: Columns
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
-    words: NDArray[np.uint64]  # (layers + 1, words): the bits as words; see `_enter` for the last
+    words: NDArray[np.uint64]  # (layers + 1, words): the bits as words; the last see `_prepare_output`
     steps: NDArray[np.float64]  # (units + 1, 3 * outputs), see `_prepare_output`
     at: NDArray[np.int64]
 
@@ -141,13 +141,16 @@ def remaining(search: Search) -> float:
 def run(net, search, out):  # type: ignore[no-untyped-def]
     """Go on until ``out`` is full or the search is done; regions written and 0 or GROW."""
     at, entries = search.at, search.pieces.entries
-    found = 0
+    found = np.int64(0)  # a literal would have `_write` compiled twice
     while at[TOP] and found < len(out.bits):
         top = at[TOP] - 1
         layer = entries[top, LAYER]
         if at[FRESH]:
-            _enter(net, search, layer)
             at[FRESH] = 0
+            start_layer(net, search.columns, layer)
+            look(net, search.columns, search.pieces, top)
+            if layer + 1 == net.shape[1]:
+                _prepare_output(net, search, layer)
         word = sort_out(net, search.columns, search.pieces, top)
         if word >= 0:
             if not cut(net, search.columns, search.pieces, top, word):
@@ -165,22 +168,6 @@ def run(net, search, out):  # type: ignore[no-untyped-def]
             found += 1
             at[TOP] -= 1
     return found, 0
-
-
-@inner
-def _enter(net, search, layer):  # type: ignore[no-untyped-def]
-    """Begin a layer on the top piece: its forms, and the side of every unit at every corner.
-
-    For the last layer, the last row of ``words`` becomes the units that cut the piece.
-    """
-    top = search.at[TOP] - 1
-    start_layer(net, search.columns, layer)
-    look(net, search.columns, search.pieces, top)
-    if layer + 1 == net.shape[1]:
-        for w in range(search.words.shape[1]):
-            search.words[layer + 1, w] = search.pieces.open[top, 0, w]
-        _commit(net, search, layer)
-        _prepare_output(net, search, layer)
 
 
 @inner
@@ -203,13 +190,15 @@ def _prepare_output(net, search, layer):  # type: ignore[no-untyped-def]
     """The output's forms on a face of the last layer, and what each cutting unit adds to them.
 
     Row i of ``steps`` is what unit i adds where it is plus; the last row the forms where none is.
+    The last row of ``words`` becomes the units that cut the face.
     """
+    _commit(net, search, layer)
     steps, forms = search.steps, search.columns.forms
     outputs, begin = net.shape[3], net.first[layer]
     output_forms(net, search.columns, steps[len(steps) - 1])
     step = net.slopes[layer, 1] - net.slopes[layer, 0]
     for w in range(search.words.shape[1]):
-        left = search.words[layer + 1, w]
+        left = search.words[layer + 1, w] = search.pieces.open[search.at[TOP] - 1, 0, w]
         while left:
             c = leading_zeros(left)
             left ^= bit_of(c)

@@ -115,16 +115,11 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
         plus |= value > tolerance
         minus |= value < -tolerance
     at[NODES] += 1
-    if not plus and not _excluded(state, unit, 1):
-        plus = _reach(state, unit, 1, c, tolerance)
-    if not minus and not _excluded(state, unit, 0):
-        for k in range(d):
-            g[k] = -g[k]
-        minus = _reach(state, unit, 0, -c, tolerance)
-        for k in range(d):
-            g[k] = -g[k]
-        if minus:
-            values[at[POINTS] - 1] = -values[at[POINTS] - 1]
+    for side in range(1, -1, -1):
+        if (plus if side else minus) or _excluded(state, unit, side):
+            continue
+        reached = _reach(state, unit, side, c, tolerance)
+        plus, minus = plus or (reached and side == 1), minus or (reached and side == 0)
     if plus and minus:
         return 3
     if plus or minus:
@@ -165,11 +160,15 @@ def _learn(state, unit, side):  # type: ignore[no-untyped-def]
 
 @inner
 def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
-    """Whether row.t + c exceeds the tolerance in the cell; the maximiser becomes a witness."""
-    at = state.at
-    status = maximize(
-        state.row, state.rows, state.rhs, at[ROWS], state.lo, state.hi, tolerance - c, state.work
-    )
+    """Whether row.t + c takes this side's sign in the cell; a point that shows it is a witness."""
+    at, row, sign = state.at, state.row, 1.0 if side else -1.0
+    d = len(row)
+    for k in range(d):
+        row[k] *= sign
+    stop = tolerance - sign * c
+    status = maximize(row, state.rows, state.rhs, at[ROWS], state.lo, state.hi, stop, state.work)
+    for k in range(d):
+        row[k] *= sign
     if status == FAILED:
         at[FAILURES] += 1
     if status == ABSENT:
@@ -179,8 +178,8 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
     slot = at[POINTS]
     at[POINTS] += 1
     value = c
-    for k in range(len(state.row)):
+    for k in range(d):
         state.points[at[POINTS_START] + slot, k] = state.work.x[k]
-        value += state.row[k] * state.work.x[k]
+        value += row[k] * state.work.x[k]
     state.values[slot] = value
     return True
