@@ -107,7 +107,7 @@ def is_done(search: Search) -> bool:
     return bool(search.at[0] == 0)
 
 
-def failures(search: Search) -> int:  # noqa: ARG001
+def failures(search: Search) -> int:
     """None: there is no linear programme that could fail to converge."""
     return 0
 

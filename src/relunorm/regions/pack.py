@@ -17,7 +17,6 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 
-
 #: Flat arrays of networks with at most this many weights are kept for the next question (8 MB).
 KEPT_WEIGHTS = 1 << 20
 
@@ -27,9 +26,9 @@ class Packed(NamedTuple):
 
     Layer l owns the units ``first[l]`` to ``first[l + 1]`` (outputs are numbered after all units).
     Its terms are ``term_ptr[l]`` to ``term_ptr[l + 1]``: term k reads value ``source[k]`` with a
-    matrix stored from ``weights[start[k]]``, row by row or, for the engines that update forms column
-    by column, column by column. ``size0[i]`` is the sum of the absolute values of what was added up
-    for the constant part of unit i, for rounding bounds.
+    matrix stored from ``weights[start[k]]``, row by row or (`columns`) column by column.
+    ``size0[i]`` is the sum of the absolute values of what was added up for the constant part of
+    unit i, for rounding bounds.
     """
 
     first: NDArray[np.int64]

@@ -106,7 +106,9 @@ def _slivers(net, columns, pieces, top, w, units):  # type: ignore[no-untyped-de
         low, high = np.inf, -np.inf
         for v in range(entry[LOOP], entry[LOOP] + entry[COUNT]):
             corner = pieces.loops[v]
-            value = forms[0, u] * pieces.corners[corner, 0] + forms[1, u] * pieces.corners[corner, 1]
+            value = (
+                forms[0, u] * pieces.corners[corner, 0] + forms[1, u] * pieces.corners[corner, 1]
+            )
             low, high = min(low, value + forms[2, u]), max(high, value + forms[2, u])
         if low + high > 0.0 and (forms[0, u] != 0.0 or forms[1, u] != 0.0):
             pieces.open[top, 1, w] |= bit_of(c)

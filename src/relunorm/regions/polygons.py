@@ -10,7 +10,7 @@ unit cuts a piece is a matter of two words a corner.
 How to call it (window coordinates, ``net`` from `pack.pack` by columns)::
 
     search = new_search(net, corners)              # of the domain, in order
-    found, status = run(net, search, out)          # fills ``out`` with regions; GROW: `grown(search)`
+    found, status = run(net, search, out)          # fills ``out``; GROW: `grown(search)`
     search.at[TOP] > 0                             # whether there may be more
 
 Exactness: as in `tree`; a unit cuts a face when its scaled form exceeds its tolerance at one corner
@@ -54,7 +54,9 @@ class Search(NamedTuple):
     pieces: Pieces
     columns: Columns
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
-    words: NDArray[np.uint64]  # (layers + 1, words): the bits as words; the last see `_prepare_output`
+    words: NDArray[
+        np.uint64
+    ]  # (layers + 1, words): the bits as words; the last see `_prepare_output`
     steps: NDArray[np.float64]  # (units + 1, 3 * outputs), see `_prepare_output`
     at: NDArray[np.int64]
 
@@ -126,7 +128,7 @@ def is_done(search: Search) -> bool:
     return bool(search.at[TOP] == 0)
 
 
-def failures(search: Search) -> int:  # noqa: ARG001
+def failures(search: Search) -> int:
     """None: there is no linear programme that could fail to converge."""
     return 0
 

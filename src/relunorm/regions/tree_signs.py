@@ -99,6 +99,8 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
     at, scale, tolerance = state.at, state.scale[unit], state.tolerance[unit]
     d = len(state.row)
     if scale == 0.0:
+        if 0.0 < state.forms[unit, d] <= tolerance:
+            state.thin[unit] = max(state.thin[unit], state.forms[unit, d])
         return 2 if state.forms[unit, d] > tolerance else 1
     g, values = state.row, state.values
     for k in range(d):
@@ -167,12 +169,16 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
         row[k] *= sign
     stop = tolerance - sign * c
     status = maximize(row, state.rows, state.rhs, at[ROWS], state.lo, state.hi, stop, state.work)
+    top = sign * c  # the bound the programme ended with
     for k in range(d):
+        top += row[k] * state.work.x[k]
         row[k] *= sign
     if status == FAILED:
         at[FAILURES] += 1
     if status == ABSENT:
         _learn(state, unit, side)
+    if status != FOUND and top > 0.0:
+        state.thin[unit] = max(state.thin[unit], min(top, tolerance) / state.scale[unit])
     if status != FOUND:
         return False
     slot = at[POINTS]
@@ -183,3 +189,15 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
         value += row[k] * state.work.x[k]
     state.values[slot] = value
     return True
+
+
+@inner
+def form_range(state, unit):  # type: ignore[no-untyped-def]
+    """The least and the largest value of a unit's form on the box around the cell."""
+    d = len(state.lo)
+    low = high = state.forms[unit, d]
+    for k in range(d):
+        w = state.forms[unit, k]
+        low += w * (state.lo[k] if w > 0 else state.hi[k])
+        high += w * (state.hi[k] if w > 0 else state.lo[k])
+    return low, high

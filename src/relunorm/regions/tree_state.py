@@ -36,13 +36,16 @@ class State(NamedTuple):
     points: NDArray[np.float64]  # the stack of witness sets
     values: NDArray[np.float64]  # a form's values at the current witnesses
     row: NDArray[np.float64]  # scratch: one scaled gradient
-    frames: NDArray[np.int64]  # unit, rows, start and number of witnesses, depth of the side still to do
+    frames: NDArray[
+        np.int64
+    ]  # unit, rows, start and number of witnesses, depth of the side still to do
     at: NDArray[np.int64]
     live: NDArray[np.int64]  # scratch: units with non-zero slope
     row_bit: NDArray[np.int64]  # what made a row: 2 * unit + bit, -1 for the domain
     clauses: NDArray[np.int64]  # (units, 2, CLAUSES, d): per side the bits that exclude it
     clause_size: NDArray[np.int64]  # (units, 2, CLAUSES)
     learned: NDArray[np.int64]  # (units, 2): clauses learned since the layer started
+    thin: NDArray[np.float64]  # the largest value of a form on a side that was dropped all the same
     work: Workspace
 
 
@@ -119,6 +122,7 @@ def _empty_state(
         np.zeros((units, 2, CLAUSES, d), np.int64),
         np.zeros((units, 2, CLAUSES), np.int64),
         np.zeros((units, 2), np.int64),
+        np.zeros(units),
         workspace(d),
     )
 

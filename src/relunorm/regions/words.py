@@ -20,10 +20,10 @@ WORD = 64
 
 
 @intrinsic
-def leading_zeros(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
+def leading_zeros(typingctx: Any, word: Any) -> Any:
     """The number of leading zeros of a word that is not zero: one instruction."""
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         zero_is_undefined = ir.Constant(ir.IntType(1), 1)
         return builder.ctlz(args[0], zero_is_undefined)
 
