@@ -98,8 +98,9 @@ def give(search: Search) -> Search | None:
     columns = Columns(*(array.copy() for array in search.columns))
     search.entries[: top - 1] = search.entries[1:top].copy()
     search.at[0] = top - 1
+    made = (corners, walls, values, entries, lists, columns)
     scratch = (np.empty_like(search.low) for _ in range(3))
-    return Search(corners, walls, values, entries, lists, columns, *scratch, np.array([1]))
+    return Search._make((*made, *scratch, np.array([1])))
 
 
 def is_done(search: Search) -> bool:

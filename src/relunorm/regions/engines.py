@@ -101,8 +101,8 @@ class PolygonWork(_EngineWork):
         if not found:
             return None
         ptr = out.ptr[: found + 1]
-        arrays = (out.bits, out.points, out.maps)
-        return Batch(*(_used(a, found) for a in arrays), _used(out.corners, int(ptr[-1])), ptr)
+        bits, points, maps = (_used(a, found) for a in (out.bits, out.points, out.maps))
+        return Batch(bits, points, maps, _used(out.corners, int(ptr[-1])), ptr)
 
 
 class CellWork(_EngineWork):

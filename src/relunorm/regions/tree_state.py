@@ -137,7 +137,7 @@ def give(state: State) -> State | None:
     if state.at[STARTED] != 1 or frames < 1:
         return None
     work = Workspace(*(array.copy() for array in state.work))
-    other = State(*(array.copy() for array in state[:-1]), work)
+    other = State._make((*(array.copy() for array in state[:-1]), work))
     other.at[FRAMES] = 1
     other.at[FAILURES] = other.at[NODES] = 0
     state.frames[: frames - 1] = state.frames[1:frames].copy()

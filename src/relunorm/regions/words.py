@@ -19,8 +19,7 @@ from relunorm.regions.jit import inner
 WORD = 64
 
 
-@intrinsic
-def leading_zeros(typingctx: Any, word: Any) -> Any:
+def _leading_zeros(typingctx: Any, word: Any) -> Any:
     """The number of leading zeros of a word that is not zero: one instruction."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -28,6 +27,10 @@ def leading_zeros(typingctx: Any, word: Any) -> Any:
         return builder.ctlz(args[0], zero_is_undefined)
 
     return types.int64(types.uint64), emit
+
+
+#: Called with the word alone; numba adds the context.
+leading_zeros: Any = intrinsic(_leading_zeros)
 
 
 @inner
