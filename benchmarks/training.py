@@ -14,17 +14,15 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import resource
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from record import record
+from training_figures import CHOSEN_ON, figures, paper_data, score, timed
 from training_peers import PEERS, NotInstalled
 
-from relunorm.train.bound import spline_bound
 from relunorm.train.estimator import ReLURegressor
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
@@ -32,136 +30,6 @@ from relunorm.train.spline import SplineProblem, stratified_knots
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOTE = "CPU seconds of one fit, one thread."
-
-
-def franke(p: np.ndarray) -> np.ndarray:
-    """Franke's function on [0, 1]^2 (seed 001, eq. 5.4)."""
-    x, y = 9 * p[:, 0], 9 * p[:, 1]
-    return (
-        0.75 * np.exp(-((x - 2) ** 2 + (y - 2) ** 2) / 4)
-        + 0.75 * np.exp(-((x + 1) ** 2) / 49 - (y + 1) / 10)
-        + 0.5 * np.exp(-((x - 7) ** 2 + (y - 3) ** 2) / 4)
-        - 0.2 * np.exp(-((x - 4) ** 2) - (y - 7) ** 2)
-    )
-
-
-def paper_data(d: int, seed: int) -> tuple[np.ndarray, ...]:
-    """Training and validation rows of seed 001, section 5: a fresh draw per seed."""
-    rng = np.random.default_rng(1000 + seed)
-    n = 200 if d == 1 else 500
-    x, held = rng.random((n, d)), rng.random((1000, d))
-    target = franke if d == 2 else lambda p: np.sin(4 * np.pi * p[:, 0])
-    return x, target(x), held, target(held)
-
-
-def timed(run: Callable[[], object]) -> tuple[object, float]:
-    start = time.process_time()
-    result = run()
-    return result, time.process_time() - start
-
-
-def score(model, x, y, held, truth) -> tuple[float, float]:
-    return (
-        float(np.mean((model.predict(x) - y) ** 2)),
-        float(np.mean((model.predict(held) - truth) ** 2)),
-    )
-
-
-def figures(seeds: int) -> None:
-    rows = [*spline_rows(seeds), *shallow_rows(seeds), *deep_rows(seeds)]
-    header = ["problem", "settings", "train MSE median (max)", "target", "validation median",
-              "CPU s median (max)", "failures"]  # fmt: skip
-    note = f"{seeds} draws of data, one fit each. A failure leaves over 1 % of the variance."
-    record("training: figures", header, rows, f"{NOTE} {note}")
-
-
-def spline_rows(seeds: int) -> list[list[object]]:
-    ours, bare, bfgs = [], [], []
-    for seed in range(seeds):
-        x, y, held, truth = paper_data(1, seed)
-        order = np.argsort(x[:, 0])
-        sizes = (np.ones(len(x)), 20), (np.ones(len(x)), 18)
-        bound, fewer = (spline_bound(x[order, 0], y[order], w, k).value / 200 for w, k in sizes)
-        for kept, settings, base in (
-            (ours, {}, bound),
-            (bare, {"skip": False}, fewer),
-            (bfgs, {"solver": "bfgs"}, bound),
-        ):
-            model = ReLURegressor(hidden=20, random_state=seed, **settings)
-            _, seconds = timed(lambda model=model, x=x, y=y: model.fit(x, y))
-            error, validation = score(model, x, y, held, truth)
-            kept.append((error, validation, seconds, error / base))
-    result = []
-    for name, kept, target in (
-        ("exact, 20 knots + affine", ours, "<= 1.02 bound in 5 s, 2 in 0.1 s"),
-        ("exact, 20 units of (2.10), no bias", bare, "<= best 18 knots + affine"),
-        ("bfgs, 20 units + affine", bfgs, "-"),
-    ):
-        table = np.array(kept)
-        row = summary("sin(4 pi x)", name, table, target, 0.5)
-        row[2] = (
-            f"{row[2]}; over the bound {np.median(table[:, 3]):.6g}x ({table[:, 3].max():.6g}x)"
-        )
-        result.append(row)
-    return result
-
-
-def shallow_rows(seeds: int) -> list[list[object]]:
-    runs = (
-        ("greedy, n_init=2", {"n_init": 2}, "<= 2.6e-5, validation 7e-5, one BFGS fit's time"),
-        ("greedy, default", {}, "-"),
-        ("greedy, 10 s", {"time_limit": 10.0}, "<= 1.5e-5, validation 7e-5"),
-        ("bfgs", {"solver": "bfgs"}, "-"),
-    )
-    return [measured(2, (40,), name, settings, target, seeds) for name, settings, target in runs]
-
-
-def deep_rows(seeds: int) -> list[list[object]]:
-    runs = (
-        (1, (20, 10), "<= 9e-5, no failure"),
-        (1, (5, 5, 5, 5), "<= 7e-4, 5 % failures"),
-        (2, (20, 10), "<= 3.2e-5"),
-        (2, (10, 10, 10, 10), "<= 3.2e-5"),
-    )
-    plain = {"skip": False}
-    return [
-        measured(d, hidden, name, {**plain, **settings}, goal, seeds)
-        for d, hidden, target in runs
-        for name, settings, goal in (
-            ("deep, no skip", {}, target),
-            ("lbfgs, no skip", {"solver": "lbfgs"}, "-"),
-        )
-    ]
-
-
-def measured(d, hidden, name, settings, target, seeds) -> list[object]:
-    kept = []
-    for seed in range(seeds):
-        x, y, held, truth = paper_data(d, seed)
-        model = ReLURegressor(hidden=hidden, random_state=seed, **settings)
-        _, seconds = timed(lambda model=model, x=x, y=y: model.fit(x, y))
-        kept.append((*score(model, x, y, held, truth), seconds))
-    structure = "{" + ",".join(map(str, (d, *hidden, 1))) + "}"
-    label = f"{'sin(4 pi x)' if d == 1 else 'Franke'} {structure}"
-    row = summary(label, name, np.array(kept), target, 0.5 if d == 1 else 0.08)
-    print(row, flush=True)
-    return row
-
-
-def summary(
-    problem: str, name: str, table: np.ndarray, target: str, variance: float
-) -> list[object]:
-    train, validation, seconds = np.median(table[:, :3], axis=0)
-    failures = int((table[:, 0] > 0.01 * variance).sum())
-    return [
-        problem,
-        name,
-        f"{train:.3e} ({table[:, 0].max():.3e})",
-        target,
-        f"{validation:.3e}",
-        f"{seconds:.3f} ({table[:, 2].max():.3f})",
-        f"{failures}/{len(table)}",
-    ]
 
 
 def peers(seeds: int, wanted: list[str]) -> None:
@@ -194,8 +62,8 @@ def peers(seeds: int, wanted: list[str]) -> None:
 def problems():
     from sklearn.datasets import load_diabetes, make_friedman1, make_friedman2, make_friedman3
 
-    yield "sin(4 pi x)", 20, lambda seed: paper_data(1, seed)
-    yield "Franke", 40, lambda seed: paper_data(2, seed)
+    yield "sin(4 pi x)", 20, lambda seed: paper_data(1, CHOSEN_ON + seed)
+    yield "Franke", 40, lambda seed: paper_data(2, CHOSEN_ON + seed)
     yield "diabetes", 20, lambda seed: split(*load_diabetes(return_X_y=True), seed)
     makers = ((make_friedman1, 1.0), (make_friedman2, 100.0), (make_friedman3, 0.1))
     for number, (make, noise) in enumerate(makers, start=1):
@@ -317,12 +185,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sections", nargs="*", default=["figures", "peers", "batched", "large"])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=CHOSEN_ON, help="number of the first draw")
     parser.add_argument("--problems", nargs="*", default=[], help="peers: only these problems")
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if "figures" in arguments.sections:
-        figures(arguments.seeds)
+        first = arguments.draws
+        figures(range(first, first + arguments.seeds), NOTE)
     if "batched" in arguments.sections:
         batched()
     if "large" in arguments.sections:
