@@ -14,95 +14,20 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import resource
-import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
 from record import record
-from training_figures import CHOSEN_ON, figures, paper_data, score, timed
-from training_peers import PEERS, NotInstalled
+from training_figures import CHOSEN_ON, figures, timed
+from training_table import peers
 
 from relunorm.train.estimator import ReLURegressor
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
 from relunorm.train.spline import SplineProblem, stratified_knots
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOTE = "CPU seconds of one fit, one thread."
-
-
-def peers(seeds: int, wanted: list[str]) -> None:
-    rows = []
-    for problem, hidden, draw in problems():
-        if wanted and problem not in wanted:
-            continue
-        found: dict[str, object] = {}
-        for name, make in PEERS.items():
-            found[name] = peer_results(make, hidden, draw, seeds)
-        best = min(v[1] for v in found.values() if isinstance(v, tuple))
-        for name, value in found.items():
-            if not isinstance(value, tuple):
-                rows.append([problem, name, value, "", "", "", ""])
-                continue
-            train, error, seconds, failures, count = value
-            mark = " *" if error <= 1.02 * best else ""
-            rows.append([problem, name, train, f"{error:.4g}{mark}", error / best, seconds,
-                         f"{failures}/{count}"])  # fmt: skip
-            print(rows[-1], flush=True)
-    header = ["problem", "method", "train MSE", "held-out MSE", "x best", "CPU s", "failures"]
-    note = (
-        f"Medians over the same {seeds} draws of data; * within 2 % of the best. Every method with "
-        "its defaults on standardized inputs and targets, networks with the same number of units. "
-        "A failure is a held-out error above that of predicting the mean."
-    )
-    record("training: peers", header, rows, f"{NOTE} {note}")
-
-
-def problems():
-    from sklearn.datasets import load_diabetes, make_friedman1, make_friedman2, make_friedman3
-
-    yield "sin(4 pi x)", 20, lambda seed: paper_data(1, CHOSEN_ON + seed)
-    yield "Franke", 40, lambda seed: paper_data(2, CHOSEN_ON + seed)
-    yield "diabetes", 20, lambda seed: split(*load_diabetes(return_X_y=True), seed)
-    makers = ((make_friedman1, 1.0), (make_friedman2, 100.0), (make_friedman3, 0.1))
-    for number, (make, noise) in enumerate(makers, start=1):
-        yield (
-            f"friedman{number}",
-            20,
-            lambda seed, m=make, e=noise: split(*m(600, noise=e, random_state=seed), seed),
-        )
-    for path in sorted(SHARED.glob("*.npz")):
-        with np.load(path) as held:
-            x, y = held["x"].astype(float), held["y"].astype(float)
-        yield path.stem, 20, lambda seed, x=x, y=y: split(x, y, seed)
-
-
-def split(x: np.ndarray, y: np.ndarray, seed: int, most: int = 1500) -> tuple[np.ndarray, ...]:
-    """Three quarters to fit (at most 1,500 rows), the rest to measure (at most 2,000)."""
-    order = np.random.default_rng(seed).permutation(len(x))
-    count = min(most, 3 * len(x) // 4)
-    a, b = order[:count], order[count : count + 2000]
-    return x[a], y[a], x[b], y[b]
-
-
-def peer_results(make, hidden, draw, seeds):
-    kept, failures = [], 0
-    for seed in range(seeds):
-        x, y, held, truth = draw(seed)
-        try:
-            model = make(hidden, seed, x.shape[1])
-        except NotInstalled as error:
-            return str(error)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _, seconds = timed(lambda model=model, x=x, y=y: model.fit(x, y))
-            train, error = score(model, x, y, held, truth)
-        if not error < np.var(truth):
-            failures += 1
-        kept.append((train, error, seconds))
-    train, error, seconds = np.nanmedian(np.array(kept), axis=0)
-    return float(train), float(error), float(seconds), failures, len(kept)
 
 
 def batched() -> None:
@@ -187,18 +112,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--draws", type=int, default=CHOSEN_ON, help="number of the first draw")
     parser.add_argument("--problems", nargs="*", default=[], help="peers: only these problems")
+    parser.add_argument("--cells", type=Path, help="peers: keep finished cells here and go on")
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    draws = range(arguments.draws, arguments.draws + arguments.seeds)
     if "figures" in arguments.sections:
-        first = arguments.draws
-        figures(range(first, first + arguments.seeds), NOTE)
+        figures(draws, NOTE)
     if "batched" in arguments.sections:
         batched()
     if "large" in arguments.sections:
         large(arguments.rows)
     if "peers" in arguments.sections:
-        peers(arguments.seeds, arguments.problems)
+        peers(draws, arguments.problems, arguments.cells, NOTE)
 
 
 if __name__ == "__main__":
