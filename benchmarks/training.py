@@ -111,14 +111,16 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", default=["figures", "peers", "batched", "large"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--draws", type=int, default=CHOSEN_ON, help="number of the first draw")
-    parser.add_argument("--problems", nargs="*", default=[], help="peers: only these problems")
+    parser.add_argument(
+        "--problems", nargs="*", default=[], help="only these (figures: spline ...)"
+    )
     parser.add_argument("--cells", type=Path, help="peers: keep finished cells here and go on")
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     draws = range(arguments.draws, arguments.draws + arguments.seeds)
     if "figures" in arguments.sections:
-        figures(draws, NOTE)
+        figures(draws, arguments.problems, NOTE)
     if "batched" in arguments.sections:
         batched()
     if "large" in arguments.sections:
