@@ -70,23 +70,36 @@ def adam_alone(x: torch.Tensor, y: torch.Tensor) -> None:
         optimizer.step()
 
 
-def large(rows: int) -> None:
+def large(rows: int, epochs: list[int]) -> None:
     """A million rows of 20 inputs by ``adam``, and plain torch with the same batches."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, 20))
     y = np.abs(x[:, 0]) + np.maximum(x[:, 1] - x[:, 2], 0) + 0.1 * rng.normal(size=rows)
     table = []
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    options = {"batch": 1024, "epochs": 5}
-    model = ReLURegressor(hidden=64, solver="adam", random_state=0, options=options, verbose=True)
-    _, ours = timed(lambda: model.fit(x, y))
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    _, theirs = timed(lambda: plain_torch(x, y, 64, 1024, 5))
-    error = float(np.mean((model.predict(x[:100_000]) - y[:100_000]) ** 2))
-    table.append(["adam", ours, 5 * rows / ours, theirs / ours, f"{peak:.0f}", error])
-    table.append(["plain torch", theirs, 5 * rows / theirs, 1.0, "", ""])
-    header = ["method", "CPU s", "rows/s", "speed / plain torch", "extra MiB (data 160)", "MSE"]
-    note = f"{rows:,} x 20, 64 units, batches of 1,024, 5 epochs, noise variance 0.01."
+    for count in epochs:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        options = {"batch": 1024, "epochs": count}
+        model = ReLURegressor(
+            hidden=64, solver="adam", random_state=0, options=options, verbose=True
+        )
+        ours, theirs, peak = float("inf"), float("inf"), 0.0
+        # in turn, so that a busy machine is as busy for both
+        for turn in range(3):
+            ours = min(ours, timed(lambda m=model: m.fit(x, y))[1])
+            if turn == 0:
+                peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+            theirs = min(theirs, timed(lambda c=count: plain_torch(x, y, 64, 1024, c))[1])
+        error = float(np.mean((model.predict(x[:100_000]) - y[:100_000]) ** 2))
+        table.append(
+            [count, "adam", ours, count * rows / ours, theirs / ours, f"{peak:.0f}", error]
+        )
+        table.append([count, "plain torch", theirs, count * rows / theirs, 1.0, "", ""])
+    header = ["epochs", "method", "CPU s", "rows/s", "speed / plain torch",
+              "further MiB at peak (data 160)", "MSE"]  # fmt: skip
+    note = (
+        f"{rows:,} x 20, 64 units, batches of 1,024, noise variance 0.01; the best of three fits "
+        "each, in turn. The whole fit counts: checks, scaling and the last least squares."
+    )
     record("training: large data", header, table, f"{NOTE} {note}")
 
 
@@ -115,6 +128,7 @@ def main() -> None:
         "--problems", nargs="*", default=[], help="only these (figures: spline ...)"
     )
     parser.add_argument("--cells", type=Path, help="peers: keep finished cells here and go on")
+    parser.add_argument("--epochs", type=int, nargs="*", default=[5, 2, 1], help="of large")
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -124,7 +138,7 @@ def main() -> None:
     if "batched" in arguments.sections:
         batched()
     if "large" in arguments.sections:
-        large(arguments.rows)
+        large(arguments.rows, arguments.epochs)
     if "peers" in arguments.sections:
         peers(draws, arguments.problems, arguments.cells, NOTE)
 

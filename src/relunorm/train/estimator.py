@@ -156,14 +156,17 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         inputs, targets = Scaling.of(x, weight, "X"), Scaling.of(y, weight, "y")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
 
-        def tensor(array: NDArray[np.float64]) -> torch.Tensor:
+        # mini-batches are float32 anyway, and a large table is not held twice
+        dtype = np.float32 if self.solver_ == "adam" else np.float64
+
+        def tensor(array: NDArray[Any]) -> torch.Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
         with _threads(self.n_jobs), _progress(bool(self.verbose), self.solver_) as progress:
             fit = solver(self.solver_)(
                 Task(
-                    x=tensor(inputs.apply(x)),
-                    y=tensor(targets.apply(y)),
+                    x=tensor(inputs.apply(x, dtype)),
+                    y=tensor(targets.apply(y, dtype)),
                     weight=tensor(weight / weight.mean()),
                     hidden=hidden,
                     constraint=self.constraint,  # type: ignore[arg-type]
