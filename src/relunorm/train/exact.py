@@ -36,21 +36,30 @@ def solve_exact(task: Task) -> Fit:
     x, y = task.x[order, 0].cpu(), task.y[order, 0].cpu()
     weight = task.weight[order].cpu()
     knots = _knot_count(task)
-    bound = spline_bound(x.numpy(), y.numpy(), weight.numpy(), knots)
-    task.report("lower bound", 0.1, float("nan"))
-    search = _Search(SplineProblem(x, y, weight), bound.value, task)
-    search.improve(torch.from_numpy(_filled(bound.knots, knots, x.numpy()))[None])
-    lower = bound.value
+    rows = x.numpy(), y.numpy(), weight.numpy()
+    search = _Search(SplineProblem(x, y, weight), task)
+    lower = 0.0
     try:
+        bound = spline_bound(*rows, knots)
+        task.report("lower bound", 0.1, float("nan"))
+        lower = search.lower = bound.value
+        search.improve(torch.from_numpy(_filled(bound.knots, knots, rows[0]))[None])
         search.sharpen()
         search.run()
         lower = search.lower
+        # two units spent on the affine part could be knots of another network without bias
+        if not task.skip:
+            lower = spline_bound(*rows, knots + 2).value
     except KeyboardInterrupt:
         search.stopped = "interrupted"
-    # two units spent on the affine part could be knots of another network without bias
-    if not task.skip:
-        lower = spline_bound(x.numpy(), y.numpy(), weight.numpy(), knots + 2).value
-    return _network(task, search, lower / float(weight.sum()))
+        lower = lower if task.skip else 0.0
+        if not search.curve:
+            search.keep_anything(torch.from_numpy(_filled(np.empty(0), knots, rows[0])))
+    certified = lower / float(weight.sum())
+    # stopped before the bound was there: 0 would be true and worthless
+    return _network(
+        task, search, None if search.stopped == "interrupted" and not lower else certified
+    )
 
 
 def _check(task: Task) -> None:
@@ -87,8 +96,9 @@ def _filled(knots: NDArray[np.float64], count: int, x: NDArray[np.float64]) -> N
 class _Search:
     """The best knots so far, and the ways to better ones."""
 
-    def __init__(self, problem: SplineProblem, lower: float, task: Task):
-        self.problem, self.lower, self.task = problem, lower, task
+    def __init__(self, problem: SplineProblem, task: Task):
+        self.problem, self.task = problem, task
+        self.lower = 0.0
         self.rng = np.random.default_rng([task.seed, 17])
         self.loss, self.knots = float("inf"), torch.empty(0)
         self.curve: list[float] = []
@@ -146,7 +156,13 @@ class _Search:
         if found.interrupted:
             self.stopped = "interrupted"
         self._keep(found)
+        if not self.knots.numel():
+            self.keep_anything(starts[0])
         self.curve.append(self.loss / self.total)
+
+    def keep_anything(self, knots: Tensor) -> None:
+        """Some knots, where the search has none of its own."""
+        self.loss, self.knots = self._squares(knots), knots
 
     def _keep(self, found: Solution, tries: int = 4) -> None:
         """The best member, if it is better: its error is computed again from the rows."""
@@ -229,7 +245,7 @@ def tube_knots(
     return np.array(stops[::-1])
 
 
-def _network(task: Task, search: _Search, lower: float) -> Fit:
+def _network(task: Task, search: _Search, lower: float | None) -> Fit:
     """The spline as units relu(x - t_j) beside its affine part."""
     problem = search.problem
     edges = np.concatenate([[problem.low], search.knots.numpy(), [problem.high]])

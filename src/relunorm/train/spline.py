@@ -70,7 +70,7 @@ class SplineProblem:
         descent = kink * left[:, 1:] - same * values[:, 1:-1] - following * values[:, 2:]
         cross = same * scale[:, 1:-1], following * scale[:, 2:]
         parts = (diagonal, off, *cross, kink * same, descent)
-        sound = loss.isfinite() & (loss > -1e-10 * self.energy)
+        sound = loss.isfinite() & (loss >= -1e-10 * self.energy)
         return Model(torch.where(sound, loss.clamp_min(0), torch.inf), parts)
 
     def step(self, model: Model, factor: Tensor) -> Tensor:
