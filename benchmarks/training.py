@@ -1,7 +1,8 @@
 """Training against its peers, one thread, same data: ``python benchmarks/training.py``.
 
 Sections (all by default): figures, peers, batched, large. geotorch and pwlf are used where they can
-be imported, else their rows say so. Times are CPU seconds of one fit.
+be imported, else their rows say so. Times are CPU seconds of one fit. The peers take an hour of CPU
+time for 5 draws; with ``--cells FILE`` a run that was stopped goes on where it was.
 """
 # ruff: noqa: E402  (thread limits must be set before numpy is imported)
 
@@ -128,6 +129,7 @@ def main() -> None:
         "--problems", nargs="*", default=[], help="only these (figures: spline ...)"
     )
     parser.add_argument("--cells", type=Path, help="peers: keep finished cells here and go on")
+    parser.add_argument("--report", action="store_true", help="peers: only what the cells hold")
     parser.add_argument("--epochs", type=int, nargs="*", default=[5, 2, 1], help="of large")
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
@@ -140,7 +142,7 @@ def main() -> None:
     if "large" in arguments.sections:
         large(arguments.rows, arguments.epochs)
     if "peers" in arguments.sections:
-        peers(draws, arguments.problems, arguments.cells, NOTE)
+        peers(draws, arguments.problems, arguments.cells, not arguments.report, NOTE)
 
 
 if __name__ == "__main__":

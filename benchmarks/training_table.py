@@ -22,11 +22,11 @@ Draw = Callable[[int], tuple[np.ndarray, ...]]
 Key = tuple[str, str, int]
 
 
-def peers(draws: range, wanted: list[str], cells: Path | None, note: str) -> None:
+def peers(draws: range, wanted: list[str], cells: Path | None, measuring: bool, note: str) -> None:
     """Measure every cell that is not in the file yet, then print and record the table."""
     found = read_cells(cells)
     # one draw of everything before the next, so that a run cut short has all problems
-    for draw in draws:
+    for draw in draws if measuring else ():
         for problem, hidden, make in problems():
             if wanted and problem not in wanted:
                 continue
@@ -154,7 +154,7 @@ def report(found: dict[Key, dict[str, Any]], draws: range, names: list[str], not
                 rows.append([problem, name, train, error, error / best, rank, fit, tuning,
                              f"{failed}/{count}"])  # fmt: skip
             else:
-                why = missing(peer, name, hidden_of[problem], problem)
+                why = missing(peer, name, hidden_of[problem], problem) or "not measured"
                 rows.append([problem, name, why, "", "", "", "", "", ""])
     header = ["problem", "method", "train MSE", "held-out MSE", "x best", "rank", "CPU s, one fit",
               "CPU s, tuning", "failures / draws"]  # fmt: skip
