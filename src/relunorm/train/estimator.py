@@ -115,7 +115,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         self.solver_ = self.solver
         if self.solver == "auto":
             self.solver_ = suitable(len(x), x.shape[1], y.shape[1], hidden, penalty)
-        check_options(self.solver_, self.options or {})
+        check_options(self.options or {})
         check_size(self.solver_, len(x), x.shape[1], hidden)
         if self.solver_ == "adam":
             keep = weight > 0

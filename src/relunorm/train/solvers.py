@@ -47,18 +47,18 @@ def solver(name: str) -> Callable[[Task], Fit]:
     return getattr(import_module(module), function)
 
 
-def check_options(name: str, options: dict[str, Any]) -> None:
-    """Refuse options that the solver does not have, and values that make no sense.
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse options that no solver has, and values that make no sense.
+
+    Those of another solver are left unused: ``auto`` may choose either.
 
     Raises:
         InvalidInputError: an unknown name, or a value that is not a positive number.
     """
-    known = OPTIONS.get(name, ())
     for key, value in options.items():
-        if key not in known:
-            raise InvalidInputError(
-                f"solver {name!r} has no option {key!r}; it has {', '.join(known) or 'none'}"
-            )
+        if not any(key in names for names in OPTIONS.values()):
+            known = ", ".join(f"{name}: {' '.join(names)}" for name, names in OPTIONS.items())
+            raise InvalidInputError(f"no solver has an option {key!r}; there are {known}")
         kind = Real if key == "lr" else Integral
         positive = isinstance(value, kind) and not isinstance(value, bool) and 0 < value < inf
         if not positive:
