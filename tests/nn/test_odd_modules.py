@@ -66,7 +66,7 @@ def test_narrow_floats(dtype):
 def test_weights_that_are_not_numbers_are_refused():
     module = net(2, 4, 1)
     with torch.no_grad():
-        module[0].weight[1] = float("nan")
+        module.get_parameter("0.weight")[1] = float("nan")
     with pytest.raises(InvalidInputError, match="layer '0' holds NaN"):
         constrain(module, X)
 
@@ -82,7 +82,7 @@ def test_dropout_no_bias_copies_and_averages():
     assert torch.equal(twin(X), module(X))
     assert torch.allclose(mean(X), module(X))
     with torch.no_grad():
-        twin[0].parametrizations.weight.original.mul_(-1)
+        twin.get_parameter("0.parametrizations.weight.original").mul_(-1)
     assert not torch.equal(twin(X), module(X))
 
 

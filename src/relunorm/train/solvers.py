@@ -60,7 +60,8 @@ def check_options(options: dict[str, Any]) -> None:
             known = ", ".join(f"{name}: {' '.join(names)}" for name, names in OPTIONS.items())
             raise InvalidInputError(f"no solver has an option {key!r}; there are {known}")
         kind = Real if key == "lr" else Integral
-        positive = isinstance(value, kind) and not isinstance(value, bool) and 0 < value < inf
+        number = isinstance(value, kind) and not isinstance(value, bool)
+        positive = number and 0 < float(value) < inf
         if not positive:
             raise InvalidInputError(
                 f"option {key}={value!r}: expected a positive "
