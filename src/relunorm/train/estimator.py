@@ -278,7 +278,7 @@ def _check_device(device: Any) -> None:
 def _name_text_columns(table: Any, error: Exception) -> None:
     """A table with columns that are not numbers deserves their names."""
     kinds = getattr(table, "dtypes", None)
-    if not hasattr(kinds, "items"):
+    if kinds is None or not hasattr(kinds, "items"):
         return
     names = [str(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
     if names:
