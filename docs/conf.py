@@ -43,7 +43,9 @@ sphinx_gallery_conf = {
 
 def _plain_bars(app, what, name, obj, options, lines):
     """Docstrings write norms as |w|, which reStructuredText would take for a substitution."""
-    lines[:] = [line if line.lstrip().startswith(">>>") else line.replace("|", r"\|") for line in lines]
+    lines[:] = [
+        line if line.lstrip().startswith(">>>") else line.replace("|", r"\|") for line in lines
+    ]
 
 
 def setup(app):

@@ -25,7 +25,9 @@ print(f"{mse:.3e}, certified bound {model.lower_bound_:.3e}, gap {model.optimali
 # %%
 # The same size trained by scikit-learn's MLPRegressor.
 
-peer = MLPRegressor(hidden_layer_sizes=(20,), solver="lbfgs", max_iter=5000, random_state=0).fit(x, y)
+peer = MLPRegressor(hidden_layer_sizes=(20,), solver="lbfgs", max_iter=5000, random_state=0).fit(
+    x, y
+)
 print(f"MLPRegressor: {np.mean((peer.predict(x) - y) ** 2):.3e}")
 
 grid = np.linspace(0, 1, 1000)[:, None]
