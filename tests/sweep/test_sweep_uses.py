@@ -123,7 +123,7 @@ def test_restarts_keep_the_best_and_do_not_depend_on_the_backend() -> None:
             again = rn.ReLURegressor(**options, restarts=3).fit(x, y)
         assert again.restart_losses_ == model.restart_losses_
         assert np.array_equal(again.predict(x), model.predict(x))
-    with pytest.raises(InvalidInputError, match="restarts=0: expected a number >= 1"):
+    with pytest.raises(InvalidInputError, match="restarts=0: expected a whole number >= 1"):
         rn.ReLURegressor(restarts=0).fit(x, y)
 
 
