@@ -87,10 +87,8 @@ class Propagation:
 
     def __repr__(self) -> str:
         angle = np.degrees(_mean(self.angles()))
-        return (
-            f"Propagation({self.layers} layers, n={self.grams.shape[1]}, "
-            f"mean angle {angle:.2f} degrees after the last)"
-        )
+        last = "no pair of points with an angle" if np.isnan(angle) else f"mean angle {angle:.2f} degrees"
+        return f"Propagation({self.layers} layers, n={self.grams.shape[1]}, {last} after the last)"
 
 
 def propagate(

@@ -110,6 +110,13 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
         raise UnsupportedFormatError(
             f"{origin}: its weights are on the meta device, without numbers; load them first"
         )
+    unfixed = [name or origin for name, part in module.named_modules() if _uses_the_batch(part)]
+    if unfixed:
+        raise UnsupportedFormatError(
+            f"{origin}: {', '.join(unfixed)} keeps no running statistics "
+            "(track_running_stats=False), so it normalizes by the batch in eval mode too and is no "
+            "function of one input; use layers that keep them, and run some batches in train mode"
+        )
     required = [
         parameter.name
         for parameter in inspect.signature(module.forward).parameters.values()
@@ -122,6 +129,14 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
             "one tensor; wrap it in a module that takes one and splits it"
         )
     return module
+
+
+def _uses_the_batch(part: nn.Module) -> bool:
+    """Whether a batch normalization, torch's or in parts, has no fixed statistics for eval mode."""
+    kept = getattr(part, "running_mean", part)
+    per_input = isinstance(part, nn.modules.instancenorm._InstanceNorm)
+    idle = not (getattr(part, "recenter", True) or getattr(part, "rescale", True))
+    return hasattr(part, "track_running_stats") and kept is None and not (per_input or idle)
 
 
 def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedProgram:
