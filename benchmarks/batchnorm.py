@@ -74,24 +74,24 @@ def sampler_rows() -> Iterator[list[object]]:
     }
     for n in (10, 20, 100):
         X = rng.standard_normal((n, 64))
+        propagate(X, 1, 10, normals="vector")  # compile
         for label, options in parts.items():
-            times = {}
-            for method, layers in (("gram", 60 if n == 100 else 400), ("weights", 30)):
-                times[method] = (
-                    seconds(
-                        lambda X=X, layers=layers, method=method, options=options: propagate(
-                            X, layers, 1000, method=method, **options
-                        )
-                    )
-                    / layers
-                )
-            ratio = times["weights"] / times["gram"]
-            yield [
-                f"Gram sampler, width 1000, n = {n}, {label}: ms a layer",
-                1000 * times["gram"],
-                f"direct weights {1000 * times['weights']:.4g}",
-                ratio,
-            ]
+
+            def cost(layers: int, X: np.ndarray = X, **options: object) -> float:
+                """Milliseconds a layer."""
+                return 1000 / layers * seconds(lambda: propagate(X, layers, 1000, **options))
+
+            weights = cost(30, method="weights", **options)
+            for normals in ("generator", "vector"):
+                if normals == "vector" and "nl" in options:
+                    continue  # drawn from n^2/2 normals either way
+                own = cost(60 if n == 100 else 400, normals=normals, **options)
+                yield [
+                    f"Gram sampler ({normals}), width 1000, n = {n}, {label}: ms a layer",
+                    own,
+                    f"direct weights {weights:.4g}",
+                    weights / own,
+                ]
 
 
 def other_rows() -> Iterator[list[object]]:

@@ -289,7 +289,7 @@ def test_small_triangles_keep_their_relative_accuracy(size):
 
 
 def test_exact_cells_of_many_points_in_space():
-    """Every cell of 60 planes against brute force: the sign patterns at all corners, moved."""
+    """60 planes: as many different cells as there can be, and their measures against counting."""
     X = np.random.default_rng(4).standard_normal((60, 3))
     found = gamma(X)
     assert found.cells == cell_count(60, 3) == len(np.unique(found.signs, axis=0))

@@ -49,8 +49,8 @@ class Raw:
         singular_values: of the activations of those points, min(m, width) of them.
         rounding: unit of the type the activations came in.
         active: how many of the batch's points each neuron is positive on.
-        resolution: share of the largest singular value below which the others are rounding, whatever
-            the tolerance; more than 0 where they come from the Gram matrix, which squares them.
+        resolution: share of the largest singular value below which the others are rounding,
+            whatever the tolerance; more than 0 where they come from the Gram matrix.
     """
 
     name: str

@@ -56,7 +56,7 @@ def smallest_cone(
         )
     measures: dict[int, ConeMeasure] = {}
     tried = 0
-    for tried, index in enumerate(order, 1):  # noqa: B007
+    for tried, index in enumerate(order, 1):
         try:
             cone = cones[index]
             measures[index] = ConeMeasure(cone_of(lines, signs[index]) if cone is None else cone)
@@ -76,8 +76,8 @@ def smallest_cone(
     )
     if rivals > ties:
         doubts.append(
-            f"{rivals - ties} other cells are as small within the error; if one of them is smaller, "
-            "then by a few standard errors"
+            f"{rivals - ties} other cells are as small within the error; if one of them is "
+            "smaller, then by a few standard errors"
         )
     chosen = measures[smallest]
     chosen.forget()

@@ -170,9 +170,7 @@ def _chunked(
             resolution,
         )
         for name, gram in grams.items()
-        for values, resolution in [
-            _singular_values(gram, active[name].numel(), factors.get(name))
-        ]
+        for values, resolution in [_singular_values(gram, active[name].numel(), factors.get(name))]
     ]
 
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from relunorm.batchnorm.gram import (
     Statistic,
     arccos_kernel_derivative,
-    clipped_kernel,
     center_gram,
+    clipped_kernel,
     gram_step,
 )
 from relunorm.errors import InvalidInputError

@@ -204,7 +204,7 @@ def check_gram(gram: ArrayLike) -> NDArray[np.float64]:
     except np.linalg.LinAlgError:
         least = np.linalg.eigvalsh(gram)[0]
         raise InvalidInputError(
-            f"the Gram matrix is not positive semi-definite: it has the eigenvalue {least:.3g}, and "
-            "inner products of points give none below 0"
+            f"the Gram matrix is not positive semi-definite: it has the eigenvalue {least:.3g}, "
+            "and inner products of points give none below 0"
         ) from None
     return gram

@@ -229,8 +229,8 @@ class RankBounds:
         """
         if not real_number("alpha", alpha) > 1:
             raise InvalidInputError(f"alpha is {alpha}, the bound needs alpha > 1 (the paper: > 2)")
-        # (7a)'s exponent (alpha/g) log(1/alpha) + (alpha/g - 1) log((alpha-g)/(1-g)), less the terms
-        # of size 1/g that cancel: (alpha/g - 1) log(1 + u) - log(alpha)
+        # (7a)'s exponent is (alpha/g) log(1/alpha) + (alpha/g - 1) log((alpha-g)/(1-g)); without
+        # the terms of size 1/g that cancel it is (alpha/g - 1) log(1 + u) - log(alpha)
         g, slope = self.gamma, (1 - 1 / alpha) / (1 - self.gamma)
         u = g * slope
         ratio = math.log1p(u) / u if u > 1e-18 else 1.0

@@ -23,8 +23,8 @@ class DatapointInit:
 
     Attributes:
         points: index of the data point each of the first neurons stands for.
-        exclusive: how many of them fire for their own point and no other of the data, counted on the
-            layer's own responses in its own type.
+        exclusive: how many of them fire for their own point and no other of the data, counted on
+            the layer's responses in its own type.
         free: neurons left with their previous weights (more neurons than points).
         random_state: the seed used to choose points when there are more of them than neurons.
     """
@@ -58,9 +58,9 @@ def datapoint_init_(
     direction in which x_i stands out most from the rest. The bias puts the kink between the point's
     own response and the strongest other one: at other + threshold (own - other), and the scale
     makes the own response 1. Threshold 0 lets the nearest other point just touch, short of it by
-    what rounding in the layer's type may add; towards 1 the neuron sees its own point only just. A point that no linear function separates (it lies inside
-    the hull of the others) gets its kink below its own response by (1 - threshold) standard
-    deviations instead, and is not counted as exclusive.
+    what rounding in the layer's type may add; towards 1 the neuron sees its own point only just. A
+    point that does not respond most in its direction (it lies inside the hull of the others) gets
+    its kink below its own response by (1 - threshold) standard deviations instead.
 
     Args:
         layer: its first min(n, out_features) neurons are set; the rest keep their weights.

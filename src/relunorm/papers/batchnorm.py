@@ -57,8 +57,8 @@ def figure3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     )
     earlier = math.degrees(_cluster_angle(run.grams[3 * run.layers // 4]))
     note = (
-        f"The cluster does not collapse to a point (docs/errata.md). At infinite width it settles at "
-        f"{limit:.2f} degrees; here it is at {within.mean():.1f} at the last layer, and was at "
+        "The cluster does not collapse to a point (docs/errata.md). At infinite width it settles "
+        f"at {limit:.2f} degrees; here it is at {within.mean():.1f} at the last layer, and was at "
         f"{earlier:.1f} {run.layers - 3 * run.layers // 4} layers before."
     )
     return Exhibit(
@@ -141,7 +141,7 @@ def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         responses = _activations(run)[:, int(np.argmax(active))]
         ax.hist(responses / responses.max(), bins=20)
         ax.set(
-            title=f"{name}: the broadest neuron ({active.max():.0%} of inputs)",
+            title=f"{name}:\nthe broadest neuron ({active.max():.0%} of inputs)",
             xlabel="response / its largest",
             ylabel="inputs",
         )
