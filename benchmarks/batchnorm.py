@@ -14,6 +14,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMB
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from record import record
@@ -65,9 +66,14 @@ def tree_rows() -> Iterator[list[object]]:
         yield [f"tree, n = {n}: limit, ms", ms, "target 10", 10 / ms]
 
 
+def layer_cost(X: np.ndarray, layers: int, **options: Any) -> float:
+    """Milliseconds a layer of width 1000."""
+    return 1000 / layers * seconds(lambda: propagate(X, layers, 1000, **options))
+
+
 def sampler_rows() -> Iterator[list[object]]:
     rng = np.random.default_rng(0)
-    parts: dict[str, dict[str, object]] = {
+    parts: dict[str, dict[str, Any]] = {
         "recentering only": {"rescale": False},
         "full": {},
         "linear, recentering only": {"rescale": False, "nl": "linear"},
@@ -76,16 +82,11 @@ def sampler_rows() -> Iterator[list[object]]:
         X = rng.standard_normal((n, 64))
         propagate(X, 1, 10, normals="vector")  # compile
         for label, options in parts.items():
-
-            def cost(layers: int, X: np.ndarray = X, **options: object) -> float:
-                """Milliseconds a layer."""
-                return 1000 / layers * seconds(lambda: propagate(X, layers, 1000, **options))
-
-            weights = cost(30, method="weights", **options)
+            weights = layer_cost(X, 30, method="weights", **options)
             for normals in ("generator", "vector"):
                 if normals == "vector" and "nl" in options:
                     continue  # drawn from n^2/2 normals either way
-                own = cost(60 if n == 100 else 400, normals=normals, **options)
+                own = layer_cost(X, 60 if n == 100 else 400, normals=normals, **options)
                 yield [
                     f"Gram sampler ({normals}), width 1000, n = {n}, {label}: ms a layer",
                     own,

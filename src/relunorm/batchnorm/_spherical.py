@@ -110,4 +110,4 @@ def _solid_angles(rays: Rays, sizes: Sizes) -> NDArray[np.float64]:
     volume = np.abs(np.einsum("ij,ij->i", np.cross(b - a, c - a), a))
     denominator = 1 + sum(np.einsum("ij,ij->i", x, y) for x, y in ((a, b), (a, c), (b, c)))
     angles = 2 * np.arctan2(volume, denominator)
-    return np.bincount(owner, weights=angles, minlength=len(sizes))
+    return np.bincount(owner, weights=angles, minlength=len(sizes)).astype(np.float64)

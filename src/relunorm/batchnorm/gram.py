@@ -190,21 +190,21 @@ def angles_of(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def check_gram(gram: ArrayLike) -> NDArray[np.float64]:
     """A finite symmetric positive semi-definite matrix, or a clear error."""
-    gram = real_numbers("the Gram matrix", gram).astype(np.float64, copy=False)
-    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not gram.size:
-        raise InvalidInputError(f"the Gram matrix has shape {gram.shape}, expected (n, n)")
-    if not np.isfinite(gram).all():
+    given = real_numbers("the Gram matrix", gram).astype(np.float64, copy=False)
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
+        raise InvalidInputError(f"the Gram matrix has shape {given.shape}, expected (n, n)")
+    if not np.isfinite(given).all():
         raise InvalidInputError("the Gram matrix holds NaN or infinite entries")
-    scale = np.abs(gram).max()
-    if np.abs(gram - gram.T).max() > 1e-8 * scale or np.diag(gram).min() < -1e-12 * scale:
+    scale = np.abs(given).max()
+    if np.abs(given - given.T).max() > 1e-8 * scale or np.diag(given).min() < -1e-12 * scale:
         raise InvalidInputError("the Gram matrix is not symmetric with a non-negative diagonal")
-    gram = (gram + gram.T) / 2
+    matrix = (given + given.T) / 2
     try:  # a third of the cost of eigenvalues; what is added forgives products in single precision
-        np.linalg.cholesky(gram / (scale or 1.0) + 1e-6 * len(gram) * np.eye(len(gram)))
+        np.linalg.cholesky(matrix / (scale or 1.0) + 1e-6 * len(matrix) * np.eye(len(matrix)))
     except np.linalg.LinAlgError:
-        least = np.linalg.eigvalsh(gram)[0]
+        least = np.linalg.eigvalsh(matrix)[0]
         raise InvalidInputError(
             f"the Gram matrix is not positive semi-definite: it has the eigenvalue {least:.3g}, "
             "and inner products of points give none below 0"
         ) from None
-    return gram
+    return matrix
