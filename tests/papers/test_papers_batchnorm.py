@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from relunorm.errors import InvalidInputError
 from relunorm.papers import PAPERS, Sample, batchnorm, exhibits
@@ -42,7 +43,7 @@ def test_exhibits_run_and_save(name, digits, tmp_path):
 
 def cut_off(figure):
     """Titles that reach beyond the page."""
-    figure.canvas.draw()
+    FigureCanvasAgg(figure).draw()  # the layout is made in drawing
     titles = [ax.title for ax in figure.axes] + ([figure._suptitle] if figure._suptitle else [])
     width, height = figure.canvas.get_width_height()
     boxes = {t.get_text(): t.get_window_extent() for t in titles if t.get_text()}
