@@ -110,13 +110,6 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
         raise UnsupportedFormatError(
             f"{origin}: its weights are on the meta device, without numbers; load them first"
         )
-    unfixed = [name or origin for name, part in module.named_modules() if _uses_the_batch(part)]
-    if unfixed:
-        raise UnsupportedFormatError(
-            f"{origin}: {', '.join(unfixed)} keeps no running statistics "
-            "(track_running_stats=False), so it normalizes by the batch in eval mode too and is no "
-            "function of one input; use layers that keep them, and run some batches in train mode"
-        )
     required = [
         parameter.name
         for parameter in inspect.signature(module.forward).parameters.values()
@@ -200,6 +193,14 @@ def _quiet() -> Iterator[None]:
 
 def _export_guessing(module: nn.Module, origin: str) -> Program:
     """Export with a shape read off the weights, if the graph shows that the guess was forced."""
+    # no length of the input would do, and that it is not known is not what is wrong
+    unfixed = [name or origin for name, part in module.named_modules() if _uses_the_batch(part)]
+    if unfixed:
+        raise UnsupportedFormatError(
+            f"{origin}: {', '.join(unfixed)} keeps no running statistics "
+            "(track_running_stats=False), so it normalizes by the batch in eval mode too and is no "
+            "function of one input; use layers that keep them, and run some batches in train mode"
+        )
     failure: UnsupportedFormatError | None = None
     for size in dict.fromkeys(_sizes(module)):
         try:

@@ -227,7 +227,12 @@ def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhi
         ylabel="layer",
         xscale="log",
         yscale="log",
+        xticks=widths,
     )
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("")
+    for set_formatter in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        set_formatter("{x:g}")
     return Exhibit(
         "onset_width",
         "Errata: the odd point appears later in wider networks",
