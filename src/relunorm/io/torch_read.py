@@ -124,6 +124,17 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
     return module
 
 
+def _check_statistics(module: nn.Module, origin: str) -> None:
+    """Refuse layers that need a batch, where the complaint would be about the input's shape."""
+    unfixed = [name or origin for name, part in module.named_modules() if _uses_the_batch(part)]
+    if unfixed:
+        raise UnsupportedFormatError(
+            f"{origin}: {', '.join(unfixed)} keeps no running statistics "
+            "(track_running_stats=False), so it normalizes by the batch in eval mode too and is no "
+            "function of one input; use layers that keep them, and run some batches in train mode"
+        )
+
+
 def _uses_the_batch(part: nn.Module) -> bool:
     """Whether a batch normalization, torch's or in parts, has no fixed statistics for eval mode."""
     kept = getattr(part, "running_mean", part)
@@ -139,6 +150,7 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
             return torch.export.export(module, (_zeros(module, (1, *shape)),), strict=False)
     except Exception as error:
         # The exporter runs the caller's own forward, so anything can come out of it.
+        _check_statistics(module, origin)
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedFormatError(
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
@@ -193,14 +205,7 @@ def _quiet() -> Iterator[None]:
 
 def _export_guessing(module: nn.Module, origin: str) -> Program:
     """Export with a shape read off the weights, if the graph shows that the guess was forced."""
-    # no length of the input would do, and that it is not known is not what is wrong
-    unfixed = [name or origin for name, part in module.named_modules() if _uses_the_batch(part)]
-    if unfixed:
-        raise UnsupportedFormatError(
-            f"{origin}: {', '.join(unfixed)} keeps no running statistics "
-            "(track_running_stats=False), so it normalizes by the batch in eval mode too and is no "
-            "function of one input; use layers that keep them, and run some batches in train mode"
-        )
+    _check_statistics(module, origin)
     failure: UnsupportedFormatError | None = None
     for size in dict.fromkeys(_sizes(module)):
         try:
