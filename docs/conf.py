@@ -1,4 +1,4 @@
-"""Sphinx: `sphinx-build -W docs docs/_build/html` from the repository's root runs every gallery script."""
+"""Sphinx: `sphinx-build -W docs docs/_build/html` at the root runs every gallery script."""
 
 import relunorm
 

@@ -2,8 +2,9 @@
 Fit a function near-optimally
 =============================
 
-With one input and one hidden layer the best fit can be certified: no network of that size is better by more than the
-gap. With more inputs or layers the same compact parameter space is searched greedily.
+With one input and one hidden layer the best fit can be certified: no network of that size is
+better by more than the gap. With more inputs or layers the same compact parameter space is
+searched greedily.
 """
 
 # %%
