@@ -11,8 +11,10 @@ import os
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from record import record
@@ -42,9 +44,8 @@ def brute_force(x: np.ndarray, depth: int) -> np.ndarray:
     return rows.T @ rows
 
 
-def tree_rows() -> list[list[object]]:
+def tree_rows() -> Iterator[list[object]]:
     rng = np.random.default_rng(0)
-    rows: list[list[object]] = []
     for n, target in ((5, 100_000), (20, 80_000), (100, 15_000)):
         tree = Tree(rng.standard_normal(n))
         tree.run(10)
@@ -55,54 +56,56 @@ def tree_rows() -> list[list[object]]:
         x = rng.standard_normal(n)
         slow = BRUTE_DEPTH / seconds(lambda x=x: brute_force(x, BRUTE_DEPTH))
         ms = 1000 * seconds(tree.limit)
-        rows.append(
-            [f"tree, n = {n}: layers a second", rate, f"brute force {slow:.4g}", rate / slow]
-        )
-        rows.append(
-            [f"tree, n = {n}: first 50 layers, a second", early, f"target {target}", early / target]
-        )
-        rows.append([f"tree, n = {n}: limit, ms", ms, "target 10", 10 / ms])
-    return rows
+        yield [f"tree, n = {n}: layers a second", rate, f"brute force {slow:.4g}", rate / slow]
+        yield [
+            f"tree, n = {n}: first 50 layers, a second",
+            early,
+            f"target {target}",
+            early / target,
+        ]
+        yield [f"tree, n = {n}: limit, ms", ms, "target 10", 10 / ms]
 
 
-def sampler_rows() -> list[list[object]]:
+def layer_cost(X: np.ndarray, layers: int, **options: Any) -> float:
+    """Milliseconds a layer of width 1000."""
+    return 1000 / layers * seconds(lambda: propagate(X, layers, 1000, **options))
+
+
+def sampler_rows() -> Iterator[list[object]]:
     rng = np.random.default_rng(0)
-    rows: list[list[object]] = []
-    parts: dict[str, dict[str, object]] = {
+    parts: dict[str, dict[str, Any]] = {
         "recentering only": {"rescale": False},
         "full": {},
         "linear, recentering only": {"rescale": False, "nl": "linear"},
     }
     for n in (10, 20, 100):
         X = rng.standard_normal((n, 64))
+        propagate(X, 1, 10, normals="vector")  # compile
         for label, options in parts.items():
-            times = {}
-            for method, layers in (("gram", 60 if n == 100 else 400), ("weights", 30)):
-                times[method] = (
-                    seconds(
-                        lambda X=X, layers=layers, method=method, options=options: propagate(
-                            X, layers, 1000, method=method, **options
-                        )
-                    )
-                    / layers
-                )
-            ratio = times["weights"] / times["gram"]
-            rows.append(
-                [
-                    f"Gram sampler, width 1000, n = {n}, {label}: ms a layer",
-                    1000 * times["gram"],
-                    f"direct weights {1000 * times['weights']:.4g}",
-                    ratio,
+            weights = layer_cost(X, 30, method="weights", **options)
+            for normals in ("generator", "vector"):
+                if normals == "vector" and "nl" in options:
+                    continue  # drawn from n^2/2 normals either way
+                own = layer_cost(X, 60 if n == 100 else 400, normals=normals, **options)
+                yield [
+                    f"Gram sampler ({normals}), width 1000, n = {n}, {label}: ms a layer",
+                    own,
+                    f"direct weights {weights:.4g}",
+                    weights / own,
                 ]
-            )
-    return rows
 
 
-def other_rows() -> list[list[object]]:
-    X = np.random.default_rng(0).standard_normal((12, 3))
-    cells = seconds(lambda: gamma(X))
-    rows: list[list[object]] = [
-        ["gamma, 12 points in 3-D (134 cells), s", cells, "target 0.5", 0.5 / cells]
+def other_rows() -> Iterator[list[object]]:
+    X = np.random.default_rng(0).standard_normal((300, 3))
+    cells = seconds(lambda: gamma(X[:12]))
+    yield ["gamma, 12 points in 3-D (134 cells), s", cells, "target 0.5", 0.5 / cells]
+    many = seconds(lambda: gamma(X))
+    scaled = cells * 89_702 / 134
+    yield [
+        "gamma, 300 points in 3-D (89,702 cells), s",
+        many,
+        f"12 points' time a cell {scaled:.3g}",
+        scaled / many,
     ]
     import torch
     from torch import nn
@@ -120,19 +123,19 @@ def other_rows() -> list[list[object]]:
             np.median([seconds(lambda m=m: m(x).sum().backward(), 1) for _ in range(50)])
             for m in (ours, nn.BatchNorm2d(64))
         ]
-        rows.append(
-            [
-                f"layer, {label}, (128, 64, 14, 14) forward + backward, ms",
-                1000 * float(times[0]),
-                f"torch {1000 * float(times[1]):.4g}",
-                float(times[1] / times[0]),
-            ]
-        )
-    return rows
+        yield [
+            f"layer, {label}, (128, 64, 14, 14) forward + backward, ms",
+            1000 * float(times[0]),
+            f"torch {1000 * float(times[1]):.4g}",
+            float(times[1] / times[0]),
+        ]
 
 
 if __name__ == "__main__":
-    tables = [*tree_rows(), *sampler_rows(), *other_rows()]
+    tables = []
+    for row in itertools.chain(tree_rows(), sampler_rows(), other_rows()):
+        print(f"{row[0]}: {row[1]:.4g} ({row[2]}; ratio {row[3]:.4g})", flush=True)
+        tables.append(row)
     busy = os.getloadavg()[0]
     record(
         "batchnorm",

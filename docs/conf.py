@@ -1,4 +1,4 @@
-"""Sphinx: `sphinx-build -W docs docs/_build/html` from the repository's root runs every gallery script."""
+"""Sphinx: `sphinx-build -W docs docs/_build/html` at the root runs every gallery script."""
 
 import relunorm
 
@@ -43,7 +43,9 @@ sphinx_gallery_conf = {
 
 def _plain_bars(app, what, name, obj, options, lines):
     """Docstrings write norms as |w|, which reStructuredText would take for a substitution."""
-    lines[:] = [line if line.lstrip().startswith(">>>") else line.replace("|", r"\|") for line in lines]
+    lines[:] = [
+        line if line.lstrip().startswith(">>>") else line.replace("|", r"\|") for line in lines
+    ]
 
 
 def setup(app):

@@ -2,13 +2,14 @@
 Start in five minutes
 =====================
 
-Read a network, evaluate it, ask what it is on a box: its linear pieces, its steepest slope, its largest
-value. Every answer here is exact.
+Read a network, evaluate it, ask what it is on a box: its linear pieces, its steepest slope, its
+largest value. Every answer here is exact.
 """
 
 # %%
-# A network is read once into one immutable object, whatever it was made with: an ONNX file, a torch module, a
-# scikit-learn or Keras model, an .npz of weights. ``example:moons`` ships with the package.
+# A network is read once into one immutable object, whatever it was made with: an ONNX file, a
+# torch module, a scikit-learn or Keras model, an .npz of weights. ``example:moons`` ships with
+# the package.
 
 import matplotlib.pyplot as plt
 
@@ -36,7 +37,8 @@ A, c = region.affine
 print("f(x) =", A[0], "x +", c[0], "on a polygon of", len(region.polytope.walls), "walls")
 
 # %%
-# The Lipschitz constant on the box, as an interval with the method behind each end. Here they meet.
+# The Lipschitz constant on the box, as an interval with the method behind each end. Here they
+# meet.
 
 print(rn.lipschitz(net, box))
 

@@ -2,13 +2,14 @@
 Shrink an ONNX model and prove it
 =================================
 
-Units that are never on, always on, copies of one another or read by nobody can go without changing the function on
-the inputs that matter. The result comes with a certificate that replays without a solver.
+Units that are never on, always on, copies of one another or read by nobody can go without
+changing the function on the inputs that matter. The result comes with a certificate that
+replays without a solver.
 """
 
 # %%
-# An ONNX file stands in for yours: a digits classifier trained with a proximal L1 penalty, as people train networks
-# that are meant to be small.
+# An ONNX file stands in for yours: a digits classifier trained with a proximal L1 penalty, as
+# people train networks that are meant to be small.
 
 import tempfile
 from pathlib import Path
@@ -70,8 +71,8 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# The small network runs in onnxruntime like any other. The certificate bounds the difference over the whole box, not
-# over the samples.
+# The small network runs in onnxruntime like any other. The certificate bounds the difference
+# over the whole box, not over the samples.
 
 rn.save(small.network, folder / "small.onnx")
 session = onnxruntime.InferenceSession(folder / "small.onnx")
@@ -84,5 +85,5 @@ print(rn.verify(small.certificate, net, small.network))
 # %%
 # On the command line::
 #
-#     relunorm normalize digits.onnx -o small.onnx --form minimal --domain box:0,1 --certificate proof.json
+#     relunorm normalize digits.onnx -o small.onnx --domain box:0,1 --certificate proof.json
 #     relunorm verify proof.json digits.onnx small.onnx

@@ -2,8 +2,8 @@
 Did my export change the model?
 ===============================
 
-Two files that should be the same network: ``compare`` proves it over a whole domain, or shows an input where they
-differ. Testing a few inputs can miss what this finds.
+Two files that should be the same network: ``compare`` proves it over a whole domain, or shows
+an input where they differ. Testing a few inputs can miss what this finds.
 """
 
 # %%
@@ -33,8 +33,9 @@ same = rn.compare(net, exported, box, tolerance=1e-5)
 print(same)
 
 # %%
-# Batch norm was folded and weights rounded, so the two are not equal, but within a bound that holds for every input
-# of the box. Permuting units, rescaling them or padding with dead ones changes nothing either:
+# Batch norm was folded and weights rounded, so the two are not equal, but within a bound that
+# holds for every input of the box. Permuting units, rescaling them or padding with dead ones
+# changes nothing either:
 
 weights, biases = net.weights()
 order = np.random.default_rng(0).permutation(32)
@@ -57,8 +58,8 @@ print(found)
 print("at", found.witness)
 
 # %%
-# Along the line through the witness the difference is itself piecewise linear. Random inputs rarely come near its
-# maximum.
+# Along the line through the witness the difference is itself piecewise linear. Random inputs
+# rarely come near its maximum.
 
 rng = np.random.default_rng(2)
 x = box.sample(20_000, random_state=3)

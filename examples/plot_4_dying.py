@@ -2,8 +2,8 @@
 Why is my network dead?
 =======================
 
-Adam with too large a step: units die one after another while the training loss still falls. The monitor sees it, the
-diagnosis explains it, revival mends it.
+Adam with too large a step: units die one after another while the training loss still falls. The
+monitor sees it, the diagnosis explains it, revival mends it.
 """
 
 # %%
@@ -54,14 +54,14 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# What the diagnosis says of the dying one: dead on the data, and which of those are dead for every input of the box
-# around the data (proved).
+# What the diagnosis says of the dying one: dead on the data, and which of those are dead for
+# every input of the box around the data (proved).
 
 print(rn.diagnose(model, X, y, domain=rn.Box.around(X), optimizer="adam"))
 
 # %%
-# The theory of one unit: from the blue starts gradient descent ends in the dead cone. Targets of a smaller scale
-# have the same effect as a larger window: more of it is blue.
+# The theory of one unit: from the blue starts gradient descent ends in the dead cone. Targets
+# of a smaller scale have the same effect as a larger window: more of it is blue.
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.6))
 for ax, gamma in zip(axes, (1.0, 0.1), strict=True):
@@ -70,7 +70,8 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# Make the dead units live again: the outputs stay what they are, and from there a smaller step keeps the units alive.
+# Make the dead units live again: the outputs stay what they are, and from there a smaller step
+# keeps the units alive.
 
 before = model(X).detach()
 dying.revive_live_(model, X)

@@ -2,11 +2,13 @@
 See the regions
 ===============
 
-The exact partition of a network's inputs into pieces on which it is affine: drawn, counted, followed along a line and
-through the layers.
+The exact partition of a network's inputs into pieces on which it is affine: drawn, counted,
+followed along a line and through the layers.
 """
 
 # %%
+
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,8 +38,8 @@ for segment in level_set(cells, 0.0).pieces:
 plt.show()
 
 # %%
-# Along a line every breakpoint is found by matrix products alone, so this works for networks with millions of
-# weights too.
+# Along a line every breakpoint is found by matrix products alone, so this works for networks
+# with millions of weights too.
 
 line = rn.along(net, [-2, -1], [3, 2])
 print(line)
@@ -55,7 +57,7 @@ print(statistics(cells))
 rng = np.random.default_rng(0)
 sizes = [20, 40, 40, 3]
 deep = rn.Network.from_weights(
-    [rng.normal(size=(b, a)) / np.sqrt(a / 2) for a, b in zip(sizes, sizes[1:], strict=False)],
+    [rng.normal(size=(b, a)) / np.sqrt(a / 2) for a, b in pairwise(sizes)],
     [0.2 * rng.normal(size=b) for b in sizes[1:]],
 )
 p, q, r = rng.normal(size=(3, 20))

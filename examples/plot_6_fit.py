@@ -2,8 +2,9 @@
 Fit a function near-optimally
 =============================
 
-With one input and one hidden layer the best fit can be certified: no network of that size is better by more than the
-gap. With more inputs or layers the same compact parameter space is searched greedily.
+With one input and one hidden layer the best fit can be certified: no network of that size is
+better by more than the gap. With more inputs or layers the same compact parameter space is
+searched greedily.
 """
 
 # %%
@@ -25,7 +26,9 @@ print(f"{mse:.3e}, certified bound {model.lower_bound_:.3e}, gap {model.optimali
 # %%
 # The same size trained by scikit-learn's MLPRegressor.
 
-peer = MLPRegressor(hidden_layer_sizes=(20,), solver="lbfgs", max_iter=5000, random_state=0).fit(x, y)
+peer = MLPRegressor(hidden_layer_sizes=(20,), solver="lbfgs", max_iter=5000, random_state=0).fit(
+    x, y
+)
 print(f"MLPRegressor: {np.mean((peer.predict(x) - y) ** 2):.3e}")
 
 grid = np.linspace(0, 1, 1000)[:, None]

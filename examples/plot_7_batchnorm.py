@@ -2,8 +2,8 @@
 Batch norm taken apart
 ======================
 
-Batch normalization recenters and rescales; then comes the ReLU. Each part on its own does something else to the geometry
-of a batch through depth.
+Batch normalization recenters and rescales; then comes the ReLU. Each part on its own does
+something else to the geometry of a batch through depth.
 """
 
 # %%
@@ -34,7 +34,8 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# Recentering alone has an attractor: one odd point, and a cluster of all others. Its angle in the limit of infinite width:
+# Recentering alone has an attractor: one odd point, and a cluster of all others. Its angle in
+# the limit of infinite width:
 
 for n in (10, 20, 50):
     print(n, fixed_points(n)[-1])
@@ -47,7 +48,8 @@ print(tree.run(9).clusters())
 print(tree.limit())
 
 # %%
-# On a model of your own: swap every BatchNorm for its parts, and probe what each layer does to a batch.
+# On a model of your own: swap every BatchNorm for its parts, and probe what each layer does to
+# a batch.
 
 model = nn.Sequential(
     *(

@@ -1,7 +1,9 @@
 """gamma(X), neuron counts and the rank conditions against sampling and linear algebra."""
 
+import decimal
 import json
 import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -72,9 +74,18 @@ def test_orthant_is_estimated_without_bias():
     """Four orthogonal points: every cell has measure 1/16."""
     found = gamma(np.eye(4), samples=20_000)
     assert abs(found.gamma - 1 / 16) < 5 * found.error + 1e-12
-    assert found.rivals == 7
-    assert "as small" in found.doubt
+    assert found.rivals == found.ties == 7
+    assert found.doubt == ""  # equal cells leave nothing open
+    assert "16 of them equally small" in repr(found)
     assert found.coverage == 1
+
+
+def test_rivals_that_are_not_known_to_be_equal_leave_a_doubt():
+    """x_i = x_j in five dimensions: 120 equal cells, each measured with an error."""
+    X = np.array([np.eye(5)[i] - np.eye(5)[j] for i in range(5) for j in range(i)])
+    found = gamma(X, samples=50)
+    assert found.rivals > found.ties == 0
+    assert "as small within the error" in found.doubt
 
 
 def test_thin_cells_beyond_three_dimensions():
@@ -267,3 +278,92 @@ def test_unreachable_rank_is_refused():
         rank_bounds(3, 0.0)
     with pytest.raises(InvalidInputError, match="alpha"):
         rank_bounds(3, 0.1).probability(0.5)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-7, 1e-10])
+def test_small_triangles_keep_their_relative_accuracy(size):
+    """x, y < 0 < x + y + size at height 1: a right triangle of area size^2 / 2."""
+    found = gamma([[1, 0, 0], [0, 1, 0], [1, 1, size]])
+    assert found.cells == 8
+    assert found.gamma == pytest.approx(size**2 / 2 / (4 * np.pi), rel=max(size, 1e-16 / size))
+
+
+def test_exact_cells_of_many_points_in_space():
+    """60 planes: as many different cells as there can be, and their measures against counting."""
+    X = np.random.default_rng(4).standard_normal((60, 3))
+    found = gamma(X)
+    assert found.cells == cell_count(60, 3) == len(np.unique(found.signs, axis=0))
+    assert abs(found.volumes.sum() - 1) < 1e-12
+    drawn = np.random.default_rng(5).standard_normal((20_000, 3)) @ distinct_lines(X).T
+    share = {s.tobytes(): v for s, v in zip(found.signs, found.volumes, strict=True)}
+    patterns, seen = np.unique(np.sign(drawn).astype(np.int8), axis=0, return_counts=True)
+    expected = np.array([share[p.tobytes()] for p in patterns]) * 20_000
+    often = expected > 20
+    assert often.sum() > 100
+    assert np.abs((seen - expected) / np.sqrt(expected))[often].max() < 5
+
+
+def test_the_smallest_cell_in_space_can_be_stopped_and_watched():
+    X = np.random.default_rng(4).standard_normal((30, 3))
+    seen = []
+    every = gamma(X, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(k, 30) for k in range(3, 30)]
+    early = gamma(X, time_limit=0)
+    assert early.gamma > every.gamma
+    assert early.kind == "estimate"
+    assert early.cells_total is None
+    assert "stopped after 3 of 30 hyperplanes" in early.doubt
+    assert abs(early.volumes.sum() - 1) < 1e-12
+    json.dumps(early.to_dict(), allow_nan=False)
+
+    def interrupt(done, total):
+        if done == 10:
+            raise KeyboardInterrupt
+
+    assert "stopped after 10 of 30" in gamma(X, progress=interrupt).doubt
+    beyond = gamma(np.random.default_rng(0).standard_normal((8, 4)), time_limit=0)
+    assert "time limit left 63 cells unmeasured" in beyond.doubt
+    with pytest.raises(InvalidInputError, match="time_limit"):
+        gamma(X, time_limit=-1)
+
+
+def test_bad_cell_counts():
+    for arguments in ((-1, 3), (0, 3), (3, 0), (2.5, 2)):
+        with pytest.raises(InvalidInputError, match="whole number"):
+            cell_count(*arguments)
+
+
+def printed_7a(n, g, alpha):
+    """(7a) as printed, in 800 digits."""
+    with decimal.localcontext(decimal.Context(prec=800)):
+        g, alpha = Decimal(g), Decimal(alpha)
+        exponent = alpha / g * (1 / alpha).ln() + (alpha / g - 1) * ((alpha - g) / (1 - g)).ln()
+        return float(1 - (-n * exponent).exp())
+
+
+@pytest.mark.parametrize("g", [0.5, 0.1, 1e-6, 1e-11, 1e-16, 1e-310, 5e-324])
+@pytest.mark.parametrize("alpha", [1.01, 3.0, 1000.0])
+def test_probability_bounds_for_any_gamma(g, alpha):
+    sharp, loose = rank_bounds(4, g).probability(alpha)
+    assert sharp == pytest.approx(printed_7a(4, g, alpha), rel=1e-11)
+    assert loose <= sharp + 1e-15
+    json.dumps(rank_bounds(4, g).to_dict(), allow_nan=False)
+
+
+def test_stopped_trials_are_said():
+    found = sample_neuron_counts(np.eye(3), 20, limit=3)
+    free = sample_neuron_counts(np.eye(3), 20, limit=10_000)
+    # a trial that reaches full rank with the last neuron allowed is finished
+    assert 0 < found.unfinished < 20
+    assert found.mean < free.mean
+    assert math.isinf(found.error)
+    assert f"{found.unfinished} of them stopped at 3 neurons: y >= 3.00" in repr(found)
+    assert found.to_dict()["mean_is_lower_bound"]
+    assert not free.to_dict()["mean_is_lower_bound"]
+    assert "+-" in repr(free)
+
+
+@pytest.mark.parametrize("tolerance", [-1, 0, 1.0, np.nan, "a"])
+def test_bad_tolerance(tolerance):
+    with pytest.raises(InvalidInputError, match="tolerance"):
+        sample_neuron_counts(np.eye(3), 2, tolerance=tolerance)

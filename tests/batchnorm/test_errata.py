@@ -227,6 +227,13 @@ def test_theorem_11_is_loose():
         sharp = math.sqrt(2 / ((n - 1) ** 2 + 1))
         assert max(limit.norm_ratio for limit in limits) <= sharp * (1 + 1e-12)
         assert sharp < limits[0].printed_norm_bound / 1.9
+        # item 4: (12) and (87) read sqrt(2 pi), (88) sqrt(2) pi, which is what (85) gives:
+        # arccos x >= pi/2 - pi x / 2 at x = 4 / (sqrt(2) (n-2)); the sharp deficit is below both
+        proof = math.pi / 2 * 4 / (math.sqrt(2) * (n - 2))
+        assert math.pi / 2 - limits[0].printed_angle_bound == pytest.approx(proof)
+        deficit = max(math.pi / 2 - limit.angle for limit in limits)
+        sharp = math.asin(1 / math.sqrt(2 * ((n - 1) ** 2 + 1)))
+        assert deficit <= sharp * (1 + 1e-12) < math.sqrt(2 * math.pi) / (n - 2) < proof
 
 
 def test_the_tree_needs_no_exponential_number_of_rows():

@@ -11,7 +11,13 @@ from relunorm.batchnorm.fixed_points import (
     odd_state,
     symmetric_state,
 )
-from relunorm.batchnorm.gram import center_gram, gram_step, kernel_gram, matrix_root
+from relunorm.batchnorm.gram import (
+    arccos_kernel,
+    center_gram,
+    gram_step,
+    kernel_gram,
+    matrix_root,
+)
 from relunorm.errors import InvalidInputError
 
 
@@ -163,11 +169,31 @@ def test_kernel_of_equal_points_is_exact():
         (np.array([[1, np.nan], [0, 1]]), "NaN"),
         (np.array([[1.0, 2], [0, 1]]), "symmetric"),
         (np.ones((3, 3)), "are equal"),
+        (np.array([[1.0, 2], [2, 1]]), "semi-definite: it has the eigenvalue -1,"),
+        (np.diag([1.0, 1, 1]) - 0.6 * (1 - np.eye(3)), "semi-definite"),
     ],
 )
 def test_bad_input(gram, message):
     with pytest.raises(InvalidInputError, match=message):
         gram_step(gram)
+
+
+def test_a_matrix_that_is_no_gram_matrix_is_refused_in_every_mode():
+    for options in ({"recenter": False}, {"rescale": True}, {"recenter": False, "rescale": True}):
+        with pytest.raises(InvalidInputError, match="semi-definite"):
+            gram_step([[1, 2], [2, 1.0]], **options)
+    X = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
+    single = X @ X.T  # rank 3, and eigenvalues of -1e-6 by rounding
+    assert np.linalg.eigvalsh(single.astype(float))[0] < -1e-7
+    assert np.isfinite(gram_step(single)).all()
+    assert np.isfinite(gram_step(single * 1e30)).all()
+
+
+@pytest.mark.parametrize("rho", [2.0, -1.1, np.nan, [0.5, 1.001], "a"])
+def test_the_kernel_takes_cosines(rho):
+    with pytest.raises(InvalidInputError, match="rho"):
+        arccos_kernel(rho)
+    assert arccos_kernel(1 + 1e-12) == 1
 
 
 def test_other_bad_input():

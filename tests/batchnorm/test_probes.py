@@ -6,9 +6,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import nn
 
 import relunorm as rn
+from relunorm.batchnorm.measure import cluster_sizes
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.nn import datapoint_init_, decompose
@@ -97,7 +99,7 @@ def test_chunks_give_the_same_answer():
         np.testing.assert_allclose(a.norms, b.norms, rtol=1e-12)
         assert a.mean_angle == pytest.approx(b.mean_angle, rel=1e-12)
         assert (a.activity_histogram, a.dead, a.rank) == (b.activity_histogram, b.dead, b.rank)
-        assert b.rank_tolerance > a.rank_tolerance
+        assert b.rank_tolerance == a.rank_tolerance
     with pytest.raises(InvalidInputError, match="eval"):
         rn.geometry(model.train(), X, chunk=7)
 
@@ -418,3 +420,53 @@ def test_every_kind_of_real_number_is_taken(convert):
         trees = [rn.batchnorm.Tree(v, exact=exact).run(5).gram() for v in (x, given)]
         np.testing.assert_array_equal(*trees)
     assert datapoint_init_(nn.Linear(3, 4), given).exclusive == 4
+
+
+@pytest.mark.parametrize("width", [4, 6, 20])
+@pytest.mark.parametrize("chunk", [3, 20, 150])
+def test_chunked_ranks_of_narrow_layers_are_those_of_the_whole(width, chunk):
+    for seed in range(4):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 30)).double()
+        X = np.random.default_rng(seed).standard_normal((60, 3))
+        whole, chunked = (rn.geometry(model, X, ["0", "1", "2"], chunk=c) for c in (None, chunk))
+        for a, b in zip(whole.layers, chunked.layers, strict=True):
+            assert a.rank == b.rank <= a.width
+            assert a.rank_tolerance == b.rank_tolerance
+
+
+def test_chunked_ranks_of_wide_layers_say_what_they_resolve():
+    """A tolerance below the rounding of a Gram matrix is raised to it, not believed."""
+    for seed in range(10):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 300)).double()
+        X = np.random.default_rng(seed).standard_normal((60, 3))
+        for given in (None, 1e-14):
+            found = rn.geometry(model, X, "2", chunk=20, rank_tolerance=given)[0]
+            assert found.rank_tolerance == (300 * 2.0**-52) ** 0.5
+            assert found.rank == rn.geometry(model, X, "2")[0].rank <= 5
+
+
+def test_the_page_counts_layers_and_shows_small_ranks_plainly():
+    rng = np.random.default_rng(0)
+    shapes = ((6, 3), (5, 6), (1, 5))
+    network = Network.from_weights([rng.standard_normal(s) for s in shapes])
+    figure = rn.geometry(network, rng.standard_normal((12, 3))).figure()
+    assert "12 points through 2 layers" in figure.get_suptitle()
+    FigureCanvasAgg(figure).draw()
+    ranks = next(ax for ax in figure.axes if ax.get_title() == "rank of the batch")
+    labels = [t.get_text() for t in (*ranks.get_yticklabels(), *ranks.get_yticklabels(minor=True))]
+    assert not any("10^" in label for label in labels)
+    wide = rn.geometry([np.eye(40), np.ones((40, 2))]).figure()
+    FigureCanvasAgg(wide).draw()
+    ranks = next(ax for ax in wide.axes if ax.get_title() == "rank of the batch")
+    assert ranks.get_yscale() == "log"
+    assert "10" in [t.get_text() for t in ranks.get_yticklabels()]
+
+
+def test_bad_cluster_angle():
+    for angle in (-1, 0, np.nan, 4):
+        with pytest.raises(InvalidInputError, match="angle"):
+            cluster_sizes(np.eye(3), angle)

@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.datasets import load_digits
 
 from relunorm.batchnorm import fixed_points, propagate
+from relunorm.batchnorm._normals import fill_normals
 from relunorm.errors import InvalidInputError
 
 RMS = {"recenter": False}
@@ -33,13 +35,46 @@ def test_gram_sampler_has_the_law_of_weights(digits, parts):
     """Means over 40 runs of a narrow network agree within four standard errors."""
     X = digits[:8]
     found = {
-        method: last_angles(X, 4, 40, width=40, method=method, **parts)
-        for method in ("weights", "gram")
+        name: last_angles(X, 4, 40, width=40, **how, **parts)
+        for name, how in {
+            "weights": {"method": "weights"},
+            "gram": {},
+            "vector": {"normals": "vector"},
+        }.items()
     }
-    a, b = found["weights"], found["gram"]
-    error = np.sqrt(a.var(ddof=1) / 40 + b.var(ddof=1) / 40)
-    assert abs(a.mean() - b.mean()) < 4 * error
-    assert 0.5 < a.std() / b.std() < 2
+    a = found["weights"]
+    for b in (found["gram"], found["vector"]):
+        error = np.sqrt(a.var(ddof=1) / 40 + b.var(ddof=1) / 40)
+        assert abs(a.mean() - b.mean()) < 4 * error
+        assert 0.5 < a.std() / b.std() < 2
+
+
+def test_vector_normals_are_independent_normals():
+    """Half a million of them: distribution, tails, and what lies beside or a block apart."""
+    out = np.empty((500, 1000))
+    fill_normals(np.random.default_rng(7), out)
+    flat = out.ravel()
+    assert stats.kstest(flat, "norm").pvalue > 1e-3
+    assert stats.kstest(flat**2, stats.chi2(1).cdf).pvalue > 1e-3
+    assert stats.kstest(np.hypot(flat[:-512:3], flat[512::3]), stats.rayleigh.cdf).pvalue > 1e-3
+    for level in (3.0, 4.0):
+        expected = len(flat) * 2 * stats.norm.sf(level)
+        assert abs((np.abs(flat) > level).sum() - expected) < 4 * np.sqrt(expected)
+    for lag in (1, 2, 511, 512, 513, 1024):
+        assert abs(np.mean(flat[lag:] * flat[:-lag])) < 4.5 / np.sqrt(len(flat))
+        assert abs(np.mean(flat[lag:] ** 2 * flat[:-lag] ** 2) - 1) < 4.5 * 3 / np.sqrt(len(flat))
+    again = np.empty(70)  # not a whole block
+    fill_normals(np.random.default_rng(7), again)
+    np.testing.assert_array_equal(again, flat[:70])
+
+
+def test_vector_normals_keep_the_seed_and_the_interface(digits):
+    runs = [propagate(digits[:5], 3, 30, normals="vector", random_state=s) for s in (1, 1, 2)]
+    np.testing.assert_array_equal(runs[0].grams, runs[1].grams)
+    assert (runs[0].grams[1] != runs[2].grams[1]).any()
+    assert runs[0].to_dict()["options"]["normals"] == "vector"
+    with pytest.raises(InvalidInputError, match="normals"):
+        propagate(digits[:5], 3, 30, normals="fast")
 
 
 @pytest.mark.parametrize("parts", [RMS, FULL, STD, {"rescale": False}], ids=str)
@@ -148,6 +183,8 @@ def test_bad_options():
 def test_one_and_two_points(method):
     one = propagate(np.ones((1, 3)), 2, 30, recenter=False, method=method)
     assert np.isnan(one.mean_angles()).all()
+    assert "nan" not in repr(one)
+    assert "no pair" in repr(one)
     json.dumps(one.to_dict(), allow_nan=False)
     for rescale in (False, True):
         two = propagate(np.eye(2), 3, 30, rescale=rescale, method=method)

@@ -196,10 +196,53 @@ def test_a_gram_matrix_beyond_floats_is_refused():
 
 
 def test_two_points():
+    """Orthogonal and equally long: there is no cluster that one of them could escape from."""
     limit = Tree([1.0, 3.0]).limit()
-    assert limit.odd == (0, 1)
+    assert limit.odd == ()
+    assert limit.groups == ((0,), (1,))
     assert limit.cosine == 0
+    assert limit.norm_ratio == 1
     assert limit.printed_norm_bound is None
+
+
+@pytest.mark.parametrize(
+    ("x", "groups", "escaping", "degrees"),
+    [
+        ([1, 1, 2, 2], ((0, 1), (2, 3)), (), 90.0),
+        ([2, 1, 2, 1, 1], ((0, 2), (1, 3, 4)), ((0, 2),), 90.0),
+        ([1, 1, 2, 3, 3], ((0, 1), (3, 4), (2,)), ((0, 1), (3, 4)), None),
+        ([1, 1, 2, 3, 4, 5], ((5,), (0, 1, 2, 3, 4)), ((5,),), 90.0),
+    ],
+)
+def test_equal_points_move_as_one(x, groups, escaping, degrees):
+    limit = Tree(x).limit()
+    assert limit.groups == groups
+    assert limit.escaping == escaping
+    assert limit.odd == (escaping[0] if len(escaping) == 1 == len(escaping[0]) else ())
+    assert limit.printed_angle_bound is None
+    deep = Tree(x).run(400)
+    np.testing.assert_allclose(deep.gram(normalize=True), limit.gram, atol=1e-12)
+    angles = deep.angles()
+    assert limit.angle == pytest.approx(angles[groups[0][0], groups[-1][0]], abs=1e-6)
+    if degrees is not None:
+        assert math.degrees(limit.angle) == pytest.approx(degrees)
+    for group in groups:
+        assert angles[np.ix_(group, group)].max() < 1e-6
+    assert ("no cluster" in repr(limit)) == (not escaping)
+
+
+def test_several_coordinates_send_out_points_of_their_own():
+    X = np.random.default_rng(0).standard_normal((20, 10))
+    limit = Tree(X).limit()
+    assert limit.odd == ()
+    assert len(limit.escaping) > 2
+    assert f"no odd point, {len(limit.escaping)} groups escape" in repr(limit)
+    extremes = {*X.argmin(axis=0).tolist(), *X.argmax(axis=0).tolist()}
+    assert set(limit.groups[-1]) == set(range(20)) - extremes  # extreme in no coordinate
+    assert limit.printed_angle_bound is None
+    # the remark before Theorem 11: the same two points extreme in every coordinate
+    line = np.random.default_rng(1).standard_normal(9)
+    assert Tree(np.column_stack([line, 3 * line])).limit().odd == Tree(line).limit().odd
 
 
 def test_transformations_of_a_vector():

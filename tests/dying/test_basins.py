@@ -26,6 +26,18 @@ def test_shares_match_the_measured_table(gamma, beta):
     assert found.optimum + found.dead + found.other == pytest.approx(100)
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.9, 0.95])
+def test_shares_at_gamma_one_do_not_hang_on_the_stop_rule(beta):
+    """Halved and doubled tolerances and step caps move the share by less than 0.5 points."""
+    base = dying.basin(1.0, beta, grid=101).optimum
+    for change in (
+        {"update_tolerance": 5e-7, "gradient_tolerance": 5e-4},
+        {"update_tolerance": 2e-6, "gradient_tolerance": 2e-3},
+        {"max_steps": 90_000},
+    ):
+        assert dying.basin(1.0, beta, grid=101, **change).optimum == pytest.approx(base, abs=0.5)
+
+
 def test_kernel_normal_functions():
     from relunorm.dying.basin_kernel import normal
 

@@ -136,5 +136,27 @@ def test_dead_layer_and_bad_input():
         rn.diagnose(net, [[np.nan]])
     with pytest.raises(InvalidInputError, match="at least one row"):
         rn.diagnose(net, np.empty((0, 1)))
+    with pytest.raises(InvalidInputError, match="not an array of numbers"):
+        rn.diagnose(net, [["a"]])
+    with pytest.raises(InvalidInputError, match="3 rows"):
+        rn.diagnose(net, np.ones((3, 1)), y=[1.0])
+    with pytest.raises(InvalidInputError, match="tau"):
+        rn.diagnose(net, [[1.0]], tau=np.nan)
     with pytest.raises(InvalidInputError, match="no units"):
         rn.diagnose(rn.Network.from_weights([[[1.0]]]), [[1.0]])
+
+
+def test_values_at_the_ends_of_the_range():
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    near, far = rn.diagnose(network(), x), rn.diagnose(network(), 1e300 * x, 1e300 * x[:, 0])
+    weights = [0, 2, 5]  # units without bias
+    np.testing.assert_allclose(far.layers[0].cone[weights], near.layers[0].cone[weights])
+    assert far.target.gamma == pytest.approx(1e300 * x[:, 0].std())
+    assert target_advice(np.full(50, 0.1)).gamma == 0  # its computed deviation is not 0
+
+
+def test_many_equal_units_take_no_time():
+    w = np.repeat(np.random.default_rng(0).normal(size=(2, 20)), 1000, axis=0)
+    found = duplicates(rn.Affine({0: w}, np.ones(2000)))
+    assert found.tolist() == [-1, *[0] * 999, -1, *[1000] * 999]
+    assert rn.diagnose(network(), torch.zeros(2, 2, requires_grad=True)).rows == 2

@@ -311,11 +311,124 @@ def test_every_window_and_logging():
     }
 
 
+def test_close_inside_a_forward_pass_takes_effect_at_its_end():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.ReLU()))
+    monitor = DeadUnitMonitor(model)
+    handle = model[1].register_forward_hook(lambda *args: monitor.close())
+    model(batches(5, 3)[0])
+    handle.remove()
+    assert torch.overrides._get_current_function_mode() is None
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert len(monitor.report().sites) == 2  # the pass that was under way is counted to its end
+    model(batches(5, 3)[0])
+    assert monitor.batches == 1
+
+
+def test_monitors_nest_and_close_in_any_order():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    x = batches(5, 3)[0]
+    first, second = DeadUnitMonitor(model), DeadUnitMonitor(model)
+    model(x)
+    first.close()
+    model(x)
+    second.close()
+    assert (first.batches, second.batches) == (1, 2)
+    assert torch.overrides._get_current_function_mode() is None
+
+
+def test_convolution_in_one_dimension_counts_channels_and_sequences_count_features():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv1d(2, 5, 3, padding=1), nn.BatchNorm1d(5)
+            self.back, self.fc = nn.Conv1d(5, 5, 1), nn.Linear(5, 4)
+
+        def forward(self, x):
+            h = F.relu(self.norm(self.conv(x)))
+            h = F.relu(h + self.back(h), inplace=True)
+            return F.relu(self.fc(h.transpose(1, 2)))
+
+    model = seeded(Mixed())
+    model.norm.weight.data[3], model.norm.bias.data[3] = 0.0, -1.0
+    x = batches(6, 2, 5)[0]  # as long as there are channels: shapes do not tell
+    with DeadUnitMonitor(model) as monitor:
+        model(x)
+    h = F.relu(model.norm(model.conv(x)))
+    h2 = F.relu(h + model.back(h))
+    last = F.relu(model.fc(h2.transpose(1, 2)))
+    oracles = [
+        (v > 0).double().mean(axis) for v, axis in ((h, (0, 2)), (h2, (0, 2)), (last, (0, 1)))
+    ]
+    for site, share in zip(monitor.report().sites, oracles, strict=True):
+        np.testing.assert_allclose(site.active_share, share)
+    assert monitor.report()[""].dead[3]
+
+
+def test_modules_replaced_while_watched():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    x = batches(5, 3)[0]
+    with DeadUnitMonitor(model) as monitor:
+        model(x)
+        model[0], model[2] = nn.Linear(3, 6), nn.Linear(6, 2)  # wider
+        model(x)
+        model[1] = nn.LeakyReLU()
+        model(x)
+    report = monitor.report()
+    assert [(s.name, s.units, s.leaky) for s in report.sites] == [("1", 6, False), ("", 6, True)]
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_compiled_and_scripted_models_are_refused_and_recorded_passes_not_counted():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    x = batches(5, 3)[0]
+    with pytest.raises(InvalidInputError, match="compiled"):
+        DeadUnitMonitor(torch.compile(model, backend="eager"))
+    scripted = nn.Sequential(torch.jit.freeze(torch.jit.trace(model.eval(), x)), nn.ReLU())
+    with pytest.raises(InvalidInputError, match="scripted"):
+        DeadUnitMonitor(scripted[0])
+    with DeadUnitMonitor(scripted) as monitor:
+        scripted(x)
+    assert [site.name for site in monitor.report().sites] == ["1"]
+    with DeadUnitMonitor(model) as monitor:
+        traced = torch.jit.trace(model, x, check_trace=False)
+        torch.func.grad(lambda z: model(z).sum())(x)
+    assert torch.equal(traced(x), model(x))
+    assert "no rectifier was seen" in repr(monitor.report())
+
+
+def test_passes_of_a_compiled_copy_do_not_break():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    with DeadUnitMonitor(model) as monitor:
+        torch.compile(model, backend="eager")(batches(5, 3)[0])
+    assert monitor.batches == 0
+
+
+def test_empty_batches_and_bad_values():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    x = batches(50, 3)[0]
+    with DeadUnitMonitor(model) as monitor:
+        model(torch.zeros(0, 3))
+        assert not monitor.report().sites
+        model(x)
+        good = monitor.report()["1"]
+        bad = x.clone()
+        bad[0], bad[1] = torch.nan, torch.inf
+        model(bad)
+        site = monitor.report()["1"]
+    np.testing.assert_allclose(site.score, good.score)  # the bad batch says nothing about sizes
+    share = (model[0](torch.cat([x, bad])) > 0).double().mean(0)
+    np.testing.assert_allclose(site.active_share, share)
+
+
 def test_nan_activations_do_not_count_as_active():
     model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
     with DeadUnitMonitor(model) as monitor:
         model(torch.full((5, 3), torch.nan))
-    assert monitor.report()["1"].dead.all()
+    site = monitor.report()["1"]
+    assert site.dead.all()
+    assert np.isnan(site.score).all()
+    assert site.to_dict()["score"] == [None] * 4
 
 
 def test_bad_arguments():

@@ -286,6 +286,118 @@ def test_balancing_keeps_the_function():
     assert sites == []  # a batch norm stands in between
 
 
+class Shared(nn.Module):
+    """Ways in which a unit's parameters or values also serve something else."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(4, 4) for _ in range(3))
+        self.kind = kind
+        if kind == "tied":
+            self.c.weight = self.b.weight
+
+    def forward(self, x):
+        z = self.a(x)
+        y = self.b(F.relu(z))
+        if self.kind == "tied":
+            return y + self.c(x)
+        if self.kind == "reader called twice":
+            return y + self.b(x)
+        if self.kind == "source called twice":
+            return y + self.a(x - 1)
+        if self.kind == "before and after":
+            return y + z
+        if self.kind == "returned":
+            return {"y": y, "more": [F.relu(z)]}
+        h = F.relu(self.a(x), inplace=True)
+        left, _ = h.chunk(2, -1)
+        return self.b(h)[:, :2] + left
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["tied", "reader called twice", "source called twice", "before and after", "returned", "chunk"],
+)
+def test_shared_parameters_and_values_are_left_alone(kind):
+    model = seeded(Shared(kind).double())
+    model.a.bias.data[1] = -1e3
+    x = data(20, 4)
+    before = copy.deepcopy(model.state_dict())
+    found = dying.revive_live_(model, x)
+    assert not found.count
+    assert found.skipped
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_convolution_in_one_dimension_revives_the_channel():
+    layers = (nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+    model = seeded(nn.Sequential(*layers).double())
+    model[0].weight.data[1], model[0].bias.data[1] = 0.0, -1.0
+    x = data(8, 2, 4)  # as long as there are channels
+    before = model(x)
+    assert dying.revive_live_(model, x).units == {"1": (1,)}
+    assert (model[3].weight == 0).all(0).nonzero()[:, 0].tolist() == [4, 5, 6, 7]
+    torch.testing.assert_close(model(x), before, rtol=0, atol=1e-14)
+
+
+def test_leaky_and_frozen_units_are_left_alone():
+    leaky = seeded(nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(), nn.Linear(4, 1)).double())
+    leaky[0].bias.data[1] = -1e3
+    before = leaky(data(9, 3))
+    assert dying.revive_live_(leaky, data(9, 3)).count == 0
+    assert torch.equal(leaky(data(9, 3)), before)
+    frozen = dense()
+    frozen[0].bias.data[1] = -1e3
+    frozen[0].weight.requires_grad_(False)
+    assert "frozen" in dying.revive_live_(frozen, data(9, 3)).skipped["1"]
+
+
+def test_models_of_several_arguments():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 1)
+
+        def forward(self, x, scale):
+            return self.b(F.relu(self.a(x * scale)))
+
+    model = seeded(Two().double())
+    model.a.bias.data[2] = -1e3
+    x = data(9, 3)
+    assert dying.revive_live_(model, (x, 2.0)).units == {"": (2,)}
+    model.a.bias.data[2] = -1e3
+    assert dying.revive_live_(model, {"x": x, "scale": 2.0}).units == {"": (2,)}
+
+
+def test_samples_that_are_all_alike_still_make_units_live():
+    for x in (data(1, 3), data(1, 3).expand(7, 3)):
+        model = dense().eval()
+        model[0].bias.data[:] = -1e3
+        dying.revive_live_(model, x)
+        assert (model[0](x) > 0).all()
+
+
+def test_bad_batches_change_nothing():
+    model = dense().eval()
+    model[0].bias.data[1] = -1e3
+    before = copy.deepcopy(model.state_dict())
+    x = data(9, 3)
+    for bad, what in ((x * torch.nan, "NaN"), (x[:0], "empty")):
+        with pytest.raises(InvalidInputError, match=what):
+            dying.revive_live_(model, bad)
+    with pytest.raises(InvalidInputError, match="expected a torch"):
+        dying.revive_live_(model, x, "adam")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="none of this model"):
+        dying.revive_live_(model, x, torch.optim.SGD(dense().parameters(), lr=0.1))
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    model[3].bias.data[:] = -1e3
+    model[0].weight.data[0, 0] = torch.nan
+    kept = model[3].weight.clone()
+    with pytest.raises(InvalidInputError, match="layers before it"):
+        replace_(model, x, {"4": [0]}, share=(0.1, 0.9))
+    assert torch.equal(model[3].weight, kept)
+
+
 def test_clear_refusals():
     model = dense()
     with pytest.raises(InvalidInputError, match="no rectifier"):

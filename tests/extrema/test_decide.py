@@ -89,3 +89,35 @@ def test_never_smallest_against_samples(ball):
             assert (outputs[:, 0] > outputs.min(axis=1)).all()
         elif decision.verdict == "counterexample":
             assert network(decision.point)[0] == network(decision.point).min()
+
+
+@pytest.mark.parametrize("width", [1e-9, 1e-11, 1e-13])
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_a_spike_thinner_than_the_tolerance_is_not_proved_away(width, shift):
+    """A hat of height one on two cells of this width: the sign tree drops them, the bound not."""
+    slopes = np.array([1.0, -2.0, 1.0]) / width
+    at = shift + width * np.arange(3)
+    network = Network.from_weights(
+        [np.ones((3, 1)), slopes[None], [[1.0]]], [-at, np.zeros(1), np.zeros(1)]
+    )
+    for rows in (1, 2):
+        weights, biases = network.weights()
+        first = np.repeat(weights[0], rows, axis=1) / rows
+        wide = Network.from_weights([first, *weights[1:]], biases)
+        assert rn.decide(wide, [[-1.0]], [-0.5], Box.cube(rows)).verdict != "proved"
+        assert rn.maximize(wide, [1.0], Box.cube(rows)).upper >= 1.0 - 1e-3
+    # A threshold the hat cannot reach, whatever is dropped and rounded, is still proved.
+    assert rn.decide(network, [[-1.0]], [-1e3], Box.cube(1)).verdict == "proved"
+
+
+def test_values_of_any_size_are_proved_with_a_margin_for_rounding():
+    """With weights of 1e9 a margin of 1e-9 is far below the rounding of one evaluation."""
+    rng = np.random.default_rng(5)
+    network = drawn(rng, [3, 6, 6, 1], False, "relu")
+    weights, biases = network.weights()
+    large = Network.from_weights([*weights[:-1], 1e9 * weights[-1]], [*biases[:-1], 0 * biases[-1]])
+    best = rn.maximize(large, [1.0], Box.cube(3))
+    top = float(large(best.point)[0])
+    assert rn.decide(large, [[-1.0]], [-top + 1e-3], Box.cube(3)).verdict == "counterexample"
+    assert rn.decide(large, [[-1.0]], [-top - 1e-5], Box.cube(3)).verdict != "proved"
+    assert rn.decide(large, [[-1.0]], [-top - 1.0], Box.cube(3)).verdict == "proved"

@@ -111,3 +111,20 @@ def test_tiny_data_needs_weights_beyond_floats():
     for layer in (nn.Linear(3, 2), nn.Linear(3, 2).double()):
         with pytest.raises(InvalidInputError, match="does not hold"):
             datapoint_init_(layer, np.eye(3) * 5e-324)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("threshold", [0.0, 1e-9, 0.5])
+def test_exclusive_counts_what_fires_in_the_layers_type(dtype, threshold):
+    X = np.random.default_rng(0).standard_normal((40, 8))
+    layer = nn.Linear(8, 40, dtype=dtype)
+    found = datapoint_init_(layer, X, threshold=threshold)
+    for batch in (40, 1):  # whatever the order of sums
+        fires = torch.cat([layer(x) > 0 for x in torch.from_numpy(X).to(dtype).split(batch)])
+        assert found.exclusive == int((fires.diagonal() & (fires.sum(dim=0) == 1)).sum()) == 34
+
+
+def test_points_that_the_layers_type_merges_are_not_exclusive():
+    X = np.array([[1.0, 0], [1 + 1e-12, 0], [0, 1], [-1, -1]])
+    assert datapoint_init_(nn.Linear(2, 4, dtype=torch.float64), X).exclusive >= 3
+    assert datapoint_init_(nn.Linear(2, 4), X).exclusive == 2

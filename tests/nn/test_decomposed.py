@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import relunorm as rn
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.nn import DecomposedBatchNorm, decompose
 
 SHAPES = {
@@ -374,6 +374,8 @@ def test_decompose_refuses_what_it_does_not_know():
     for bad in ({"eps": "a"}, {"eps": float("nan")}, {"momentum": "a"}):
         with pytest.raises(InvalidInputError, match="finite number"):
             DecomposedBatchNorm(3, **bad)
+    with pytest.raises(InvalidInputError, match="eps is -1"):
+        DecomposedBatchNorm(3, eps=-1)
     for dtype in (torch.int64, torch.complex64):
         with pytest.raises(InvalidInputError, match="real floats"):
             DecomposedBatchNorm(3, recenter=False)(torch.ones(4, 3, dtype=dtype))
@@ -395,3 +397,16 @@ def test_decompose_keeps_hooks_ties_and_optimizers():
     handle.remove()
     model(torch.randn(4, 3))
     assert len(seen) == 2
+
+
+def test_loading_names_layers_that_normalize_by_the_batch():
+    """Without running statistics eval mode uses the batch: no function of one input."""
+    for norm in (
+        nn.BatchNorm1d(4, track_running_stats=False),
+        DecomposedBatchNorm(4, rescale=False, track_running_stats=False),
+    ):
+        model = nn.Sequential(nn.Linear(3, 4), norm, nn.ReLU(), nn.Linear(4, 1)).eval()
+        with pytest.raises(RelunormError, match=r": 1 keeps no running statistics"):
+            rn.load(model)
+        with pytest.raises(RelunormError, match="the batch"):
+            rn.load(model, example=(3,))

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from relunorm.batchnorm.random_nets import propagate
 from relunorm.errors import InvalidInputError
-from relunorm.papers import PAPERS, Sample, exhibits
+from relunorm.papers import PAPERS, Sample, batchnorm, exhibits
 from relunorm.papers.batchnorm_training import ARMS, _labelled, _train_deep
 from relunorm.papers.exhibit import items_of
 
@@ -38,6 +39,26 @@ def test_exhibits_run_and_save(name, digits, tmp_path):
     assert document["schema"] == "relunorm.exhibit/1"
     assert len(document["rows"]) == len(found.rows)
     assert (found.figure is not None) == any(p.suffix == ".png" for p in paths)
+    if found.figure is not None:
+        assert cut_off(found.figure) == []
+
+
+def cut_off(figure):
+    """Titles that reach beyond the page."""
+    FigureCanvasAgg(figure).draw()  # the layout is made in drawing
+    titles = [ax.title for ax in figure.axes] + ([figure._suptitle] if figure._suptitle else [])
+    width, height = figure.canvas.get_width_height()
+    boxes = {t.get_text(): t.get_window_extent() for t in titles if t.get_text()}
+    return [
+        text
+        for text, box in boxes.items()
+        if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
+    ]
+
+
+def test_the_title_of_the_onset_figure_fits(digits, monkeypatch):
+    monkeypatch.setattr(batchnorm, "_until_odd", lambda X, width, limit, seed: (None, width + seed))
+    assert cut_off(exhibits("batchnorm")["onset_width"](digits).figure) == []
 
 
 def test_figure5_is_judged_by_its_own_table(digits, monkeypatch):
@@ -52,7 +73,10 @@ def test_figure5_is_judged_by_its_own_table(digits, monkeypatch):
 
 
 def test_figure3_shows_an_odd_point(digits):
-    found = {row[0]: row[1] for row in exhibits("batchnorm")["figure3"](digits).rows}
+    exhibit = exhibits("batchnorm")["figure3"](digits)
+    found = {row[0]: row[1] for row in exhibit.rows}
+    within = found["angle within the cluster (degrees)"]
+    assert f"here it is at {within:.1f} at the last layer" in exhibit.note
     assert found["odd points"] == 1
     assert abs(found["angle odd point - cluster (degrees)"] - 90) < 3
     assert abs(found["angle within the cluster (degrees)"] - 24.54) < 6

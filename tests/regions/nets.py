@@ -112,3 +112,52 @@ def degenerate_nets(d: int) -> dict[str, Network]:
         "one hidden layer": make([W1, draw(2, 5)], [b1, np.zeros(2)]),
         "no hidden layer": make([draw(2, d)], [np.ones(2)]),
     }
+
+
+def special_net(seed: int) -> tuple[Network, np.ndarray, np.ndarray]:
+    """A small degenerate network and a box, all numbers dyadic so that nothing is nearly special.
+
+    Weights on a coarse grid, and one of: copies, negated and zero rows, walls on faces and through
+    corners, layers scaled by 2^20 or 2^-20, rows of different scales, parallel walls, huge biases,
+    leaky slopes (also negative, one and two), skips, several outputs, width one.
+    """
+    rng = np.random.default_rng(seed)
+    d, kind = int(rng.integers(1, 5)), seed % 13
+    widths = [1] * 4 if kind == 0 else [int(rng.integers(1, 4)) for _ in range(2)]
+    unit, corner = rng.choice([1.0, 0.5, 0.25]), rng.choice([-1.0, 1.5])
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.integers(-3, 4, shape) * unit
+
+    sizes = [d, *widths, 3 if kind == 1 else 1]
+    weights = [draw(b, a) for a, b in itertools.pairwise(sizes)]
+    biases = [draw(b) * rng.integers(0, 2) for b in sizes[1:]]
+    first, bias, some = weights[0], biases[0], int(rng.integers(len(weights)))
+    if kind in (2, 3):
+        first[-1], bias[-1] = (2.0, -1.0)[kind - 2] * first[0], (2.0, -1.0)[kind - 2] * bias[0]
+    elif kind == 4:
+        first[0], weights[1][-1] = 0.0, 0.0
+    elif kind == 5:
+        first[:d], bias[:d] = np.eye(d)[: len(first)], -1.5
+    elif kind == 6:
+        bias[:] = -first @ np.full(d, corner)
+    elif kind in (7, 8):
+        scale = 2.0 ** (20 if kind == 7 else -20)
+        weights[some], biases[some] = scale * weights[some], scale * biases[some]
+    elif kind == 9:
+        weights[0] = first * 2.0 ** rng.integers(-8, 9, (len(first), 1))
+    elif kind == 10:
+        weights[0] = np.outer(draw(len(first)), draw(d))
+    elif kind == 11:
+        biases[0] = bias * 2.0**30
+    slope = float(rng.choice([0.25, -0.5, 1.0, 2.0])) if kind == 12 else 0.0
+    act = Activation("leaky", slope) if kind == 12 else Activation("relu")
+    lo, hi = -np.ones(d), np.full(d, 1.5)
+    if kind % 2 or len(widths) != 2:
+        return Network.from_weights(weights, biases, act), lo, hi
+    layers = [
+        Layer(Affine({0: weights[0]}, biases[0]), act),
+        Layer(Affine({0: draw(widths[1], d), 1: weights[1]}, biases[1]), act),
+    ]
+    output = Affine({0: draw(sizes[-1], d), 2: weights[2]}, biases[2])
+    return Network(layers, output, input_shape=d), lo, hi

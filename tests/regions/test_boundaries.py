@@ -157,3 +157,28 @@ def test_pictures(tmp_path):
         plot.plot_regions(found, color="blue")
     with pytest.raises(InvalidInputError, match="on_plane"):
         plot.plot_regions(regions(he_net("3-16-16"), Box.cube(3), max_regions=5))
+
+
+def test_a_picture_of_the_whole_plane_has_a_window():
+    """Nearly parallel lines meet far away; the window keeps to where most corners are."""
+    from relunorm.regions.plot import plot_refinement, plot_regions, view_of
+
+    net = he_net("2-16-16")
+    found = regions(net, None)
+    view = view_of(found)
+    low, high = view.domain.lo, view.domain.hi
+    corners = np.concatenate([found.vertices(i) for i in range(len(found))])
+    inside = ((corners >= low) & (corners <= high)).all(axis=1)
+    assert inside.mean() > 0.75
+    assert (high - low).max() < 20
+    assert len(view) <= len(found)
+    assert (found.find(view.patterns) >= 0).all()
+    figure = plot_regions(found)
+    assert f"{len(found)} regions of the plane, {len(view)} in this window" in (
+        figure.axes[0].get_title()
+    )
+    x0, x1 = figure.axes[0].get_xlim()
+    assert x1 - x0 < 1.5 * (high - low)[0]
+    assert len(plot_refinement(found).axes) == 2
+    flat = Network.from_weights([[[1.0, 0.0]], [[1.0]]])
+    assert len(view_of(regions(flat, None))) == 2

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope, regions
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
-from .nets import REFERENCE, degenerate_nets, he_net, random_net, skip_net
+from .nets import REFERENCE, degenerate_nets, he_net, random_net, skip_net, special_net
 from .oracle import regions_by_brute_force
 
 #: Pre-activations this small are zero: sampling shows rounding as patterns otherwise.
@@ -158,6 +158,22 @@ def test_degenerate_networks_against_dense_sampling(d):
                 assert min(found.inradius(i) for i in range(len(found))) > 1e-8, (name, method)
 
 
+@pytest.mark.parametrize("seed", range(39))
+def test_special_networks_against_brute_force(seed):
+    net, lo, hi = special_net(seed)
+    expected = regions_by_brute_force(net, lo, hi)
+    methods = {1: ["tree"], 2: ["tree", "polygons", "cells"]}
+    for method in methods.get(net.input_size, ["tree", "cells"]):
+        found = regions(net, Box(lo, hi), method=method)
+        assert as_set(found.patterns) == expected, method
+        assert len(found) == len(expected), method
+        A, c = found.affine()
+        value = np.einsum("nod,nd->no", A, found.points) + c
+        # Biases of 2^30 cancel: what is left of them is rounded at their size.
+        size = max(1.0, *(np.abs(z).max() for z in net.preactivations(found.points)))
+        np.testing.assert_allclose(value, net(found.points), atol=1e-13 * size, rtol=1e-12)
+
+
 def test_thousands_of_concurrent_lines():
     """All lines a x + b y = 0 with small integers, and shifted by integers: cells by Euler."""
     pairs = [(a, b) for a in range(-6, 7) for b in range(7) if (a, b) > (0, 0) or b > 0]
@@ -296,6 +312,42 @@ def test_limits_give_partial_results():
         part = regions(he_net("2-32-32"), Box.cube(2), max_regions=7, method=method)
         assert len(part) == 7
         assert not part.complete
+
+
+@pytest.mark.parametrize(("name", "method"), [("2-16-16", "polygons"), ("2-16-16", "tree")])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_limit_that_cut_nothing_off_leaves_a_complete_result(name, method, workers):
+    net = he_net(name)
+    found = regions(net, Box.cube(2), time_limit=1e-9, method=method, workers=workers)
+    assert len(found) == REFERENCE[name][0]
+    assert found.complete
+    assert found.reason == ""
+
+
+def test_limits_on_several_workers():
+    net = he_net("3-32-32")
+    few = regions(net, Box.cube(3), max_regions=5000, workers=3)
+    assert len(few) == 5000
+    assert not few.complete
+    assert len(np.unique(few.packed, axis=0)) == 5000
+    late = regions(net, Box.cube(3), time_limit=1e-9, workers=2)
+    assert not late.complete
+    assert "time_limit" in late.reason
+
+
+def test_workers_report_progress_and_stop():
+    told = []
+
+    def note(found, seconds, done):
+        told.append((found, done))
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    net = random_net(np.random.default_rng(0), [8, 40, 40, 1])
+    part = regions(net, Box.cube(8), progress=note, workers=2)
+    assert part.reason == "interrupted"
+    assert len(part) >= told[-1][0] > 0
+    assert all(0.0 <= done <= 1.0 for _, done in told)
 
 
 def test_progress_and_interrupt():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relunorm import Box, Network, region_at, regions
+from relunorm import Ball, Box, Network, region_at, regions
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 
 from .nets import he_net, random_net, skip_net
@@ -159,3 +159,28 @@ def test_bad_points():
         region_at(net, [np.nan, 0.0])
     with pytest.raises(InvalidInputError, match="outside"):
         region_at(net, [3.0, 0.0], Box.cube(2))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 30])
+def test_a_ball_cuts_the_region(d):
+    """A polytope around the ball cuts, and the interior point lies in the ball (dense sampling)."""
+    net = random_net(np.random.default_rng(d), [d, 6, 5, 2])
+    ball = Ball(np.full(d, 0.1), 0.5)
+    for x in ball.sample(8, 1):
+        region = region_at(net, x, ball)
+        inside = region.interior_point
+        assert ball.contains(inside)[0]
+        assert (net.pattern(inside) == region.pattern).all()
+        cell = region.polytope
+        assert cell.bounded
+        assert (cell.contains(x, 1e-9)).all()
+        nearby = ball.sample(2000, 2)
+        same = (net.pattern(nearby) == region.pattern).all(axis=1)
+        assert cell.contains(nearby[same], 1e-9).all()
+        if d <= 3:
+            assert any(wall.is_domain for wall in cell.walls) or len(region.vertices()) > d
+            assert regions(net, ball).find(region.pattern)[0] >= 0
+    edge = ball.middle + np.eye(d)[0] * ball.reach
+    assert ball.contains(region_at(net, edge, ball).interior_point)[0]
+    with pytest.raises(InvalidInputError, match="outside"):
+        region_at(net, ball.middle + 1.0, ball)

@@ -55,19 +55,16 @@ def test_limits_hold_on_processes() -> None:
 
 
 def test_a_cell_with_too_many_walls_falls_back_to_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relunorm.regions import enumerate as front
+    from relunorm.regions.engines import CellWork
     from relunorm.regions.limits import CellLimitError
 
     net, box = random_net(3, 5, 1), rn.Box.cube(3)
     expected = rn.regions(net, box, method="tree")
 
-    def refuse(*_: object) -> list[object]:
-        def job() -> object:
-            raise CellLimitError("too many walls")
+    def refuse(*_: object) -> None:
+        raise CellLimitError("too many walls")
 
-        return [job]
-
-    monkeypatch.setattr(front, "_cell_jobs", refuse)
+    monkeypatch.setattr(CellWork, "advance", refuse)
     found = rn.regions(net, box, backend="threading", workers=2)
     assert found.method == "tree"
     assert np.array_equal(found.patterns, expected.patterns)
@@ -126,7 +123,7 @@ def test_restarts_keep_the_best_and_do_not_depend_on_the_backend() -> None:
             again = rn.ReLURegressor(**options, restarts=3).fit(x, y)
         assert again.restart_losses_ == model.restart_losses_
         assert np.array_equal(again.predict(x), model.predict(x))
-    with pytest.raises(InvalidInputError, match="restarts=0: expected a number >= 1"):
+    with pytest.raises(InvalidInputError, match="restarts=0: expected a whole number >= 1"):
         rn.ReLURegressor(restarts=0).fit(x, y)
 
 

@@ -24,6 +24,7 @@ class RandomLayer:
         slope: of the non-linearity below zero.
         recenter: subtract each neuron's mean over the batch.
         statistic: what each neuron is divided by ("rms", "std"), or None.
+        vector: draw the normals of `by_gram` by `fill_normals`.
     """
 
     def __init__(
@@ -34,9 +35,11 @@ class RandomLayer:
         recenter: bool,
         statistic: str | None,
         rng: np.random.Generator,
+        vector: bool = False,
     ):
         self.n, self.width, self.slope = n, width, slope
         self.recenter, self.statistic, self.rng = recenter, statistic, rng
+        self.vector = vector
         self.wishart = slope == 1 and statistic is None and width >= n
         self._held: list[Matrix] = []
 
@@ -68,7 +71,12 @@ class RandomLayer:
         # a layer is written beside the one before, which stays whole if the run is interrupted
         normals, state, before = self._held
         self._held = [normals, before, state]
-        self.rng.standard_normal(out=normals)
+        if self.vector:
+            from relunorm.batchnorm._normals import fill_normals  # numba: at first use
+
+            fill_normals(self.rng, normals)
+        else:
+            self.rng.standard_normal(out=normals)
         return self._respond(np.matmul(root, normals, out=state))
 
     def full(self, state: Matrix) -> Matrix:

@@ -25,7 +25,8 @@ class Settings:
 
     Attributes:
         rank_tolerance: singular values below this share of the largest count as 0; None: max(n,
-            width) times the rounding unit of the activations' type.
+            width) times the rounding unit of the activations' type. Raised to what can be resolved
+            where a chunked batch leaves the Gram matrix alone; the result states what was used.
         cluster_angle: points closer than this (radians) are linked into one cluster.
         broad: a neuron responds broadly if it is active (> 0) on at least this share of the batch.
         max_points: pairwise measures use at most this many points, drawn without replacement.
@@ -45,10 +46,11 @@ class Raw:
     Attributes:
         gram: (m, m) over the points used for pairwise measures, whose activations were divided by
             2**exponent first, so that squares stay within the range of floats.
-        singular_values: of the activations of those points; from the Gram matrix (then accurate to
-            1e-8 of the largest only, which ``rounding`` says) where the activations were never held
-            at once.
+        singular_values: of the activations of those points, min(m, width) of them.
+        rounding: unit of the type the activations came in.
         active: how many of the batch's points each neuron is positive on.
+        resolution: share of the largest singular value below which the others are rounding,
+            whatever the tolerance; more than 0 where they come from the Gram matrix.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Raw:
     active: NDArray[np.int64]
     total: int
     exponent: int = 0
+    resolution: float = 0.0
 
 
 def from_arrays(named: dict[str, Activations], settings: Settings) -> list[Raw]:

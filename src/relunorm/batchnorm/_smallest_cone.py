@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,15 @@ EFFORT = 64
 
 
 def smallest_cone(
-    lines: NDArray[np.float64], samples: int, max_cells: int, rng: np.random.Generator
+    lines: NDArray[np.float64],
+    samples: int,
+    max_cells: int,
+    rng: np.random.Generator,
+    stop: Callable[[int, int], bool],
 ) -> CellVolumes:
-    """List the cells if they are at most ``max_cells``, else walk; measure; find the smallest."""
+    """List the cells if they are at most ``max_cells``, else walk; measure, until ``stop(measured,
+    all)``; find the smallest.
+    """
     count, k = lines.shape
     listed = cell_count(count, k) <= max_cells  # the most there can be
     doubts = []
@@ -48,24 +55,29 @@ def smallest_cone(
             "them all (about 0.2 ms a cell in four dimensions, ten times that in seven)"
         )
     measures: dict[int, ConeMeasure] = {}
-    for index in order:
+    tried = 0
+    for tried, index in enumerate(order, 1):
         try:
             cone = cones[index]
             measures[index] = ConeMeasure(cone_of(lines, signs[index]) if cone is None else cone)
         except TooComplexError:
             continue
         measures[index].sample(FIRST, rng)
-    if len(measures) < len(order):
-        doubts.append(
-            f"{len(order) - len(measures)} cells have too many extreme rays to be measured"
-        )
+        if stop(tried, len(order)):
+            break
+    if tried < len(order):
+        doubts.append(f"the time limit left {len(order) - tried} cells unmeasured")
+    if len(measures) < tried:
+        doubts.append(f"{tried - len(measures)} cells have too many extreme rays to be measured")
     if not measures:
         return _rough(lines, signs, volumes, seen, doubts)
-    smallest, rivals = _tell_apart(measures, samples, rng)
-    if rivals:
+    smallest, rivals, ties = _tell_apart(
+        measures, samples, rng, lambda: stop(len(order), len(order))
+    )
+    if rivals > ties:
         doubts.append(
-            f"{rivals} other cells are as small within the error; if one of them is smaller, then "
-            "by a few standard errors"
+            f"{rivals - ties} other cells are as small within the error; if one of them is "
+            "smaller, then by a few standard errors"
         )
     chosen = measures[smallest]
     chosen.forget()
@@ -85,6 +97,7 @@ def smallest_cone(
         rivals,
         seen,
         "; ".join(doubts),
+        ties,
     )
 
 
@@ -115,18 +128,31 @@ def _seen(
 
 
 def _tell_apart(
-    measures: dict[int, ConeMeasure], samples: int, rng: np.random.Generator
-) -> tuple[int, int]:
-    """Sample whatever may be the smallest until one is left or the effort is spent."""
+    measures: dict[int, ConeMeasure],
+    samples: int,
+    rng: np.random.Generator,
+    stop: Callable[[], bool],
+) -> tuple[int, int, int]:
+    """Sample whatever may be the smallest until one is left, what is left is known to be equal, or
+    the effort is spent: the smallest, how many others it may be, and how many of them are equal.
+    """
     left = EFFORT * samples
     while True:
         below = min(m.value + APART * m.error for m in measures.values())
         able = {i: m for i, m in measures.items() if m.value - APART * m.error <= below}
+        smallest = min(able, key=lambda i: able[i].value)
+        ties = sum(_equal(able[smallest], m) for m in able.values()) - 1
         left -= sum(m.samples for m in able.values())
-        if len(able) == 1 or left < 0:
-            return min(able, key=lambda i: able[i].value), len(able) - 1
+        if len(able) == max(ties, 0) + 1 or left < 0 or stop():
+            return smallest, len(able) - 1, max(ties, 0)
         for measure in able.values():
             measure.sample(measure.samples, rng)
+
+
+def _equal(one: ConeMeasure, other: ConeMeasure) -> bool:
+    """Both measures without sampling error (pieces with orthogonal rays), and the same."""
+    rounding = 1e-7 * one.value  # a standard error is the root of a difference of squares
+    return max(one.error, other.error, abs(one.value - other.value)) <= rounding
 
 
 def _one_of_each_pair(

@@ -106,7 +106,9 @@ def _chunked(
     chunk: int,
     layers: Sequence[str] | None,
 ) -> list[Raw]:
-    """Counts in one pass over the batch, then the Gram matrix block by block."""
+    """Counts in one pass over the batch, then the Gram matrix block by block, and beside it the
+    triangular factor of layers that are not wider than the points used.
+    """
     active: dict[str, Tensor] = {}
     shapes: dict[str, tuple[tuple[int, ...], float]] = {}
     exponents: dict[str, int] = {}
@@ -128,6 +130,7 @@ def _chunked(
     used = inputs.part(torch.from_numpy(picks))
     grams = {name: np.zeros((m, m)) for name in active}
     rows: dict[str, Tensor] = {}
+    factors: dict[str, Tensor] = {}
     starts = list(range(0, m, chunk))
     for a in starts:
         rows.clear()
@@ -138,6 +141,10 @@ def _chunked(
             lambda name, output: rows.__setitem__(name, scaled(name, output)),
             layers,
         )
+        for name, own in rows.items():
+            if own.shape[1] <= m:
+                above = [factors[name], own] if name in factors else [own]
+                factors[name] = torch.linalg.qr(torch.cat(above), mode="r").R
         for b in (b for b in starts if b >= a):
 
             def block(name: str, output: Tensor, a: int = a, b: int = b) -> None:
@@ -155,15 +162,27 @@ def _chunked(
             name,
             shapes[name][0],
             gram,
-            np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)),
-            # the Gram matrix squares: below 1e-8 of the largest its eigenvalues are rounding
-            max(shapes[name][1], 2.0**-26 / max(m, active[name].numel())),
+            values,
+            shapes[name][1],
             active[name].cpu().numpy(),
             len(inputs),
             exponents[name],
+            resolution,
         )
         for name, gram in grams.items()
+        for values, resolution in [_singular_values(gram, active[name].numel(), factors.get(name))]
     ]
+
+
+def _singular_values(
+    gram: NDArray[np.float64], width: int, factor: Tensor | None
+) -> tuple[NDArray[np.float64], float]:
+    """Of activations that were never held at once, and the share of the largest they resolve."""
+    if factor is not None:
+        return torch.linalg.svdvals(factor).cpu().numpy(), 0.0
+    # inner products of this length, and eigenvalues, are off by about width x 2^-52 of the largest
+    values = np.linalg.eigvalsh(gram)[::-1]
+    return np.sqrt(np.maximum(values, 0.0)), math.sqrt(width * 2.0**-52)
 
 
 def _flat(name: str, output: Tensor) -> tuple[Tensor, float]:

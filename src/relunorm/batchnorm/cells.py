@@ -3,20 +3,23 @@
 The hyperplanes {w : w.x_i = 0} cut the space of weights into cones; gamma(X) is the smallest
 Gaussian measure of a cone with interior (seed 004, Def. 1). It depends on the span of the points
 only, so the problem is reduced to its dimension k first. k = 2: arcs of a circle. k = 3: spherical
-polygons, areas by Van Oosterom and Strackee (1983). k > 3: an estimate, with an error bar and a
+polygons (`relunorm.batchnorm._spherical`). k > 3: an estimate, with an error bar and a
 statement of what is in doubt (`relunorm.batchnorm._smallest_cone`).
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, points, whole_number
+from relunorm.batchnorm._arguments import generator, points, real_number, whole_number
+from relunorm.batchnorm._spherical import polygons
 from relunorm.errors import InvalidInputError
 
 #: Directions closer than this (sine of the angle) count as one line.
@@ -46,7 +49,8 @@ class CellVolumes:
         kind: "exact" or "estimate".
         dimension: k, the dimension of the span.
         hyperplanes: how many different hyperplanes the points give.
-        signs: (cells, hyperplanes) the sign pattern of each cell found.
+        signs: (cells, hyperplanes) the sign pattern of each cell found; 0 at hyperplanes that were
+            not placed before a time limit.
         volumes: measure of each cell found (estimates beyond k = 3); exact ones sum to 1.
         smallest: index of the smallest cell found.
         cells_total: how many cells there are, or None where they were not all listed.
@@ -54,6 +58,7 @@ class CellVolumes:
             the smallest one's (three standard errors); 0 when exact.
         seen: the share of all weights that lies in the cells found.
         doubt: why gamma may be smaller than stated; empty if nothing is in doubt.
+        ties: those of the rivals that are equal to the smallest, known without sampling error.
     """
 
     gamma: float
@@ -68,6 +73,7 @@ class CellVolumes:
     rivals: int = 0
     seen: Seen = Seen()
     doubt: str = ""
+    ties: int = 0
 
     @property
     def cells(self) -> int:
@@ -96,6 +102,7 @@ class CellVolumes:
             "seen": self.seen.share,
             "seen_error": self.seen.error,
             "rivals": self.rivals,
+            "ties": self.ties,
             "doubt": self.doubt,
             "total_volume": float(self.volumes.sum()),
         }
@@ -103,9 +110,10 @@ class CellVolumes:
     def __repr__(self) -> str:
         error = f" +- {self.error:.2g}" if self.kind == "estimate" else ""
         total = f" of {self.cells_total}" if self.cells_total is not None else ""
+        ties = f", {2 * (self.ties + 1)} of them equally small" if self.ties else ""
         doubt = ", in doubt" if self.doubt else ""
         return (
-            f"CellVolumes(gamma={self.gamma:.6g}{error}, {self.cells}{total} cells, "
+            f"CellVolumes(gamma={self.gamma:.6g}{error}, {self.cells}{total} cells{ties}, "
             f"{self.kind}{doubt})"
         )
 
@@ -116,6 +124,8 @@ def gamma(
     samples: int = 4000,
     max_cells: int = 2000,
     random_state: int | np.random.Generator | None = 0,
+    progress: Callable[[int, int], None] | None = None,
+    time_limit: float | None = None,
 ) -> CellVolumes:
     """gamma(X) of Def. 1 for a batch X of shape (n, d), one row per point.
 
@@ -132,6 +142,14 @@ def gamma(
     Args:
         samples: samples for the final measurement (beyond 3 dimensions).
         max_cells: list at most this many cells (beyond 3 dimensions).
+        progress: called with (hyperplanes placed, all) in 3 dimensions, (cells measured, all)
+            beyond.
+        time_limit: seconds after which to stop and return what was found, as an interrupt does in
+            3 dimensions; ``doubt`` then says what is missing. Beyond 3 dimensions it holds for the
+            measuring; the listing before is bounded by ``max_cells``.
+
+    In 3 dimensions n points cost O(n^3) products of vectors: 300 points (89,702 cells) a second or
+    two.
 
     For odd n equally spaced points on a circle it is 1/(2n), not the printed 1/n (docs/errata.md):
 
@@ -147,11 +165,28 @@ def gamma(
         return _exact(np.array([[1], [-1]], np.int8), np.array([0.5, 0.5]), lines)
     if k == 2:
         return _exact(*_arcs(lines), lines)
+    stop = _stopper(progress, time_limit)
     if k == 3:
-        return _exact(*_polygons(lines), lines)
+        return _exact(*polygons(lines, SAME_LINE, stop), lines)
     from relunorm.batchnorm._smallest_cone import smallest_cone
 
-    return smallest_cone(lines, samples, max_cells, generator(random_state))
+    return smallest_cone(lines, samples, max_cells, generator(random_state), stop)
+
+
+def _stopper(
+    progress: Callable[[int, int], None] | None, time_limit: float | None
+) -> Callable[[int, int], bool]:
+    """What is asked after each piece of work: reports it, and says whether time is up."""
+    if time_limit is not None and real_number("time_limit", time_limit) < 0:
+        raise InvalidInputError(f"time_limit is {time_limit}, expected seconds of at least 0")
+    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
+
+    def stop(done: int, total: int) -> bool:
+        if progress is not None:
+            progress(done, total)
+        return time.monotonic() > deadline
+
+    return stop
 
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:
@@ -187,6 +222,8 @@ def cell_count(hyperplanes: int, dimension: int) -> int:
     >>> cell_count(12, 3)
     134
     """
+    hyperplanes = whole_number("hyperplanes", hyperplanes, 1)
+    dimension = whole_number("dimension", dimension, 1)
     return 2 * sum(math.comb(hyperplanes - 1, i) for i in range(dimension))
 
 
@@ -194,16 +231,23 @@ def _exact(
     signs: NDArray[np.int8], volumes: NDArray[np.float64], lines: NDArray[np.float64]
 ) -> CellVolumes:
     smallest = int(np.argmin(volumes))
+    placed = int(np.count_nonzero(signs.any(axis=0)))
+    whole = placed == len(lines)
+    doubt = (
+        f"stopped after {placed} of {len(lines)} hyperplanes: the others cut the cells further, so "
+        "gamma is at most this"
+    )
     return CellVolumes(
         float(volumes[smallest]),
-        0.0,
-        "exact",
+        0.0 if whole else math.inf,
+        "exact" if whole else "estimate",
         lines.shape[1],
         len(lines),
         signs,
         volumes,
         smallest,
-        len(volumes),
+        len(volumes) if whole else None,
+        doubt="" if whole else doubt,
     )
 
 
@@ -214,58 +258,3 @@ def _arcs(lines: NDArray[np.float64]) -> tuple[NDArray[np.int8], NDArray[np.floa
     middle = borders + widths / 2
     signs = np.sign(np.column_stack([np.cos(middle), np.sin(middle)]) @ lines.T)
     return signs.astype(np.int8), widths / (2 * np.pi)
-
-
-def _polygons(lines: NDArray[np.float64]) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """Cut the eight cones of three independent planes by the other planes, one after the other."""
-    first = _independent_triple(lines)
-    order = [*first, *(i for i in range(len(lines)) if i not in first)]
-    corners = np.linalg.inv(lines[first]).T  # corner i lies on the other two planes
-    corners /= np.linalg.norm(corners, axis=1, keepdims=True)
-    cells = [
-        np.array([sa * corners[0], sb * corners[1], sc * corners[2]])
-        for sa in (1, -1)
-        for sb in (1, -1)
-        for sc in (1, -1)
-    ]
-    for index in order[3:]:
-        cells = [piece for cell in cells for piece in _split(cell, lines[index])]
-    volumes = np.array([_solid_angle(cell) for cell in cells]) / (4 * np.pi)
-    signs = np.sign(np.array([cell.sum(axis=0) for cell in cells]) @ lines.T).astype(np.int8)
-    return signs, volumes
-
-
-def _independent_triple(lines: NDArray[np.float64]) -> list[int]:
-    from scipy.linalg import qr
-
-    _, _, pivots = qr(lines.T, pivoting=True, mode="economic")  # type: ignore[misc]
-    return pivots[:3].tolist()
-
-
-def _split(cell: NDArray[np.float64], normal: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """The parts of a spherical polygon (rays in order) on the two sides of a plane through 0."""
-    side = cell @ normal
-    side[np.abs(side) < SAME_LINE] = 0.0
-    if (side >= 0).all() or (side <= 0).all():
-        return [cell]
-    above, below = [], []
-    for i in range(len(cell)):
-        j = (i + 1) % len(cell)
-        if side[i] >= 0:
-            above.append(cell[i])
-        if side[i] <= 0:
-            below.append(cell[i])
-        if side[i] * side[j] < 0:
-            crossing = cell[i] * abs(side[j]) + cell[j] * abs(side[i])
-            crossing /= np.linalg.norm(crossing)
-            above.append(crossing)
-            below.append(crossing)
-    return [np.array(above), np.array(below)]
-
-
-def _solid_angle(rays: NDArray[np.float64]) -> float:
-    """Solid angle of a convex cone by fans of triangles (Van Oosterom & Strackee 1983)."""
-    a, b, c = rays[0], rays[1:-1], rays[2:]
-    volume = np.abs(np.cross(b, c) @ a)
-    denominator = 1 + b @ a + c @ a + np.einsum("ij,ij->i", b, c)
-    return float(2 * np.arctan2(volume, denominator).sum())

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from relunorm.batchnorm.gram import (
     Statistic,
-    arccos_kernel,
     arccos_kernel_derivative,
     center_gram,
+    clipped_kernel,
     gram_step,
 )
 from relunorm.errors import InvalidInputError
@@ -107,7 +107,7 @@ def symmetric_state(
     """
     _check_size(n, 3)
     if recenter:
-        rho = float(arccos_kernel(-1 / (n - 1)))
+        rho = float(clipped_kernel(-1 / (n - 1)))
     elif rescale and statistic in ("auto", "rms"):
         rho = _rms_cosine(n)
     else:
@@ -174,7 +174,7 @@ def gram_derivative(gram: NDArray[np.float64], change: NDArray[np.float64]) -> N
     rho = np.clip(g / products, -1.0, 1.0)
     slope = arccos_kernel_derivative(rho)
     relative = np.diag(d) / diagonal
-    bend = (arccos_kernel(rho) - rho * slope) * products / 2
+    bend = (clipped_kernel(rho) - rho * slope) * products / 2
     result = slope * d + bend * (relative[:, None] + relative[None, :])
     np.fill_diagonal(result, np.diag(d))
     return result
@@ -193,7 +193,7 @@ def _odd_step(state: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     A, B = a - 2 * mean_odd + mean, b - 2 * mean_in + mean
     C, D = c - mean_odd - mean_in + mean, d - 2 * mean_in + mean
     cross = math.sqrt(A * B)
-    return np.array([A, B, cross * arccos_kernel(C / cross), B * arccos_kernel(D / B)])
+    return np.array([A, B, cross * clipped_kernel(C / cross), B * clipped_kernel(D / B)])
 
 
 def _newton(state: NDArray[np.float64], n: int) -> NDArray[np.float64] | None:

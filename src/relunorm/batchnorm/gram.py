@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.batchnorm._arguments import real_numbers
 from relunorm.errors import InvalidInputError
 
 Statistic = Literal["auto", "rms", "std"]
@@ -31,6 +32,14 @@ def arccos_kernel(rho: ArrayLike) -> NDArray[np.float64]:
     >>> float(arccos_kernel(1.0)), round(float(np.degrees(np.arccos(arccos_kernel(-1 / 9)))), 2)
     (1.0, 74.65)
     """
+    cosines = real_numbers("rho", rho).astype(np.float64, copy=False)
+    if not (np.abs(cosines) <= 1 + 1e-9).all():
+        raise InvalidInputError(f"rho is {rho!r}, expected cosines between -1 and 1")
+    return clipped_kernel(cosines)
+
+
+def clipped_kernel(rho: ArrayLike) -> NDArray[np.float64]:
+    """`arccos_kernel` of cosines that rounding, or a step of a solver, may carry beyond 1."""
     rho = np.clip(np.asarray(rho, dtype=np.float64), -1.0, 1.0)
     return (np.sqrt(1 - rho * rho) + (np.pi - np.arccos(rho)) * rho) / np.pi
 
@@ -87,9 +96,9 @@ def kernel_gram(gram: NDArray[np.float64], slope: float = 0.0) -> NDArray[np.flo
     products = norms[..., :, None] * norms[..., None, :]
     with np.errstate(invalid="ignore", divide="ignore"):
         rho = np.where(products > 0, gram / products, 0.0)
-    value = (1 + slope * slope) * arccos_kernel(rho)
+    value = (1 + slope * slope) * clipped_kernel(rho)
     if slope:
-        value = value - 2 * slope * arccos_kernel(-rho)
+        value = value - 2 * slope * clipped_kernel(-rho)
     result = products * value
     # the diagonal is exact: J(1) - ... collapses to (1 + a^2)|z|^2
     index = np.arange(gram.shape[-1])
@@ -180,13 +189,22 @@ def angles_of(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def check_gram(gram: ArrayLike) -> NDArray[np.float64]:
-    """A symmetric finite square matrix with a non-negative diagonal, or a clear error."""
-    gram = np.asarray(gram, dtype=np.float64)
-    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not gram.size:
-        raise InvalidInputError(f"the Gram matrix has shape {gram.shape}, expected (n, n)")
-    if not np.isfinite(gram).all():
+    """A finite symmetric positive semi-definite matrix, or a clear error."""
+    given = real_numbers("the Gram matrix", gram).astype(np.float64, copy=False)
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
+        raise InvalidInputError(f"the Gram matrix has shape {given.shape}, expected (n, n)")
+    if not np.isfinite(given).all():
         raise InvalidInputError("the Gram matrix holds NaN or infinite entries")
-    scale = np.abs(gram).max()
-    if np.abs(gram - gram.T).max() > 1e-8 * scale or np.diag(gram).min() < -1e-12 * scale:
+    scale = np.abs(given).max()
+    if np.abs(given - given.T).max() > 1e-8 * scale or np.diag(given).min() < -1e-12 * scale:
         raise InvalidInputError("the Gram matrix is not symmetric with a non-negative diagonal")
-    return (gram + gram.T) / 2
+    matrix = (given + given.T) / 2
+    try:  # a third of the cost of eigenvalues; what is added forgives products in single precision
+        np.linalg.cholesky(matrix / (scale or 1.0) + 1e-6 * len(matrix) * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        least = np.linalg.eigvalsh(matrix)[0]
+        raise InvalidInputError(
+            f"the Gram matrix is not positive semi-definite: it has the eigenvalue {least:.3g}, "
+            "and inner products of points give none below 0"
+        ) from None
+    return matrix

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.batchnorm._arguments import real_number
 from relunorm.batchnorm.gram import angles_of
+from relunorm.errors import InvalidInputError
 
 #: A point is odd when its norm is this many times the next one's ...
 ODD_NORM_GAP = 2.0
@@ -120,6 +122,8 @@ def cluster_sizes(gram: NDArray[np.float64], angle: float) -> tuple[int, ...]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
+    if not 0 < real_number("angle", angle) <= math.pi:
+        raise InvalidInputError(f"angle is {angle}, expected radians in (0, pi]")
     angles = angles_of(gram)
     linked = csr_array(np.nan_to_num(angles, nan=np.inf) < angle)
     _, labels = connected_components(linked, directed=False)

@@ -167,7 +167,11 @@ def geometry(
             leaf module if it has none), every layer of a Network.
         chunk: send at most this many points through a torch model at once. Memory is then bounded
             by one chunk of activations, at the price of (points/chunk)^2 / 2 passes for the
-            pairwise measures. Needs eval mode where the model normalizes by the batch.
+            pairwise measures. The rank of a layer at most as wide as the points used comes from a
+            QR factor updated chunk by chunk, as accurate as without chunks; that of a wider one
+            from the Gram matrix, which resolves sqrt(width x 2^-52) of the largest singular value
+            (``rank_tolerance`` of the result says so). Needs eval mode where the model normalizes
+            by the batch.
         rank_tolerance, cluster_angle, broad, max_points, random_state: see `Settings`.
 
     Exact for the points used, up to rounding (float64 sums).
@@ -240,6 +244,7 @@ def _measure(
     tolerance = settings.rank_tolerance
     if tolerance is None:
         tolerance = max(n, width) * raw.rounding
+    tolerance = max(tolerance, raw.resolution)
     known = angles[~np.isnan(angles)]
     norms = np.sqrt(np.maximum(np.diag(gram), 0.0))
     odd = odd_points(gram)

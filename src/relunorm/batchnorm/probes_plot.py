@@ -29,9 +29,20 @@ def draw(probe: Geometry) -> Any:
         ax.set_xlabel("layer")
         ax.xaxis.get_major_locator().set_params(integer=True)
     odd = [layer.name for layer in probe.layers if layer.odd.count]
-    verdict = f"odd point from layer {odd[0]}" if odd else "no odd point"
-    figure.suptitle(f"Geometry of {probe.points} points through {len(probe)} layers: {verdict}")
+    verdict = f"odd point from {_named(odd[0])} on" if odd else "no odd point"
+    figure.suptitle(f"Geometry of {probe.points} points {_where(probe)}: {verdict}")
     return figure
+
+
+def _where(probe: Geometry) -> str:
+    """The input of a network is the first row of a probe, but not a layer."""
+    layers = len(probe) - (probe.layers[0].name == "input")
+    through = f"through {layers} layer{'s' if layers != 1 else ''}"
+    return through if layers else "at the input"
+
+
+def _named(name: str) -> str:
+    return "the input" if name == "input" else f"layer {name}"
 
 
 def _column(probe: Geometry, name: str) -> np.ndarray:
@@ -39,9 +50,12 @@ def _column(probe: Geometry, name: str) -> np.ndarray:
     return np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
-def _log_if_positive(ax: Any, values: np.ndarray) -> None:
-    if np.isfinite(values).all() and (values > 0).all():
+def _log_if_wide(ax: Any, values: np.ndarray) -> None:
+    """A logarithmic axis where a linear one would hide the small values, in plain numbers."""
+    if np.isfinite(values).all() and values.min() > 0 and values.max() > 20 * values.min():
         ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
 
 
 def _angles(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
@@ -59,7 +73,7 @@ def _ranks(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
     ax.plot(depth, _column(probe, "rank"), "s-", ms=3, label="rank")
     ax.plot(depth, _column(probe, "soft_rank"), "o-", ms=3, label="soft rank")
     ax.set(title="rank of the batch")
-    _log_if_positive(ax, _column(probe, "soft_rank"))
+    _log_if_wide(ax, np.concatenate([_column(probe, "rank"), _column(probe, "soft_rank")]))
     ax.legend(fontsize=7)
 
 
@@ -67,7 +81,7 @@ def _norms(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
     ax.plot(depth, _column(probe, "norm_ratio_scaled"), "o-", ms=3)
     ax.axhline(1, color="grey", lw=0.8, ls=":")
     ax.set(title="(mean other norm / largest) x (n - 1)")
-    _log_if_positive(ax, _column(probe, "norm_ratio_scaled"))
+    _log_if_wide(ax, _column(probe, "norm_ratio_scaled"))
 
 
 def _activity(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
@@ -81,7 +95,7 @@ def _activity(ax: Any, probe: Geometry, depth: np.ndarray) -> None:
 def _histogram(ax: Any, probe: Geometry) -> None:
     last = probe.layers[-1]
     ax.bar(np.arange(36) * 5 + 2.5, last.angle_histogram, width=5)
-    ax.set(title=f"angles after layer {last.name}", xlabel="degrees", ylabel="pairs")
+    ax.set(title=f"angles after {_named(last.name)}", xlabel="degrees", ylabel="pairs")
 
 
 def _pairs(ax: Any, probe: Geometry) -> None:

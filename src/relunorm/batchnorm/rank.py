@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, points, whole_number
+from relunorm.batchnorm._arguments import generator, points, real_number, whole_number
 from relunorm.batchnorm.cells import SAME_LINE
 from relunorm.errors import InvalidInputError
 
@@ -108,9 +108,10 @@ class NeuronCounts:
     """Samples of y, the number of neurons until full rank.
 
     Attributes:
-        counts: one per trial; trials that reached ``limit`` without full rank are counted as
+        counts: one per trial; trials stopped at ``limit`` without full rank are counted as
             ``limit``.
-        mean, error: sample mean and its standard error.
+        mean, error: sample mean and its standard error. If trials were stopped, the mean is a lower
+            bound only and the error infinite.
         unfinished: trials stopped at ``limit``.
     """
 
@@ -126,11 +127,17 @@ class NeuronCounts:
             "counts": self.counts.tolist(),
             "mean": self.mean,
             "error": self.error if math.isfinite(self.error) else None,
+            "mean_is_lower_bound": self.unfinished > 0,
             "unfinished": self.unfinished,
             "limit": self.limit,
         }
 
     def __repr__(self) -> str:
+        if self.unfinished:
+            return (
+                f"NeuronCounts({len(self.counts)} trials, {self.unfinished} of them stopped at "
+                f"{self.limit} neurons: y >= {self.mean:.2f} on average)"
+            )
         return f"NeuronCounts({len(self.counts)} trials, y = {self.mean:.2f} +- {self.error:.2f})"
 
 
@@ -147,12 +154,15 @@ def sample_neuron_counts(
 
     Each new row is orthogonalized twice against the ones kept; it raises the rank if what is left
     exceeds ``tolerance`` of its norm. An estimate of E[y] with a standard error; O(n^2) per neuron.
+    Trials that need more than ``limit`` neurons are stopped, and the result says how many.
 
     >>> sample_neuron_counts(np.eye(3), 20).mean >= 3
     True
     """
     X = _points(X)
     trials, limit = whole_number("trials", trials, 1), whole_number("limit", limit, 1)
+    if not 0 < real_number("tolerance", tolerance) < 1:
+        raise InvalidInputError(f"tolerance is {tolerance}, expected 0 < tolerance < 1")
     condition = rank_condition(X, recenter=recenter)
     if condition.attainable < len(X):
         raise InvalidInputError(
@@ -162,12 +172,18 @@ def sample_neuron_counts(
         )
     used = X - X.mean(axis=0) if recenter else X
     rng = generator(random_state)
-    counts = np.array([_count(used, rng, limit, tolerance) for _ in range(trials)])
-    error = float(counts.std(ddof=1) / math.sqrt(trials)) if trials > 1 else float("inf")
-    return NeuronCounts(counts, float(counts.mean()), error, int((counts >= limit).sum()), limit)
+    needed = [_count(used, rng, limit, tolerance) for _ in range(trials)]
+    unfinished = needed.count(None)
+    counts = np.array([limit if count is None else count for count in needed])
+    known = trials > 1 and not unfinished
+    error = float(counts.std(ddof=1) / math.sqrt(trials)) if known else float("inf")
+    return NeuronCounts(counts, float(counts.mean()), error, unfinished, limit)
 
 
-def _count(X: NDArray[np.float64], rng: np.random.Generator, limit: int, tolerance: float) -> int:
+def _count(
+    X: NDArray[np.float64], rng: np.random.Generator, limit: int, tolerance: float
+) -> int | None:
+    """Neurons until full rank; None if ``limit`` of them do not suffice."""
     n, d = X.shape
     basis = np.empty((n, n))
     rank, used = 0, 0
@@ -187,7 +203,7 @@ def _count(X: NDArray[np.float64], rng: np.random.Generator, limit: int, toleran
                 rank += 1
                 if rank == n:
                     return used
-    return limit
+    return None
 
 
 @dataclass(frozen=True)
@@ -211,24 +227,29 @@ class RankBounds:
         >>> a >= b > 0.98
         True
         """
-        if not alpha > 1:
+        if not real_number("alpha", alpha) > 1:
             raise InvalidInputError(f"alpha is {alpha}, the bound needs alpha > 1 (the paper: > 2)")
-        g = self.gamma
-        exponent = alpha / g * math.log(1 / alpha)
-        exponent += (alpha / g - 1) * math.log((alpha - g) / (1 - g))
-        return 1 - math.exp(-self.n * exponent), 1 - math.exp(
-            -self.n * (alpha - 1 - math.log(alpha))
-        )
+        # (7a)'s exponent is (alpha/g) log(1/alpha) + (alpha/g - 1) log((alpha-g)/(1-g)); without
+        # the terms of size 1/g that cancel it is (alpha/g - 1) log(1 + u) - log(alpha)
+        g, slope = self.gamma, (1 - 1 / alpha) / (1 - self.gamma)
+        u = g * slope
+        ratio = math.log1p(u) / u if u > 1e-18 else 1.0
+        sharp = (alpha - g) * slope * ratio - math.log(alpha)
+        loose = alpha - 1 - math.log(alpha)
+        return -math.expm1(-self.n * sharp), -math.expm1(-self.n * loose)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema": "relunorm.rank_bounds/1", **self.__dict__}
+        # n / gamma of a gamma near the least float is beyond floats
+        bounds = {k: v if math.isfinite(v) else None for k, v in self.__dict__.items()}
+        return {"schema": "relunorm.rank_bounds/1", **bounds}
 
 
 def rank_bounds(n: int, gamma: float) -> RankBounds:
     """The bounds of Theorem 3 on the expected number of neurons."""
-    if n < 1 or not 0 < gamma <= 0.5:
-        raise InvalidInputError(f"n = {n}, gamma = {gamma}: expected n >= 1 and 0 < gamma <= 1/2")
-    return RankBounds(int(n), float(gamma), float(n / gamma), float(n / (2 * gamma)))
+    n, gamma = whole_number("n", n, 1), real_number("gamma", gamma)
+    if not 0 < gamma <= 0.5:
+        raise InvalidInputError(f"gamma is {gamma}, expected 0 < gamma <= 1/2")
+    return RankBounds(n, gamma, n / gamma, n / gamma / 2)
 
 
 def _points(X: ArrayLike) -> NDArray[np.float64]:

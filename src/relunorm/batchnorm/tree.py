@@ -283,7 +283,8 @@ class Tree:
         With S_m the limit of (A_m + B_m)/q^t at the two extreme splits and r = S_min/S_max:
         norm ratio sqrt((1+r)/((n-1)^2+r)), cosine r/sqrt((1+r)((n-1)^2+r)) for distinct points
         (sharp, derived; Theorem 11 prints bounds). With f equal smallest and l equal largest points
-        the splits are f and n-l, and the more unbalanced one alone decides.
+        the splits are f and n-l, and the more unbalanced one alone decides. See `TreeLimit` for
+        what counts as odd where points are equal or have several coordinates.
         """
         horizon = 1 << 62
         n, found = self.n, []
@@ -306,7 +307,9 @@ class Tree:
                 part, ratio = limit_gram(n, weight)
                 back = np.argsort(order)
                 gram += part[np.ix_(back, back)] * 2.0 ** (log - top)
-        return limit_of(gram, ratio if len(found) == 1 else None, q)
+        alone = len(found) == 1
+        distinct = alone and max(self._clusters) == n
+        return limit_of(gram, ratio if alone else None, q, distinct)
 
     def __repr__(self) -> str:
         coordinates = f", coordinates={len(self._states)}" if len(self._states) > 1 else ""

@@ -54,7 +54,7 @@ def fit(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds; the best network until then is kept.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")] = "cpu",
     progress: Annotated[bool, typer.Option(help="Show a progress bar on stderr.")] = True,
     json: Json = False,
@@ -172,7 +172,9 @@ def _report(
         notes.append(f"stopped early ({model.stopped_}): this is the best network until then")
     if np.ptp(table.y) == 0:
         notes.append("the target is constant, and so is the network")
-    units = model.network_.units
+    units, asked = model.network_.units, sum(model.hidden)
+    if units < asked:
+        notes.append(f"{asked} units were asked for, {units} placed: at most one for two rows")
     if units > len(train.x):
         notes.append(f"{units} units for {len(train.x)} rows: it can repeat them, not explain them")
     measured = "holdout_rmse" if held is not None else "train_rmse"

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from relunorm.dying.init import RandomState, generator
 from relunorm.dying.optimizer_state import FreshUnits
 from relunorm.dying.revive import Revival, replace_
-from relunorm.dying.sites import SiteMode, Watch, unit_axis
+from relunorm.dying.sites import SiteMode, Watch
 from relunorm.dying.wiring_trace import SiteWiring, wiring
 from relunorm.errors import InvalidInputError
 
@@ -63,10 +63,10 @@ class ContinualBackprop:
         self._due = dict.fromkeys(self._age, 0.0)
         self._watch: Watch | None = Watch(model, lambda module: SiteMode(self._observe))
 
-    def _observe(self, name: str, values: Tensor, leaky: bool) -> None:
+    def _observe(self, name: str, values: Tensor, leaky: bool, axis: int) -> None:
         if name in self._age:
             values = values.detach()
-            rest = [k for k in range(values.ndim) if k != unit_axis(values)]
+            rest = [k for k in range(values.ndim) if k != axis]
             self._means[name] = values.abs().mean(rest, dtype=torch.float32)
             self._signed[name] = values.mean(rest, dtype=torch.float32)
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Domain
+from relunorm.dying.target import mean_and_deviation
 from relunorm.dying.target_advice import TargetAdvice, target_advice
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Affine, Network
@@ -193,14 +194,14 @@ def diagnose(
     >>> found.layers[0].status()
     ['live', 'dead on the data', 'duplicate']
     """
-    network = _network(model, X)
+    if not tau >= 0:
+        raise InvalidInputError(f"tau is {tau}, expected a number of at least 0")
+    rows = _data(X)
+    if y is not None and np.shape(y)[:1] != (len(rows),):
+        raise InvalidInputError(f"y has shape {np.shape(y)}, but X has {len(rows)} rows")
+    network = _network(model, rows)
     if not network.hidden:
         raise InvalidInputError(f"{network!r} has no units to diagnose")
-    rows = np.asarray(X, dtype=np.float64)
-    if rows.ndim < 2 or not len(rows):
-        raise InvalidInputError(f"X has shape {rows.shape}, expected (n, d) with at least one row")
-    if not np.isfinite(rows).all():
-        raise InvalidInputError("X holds NaN or infinite entries; fill or drop those rows first")
     proved, undecided = _proofs(network, domain, time_limit, analysis)
     layers = tuple(
         _layer(network, index, z, proved.get(index), tau)
@@ -214,12 +215,25 @@ def diagnose(
     return Diagnosis(layers, target, len(rows), text, undecided, advice)
 
 
-def _network(model: Any, X: ArrayLike) -> Network:
+def _data(X: Any) -> NDArray[np.float64]:
+    """The rows as float64, checked; torch tensors are detached and copied to the host."""
+    try:
+        rows = np.asarray(X.detach().cpu() if hasattr(X, "detach") else X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"X is not an array of numbers: {error}") from None
+    if rows.ndim < 2 or not len(rows):
+        raise InvalidInputError(f"X has shape {rows.shape}, expected (n, d) with at least one row")
+    if not np.isfinite(rows).all():
+        raise InvalidInputError("X holds NaN or infinite entries; fill or drop those rows first")
+    return rows
+
+
+def _network(model: Any, rows: NDArray[np.float64]) -> Network:
     if isinstance(model, Network):
         return model
     from relunorm.io import load
 
-    return load(model, np.asarray(X, dtype=np.float64)[:1])
+    return load(model, rows[:1])
 
 
 def _proofs(
@@ -247,7 +261,7 @@ def _layer(
     mean = magnitude.mean()
     score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
     dead = active == 0
-    center, spread = z.mean(axis=0), z.std(axis=0)
+    center, spread = mean_and_deviation(z)
     with np.errstate(divide="ignore", invalid="ignore"):
         cone = np.where(spread > 0, center / spread, np.sign(center) * np.inf)
     cone = np.where(np.isnan(cone), -np.inf, cone)
@@ -342,4 +356,4 @@ def _advice(
     copies = sum(int(layer.duplicate.sum()) for layer in layers)
     if copies:
         lines.append(f"{copies} units repeat another one and can be merged exactly.")
-    return tuple(lines) or ("Nothing to do: every unit is active on some rows and not on others.",)
+    return tuple(lines) or ("Nothing to do: no unit is dead, dormant or a duplicate.",)

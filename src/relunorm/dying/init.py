@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relunorm.dying.sites import call
 from relunorm.errors import InvalidInputError
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -134,7 +135,9 @@ def live_bias(z: Tensor, gen: torch.Generator, share: tuple[float, float] = (0.1
     below = ((1 - active.to(z.device)) * (n - 1)).floor().long().clamp(0, max(n - 2, 0))
     at = below[None]
     upper = (at + 1).clamp_max(n - 1)
-    return -(0.5 * ordered.gather(0, at) + 0.5 * ordered.gather(0, upper))[0]
+    bias = -(0.5 * ordered.gather(0, at) + 0.5 * ordered.gather(0, upper))[0]
+    # All samples alike (or only one): no boundary separates them, so the unit is put before them.
+    return torch.where(ordered[-1] + bias > 0, bias, 1 - ordered[-1])
 
 
 def in_running_order(model: nn.Module, batch: Any) -> list[Any]:
@@ -148,7 +151,7 @@ def in_running_order(model: nn.Module, batch: Any) -> list[Any]:
     handles = [layer.register_forward_pre_hook(note) for layer in layers(model)]
     try:
         with torch.no_grad(), evaluating(model):
-            model(batch)
+            call(model, batch)
     finally:
         for handle in handles:
             handle.remove()
@@ -170,7 +173,7 @@ def _outputs(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
     handle = layer.register_forward_hook(catch)
     try:
         with torch.no_grad(), evaluating(model):
-            model(batch)
+            call(model, batch)
     except _Reached:
         pass
     finally:

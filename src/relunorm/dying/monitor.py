@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.dying.monitor_report import MonitorReport, SiteReport
-from relunorm.dying.sites import SiteMode, Watch, unit_axis
+from relunorm.dying.sites import SiteMode, Watch
 from relunorm.errors import InvalidInputError
 
 Log = Callable[[str, float, int], None]
@@ -19,40 +19,42 @@ Log = Callable[[str, float, int], None]
 
 #: Batches whose sums a tally holds before it looks at them: three tensor operations a batch.
 HELD = 16
+#: Entries of the largest activation for which scratch memory is kept.
+SCRATCH = 1 << 20
 
 
 class _Tally:
     """Sums for one site, on the device of its activations: O(units) memory, no host transfer."""
 
     def __init__(self, units: int, leaky: bool, device: torch.device):
-        self.leaky = leaky
+        self.units, self.leaky, self.device = units, leaky, device
         # Created outside inference mode, so that later passes outside it may update them.
         with torch.inference_mode(False), torch.no_grad():
             wide = {"device": device, "dtype": torch.int64}
             narrow = {"device": device, "dtype": torch.float32}
             # float64 holds every count, where the device has it.
-            count = torch.float32 if device.type == "mps" else torch.float64
-            self.active = [torch.zeros(units, device=device, dtype=count) for _ in range(2)]
-            self.magnitude = [torch.zeros(units, **narrow) for _ in range(2)]
+            kind = torch.float32 if device.type == "mps" else torch.float64
+            # This stretch, the one before: samples on which active, sum of sizes, samples in it.
+            self.sums = [torch.zeros(3, units, device=device, dtype=kind) for _ in range(2)]
             self.last = torch.full((units,), -1, **wide)
             self.first_death = torch.full((units,), -1, **wide)
             self.held_active = torch.zeros(HELD, units, **narrow)
             self.held_magnitude = torch.zeros(HELD, units, **narrow)
         self.rows = list(zip(self.held_active.unbind(), self.held_magnitude.unbind(), strict=True))
         self.steps: list[int] = []
-        self.samples = [0, 0]  # this stretch, the one before; likewise active and magnitude
+        self.counts: list[int] = []  # samples of the held batches
+        self.samples = [0, 0]  # this stretch, the one before
 
-    def add(self, values: Tensor, step: int) -> None:
-        axis = unit_axis(values)
+    def add(self, values: Tensor, axis: int, step: int, scratch: Tensor) -> None:
+        """Hold one batch's sums; ``scratch``, of the same shape, is written over."""
         rest = [k for k in range(values.ndim) if k != axis]
         active, magnitude = self.rows[len(self.steps)]
-        # Summing signs is four times faster than counting booleans; a rectified value has sign 0
-        # or 1, and float32 counts whole numbers up to 2^24.
-        signs = (values > 0) if self.leaky else values.sign()
-        torch.sum(signs, rest, dtype=torch.float32, out=active)
-        sizes = values.abs() if self.leaky else values
+        # Ones and zeros as floats: summing booleans is four times slower, and float32 counts whole
+        # numbers up to 2^24. NaN is not above 0.
+        torch.sum(torch.gt(values, 0, out=scratch), rest, dtype=torch.float32, out=active)
+        sizes = torch.abs(values, out=scratch) if self.leaky else values
         torch.sum(sizes, rest, dtype=torch.float32, out=magnitude)
-        self.samples[0] += values.numel() // max(values.shape[axis], 1)
+        self.counts.append(values.numel() // self.units)
         self.steps.append(step)
         if len(self.steps) == HELD:
             self.flush()
@@ -62,19 +64,23 @@ class _Tally:
         count = len(self.steps)
         if not count:
             return
-        active = self.held_active[:count].nan_to_num(0.0)  # NaN counts as inactive
-        self.active[0] += active.sum(0)
-        self.magnitude[0] += self.held_magnitude[:count].nan_to_num(0.0).sum(0)
-        steps = torch.tensor(self.steps, device=active.device)[:, None]
-        self.last = torch.maximum(self.last, torch.where(active > 0, steps, -1).amax(0))
-        self.steps = []
+        active, sizes = self.held_active[:count], self.held_magnitude[:count]
+        steps, counts = torch.tensor([self.steps, self.counts], device=active.device)
+        # A batch in which a unit's sizes overflow or are NaN says nothing about its size.
+        fine = sizes.isfinite()
+        of_size = torch.where(fine, counts[:, None], 0)
+        found = (active, torch.where(fine, sizes, 0.0), of_size)
+        self.sums[0] += torch.stack([part.to(self.sums[0].dtype).sum(0) for part in found])
+        self.samples[0] += sum(self.counts)
+        seen = torch.where(active > 0, steps[:, None], -1).amax(0)
+        self.last = torch.maximum(self.last, seen)
+        self.steps, self.counts = [], []
 
     def rotate(self, step: int, window: int) -> None:
         """Start a new stretch; note units silent for a whole window for the first time."""
         self.note(step, window)
-        for pair in (self.active, self.magnitude):
-            pair.reverse()
-            pair[0].zero_()
+        self.sums.reverse()
+        self.sums[0].zero_()
         self.samples = [0, self.samples[0]]
 
     def note(self, step: int, window: int) -> None:
@@ -139,6 +145,7 @@ class DeadUnitMonitor:
         self.batches = 0
         self._passes = 0
         self._tallies: dict[str, _Tally] = {}
+        self._scratch: Tensor | None = None
         self._lock = threading.Lock()
         self._watch: Watch | None = Watch(model, self._begin)
 
@@ -173,16 +180,28 @@ class DeadUnitMonitor:
             self.log_to(self.log)
         return SiteMode(_Look(self, step))
 
-    def _observe(self, name: str, values: Tensor, leaky: bool, step: int) -> None:
+    def _observe(self, name: str, values: Tensor, leaky: bool, axis: int, step: int) -> None:
+        if not values.numel() or values.is_meta:  # an empty batch shows nothing
+            return
         values = values.detach()
+        units, device = values.shape[axis], values.device
         with self._lock:
-            units = values.shape[unit_axis(values)]
             tally = self._tallies.get(name)
-            if tally is None or len(tally.last) != units:
-                tally = self._tallies[name] = _Tally(units, leaky, values.device)
-            if tally.last.device != values.device:  # another replica's device
-                values = values.to(tally.last.device)
-            tally.add(values, step)
+            if tally is None or tally.units != units or tally.leaky != leaky:
+                tally = self._tallies[name] = _Tally(units, leaky, device)
+            if tally.device != device:  # another replica's device
+                values = values.to(tally.device)
+            tally.add(values, axis, step, self._scratch_like(values))
+
+    def _scratch_like(self, values: Tensor) -> Tensor:
+        """Memory for one small activation, kept: on a CPU fresh pages cost more than the sums."""
+        if values.numel() > SCRATCH:
+            return torch.empty_like(values)
+        kept = self._scratch
+        if kept is None or kept.dtype != values.dtype or kept.device != values.device:
+            with torch.inference_mode(False):
+                kept = self._scratch = torch.empty(0, dtype=values.dtype, device=values.device)
+        return kept.resize_(values.shape)
 
     def report(self) -> MonitorReport:
         """What was seen up to now. Exact counts of the batches that went by."""
@@ -198,11 +217,13 @@ class DeadUnitMonitor:
 
     def _site(self, name: str, tally: _Tally) -> SiteReport:
         tally.note(self.batches, self.window)
-        samples = max(sum(tally.samples), 1)
-        share = (tally.active[0] + tally.active[1]).cpu().double().numpy() / samples
-        magnitude = (tally.magnitude[0] + tally.magnitude[1]).cpu().double().numpy() / samples
-        mean = magnitude.mean()
-        score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
+        active, sizes, of_size = (tally.sums[0] + tally.sums[1]).cpu().double().numpy()
+        share = active / max(sum(tally.samples), 1)
+        with np.errstate(invalid="ignore"):
+            size = sizes / of_size  # NaN where no batch gave one
+        known = ~np.isnan(size)
+        mean = size[known].mean() if known.any() else 0.0
+        score = size / mean if mean > 0 else 0.0 * size
         last = tally.last.cpu().numpy()
         dead = last < max(self.batches - self.window, 0)
         return SiteReport(
@@ -229,15 +250,15 @@ class _Look:
     def __init__(self, monitor: DeadUnitMonitor, step: int):
         self.monitor, self.step = monitor, step
 
-    def __call__(self, name: str, values: Tensor, leaky: bool) -> None:
-        self.monitor._observe(name, values, leaky, self.step)
+    def __call__(self, name: str, values: Tensor, leaky: bool, axis: int) -> None:
+        self.monitor._observe(name, values, leaky, axis, self.step)
 
 
 def module_sites(model: nn.Module, *inputs: Any) -> list[str]:
     """The names a monitor gives to the rectifiers of one forward pass, in order."""
     names: list[str] = []
 
-    def note(name: str, values: Tensor, leaky: bool) -> None:
+    def note(name: str, values: Tensor, leaky: bool, axis: int) -> None:
         names.append(name)
 
     watch = Watch(model, lambda module: SiteMode(note))

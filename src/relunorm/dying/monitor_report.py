@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ class SiteReport:
         name: module path, with ``#k`` for the k-th further call from the same module.
         leaky: whether negative inputs pass with a slope; "active" then means "positive".
         active_share: per unit, the share of samples on which it was active in the window.
-        score: per unit, mean |activation| over the layer's mean (ReDo's dormancy score).
+        score: per unit, mean |activation| over the layer's mean (ReDo's dormancy score); NaN where
+            no batch gave finite activations.
         dead: never active in the last ``window`` batches.
         born_dead: never active at all. died_at: the batch after its last activity, -1 if alive.
         first_death: the first batch of its first silence of a whole window, -1 if there was none.
@@ -67,7 +69,7 @@ class SiteReport:
             "died_at": self.died_at.tolist(),
             "first_death": self.first_death.tolist(),
             "active_share": self.active_share.tolist(),
-            "score": self.score.tolist(),
+            "score": [None if math.isnan(v) else v for v in self.score.tolist()],
         }
 
 
@@ -110,6 +112,8 @@ class MonitorReport:
             f"MonitorReport({self.batches} batches: {self.dead:.1%} dead, "
             f"{self.dormant:.1%} dormant, {self.linear:.1%} nearly linear)"
         )
+        if not self.sites:
+            head = f"MonitorReport({self.batches} batches: no rectifier was seen)"
         return "\n".join([head, *(f"  {site!r}" for site in self.sites)])
 
     def scalars(self) -> dict[str, float]:

@@ -9,6 +9,7 @@ the second call on: ``net.act``, ``net.act#1``. Counting restarts with every for
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-Observer = Callable[[str, Tensor, bool], None]
+from relunorm.errors import InvalidInputError
+
+#: Called with the site's name, the output, whether it is leaky, and the axis that counts units.
+Observer = Callable[[str, Tensor, bool, int], None]
 
 _RELU = {
     torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6, F.threshold,
@@ -30,6 +34,18 @@ _CLAMP = {
     F.hardtanh, F.hardtanh_,
 }  # fmt: skip
 _ACTIVATIONS = _RELU | _LEAKY | _CLAMP
+#: Calls whose outputs of 3 axes are (batch, channels, length), and calls after which such a tensor
+#: no longer is, though its shape may look the same.
+_CHANNELS = {
+    F.conv1d, torch.conv1d, F.conv_transpose1d, torch.conv_transpose1d, F.batch_norm,
+    torch.batch_norm, F.instance_norm, torch.instance_norm, F.group_norm, torch.group_norm,
+}  # fmt: skip
+_REORDER = {
+    F.linear, F.bilinear, F.layer_norm, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm,
+    Tensor.bmm, torch.einsum, torch.transpose, Tensor.transpose, torch.permute, Tensor.permute,
+    torch.swapaxes, Tensor.swapaxes, torch.movedim, Tensor.movedim,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("mT", "mH")),
+}  # fmt: skip
 
 
 def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -51,6 +67,7 @@ class SiteMode(TorchFunctionMode):
         self.observe = observe
         self.stack: list[str] = [""]
         self.counts: dict[str, int] = {}
+        self.channels: dict[int, weakref.ref[Tensor]] = {}
 
     def __torch_function__(
         self,
@@ -59,13 +76,39 @@ class SiteMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if func not in _ACTIVATIONS:
-            return func(*args, **(kwargs or {}))
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        if is_rectifier(func, args, kwargs) and output.ndim > 1 and output.is_floating_point():
-            self.observe(self.name(), output, func in _LEAKY)
+        if torch.compiler.is_compiling():
+            return output
+        if func in _CHANNELS or self.channels:
+            self._follow_channels(func, args, output)
+        if func not in _ACTIVATIONS or not is_rectifier(func, args, kwargs):
+            return output
+        if output.ndim > 1 and output.is_floating_point():
+            self.observe(self.name(), output, func in _LEAKY, self.unit_axis(output))
         return output
+
+    def unit_axis(self, values: Tensor) -> int:
+        """Which axis counts units: 1 for (batch, channels, ...), else the last.
+
+        Tensors of 3 axes are taken as (batch, sequence, units), as linear layers and transformers
+        make them, unless they come from a convolution or a normalisation over channels.
+        """
+        if values.ndim == 3 and self.channels:
+            mark = self.channels.get(id(values))
+            return 1 if mark is not None and mark() is values else 2
+        return 1 if values.ndim in (4, 5) else values.ndim - 1
+
+    def _follow_channels(self, func: Any, args: tuple[Any, ...], output: Any) -> None:
+        """Mark an output of 3 axes whose second counts channels."""
+        if not isinstance(output, Tensor) or output.ndim != 3 or func in _REORDER:
+            return
+        given = [a for a in args if isinstance(a, Tensor)]
+        given += [t for a in args if isinstance(a, (list, tuple)) for t in a]
+        if func in _CHANNELS or any(
+            isinstance(t, Tensor) and t.ndim == 3 and self.unit_axis(t) == 1 for t in given
+        ):
+            self.channels[id(output)] = weakref.ref(output)
 
     def name(self) -> str:
         """The name of the call being made now."""
@@ -107,26 +150,68 @@ class Watch:
     def __init__(self, model: nn.Module, make: Callable[[nn.Module], SiteMode | None]):
         self.local = _Local()
         self.handles: list[Any] = []
+        self.running, self.open = 0, True
+        self.lock = threading.Lock()
         root = unwrapped(model)
+        _check(root)
         for path, module in root.named_modules():
             if module is root or _is_plain_leaf(module):
                 continue
             self._register(module, _Enter(self.local, path), _Leave(self.local, path))
-        self._register(root, _Begin(self.local, make), _End(self.local))
+        self._register(root, _Begin(self, make), _End(self))
 
     def _register(self, module: nn.Module, before: Any, after: Any) -> None:
         self.handles.append(module.register_forward_pre_hook(before))
         self.handles.append(module.register_forward_hook(after, always_call=True))
 
+    def begin(self, mode: SiteMode | None) -> None:
+        """A forward pass starts in this thread."""
+        if mode is not None:
+            mode.__enter__()
+        self.local.modes.append(mode)
+        with self.lock:
+            self.running += 1
+
+    def end(self) -> None:
+        """The innermost forward pass of this thread is over."""
+        if not self.local.modes:
+            return
+        mode = self.local.modes.pop()
+        if mode is not None:
+            mode.__exit__(None, None, None)
+        with self.lock:
+            self.running -= 1
+        if not self.open:
+            self.close()
+
     def close(self) -> None:
-        """Remove every hook."""
-        for handle in self.handles:
+        """Remove every hook; inside a forward pass, the one that ends it goes when it has."""
+        with self.lock:
+            self.open = False
+            kept = self.handles[-1:] if self.running else []
+            gone, self.handles = self.handles[: len(self.handles) - len(kept)], kept
+        for handle in gone:
             handle.remove()
-        self.handles = []
+
+
+def _check(root: nn.Module) -> None:
+    """Refuse modules whose Python code does not run."""
+    if isinstance(root, torch.jit.ScriptModule):
+        raise InvalidInputError(
+            f"{type(root).__name__} is scripted: its Python code does not run and its rectifiers "
+            "cannot be seen; watch the module it was made from"
+        )
+    if hasattr(root, "_orig_mod") or getattr(root, "_compiled_call_impl", None) is not None:
+        raise InvalidInputError(
+            f"{type(root).__name__} is compiled: its Python code does not run and its rectifiers "
+            "cannot be seen; watch and call the module without torch.compile"
+        )
 
 
 def _is_plain_leaf(module: nn.Module) -> bool:
     """One of torch's own leaves that rectifies nothing: no hook needed to name what it calls."""
+    if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+        return True
     home = type(module).__module__
     own = home.startswith("torch.nn.modules.") and home != "torch.nn.modules.activation"
     return own and not module._modules
@@ -140,25 +225,28 @@ class _Local(threading.local):
 
 
 class _Begin(_Hook):
-    def __init__(self, local: _Local, make: Callable[[nn.Module], SiteMode | None]):
-        self.local, self.make = local, make
+    def __init__(self, watch: Watch, make: Callable[[nn.Module], SiteMode | None]):
+        self.watch, self.make = watch, make
 
     def __call__(self, module: nn.Module, args: Any) -> None:
-        mode = self.make(module)
-        if mode is not None:
-            mode.__enter__()
-        self.local.modes.append(mode)
+        if not torch.compiler.is_compiling():
+            self.watch.begin(None if _recorded() else self.make(module))
 
 
 class _End(_Hook):
-    def __init__(self, local: _Local):
-        self.local = local
+    def __init__(self, watch: Watch):
+        self.watch = watch
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self.local.modes:
-            mode = self.local.modes.pop()
-            if mode is not None:
-                mode.__exit__(None, None, None)
+        if not torch.compiler.is_compiling():
+            self.watch.end()
+
+
+def _recorded() -> bool:
+    """Whether torch.jit records this pass or a torch.func transform runs it: no tallies then."""
+    core: Any = torch._C
+    tracing = core._get_tracing_state() is not None
+    return tracing or core._functorch.peek_interpreter_stack() is not None
 
 
 class _Enter(_Hook):
@@ -166,6 +254,8 @@ class _Enter(_Hook):
         self.local, self.path = local, path
 
     def __call__(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         modes = self.local.modes
         if modes and modes[-1] is not None:
             modes[-1].stack.append(self.path)
@@ -176,6 +266,8 @@ class _Leave(_Hook):
         self.local, self.path = local, path
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         modes = self.local.modes
         # A module whose pre-hook never ran (one before it raised) has nothing to take off.
         if modes and modes[-1] is not None and modes[-1].stack[-1] == self.path:
@@ -189,10 +281,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return inner if type(model).__name__ in wrappers and isinstance(inner, nn.Module) else model
 
 
-def unit_axis(values: Tensor) -> int:
-    """Which axis counts units: 1 for images (batch, channels, ...), else the last.
-
-    Tensors of 3 axes are taken as (batch, sequence, units), as linear layers and transformers
-    make them.
-    """
-    return 1 if values.ndim in (4, 5) else values.ndim - 1
+def call(model: nn.Module, batch: Any) -> Any:
+    """Run the model on a batch: a tuple is its arguments, a dict its keyword arguments."""
+    if isinstance(batch, tuple):
+        return model(*batch)
+    return model(**batch) if isinstance(batch, dict) else model(batch)

@@ -93,10 +93,8 @@ class TargetScaler(_Affine):
     def fit(self, y: ArrayLike, _: Any = None) -> TargetScaler:
         """Measure mean and standard deviation of the training targets, column by column."""
         rows = _rows(y, "y")
-        self.mean_ = rows.mean(axis=0)
-        largest = np.abs(rows).max(axis=0)
-        safe = np.where(largest > 0, largest, 1.0)  # squares of tiny or huge values leave the range
-        self.scale_ = _guarded((rows / safe).std(axis=0) * safe, largest)
+        self.mean_, spread = mean_and_deviation(rows)
+        self.scale_ = np.where(spread > 0, spread, 1.0)
         return self
 
     def fit_transform(self, y: Any, _: Any = None) -> Any:
@@ -161,7 +159,8 @@ class RunningTargetScaler(_Affine):
             self.mean_ = self.mean_ + gap * (n / total)
             self._largest = np.maximum(self._largest, np.abs(rows).max(axis=0))
             self.count = total
-        self.scale_ = _guarded(np.sqrt(self._squares / self.count), self._largest)
+        spread = np.sqrt(self._squares / self.count)
+        self.scale_ = np.where(_is_spread(spread, self._largest), spread, 1.0)
         return self
 
     def preserve(self, layer: Any, y: ArrayLike) -> RunningTargetScaler:
@@ -185,7 +184,17 @@ class RunningTargetScaler(_Affine):
         return f"RunningTargetScaler(gamma={self.gamma:g}, delta={self.delta:g}, n={self.count:g})"
 
 
-def _guarded(deviation: NDArray[np.float64], largest: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The deviation, or 1 where it is no more than the rounding of the values themselves."""
-    floor = np.maximum(8 * np.finfo(float).eps * largest, 1e-290)
-    return np.where(deviation > floor, deviation, 1.0)
+def mean_and_deviation(
+    rows: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Per column, over the whole floating-point range; a constant column has deviation 0."""
+    largest = np.abs(rows).max(axis=0)
+    safe = np.where(largest > 0, largest, 1.0)  # squares of tiny or huge values leave the range
+    scaled = rows / safe
+    spread = scaled.std(axis=0) * safe
+    return scaled.mean(axis=0) * safe, np.where(_is_spread(spread, largest), spread, 0.0)
+
+
+def _is_spread(deviation: NDArray[np.float64], largest: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether a deviation is more than the rounding of the values themselves."""
+    return deviation > np.maximum(8 * np.finfo(float).eps * largest, 1e-290)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relunorm.dying.target import _rows
+from relunorm.dying.target import _rows, mean_and_deviation
 from relunorm.errors import InvalidInputError
 
 #: Optimizers that scale steps by gradient size; there small targets were measured to kill.
@@ -67,7 +67,7 @@ def target_advice(
             f"optimizer {optimizer!r}: use one of {', '.join(ADAPTIVE + PLAIN)}, or leave it out"
         )
     rows = _rows(y, "y")
-    deviations, means = rows.std(axis=0), rows.mean(axis=0)
+    means, deviations = mean_and_deviation(rows)
     worst = int(np.argmax(np.abs(np.log10(np.maximum(deviations, 1e-300)))))
     gamma, delta = float(deviations[worst]), float(means[worst])
     share = None

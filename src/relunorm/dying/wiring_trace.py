@@ -9,6 +9,7 @@ makes the unit's output part of something shared; the site then says so and is l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relunorm.dying.sites import SiteMode, Watch, unit_axis, unwrapped
+from relunorm.dying.sites import SiteMode, Watch, call, unwrapped
 from relunorm.errors import InvalidInputError
 
 _KEEP = {
@@ -82,6 +83,7 @@ class _Draft:
     norm: tuple[str, nn.Module] | None = None
     readers: list[Reader] = field(default_factory=list)
     problem: str = ""
+    trail: tuple[int, ...] = ()  # the tensors between the layer and the rectifier
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class _Origin:
     norm: tuple[str, nn.Module] | None = None
     site: _Draft | None = None
     spread: int = 1
+    trail: tuple[int, ...] = ()
 
 
 class _Tracer(SiteMode):
@@ -104,6 +107,8 @@ class _Tracer(SiteMode):
         self.kept: list[Tensor] = []  # keeps ids unique while tracing
         self.sites: list[_Draft] = []
         self.input: _Origin | None = None
+        self.first = 0  # id of the call's first tensor
+        self.uses: dict[int, int] = {}  # calls that took a tensor and gave tensors
 
     def __torch_function__(
         self,
@@ -113,32 +118,44 @@ class _Tracer(SiteMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        nested = [
-            t for a in args if isinstance(a, (list, tuple)) for t in a if isinstance(t, Tensor)
-        ]
-        self.input = self.origins.get(id(tensors[0])) if tensors else None
-        before = len(self.sites)
-        shape = tuple(tensors[0].shape) if tensors else ()
+        inputs = list(tensors_in((*args, *kwargs.values())))
+        self.input = self.origins.get(id(inputs[0])) if inputs else None
+        self.first = id(inputs[0]) if inputs else 0
+        before, shape = len(self.sites), tuple(inputs[0].shape) if inputs else ()
         output = super().__torch_function__(func, types, args, kwargs)
-        if not isinstance(output, Tensor):  # a look at shape, dtype, ...
+        made = list(tensors_in(output))
+        if not made:  # a look at shape, dtype, ...
             return output
-        if len(self.sites) == before:
-            self._follow(func, shape, [*tensors, *nested], output)
-        self.kept.append(output)
+        for tensor in {id(t): t for t in inputs}.values():
+            self.uses[id(tensor)] = self.uses.get(id(tensor), 0) + 1
+        if len(self.sites) > before:
+            self._consumed(self.sites[-1], id(made[0]))
+        elif isinstance(output, Tensor):
+            self._follow(func, shape, inputs, output)
+        else:
+            self._mixed(func, inputs)
+        self.kept += made
         return output
 
-    def _activated(self, name: str, output: Tensor, leaky: bool) -> None:
+    def _activated(self, name: str, output: Tensor, leaky: bool, axis: int) -> None:
         origin = self.input
-        draft = _Draft(name, output.shape[unit_axis(output)])
+        draft = _Draft(name, output.shape[axis])
         if origin is None or origin.made_by is None:
             draft.problem = "its input does not come straight from a linear or convolution layer"
         else:
             draft.source, draft.norm = origin.made_by, origin.norm
+            draft.trail = (*origin.trail, self.first)
         if origin is not None and origin.site is not None:
             origin.site.problem = f"its output is rectified again in {name or 'the model'}"
         self.sites.append(draft)
         self.origins[id(output)] = _Origin(site=draft)
+
+    def _consumed(self, draft: _Draft, output: int) -> None:
+        """In place the rectified tensor takes the place of its input: count that one's uses now."""
+        if draft.trail and draft.trail[-1] == output:
+            if self.uses.pop(output) > 1:
+                draft.problem = draft.problem or _SHARED
+            draft.trail = draft.trail[:-1]
 
     def _follow(
         self, func: Any, shape: tuple[int, ...], inputs: list[Tensor], output: Tensor
@@ -157,7 +174,9 @@ class _Tracer(SiteMode):
             if origin.site is not None:
                 self.origins[id(output)] = origin
             elif origin.made_by is not None and origin.norm is None:
-                self.origins[id(output)] = _Origin(made_by=origin.made_by, norm=owner)
+                self.origins[id(output)] = _Origin(
+                    made_by=origin.made_by, norm=owner, trail=(self.first,)
+                )
             return
         shared = [self.origins.get(id(t)) for t in inputs]
         held = [o for o in shared if o is not None and o.site is not None]
@@ -166,12 +185,14 @@ class _Tracer(SiteMode):
         elif func in _RESHAPE and origin is not None and origin.site is not None:
             self._reshaped(func, origin, shape, output)
         else:
-            for o in held:
-                assert o.site is not None
-                what = getattr(func, "__name__", str(func))
-                o.site.problem = (
-                    o.site.problem or f"its output goes through {what}, which mixes units"
-                )
+            self._mixed(func, inputs)
+
+    def _mixed(self, func: Any, inputs: list[Tensor]) -> None:
+        what = getattr(func, "__name__", str(func))
+        for origin in (self.origins.get(id(t)) for t in inputs):
+            if origin is not None and origin.site is not None:
+                site = origin.site
+                site.problem = site.problem or f"its output goes through {what}, which mixes units"
 
     def _reshaped(self, func: Any, origin: _Origin, shape: tuple[int, ...], output: Tensor) -> None:
         assert origin.site is not None
@@ -201,10 +222,25 @@ class _Tracer(SiteMode):
             site.readers.append(Reader(owner[0], owner[1], origin.spread))
 
 
+_SHARED = "its pre-activations are used elsewhere too"
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
 def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
     """Trace one forward pass and list every rectifier with the layers around it.
 
-    The model is put in evaluation mode for the pass and back, and no gradients are recorded, so
+    One input may be a tuple (the arguments) or a dict (the keyword arguments). The model is put in
+    evaluation mode for the pass and back, and no gradients are recorded, so
     nothing in it changes.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
@@ -229,32 +265,40 @@ def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
     try:
         root.eval()
         with torch.no_grad():
-            output = model(*inputs)
+            output = call(model, inputs[0] if len(inputs) == 1 else inputs)
     finally:
         watch.close()
         for module, training in modes.items():
             module.training = training
     if not tracers:
         raise InvalidInputError("the model's forward did not run")
-    for tensor in output if isinstance(output, (list, tuple)) else [output]:
+    for tensor in tensors_in(output):
         origin = tracers[0].origins.get(id(tensor))
         if origin is not None and origin.site is not None:
             origin.site.problem = "the model returns it"
-    return _finish(tracers[0].sites)
+        tracers[0].uses[id(tensor)] = tracers[0].uses.get(id(tensor), 0) + 1
+    return _finish(tracers[0].sites, tracers[0].uses)
 
 
-def _finish(drafts: list[_Draft]) -> list[SiteWiring]:
-    uses: dict[int, int] = {}
+def _finish(drafts: list[_Draft], uses: dict[int, int]) -> list[SiteWiring]:
+    rectified: dict[int, int] = {}
     for draft in drafts:
         if draft.source is not None:
-            uses[id(draft.source[1])] = uses.get(id(draft.source[1]), 0) + 1
+            key = id(draft.source[1])
+            rectified[key] = rectified.get(key, 0) + 1
     found = []
     for draft in drafts:
         problem = draft.problem
-        if not problem and draft.source is not None and uses[id(draft.source[1])] > 1:
+        if not problem and draft.source is not None and rectified[id(draft.source[1])] > 1:
             problem = f"its layer {draft.source[0]} is used by several rectifiers"
+        if not problem and any(uses.get(tensor, 0) > 1 for tensor in draft.trail):
+            problem = _SHARED
         if not problem and not draft.readers:
             problem = "no layer reads it"
+        around = [part for part in (draft.source, draft.norm) if part is not None]
+        for name, module in (*around, *((reader.name, reader.module) for reader in draft.readers)):
+            if not problem and any(uses.get(id(p), 0) > 1 for p in module.parameters(False)):
+                problem = f"the parameters of {name} are used more than once (tied or called twice)"
         found.append(
             SiteWiring(
                 draft.name, draft.units, draft.source, draft.norm, tuple(draft.readers), problem

@@ -17,18 +17,9 @@ import numpy as np
 
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.simplex import EMPTY, FAILED, FOUND, maximize
-from relunorm.regions.tree import (
-    FAILURES,
-    FRAMES,
-    ROWS,
-    STARTED,
-    UNIT,
-    backtrack,
-    descend,
-    layer_of,
-    signs,
-    start_layer,
-)
+from relunorm.regions.tree import backtrack, descend, layer_of, signs, start_layer
+from relunorm.regions.tree_signs import form_range
+from relunorm.regions.tree_state import FAILURES, FRAMES, ROWS, STARTED
 
 # Entries of the record the search carries.
 BEST, IMPROVED, FLOOR, SLACK, CEILING, NODES, TARGET = range(7)
@@ -52,7 +43,7 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
     at = state.at
     units, layers = net.shape[2], net.shape[1]
     for _ in range(budget):
-        unit = at[UNIT]
+        unit = 0
         if at[STARTED]:
             while at[FRAMES] and kept[at[FRAMES] - 1] <= _enough(record):
                 at[FRAMES] -= 1
@@ -118,7 +109,7 @@ def _bound(net, state, layer, unit, lb, ub, record, point, coef, lin):  # type: 
         state.at[FAILURES] += 1
         return np.inf
     if status == EMPTY:
-        return -np.inf
+        return np.inf  # the cell is thinner than a programme can tell: its parent's bound stays
     if status != FOUND:
         return enough
     value = constant
@@ -157,7 +148,7 @@ def _linear_bound(net, state, layer, unit, lb, ub, coef, lin):  # type: ignore[n
             if i < unit:
                 slope, shift = coef[i] * net.slopes[q, state.bits[i]], 0.0
             else:
-                low, high = _range(state, i)
+                low, high = form_range(state, i)
                 slope, shift = _line(
                     coef[i],
                     max(low, lb[i]),
@@ -169,18 +160,6 @@ def _linear_bound(net, state, layer, unit, lb, ub, coef, lin):  # type: ignore[n
             for k in range(d):
                 lin[k] += slope * state.forms[i, k]
     return constant
-
-
-@inner
-def _range(state, i):  # type: ignore[no-untyped-def]
-    """The values of a form on the box."""
-    d = len(state.lo)
-    low = high = state.forms[i, d]
-    for k in range(d):
-        w = state.forms[i, k]
-        low += w * (state.lo[k] if w > 0 else state.hi[k])
-        high += w * (state.hi[k] if w > 0 else state.lo[k])
-    return low, high
 
 
 @inner

@@ -14,6 +14,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.localize import Local, localize
 from relunorm.extrema.problem import TOLERANCE, Search
 from relunorm.extrema.result import Decision, Maximum, Verdict
+from relunorm.extrema.slack import rounding
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 
@@ -58,6 +59,8 @@ def maximize(
     Maximum(3, exact, 0 nodes)
     """
     weights = _direction(network, direction)
+    if not 0 < tolerance < 1:
+        raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     begin = time.monotonic()
     scalar = _compose(network.folded(), weights)
     search, local, complete = _run(
@@ -90,8 +93,11 @@ def decide(
 
     The property to prove is that the conjunction of these output constraints never holds. It does
     not hold iff max over x of min_i (b - A f(x))_i is negative; the minimum is itself a few ReLU
-    units (min(s, t) = s - relu(s - t)), so the question is a maximisation that may stop early. A
-    maximum between -1e-9 and 0 is too close to call: ``unknown``.
+    units (min(s, t) = s - relu(s - t)), so the question is a maximisation that may stop early.
+
+    ``counterexample`` is evaluated in float64 on the network itself. ``proved`` says that an upper
+    bound on the maximum is negative by more than what rounding and thin cells can hide (`slack`).
+    A maximum between minus that (at least 1e-9) and 0 is too close to call: ``unknown``.
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
@@ -102,17 +108,25 @@ def decide(
     >>> decide(net, [[-1.0]], [-2.5], Box([-1], [2])).verdict  # can |x| be at least 2.5?
     'proved'
     """
+    _check_domain(network, domain)
     rows, rhs = _constraints(network, A, b)
     begin = time.monotonic()
     scalar = _smallest(network.folded(), rows, rhs)
-    search, local, _ = _run(scalar, domain, time_limit, TOLERANCE, random_state, on_progress, 0.0)
+    noise = rounding(scalar, domain)
+    near = max(TOLERANCE, 2 * noise)  # how far below 0 the search has to come
+    search, local, _ = _run(scalar, domain, time_limit, near, random_state, on_progress, 0.0)
+    if search.hidden > near and search.lower < 0.0:
+        # Cells were given up at -near, and what thin cells hide is more: once more, farther down.
+        rest = None if time_limit is None else max(1e-3, time_limit - (time.monotonic() - begin))
+        near += 2 * search.hidden
+        search, local, _ = _run(scalar, domain, rest, near, random_state, on_progress, 0.0)
     point = local.lift(search.point)
     reached = float((rhs - rows @ network(point)).min())
     upper = max(float(search.upper), reached)
     verdict: Verdict = "unknown"
     if reached >= 0.0:
         verdict = "counterexample"
-    elif search.upper <= -TOLERANCE / 2:
+    elif search.upper <= -max(TOLERANCE / 2, noise):
         verdict = "proved"
     return Decision(verdict, point, (reached, upper), search.nodes, time.monotonic() - begin)
 
@@ -138,6 +152,12 @@ def never_smallest(
     return decide(network, rows, np.zeros(len(others)), domain, time_limit)
 
 
+def _check_domain(network: Network, domain: Domain) -> None:
+    if not isinstance(domain, Domain):
+        raise InvalidDomainError(f"domain is {domain!r}, expected a Box, Ball or Polytope")
+    domain.check_dimension(network.input_size)
+
+
 def _run(
     scalar: Network,
     domain: Domain,
@@ -153,12 +173,9 @@ def _run(
     from relunorm.extrema.units import split_units
     from relunorm.regions.pack import check_units
 
-    if not isinstance(domain, Domain):
-        raise InvalidDomainError(f"domain is {domain!r}, expected a Box, Ball or Polytope")
+    _check_domain(scalar, domain)
     if time_limit is not None and not time_limit > 0:
         raise InvalidInputError(f"time_limit is {time_limit!r}, expected a positive number or None")
-    if not 0 < tolerance < 1:
-        raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     check_units(scalar)
     compile_kernels()
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit

@@ -37,6 +37,9 @@ class Search:
     nodes: int = 0
     progress: Callable[[float, float], None] | None = None
     decide: bool = False
+    hidden: float = (
+        0.0  # what thin cells hid from the bounds (`slack.dropped`), already in ``upper``
+    )
 
     @property
     def margin(self) -> float:

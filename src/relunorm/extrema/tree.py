@@ -12,9 +12,10 @@ from relunorm.domain import Ball, Box
 from relunorm.extrema import cells
 from relunorm.extrema.problem import Search
 from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
+from relunorm.extrema.slack import dropped
 from relunorm.extrema.window import Window, bounded
 from relunorm.network import Network
-from relunorm.regions.tree import FAILURES, FRAMES, STARTED, State, new_state
+from relunorm.regions.tree_state import FAILURES, FRAMES, STARTED, State, new_state
 
 #: Nodes between two looks at the clock.
 SLICE = 100
@@ -133,4 +134,6 @@ def _run(
     if state.at[FAILURES] or not state.at[STARTED]:
         return False, upper
     left = float(kept[: int(state.at[FRAMES])].max(initial=-np.inf))
-    return finished, max(left, float(record[cells.CEILING]))
+    hidden = dropped(search.network, state.thin)
+    search.hidden = max(search.hidden, hidden)
+    return finished, max(left, float(record[cells.CEILING])) + hidden

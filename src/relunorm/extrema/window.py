@@ -11,7 +11,7 @@ from relunorm.domain import Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.regions.pack import Packed, pack
-from relunorm.regions.tree import State, new_state
+from relunorm.regions.tree_state import State, new_state
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,6 +124,25 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
     return module
 
 
+def _check_statistics(module: nn.Module, origin: str) -> None:
+    """Refuse layers that need a batch, where the complaint would be about the input's shape."""
+    unfixed = [name or origin for name, part in module.named_modules() if _uses_the_batch(part)]
+    if unfixed:
+        raise UnsupportedFormatError(
+            f"{origin}: {', '.join(unfixed)} keeps no running statistics "
+            "(track_running_stats=False), so it normalizes by the batch in eval mode too and is no "
+            "function of one input; use layers that keep them, and run some batches in train mode"
+        )
+
+
+def _uses_the_batch(part: nn.Module) -> bool:
+    """Whether a batch normalization, torch's or in parts, has no fixed statistics for eval mode."""
+    kept = getattr(part, "running_mean", part)
+    per_input = isinstance(part, nn.modules.instancenorm._InstanceNorm)
+    idle = not (getattr(part, "recenter", True) or getattr(part, "rescale", True))
+    return hasattr(part, "track_running_stats") and kept is None and not (per_input or idle)
+
+
 def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedProgram:
     """torch.export on a batch of one input of this shape."""
     try:
@@ -131,6 +150,7 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
             return torch.export.export(module, (_zeros(module, (1, *shape)),), strict=False)
     except Exception as error:
         # The exporter runs the caller's own forward, so anything can come out of it.
+        _check_statistics(module, origin)
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedFormatError(
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
@@ -185,6 +205,7 @@ def _quiet() -> Iterator[None]:
 
 def _export_guessing(module: nn.Module, origin: str) -> Program:
     """Export with a shape read off the weights, if the graph shows that the guess was forced."""
+    _check_statistics(module, origin)
     failure: UnsupportedFormatError | None = None
     for size in dict.fromkeys(_sizes(module)):
         try:

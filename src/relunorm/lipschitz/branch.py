@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 
 from relunorm.domain import Domain
 from relunorm.extrema.window import Window
@@ -22,17 +21,10 @@ from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.tree import (
-    FAILURES,
-    FRAMES,
-    STARTED,
-    UNIT,
-    backtrack,
-    descend,
-    interior_point,
-    signs,
-    start_layer,
-)
+from relunorm.regions.jit import allocating, inner
+from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
+from relunorm.regions.tree_signs import form_range
+from relunorm.regions.tree_state import FAILURES, FRAMES, STARTED
 
 METHOD = "branch and bound"
 
@@ -125,7 +117,7 @@ def _one_window(
     return best, witness, bound, finished
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget):  # type: ignore[no-untyped-def]
     """Search ``budget`` more nodes; 1 when the tree is done.
 
@@ -134,7 +126,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
     at = state.at
     units, layers = net.shape[2], net.shape[1]
     for _ in range(budget):
-        unit = at[UNIT]
+        unit = 0
         if at[STARTED]:
             while at[FRAMES] and kept[at[FRAMES] - 1] <= record[0] * CLOSE:
                 at[FRAMES] -= 1
@@ -142,7 +134,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
             if unit == 0:
                 return 1
         at[STARTED] = 1
-        layer = np.searchsorted(net.first, unit, side="right") - 1
+        layer = layer_of(net.first, unit)
         bound = kept[at[FRAMES]]
         left, fresh = False, True
         while unit < units:
@@ -174,7 +166,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
     return 0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inner
 def _worthwhile(tally):  # type: ignore[no-untyped-def]
     """Whether to bound a node of a layer: always at first, rarely where it has hardly ever pruned.
 
@@ -184,7 +176,7 @@ def _worthwhile(tally):  # type: ignore[no-untyped-def]
     return tally[0] < 64 or tally[1] * 16 >= tally[0] or tally[0] % 64 == 0
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     """The norm of the Jacobian of a region whose output forms are in the state."""
     units, d = net.shape[2], net.shape[0]
@@ -196,7 +188,7 @@ def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     return _norm(np.abs(jac[0]), norm)
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _norm(size, norm):  # type: ignore[no-untyped-def]
     """The operator norm of a non-negative matrix, or for 2 with several rows a bound on it."""
     columns, rows, square = 0.0, 0.0, 0.0
@@ -212,7 +204,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
     return rows
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
     """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
 
@@ -247,18 +239,13 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
     return _norm(jac[0], norm)
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
     """The slopes a unit with a known form can have on the cell."""
     if i < unit:
         slope = net.slopes[q, state.bits[i]]
         return slope, slope
-    d = net.shape[0]
-    low = high = state.forms[i, d]
-    for k in range(d):
-        w = state.forms[i, k]
-        low += w * (state.lo[k] if w > 0 else state.hi[k])
-        high += w * (state.hi[k] if w > 0 else state.lo[k])
+    low, high = form_range(state, i)
     if low > 0.0:
         return net.slopes[q, 1], net.slopes[q, 1]
     if high < 0.0:
@@ -266,14 +253,14 @@ def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
     return min(net.slopes[q]), max(net.slopes[q])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inner
 def _times(a, b, low, high):  # type: ignore[no-untyped-def]
     """The interval [a, b] times [low, high]."""
     w, x, y, z = a * low, a * high, b * low, b * high
     return min(w, x, y, z), max(w, x, y, z)
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def _pull(net, layer, row, a, b, g, lo, hi):  # type: ignore[no-untyped-def]
     """Add [a, b] times a row of a layer's matrices to the intervals of its sources."""
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
+from relunorm.extrema.slack import path_sums
 from relunorm.lipschitz.norms import operator_norm, round_up
-from relunorm.lipschitz.spectral import largest_slope
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 
 METHOD = "absolute paths"
 
@@ -16,24 +15,9 @@ METHOD = "absolute paths"
 def path_matrix(network: Network) -> NDArray[np.float64]:
     """P with |J(x)| <= P entry by entry: sums over paths of products of |weight| and |slope|.
 
-    For a perceptron P = |W_L| |W_{L-1}| ... |W_1|. Computed from the output back, one product per
-    matrix, whatever the skips.
+    For a perceptron P = |W_L| |W_{L-1}| ... |W_1|; see `extrema.slack.path_sums`.
     """
-    grads: dict[int, NDArray[np.float64]] = {}
-
-    def pull(affine: Affine, upstream: NDArray[np.float64] | None) -> None:
-        for source, matrix in affine.terms.items():
-            positive = abs(matrix)
-            part = mx.dense(positive) if upstream is None else upstream @ positive
-            grads[source] = grads[source] + part if source in grads else np.asarray(part)
-
-    pull(network.output, None)
-    for index in range(len(network.layers) - 1, -1, -1):
-        upstream = grads.pop(index + 1, None)
-        if upstream is not None:
-            layer = network.layers[index]
-            pull(layer.affine, upstream * largest_slope(layer.activation))
-    return grads.get(0, np.zeros((network.output_size, network.input_size)))
+    return path_sums(network)[0]
 
 
 def absolute_paths(network: Network, norm: float = 2.0) -> float:

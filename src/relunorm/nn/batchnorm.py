@@ -78,6 +78,8 @@ class DecomposedBatchNorm(nn.Module):
         resolve_statistic(statistic, self.recenter)
         self.momentum = None if momentum is None else real_number("momentum", momentum)
         self.eps = real_number("eps", eps)
+        if self.eps < 0:
+            raise InvalidInputError(f"eps is {eps}, expected at least 0: it is added to a variance")
         self.affine = affine
         self.track_running_stats = track_running_stats
         where: dict[str, Any] = {"device": device, "dtype": dtype}

@@ -23,7 +23,8 @@ class DatapointInit:
 
     Attributes:
         points: index of the data point each of the first neurons stands for.
-        exclusive: how many of them fire for their own point and no other.
+        exclusive: how many of them fire for their own point and no other of the data, counted on
+            the layer's responses in its own type.
         free: neurons left with their previous weights (more neurons than points).
         random_state: the seed used to choose points when there are more of them than neurons.
     """
@@ -56,10 +57,10 @@ def datapoint_init_(
     w_i = C^-1 (x_i - mean) with C the covariance plus ``ridge`` times its mean eigenvalue: the
     direction in which x_i stands out most from the rest. The bias puts the kink between the point's
     own response and the strongest other one: at other + threshold (own - other), and the scale
-    makes the own response 1. Threshold 0 lets the nearest other point just touch; towards 1 the
-    neuron sees its own point only just. A point that no linear function separates (it lies inside
-    the hull of the others) gets its kink below its own response by (1 - threshold) standard
-    deviations instead, and is not counted as exclusive.
+    makes the own response 1. Threshold 0 lets the nearest other point just touch, short of it by
+    what rounding in the layer's type may add; towards 1 the neuron sees its own point only just. A
+    point that does not respond most in its direction (it lies inside the hull of the others) gets
+    its kink below its own response by (1 - threshold) standard deviations instead.
 
     Args:
         layer: its first min(n, out_features) neurons are set; the rest keep their weights.
@@ -71,7 +72,7 @@ def datapoint_init_(
     >>> datapoint_init_(layer, [[0.0, 1.0], [1.0, 0.0], [-1.0, -1.0]]).exclusive
     3
     """
-    X, index = _data(layer, data)
+    given, index = _data(layer, data)
     seed = None if random_state is None else whole_number("random_state", random_state, 0)
     if not 0 <= real_number("threshold", threshold) < 1:
         raise InvalidInputError(f"threshold is {threshold}, expected 0 <= threshold < 1")
@@ -79,13 +80,13 @@ def datapoint_init_(
         raise InvalidInputError(f"ridge is {ridge}, expected at least 0")
     if layer.bias is None:
         raise InvalidInputError("the layer has no bias, and without one no neuron has a threshold")
-    count = min(len(X), layer.out_features)
-    chosen = np.arange(len(X))
-    if count < len(X):
-        chosen = np.sort(generator(seed).choice(len(X), count, replace=False))
+    count = min(len(given), layer.out_features)
+    chosen = np.arange(len(given))
+    if count < len(given):
+        chosen = np.sort(generator(seed).choice(len(given), count, replace=False))
     # entries near 1: squares of very large or small ones would leave the range of floats
-    exponent = int(np.frexp(np.abs(X).max())[1])
-    X = np.ldexp(X, -exponent)
+    exponent = int(np.frexp(np.abs(given).max())[1])
+    X = np.ldexp(given, -exponent)
     centred = X - X.mean(axis=0)
     cov = centred.T @ centred / len(X)
     level = np.trace(cov) / len(cov)
@@ -99,7 +100,13 @@ def datapoint_init_(
     rival = others.max(axis=1)
     separate = own > rival
     spread = np.maximum(response.std(axis=1), 1e-12)
-    kink = np.where(separate, rival + threshold * (own - rival), own - (1 - threshold) * spread)
+    # a point that only touches would fire by rounding: |w||x| (d + 2) units, in any order of sums
+    sizes = np.abs(directions) @ np.abs(X).max(axis=0) + np.abs(rival)
+    margin = np.minimum(
+        (X.shape[1] + 4) * torch.finfo(layer.weight.dtype).eps * sizes, (own - rival) / 2
+    )
+    clear = rival + np.maximum(threshold * (own - rival), margin)
+    kink = np.where(separate, clear, own - (1 - threshold) * spread)
     scale = 1 / (own - kink)
     with np.errstate(over="ignore"):  # refused below, by name
         weight = np.ldexp(directions * scale[:, None], -exponent)
@@ -114,9 +121,12 @@ def datapoint_init_(
     with torch.no_grad():
         layer.weight[:count] = weight
         layer.bias[:count] = bias
+        fires = nn.functional.linear(torch.from_numpy(given).to(weight), weight, bias) > 0
+    alone = fires.sum(dim=0) == 1
+    alone &= fires[torch.from_numpy(chosen), torch.arange(count)]
     return DatapointInit(
         tuple(index[chosen].tolist()),
-        int(separate.sum()),
+        int(alone.sum()),
         layer.out_features - count,
         seed,
     )

@@ -11,6 +11,9 @@ from relunorm.errors import InvalidInputError, UnsupportedOperationError
 
 #: Modules and functions that a positive factor passes through unchanged.
 _TRANSPARENT = (nn.Identity, nn.Dropout, nn.AlphaDropout)
+#: Modules, functions and methods that hand the module's input on as it is, whatever its shape.
+_SHAPING = (nn.Flatten, nn.Unflatten)
+_SHAPING_CALLS = (torch.flatten, torch.reshape, "flatten", "reshape", "view", "contiguous")
 _RELU_CALLS = (torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_)
 
 
@@ -22,13 +25,14 @@ class HiddenLinear:
         name: its path in the module.
         linear: the layer.
         readers: the Linear layers that read the ReLU's output, with their paths.
-        source: path of the hidden Linear layer whose ReLU it reads; "" if it reads the input.
+        source: path of the hidden Linear layer whose ReLU it reads; "" if it reads the input, None
+            if it reads anything else.
     """
 
     name: str
     linear: nn.Linear
     readers: tuple[tuple[str, nn.Linear], ...]
-    source: str
+    source: str | None
 
 
 def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
@@ -56,6 +60,10 @@ def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
         if node.op == "call_module":
             key = id(modules[str(node.target)])
             uses[key] = uses.get(key, 0) + 1
+    owners: dict[int, int] = {}
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            owners[id(parameter)] = owners.get(id(parameter), 0) + 1
     for node in graph.nodes:
         if not _is(node, modules, nn.Linear):
             continue
@@ -73,6 +81,9 @@ def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
         for reader in readers:
             if not _is(reader, modules, nn.Linear):
                 faults.append((name, f"its ReLU feeds {reader.op} {reader.target}, not a Linear"))
+        for reader in (node, *readers):
+            if _is(reader, modules, nn.Linear) and _tied(modules[str(reader.target)], owners):
+                faults.append((name, f"{reader.target} shares its weights with another module"))
         source = _source(node.args[0], modules)
         pairs = tuple(
             (str(r.target), modules[str(r.target)]) for r in readers if r.op == "call_module"
@@ -106,16 +117,24 @@ def _readers(node: fx.Node, modules: dict[str, nn.Module]) -> list[fx.Node]:
     return readers
 
 
-def _source(node, modules: dict[str, nn.Module]) -> str:
-    """Path of the hidden Linear that a value comes from, or ""."""
-    while isinstance(node, fx.Node):
+def _tied(linear: nn.Module, owners: dict[int, int]) -> bool:
+    return any(owners[id(parameter)] > 1 for parameter in linear.parameters())
+
+
+def _source(node, modules: dict[str, nn.Module]) -> str | None:
+    """Path of the hidden Linear that a value comes from, "" for the module's input, else None."""
+    behind = False
+    while isinstance(node, fx.Node) and node.op != "placeholder":
         if _is(node, modules, nn.Linear):
-            return str(node.target)
+            return str(node.target) if behind else None
+        behind = behind or _is_relu(node, modules)
+        shaping = _is(node, modules, _SHAPING) or node.target in _SHAPING_CALLS
         passes = _is_relu(node, modules) or _is(node, modules, _TRANSPARENT)
-        if not passes or not node.args:
-            return ""
+        # reshaping what a hidden layer gives would mix its units up
+        if not (passes or (shaping and not behind)) or not node.args:
+            return None
         node = node.args[0]
-    return ""
+    return None if behind else ""
 
 
 def flat_rows(values: Tensor) -> Tensor:

@@ -33,8 +33,7 @@ def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None =
             raise InvalidInputError(
                 f"layer {layer.name!r} has no bias, so its threshold is fixed at 0"
             )
-    if not len(X):
-        raise InvalidInputError("live_init_ needs at least one row of data")
+    _check(module, X)
     stream = generator or torch.Generator().manual_seed(0)
 
     def set_layer(linear: nn.Module, arguments: tuple[Tensor, ...]) -> None:
@@ -59,6 +58,29 @@ def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None =
             hook.remove()
         module.train(training)
     return module
+
+
+def _check(module: nn.Module, X: Tensor) -> None:
+    """Before anything is changed: the module can take the data, and the data is finite."""
+    if not isinstance(X, Tensor) or not X.is_floating_point():
+        kind = X.dtype if isinstance(X, Tensor) else type(X).__name__
+        raise InvalidInputError(f"live_init_ needs a floating-point tensor; found {kind}")
+    if not X.numel():
+        raise InvalidInputError("live_init_ needs at least one row of data")
+    if not bool(X.isfinite().all()):
+        raise InvalidInputError("live_init_: the data holds NaN or infinite entries")
+    training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()
+            module(X)
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"{type(module).__name__} cannot take data of shape {tuple(X.shape)} and {X.dtype}: "
+            f"{error}"
+        ) from error
+    finally:
+        module.train(training)
 
 
 def _assign(linear: nn.Linear, name: str, value: Tensor) -> None:

@@ -119,8 +119,17 @@ def constrain(module: nn.Module, domain: Domain | Any) -> nn.Module:
     layers = hidden_linears(module)
     if any(parametrize.is_parametrized(layer.linear) for layer in layers):
         raise InvalidInputError("the module already has parametrizations; call release first")
+    for layer in layers:
+        for name, linear in ((layer.name, layer.linear), *layer.readers):
+            if not all(bool(p.isfinite().all()) for p in linear.parameters()):
+                raise InvalidInputError(f"layer {name!r} holds NaN or infinite weights")
     reaches: dict[str, Reach] = {}
     for layer in layers:
+        if layer.source is None:
+            raise InvalidInputError(
+                f"layer {layer.name!r} reads neither the module's input nor the ReLU of a Linear "
+                "layer, so what it can receive is not known"
+            )
         if layer.source in reaches:
             reach = reaches[layer.source].behind(layer.linear.in_features)
         else:
@@ -157,7 +166,7 @@ def release(module: nn.Module) -> nn.Module:
 def _reach(domain: Domain | Any, layer: HiddenLinear) -> Reach:
     """The domain as a `Reach` for a layer that reads the module's input."""
     if not isinstance(domain, Domain):
-        array = domain.detach().cpu().numpy() if isinstance(domain, Tensor) else domain
+        array = domain.detach().cpu().double().numpy() if isinstance(domain, Tensor) else domain
         domain = Box.around(np.asarray(array, dtype=np.float64))
     domain.check_dimension(layer.linear.in_features, f"layer {layer.name!r}")
     if isinstance(domain, Ball):

@@ -55,8 +55,11 @@ def figure3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         ("angle odd point - cluster (degrees)", float(between.mean()), "90"),
         ("norm ratio x (n-1)", float(rest.mean() / norms.max() * (n - 1)), "1"),
     )
+    earlier = math.degrees(_cluster_angle(run.grams[3 * run.layers // 4]))
     note = (
-        "The cluster does not collapse: it settles at the equiangular attractor (docs/errata.md)."
+        "The cluster does not collapse to a point (docs/errata.md). At infinite width it settles "
+        f"at {limit:.2f} degrees; here it is at {within.mean():.1f} at the last layer, and was at "
+        f"{earlier:.1f} {run.layers - 3 * run.layers // 4} layers before."
     )
     return Exhibit(
         "figure3",
@@ -138,7 +141,7 @@ def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         responses = _activations(run)[:, int(np.argmax(active))]
         ax.hist(responses / responses.max(), bins=20)
         ax.set(
-            title=f"{name}: the broadest neuron ({active.max():.0%} of inputs)",
+            title=f"{name}:\nthe broadest neuron ({active.max():.0%} of inputs)",
             xlabel="response / its largest",
             ylabel="inputs",
         )
@@ -219,12 +222,17 @@ def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhi
     errors = [table[:, 1] - table[:, 2], table[:, 3] - table[:, 1]]
     ax.errorbar(table[:, 0], table[:, 1], yerr=errors, fmt="o-", capsize=3)
     ax.set(
-        title=f"Layer where a point escapes (n = {n}, median and quartiles)",
+        title=f"Layer where a point escapes\n(n = {n}, median and quartiles)",
         xlabel="width",
         ylabel="layer",
         xscale="log",
         yscale="log",
+        xticks=widths,
     )
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("")
+    for set_formatter in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        set_formatter("{x:g}")
     return Exhibit(
         "onset_width",
         "Errata: the odd point appears later in wider networks",

@@ -81,14 +81,16 @@ def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     rows = []
     for ax, kind in zip(axes, ("mlp", "residual"), strict=True):
         for optimizer in ("adam", "sgd"):
-            line = []
+            line, start = [], []
             for depth in depths:
                 born, worst = _train_deep(
                     data, kind, depth, optimizer, updates, 64 if full else 32, random_state
                 )
                 rows.append((kind, optimizer, depth, 100 * born, 100 * worst))
                 line.append(100 * worst)
+                start.append(100 * born)
             ax.plot(depths, line, "o-", label=optimizer)
+        ax.plot(depths, start, ":", color="0.5", label="at initialisation")
         ax.set(xlabel="hidden layers", ylabel="dead in the worst layer, %", ylim=(-3, 103))
         ax.set_xticks(depths)
         ax.set_title(kind if kind == "mlp" else "residual + batch norm")

@@ -124,7 +124,7 @@ def _polygons(found: Regions) -> tuple[Array, NDArray[np.int64]]:
 
 def _surface(found: Regions, level: float, output: int) -> LevelSet:
     """Polygons of a level set in 3-D: the regions a further unit f - level would cut."""
-    from relunorm.regions.cells import box_corners, clip_all, section
+    from relunorm.regions.corners import box_corners, clip_all, section
 
     network, window = found.network, found.geometry.window
     split = regions(_with_level_unit(network, level, output), found.domain)

@@ -1,9 +1,8 @@
 """The search for regions on processes, here or on a cluster, through joblib.
 
-A search is a list of independent jobs (subtrees, groups of faces) that the network, the domain and
-the number of workers fix. So nothing but these travels: every task divides the search again, which
-is cheap, and runs its share of the jobs. Put together in the order of the list, the answers are
-what one process would have found.
+A search divides into independent parts (`work.divided`) that the network and the domain alone fix.
+So nothing but these travels: every task divides the search again, which is cheap, and runs its
+share of the parts. Put together in their order, the answers are what one process would have found.
 """
 
 from __future__ import annotations
@@ -15,16 +14,17 @@ from dataclasses import dataclass, field
 
 from relunorm.domain import Domain
 from relunorm.network import Network
-from relunorm.regions.enumerate import Batch, Budget, divided
+from relunorm.regions.budget import Budget
+from relunorm.regions.engines import parts
 from relunorm.regions.limits import CellLimitError
 from relunorm.regions.window import open_window
+from relunorm.regions.work import Batch, run
 from relunorm.sweep.ambient import ambient_jobs
 from relunorm.sweep.backends import placed
 from relunorm.sweep.tasks import WorkerDiedError, spread
 
-#: The search is divided as for this many threads, whatever the backend and its workers: the same
-#: jobs, the same bits.
-DIVISION = 8
+#: Parts of a search, whatever the backend and its workers: the same parts, the same bits.
+DIVISION = 64
 
 #: Tasks a worker gets, on average: few, since each divides the search again.
 TASKS = 4
@@ -68,17 +68,18 @@ class Searcher:
         if left is not None and left <= 0:
             return Share(stopped=True)
         window = open_window(self.network, self.domain)
-        net = window.pack(self.network)
         budget = Budget(time.perf_counter(), self.max_regions, left, None)
-        every = divided(self.method, net, window, DIVISION, budget)
         found: dict[int, list[Batch]] = {}
         try:
+            every = parts(self.method, self.network, window, DIVISION)
             for job in jobs:
-                kept = found.setdefault(job, [])
-                for batch in every[job]():
-                    kept.append(batch)
-                    if not budget.spend(len(batch.points)):
-                        return Share(found, budget.failures, stopped=True)
+                part = every[job]
+                found[job] = list(part.found)
+                budget.book(sum(len(b.points) for b in part.found), lambda: 0.0)
+                if part.work is not None and part.work.more() and not budget.spent:
+                    found[job] += run(part.work, 1, budget)
+                if budget.spent:
+                    return Share(found, budget.failures, stopped=True)
         except CellLimitError as error:
             return Share(beyond_cells=str(error))
         return Share(found, budget.failures)
@@ -92,8 +93,8 @@ def search_far(
     backend: str | None,
     scheduler: str | None,
     workers: int | None,
-) -> list[list[Batch]]:
-    """Every job's batches, in the order of the jobs.
+) -> list[Batch]:
+    """Every batch, in the order of one search.
 
     Args:
         network: without linear stages.
@@ -101,40 +102,40 @@ def search_far(
     """
     with placed(backend, scheduler, workers):
         window = open_window(network, domain)
-        jobs = len(divided(method, window.pack(network), window, DIVISION, budget))
+        jobs = len(parts(method, network, window, DIVISION))
         limit = budget.time_limit
-        deadline = None if limit is None else time.time() + limit - budget.elapsed
+        deadline = (
+            None if limit is None else time.time() + limit - (time.perf_counter() - budget.started)
+        )
         searcher = Searcher(network, domain, method, budget.max_regions, deadline)
         return _gather(searcher, jobs, budget)
 
 
-def _gather(searcher: Searcher, jobs: int, budget: Budget) -> list[list[Batch]]:
-    kept: list[list[Batch]] = [[] for _ in range(jobs)]
-    budget.jobs = jobs
+def _gather(searcher: Searcher, jobs: int, budget: Budget) -> list[Batch]:
+    kept: dict[int, list[Batch]] = {}
     # Neighbouring jobs are of similar size, so every task takes one here and one there.
     count = min(jobs, TASKS * ambient_jobs())
     tasks = [range(first, jobs, count) for first in range(count)]
     try:
         with closing(spread(searcher, tasks, go_on=lambda: not budget.reason)) as shares:
-            for index, share in shares:
-                _book(tasks[index], share, kept, budget)
+            for _, share in shares:
+                _book(share, kept, jobs, budget)
     except KeyboardInterrupt:
         budget.stop("interrupted")
-    return kept
+    return [batch for job in sorted(kept) for batch in kept[job]]
 
 
 def _book(
-    jobs: range, share: Share | WorkerDiedError, kept: list[list[Batch]], budget: Budget
+    share: Share | WorkerDiedError, kept: dict[int, list[Batch]], jobs: int, budget: Budget
 ) -> None:
     if isinstance(share, WorkerDiedError):
         budget.stop("a worker process died")
         return
     if share.beyond_cells:
         raise CellLimitError(share.beyond_cells)
-    for job, batches in share.batches.items():
-        kept[job] = batches
+    kept.update(share.batches)
     budget.failures += share.failures
-    budget.jobs_done += len(jobs)
-    budget.spend(sum(len(b.points) for some in share.batches.values() for b in some))
+    found = sum(len(batch.points) for some in share.batches.values() for batch in some)
+    budget.book(found, lambda: len(kept) / jobs)
     if share.stopped and budget.time_limit is not None:
         budget.stop(f"time_limit = {budget.time_limit:g} s")

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.network import Network
-from relunorm.regions.tree import ROUNDING
+from relunorm.regions.tolerance import ROUNDING
 
 Array = NDArray[np.float64]
 

@@ -36,7 +36,7 @@ class Geometry:
     @cached_property
     def state(self):  # type: ignore[no-untyped-def]
         """Scratch memory for the compiled functions."""
-        from relunorm.regions.tree import new_state
+        from relunorm.regions.tree_state import new_state
 
         w = self.window
         return new_state(self.net, w.lo, w.hi, w.rows, w.rhs, w.witnesses)
@@ -202,7 +202,7 @@ class Geometry:
 
     def corners(self, bits: NDArray[np.bool_], point: Array) -> Array:
         """The vertices of a cell, in inputs."""
-        from relunorm.regions.cells import box_corners, clip_all
+        from relunorm.regions.corners import box_corners, clip_all
 
         w = self.window
         if w.homogeneous:
@@ -221,7 +221,7 @@ class Geometry:
 
     def _corners_in_space(self, bits: NDArray[np.bool_], point: Array) -> Array:
         """Vertices of a possibly unbounded cell: those of a huge box cut by it, off the box."""
-        from relunorm.regions.cells import box_corners, clip_all
+        from relunorm.regions.corners import box_corners, clip_all
 
         rows, rhs, _, _ = self.reduced(bits, point)
         A, b = self.to_inputs(rows, rhs)

@@ -15,8 +15,26 @@ from numba import njit as _njit
 
 njit: Any = _njit  # its stubs do not know every option
 
+
+def _can_cache() -> bool:
+    """Whether numba finds a place to keep compiled code: beside the sources or in the user's cache.
+
+    Where it finds none (a read-only installation without a home directory) it would refuse to
+    compile at all; then every process compiles for itself.
+    """
+
+    def probe() -> None:
+        return None
+
+    try:
+        njit(cache=True)(probe)
+    except RuntimeError:
+        return False
+    return True
+
+
 _common: dict[str, Any] = {
-    "cache": True,
+    "cache": _can_cache(),
     "nogil": True,
     "error_model": "numpy",
     "no_cfunc_wrapper": True,

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
-from relunorm.regions.tree import ROUNDING, TOLERANCE
+from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.network import Affine, Network
-from relunorm.regions.tree import ROUNDING
+from relunorm.regions.tolerance import ROUNDING
 
 #: Values below this share of what was summed up for them count as zero on a wall.
 ON_WALL = 64 * ROUNDING

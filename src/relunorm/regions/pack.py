@@ -17,14 +17,18 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 
+#: Flat arrays of networks with at most this many weights are kept for the next question (8 MB).
+KEPT_WEIGHTS = 1 << 20
+
 
 class Packed(NamedTuple):
     """Layers 0 .. L-1 are hidden, layer L is the output; value 0 is the window's t.
 
     Layer l owns the units ``first[l]`` to ``first[l + 1]`` (outputs are numbered after all units).
     Its terms are ``term_ptr[l]`` to ``term_ptr[l + 1]``: term k reads value ``source[k]`` with a
-    matrix stored row by row from ``weights[start[k]]``. ``size0[i]`` is the sum of the absolute
-    values of what was added up for the constant part of unit i, for rounding bounds.
+    matrix stored from ``weights[start[k]]``, row by row or (`columns`) column by column.
+    ``size0[i]`` is the sum of the absolute values of what was added up for the constant part of
+    unit i, for rounding bounds.
     """
 
     first: NDArray[np.int64]
@@ -38,16 +42,22 @@ class Packed(NamedTuple):
     shape: NDArray[np.int64]  # dimension of t, hidden layers, units, outputs
 
 
-def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.float64]) -> Packed:
+def pack(
+    network: Network,
+    embedding: NDArray[np.float64],
+    offset: NDArray[np.float64],
+    by_columns: bool = False,
+) -> Packed:
     """Flat arrays of ``t -> network(embedding @ t + offset)``.
 
     Args:
         network: without linear stages (call `Network.folded` first) and without step units.
         embedding: shape (d, k), the window's columns.
         offset: shape (d,).
+        by_columns: whether matrices are stored column by column.
     """
     check_units(network)
-    shifted = bool(offset.any())
+    shifted, order = bool(offset.any()), "F" if by_columns else "C"
     sources, starts, blocks, bias, size0, ptr = [], [], [], [], [], [0]
     position = 0
     for affine in network.maps:
@@ -61,7 +71,7 @@ def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.fl
                 block = block @ embedding
             sources.append(source)
             starts.append(position)
-            blocks.append(block.ravel())
+            blocks.append(block.ravel(order))
             position += block.size
         bias.append(shift)
         size0.append(size)
@@ -81,6 +91,49 @@ def pack(network: Network, embedding: NDArray[np.float64], offset: NDArray[np.fl
         slopes,
         np.array([embedding.shape[1], layers, first[layers], widths[-1]], np.int64),
     )
+
+
+def pack_box(
+    network: Network,
+    scale: NDArray[np.float64],
+    offset: NDArray[np.float64],
+    by_columns: bool = False,
+) -> Packed:
+    """`pack` for a window that stretches and moves every coordinate: x = scale * t + offset."""
+    plain = _plain(network, by_columns)
+    if not offset.any() and (scale == 1.0).all():
+        return plain
+    weights, bias, size0 = plain.weights.copy(), plain.bias.copy(), plain.size0.copy()
+    begin = 0
+    for layer, affine in enumerate(network.maps):
+        if 0 in affine.terms:  # sources are sorted, so the input's matrix is a map's first
+            matrix = mx.dense(affine.terms[0])
+            rows, columns = matrix.shape
+            at = int(plain.start[plain.term_ptr[layer]])
+            block = weights[at : at + rows * columns]
+            if by_columns:
+                block.reshape(columns, rows)[...] *= scale[:, None]
+            else:
+                block.reshape(rows, columns)[...] *= scale
+            bias[begin : begin + rows] += matrix @ offset
+            size0[begin : begin + rows] += np.abs(matrix) @ np.abs(offset)
+        begin += affine.size
+    return plain._replace(weights=weights, bias=bias, size0=size0)
+
+
+def _plain(network: Network, by_columns: bool) -> Packed:
+    """The arrays for x = t, kept with a small network: it never changes, and questions repeat.
+
+    Like a cached property they live in the network's own dictionary.
+    """
+    key = "packed by columns" if by_columns else "packed by rows"
+    kept = network.__dict__.get(key)
+    if kept is None:
+        d = network.input_size
+        kept = pack(network, np.eye(d), np.zeros(d), by_columns)
+        if len(kept.weights) <= KEPT_WEIGHTS:
+            network.__dict__[key] = kept
+    return kept
 
 
 def check_units(network: Network) -> None:

@@ -11,6 +11,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.atoms import Atoms, atom_images
 from relunorm.regions.boundaries import LevelSet
+from relunorm.regions.enumerate import regions
 from relunorm.regions.lines import Line, along
 from relunorm.regions.planes import Slice
 from relunorm.regions.result import Regions
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("value", "gradient", "layer", "pattern")
+
+#: Regions whose corners decide the window of a picture of all of R^2.
+VIEW_REGIONS = 1000
 
 
 def _axes(ax: Axes | None, **size: Any) -> tuple[Any, Any]:
@@ -43,6 +47,9 @@ def plot_regions(
 ) -> Figure:
     """The regions of a network of two inputs, or of a slice, as polygons.
 
+    Regions of all of R^2 are drawn in a window around their corners (`view_of`); the title says
+    how many of them it shows.
+
     Args:
         color: ``value`` (of an output, at the interior point), ``gradient`` (its norm), ``layer``
             (which region of the partition after ``layer`` layers) or ``pattern`` (number of active
@@ -57,6 +64,10 @@ def plot_regions(
             "use on_plane for a slice"
         )
     figure, axes = _axes(ax, figsize=(6.4, 5.6))
+    title = f"{len(found):,} regions"
+    if found.domain is None:
+        whole, found = found, view_of(found)
+        title = f"{len(whole):,} regions of the plane, {len(found):,} in this window"
     values, cmap, label = _colors(found, color, output, layer)
     shapes = PolyCollection(
         [found.vertices(i) for i in range(len(found))],
@@ -68,10 +79,29 @@ def plot_regions(
     axes.add_collection(shapes)
     axes.autoscale_view()
     axes.set_aspect("equal")
-    axes.set(xlabel="x0", ylabel="x1", title=f"{len(found):,} regions")
+    axes.set(xlabel="x0", ylabel="x1", title=title)
     if label:
         figure.colorbar(shapes, ax=axes, label=label)
     return figure
+
+
+def view_of(found: Regions) -> Regions:
+    """Regions of all of R^2, cut to a window that shows what there is to see.
+
+    The window reaches from the 5 % to the 95 % quantile of the regions' corners in each coordinate
+    and half its width beyond: lines that are nearly parallel meet far away, and a window around all
+    corners would show nothing but those. Without corners, around the interior points.
+    """
+    step = max(1, len(found) // VIEW_REGIONS)
+    corners = [found.vertices(i) for i in range(0, len(found), step)]
+    seen = np.concatenate(corners) if corners else np.zeros((0, 2))
+    seen = seen if len(seen) else found.points
+    if not len(seen):
+        raise InvalidInputError("no region was found, so there is nothing to draw")
+    low, high = np.quantile(seen, 0.05, axis=0), np.quantile(seen, 0.95, axis=0)
+    reach = np.maximum(high - low, 0.1 * max(float((high - low).max()), 1e-3))
+    window = regions(found.network, Box(low - reach / 2, high + reach / 2))
+    return window.select(found.find(window.patterns) >= 0)
 
 
 def _colors(found: Regions, color: str, output: int, layer: int) -> tuple[Any, str, str]:
@@ -100,6 +130,7 @@ def plot_refinement(found: Regions | Slice) -> Figure:
     depth = len(found.network.layers)
     if found.network.input_size != 2 or not depth:
         raise InvalidInputError("refinement panels are for two inputs and at least one layer")
+    found = view_of(found) if found.domain is None else found
     figure = Figure(figsize=(3.2 * depth, 3.4), layout="constrained")
     panels = figure.subplots(1, depth, squeeze=False)[0]
     coarser: list[Any] = []

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
@@ -32,7 +33,9 @@ class Region:
         network: the network, linear stages multiplied out.
         pattern: which units are active, shape (units,).
         x: the point asked for; it lies in the region or on its boundary.
-        domain: what the region is cut with; None is all of R^d.
+        domain: what the region is cut with; None is all of R^d. A ball cuts by a polytope around
+            it, so polytope, vertices and inradius are not cut by the sphere; the interior point
+            lies inside the ball.
     """
 
     network: Network
@@ -99,10 +102,25 @@ class Region:
         """Radius of a largest ball inside; infinite if the region holds balls of any size."""
         return self._ball[0]
 
-    @property
+    @cached_property
     def interior_point(self) -> Array:
-        """The centre of a largest ball inside (of some ball, where there is no largest)."""
-        return self._ball[1]
+        """The centre of a largest ball inside (of some ball, where there is no largest).
+
+        With a ball as the domain, that point or one on the way to it, inside the ball.
+        """
+        centre = self._ball[1]
+        if not isinstance(self.domain, Ball) or self.domain.contains(centre)[0]:
+            return centre
+        from relunorm.regions.window import point_in_ball
+
+        A, b, _ = self._rows
+        found = point_in_ball(A, b, self.domain, centre)
+        if found is None:
+            raise InvalidDomainError(
+                f"the region at {short(self.x)} meets {self.domain!r} in less than 1e-9 of its "
+                "radius: it has no interior point there. Choose x inside the ball"
+            )
+        return found
 
     @property
     def is_bounded(self) -> bool:
@@ -157,10 +175,10 @@ class Region:
         sign = np.where(self.pattern[use], -1.0, 1.0) / length[use]
         rows, bounds = [G[use] * sign[:, None]], [-g[use] * sign]
         walls = [names[i] for i in use]
-        if isinstance(self.domain, Box):
-            eye = np.eye(self.network.input_size)
+        if isinstance(self.domain, (Box, Ball)):
+            eye, box = np.eye(self.network.input_size), self.domain.bounding_box
             rows += [eye, -eye]
-            bounds += [self.domain.hi, -self.domain.lo]
+            bounds += [box.hi, -box.lo]
             walls += [Wall(-1, 2 * i + s) for s in (0, 1) for i in range(len(eye))]
         elif isinstance(self.domain, Polytope):
             lengths = np.linalg.norm(self.domain.A, axis=1)
@@ -222,7 +240,8 @@ def region_at(network: Network, x: ArrayLike, domain: Domain | None = None) -> R
     Args:
         network: relu or leaky units, any skips.
         x: one input.
-        domain: a box or polytope to cut the region with; None leaves it as it is in R^d.
+        domain: a box or polytope to cut the region with; a ball cuts by a polytope around it (see
+            `Region`); None leaves the region as it is in R^d.
 
     Exactness: the configuration and the map are exact up to float64 rounding.
 
@@ -247,8 +266,8 @@ def region_at(network: Network, x: ArrayLike, domain: Domain | None = None) -> R
     direction = np.random.default_rng(0).standard_normal(len(point))
     if domain is not None:
         domain.check_dimension(network.input_size)
-        if not isinstance(domain, (Box, Polytope)):
-            raise InvalidDomainError(f"{domain!r}: region_at cuts with a box or a polytope")
+        if not isinstance(domain, (Box, Polytope, Ball)):
+            raise InvalidDomainError(f"{domain!r}: region_at cuts with a box, polytope or ball")
         if not domain.contains(point, 1e-9 * domain.bounding_box.radius)[0]:
             raise InvalidInputError(f"x lies outside {domain!r}")
         width = domain.bounding_box.halfwidth

@@ -274,6 +274,9 @@ class Regions:
 
 
 def _around(corners: Array) -> Array:
+    """Corners of a polygon in order; a region between parallel walls has none."""
+    if not len(corners):
+        return corners
     centre = corners.mean(axis=0)
     return corners[np.argsort(np.arctan2(*(corners - centre).T[::-1]))]
 

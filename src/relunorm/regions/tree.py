@@ -11,7 +11,7 @@ plus") and serves every later cell with the same bits below the same layer.
 
 How to call it (``net`` from `pack.pack`, everything in the window's coordinates)::
 
-    state = new_state(net, lo, hi, rows, rhs, witnesses)   # rows: further half-spaces, unit length
+    state = new_state(net, lo, hi, rows, rhs, witnesses)   # `tree_state`; rows have unit length
     found = run(net, state, patterns, points, maps)        # fills the buffers, returns how many
                                                            # leaves; 0 when the tree is done
                                                            # call again to go on where it stopped
@@ -34,250 +34,39 @@ relative to a box of half-width one. A form whose gradient is nothing but roundi
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from relunorm.errors import InvalidInputError
 from relunorm.regions.jit import inner, kernel
-from relunorm.regions.pack import Packed
-from relunorm.regions.simplex import ABSENT, FAILED, FOUND, Workspace, maximize, workspace
+from relunorm.regions.simplex import FAILED, FOUND, maximize
+from relunorm.regions.tolerance import TOLERANCE
+from relunorm.regions.tree_signs import layer_of, signs, start_layer
+from relunorm.regions.tree_state import (
+    DEPTH,
+    FAILURES,
+    FRAMES,
+    POINTS,
+    POINTS_START,
+    ROWS,
+    STARTED,
+    failures,
+    give,
+    is_done,
+    remaining,
+)
 
-#: A sign must be taken this far from the unit's hyperplane to count, in half-widths of the box.
-TOLERANCE = 1e-10
-#: Rounding of a sum, relative to the sum of its absolute terms.
-ROUNDING = 32 * 2.0**-52
-
-#: Clauses remembered per unit and side.
-CLAUSES = 16
-#: Bytes of address space a search may take (far fewer are touched); beyond, it would never end.
-MEMORY = 64 * 2**30
-
-# Entries of State.at.
-UNIT, ROWS, POINTS_START, POINTS, FRAMES, STARTED, LAYER, FAILURES, NODES = range(9)
-
-
-class State(NamedTuple):
-    """Where a search stands; see the head of the file."""
-
-    bits: NDArray[np.int8]
-    packed: NDArray[np.uint8]  # the bits as np.packbits writes them
-    forms: NDArray[np.float64]  # (units + outputs, d + 1)
-    size: NDArray[np.float64]  # sum of absolute entries of a form
-    scale: NDArray[np.float64]  # 1 / |gradient|, 0 for a constant form
-    tolerance: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    rhs: NDArray[np.float64]
-    lo: NDArray[np.float64]
-    hi: NDArray[np.float64]
-    points: NDArray[np.float64]  # the stack of witness sets
-    values: NDArray[np.float64]  # a form's values at the current witnesses
-    row: NDArray[np.float64]  # scratch: one scaled gradient
-    frames: NDArray[np.int64]  # unit, rows, start and number of witnesses, side still to do
-    at: NDArray[np.int64]
-    live: NDArray[np.int64]  # scratch: units with non-zero slope
-    row_bit: NDArray[np.int64]  # what made a row: 2 * unit + bit, -1 for the domain
-    clauses: NDArray[np.int64]  # (units, 2, CLAUSES, d): per side the bits that exclude it
-    clause_size: NDArray[np.int64]  # (units, 2, CLAUSES)
-    learned: NDArray[np.int64]  # (units, 2): clauses learned since the layer started
-    work: Workspace
-
-
-def new_state(
-    net: Packed,
-    lo: NDArray[np.float64],
-    hi: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    rhs: NDArray[np.float64],
-    witnesses: NDArray[np.float64],
-    keep: int = 0,
-) -> State:
-    """A search at the root: the cell is the box ``lo .. hi`` cut by ``rows . t <= rhs``.
-
-    Args:
-        witnesses: shape (k, d), points of the cell; the first one strictly inside it.
-        keep: witnesses kept per cell; by default 2 d + 8.
-    """
-    d, _, units, _ = (int(n) for n in net.shape)
-    check_memory(d, units)
-    keep = max(keep or 2 * d + 8, len(witnesses) + 2)
-    try:
-        state = _empty_state(net, lo, hi, len(rhs), keep)
-    except MemoryError:
-        raise _too_large(d, units) from None
-    state.rows[: len(rhs)], state.rhs[: len(rhs)] = rows, rhs
-    state.points[: len(witnesses)] = witnesses
-    state.at[ROWS], state.at[POINTS], state.at[LAYER] = len(rhs), len(witnesses), -1
-    return state
-
-
-def check_memory(dimension: int, units: int) -> None:
-    """Refuse searches whose state would not fit: witnesses and clauses take most of it."""
-    if _state_bytes(dimension, units) > MEMORY:
-        raise _too_large(dimension, units)
-
-
-def _state_bytes(dimension: int, units: int) -> int:
-    return 8 * units * dimension * (2 * dimension + 8 + 2 * CLAUSES)
-
-
-def _too_large(dimension: int, units: int) -> InvalidInputError:
-    return InvalidInputError(
-        f"a search over {dimension} inputs and {units} units would need "
-        f"{_state_bytes(dimension, units) / 2**30:,.0f} GiB: its regions cannot be listed. Look at "
-        "them along a line (relunorm.along) or on a plane (relunorm.on_plane), at a point "
-        "(relunorm.region_at), or in a box with few sides of positive length"
-    )
-
-
-def _empty_state(
-    net: Packed, lo: NDArray[np.float64], hi: NDArray[np.float64], given: int, keep: int
-) -> State:
-    d, _, units, outputs = (int(n) for n in net.shape)
-    total, depth = units + outputs, given + units
-    return State(
-        np.zeros(units, np.int8),
-        np.zeros((units + 7) // 8, np.uint8),
-        np.zeros((total, d + 1)),
-        np.zeros(total),
-        np.zeros(total),
-        np.zeros(total),
-        np.zeros((depth + 1, d)),
-        np.zeros(depth + 1),
-        np.ascontiguousarray(lo, dtype=np.float64),
-        np.ascontiguousarray(hi, dtype=np.float64),
-        np.zeros(((units + 2) * keep, d)),
-        np.zeros(keep),
-        np.zeros(d),
-        np.zeros((units + 1, 5), np.int64),
-        np.zeros(9, np.int64),
-        np.zeros(max(int(np.diff(net.first).max()), 1), np.int64),
-        np.full(depth + 1, -1, np.int64),
-        np.zeros((units, 2, CLAUSES, d), np.int64),
-        np.zeros((units, 2, CLAUSES), np.int64),
-        np.zeros((units, 2), np.int64),
-        workspace(d),
-    )
-
-
-@kernel
-def layer_of(first, unit):  # type: ignore[no-untyped-def]
-    """The layer a unit belongs to."""
-    layer = 0
-    while first[layer + 1] <= unit:
-        layer += 1
-    return layer
-
-
-@kernel
-def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
-    """The affine forms of a layer's units on the current cell, scaled gradients and tolerances."""
-    forms, size = state.forms, state.size
-    d = forms.shape[1] - 1
-    begin, end = net.first[layer], net.first[layer + 1]
-    for i in range(begin, end):
-        for k in range(d):
-            forms[i, k] = 0.0
-        forms[i, d] = net.bias[i]
-        size[i] = net.size0[i]
-    for i in range(begin, min(end, len(state.bits))):
-        state.learned[i, 0] = state.learned[i, 1] = 0
-    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
-        if net.source[term] == 0:
-            _add_input(net, state, begin, end, net.start[term])
-        else:
-            _add_layer(net, state, begin, end, net.start[term], net.source[term] - 1)
-    for i in range(begin, end):
-        square, total = 0.0, abs(forms[i, d])
-        for k in range(d):
-            square += forms[i, k] * forms[i, k]
-            total += abs(forms[i, k])
-        noise = ROUNDING * size[i]
-        length = np.sqrt(square)
-        if length <= noise:
-            for k in range(d):
-                forms[i, k] = 0.0
-            state.scale[i], state.tolerance[i] = 0.0, noise
-        else:
-            state.scale[i] = 1.0 / length
-            state.tolerance[i] = max(TOLERANCE, noise / length)
-        size[i] = total
-
-
-@inner
-def _add_input(net, state, begin, end, start):  # type: ignore[no-untyped-def]
-    forms, size = state.forms, state.size
-    d = forms.shape[1] - 1
-    for i in range(begin, end):
-        for k in range(d):
-            w = net.weights[start + (i - begin) * d + k]
-            forms[i, k] += w
-            size[i] += abs(w)
-
-
-@inner
-def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untyped-def]
-    forms, size, live = state.forms, state.size, state.live
-    d = forms.shape[1] - 1
-    first, width = net.first[source], net.first[source + 1] - net.first[source]
-    count = 0
-    for j in range(width):
-        if net.slopes[source, state.bits[first + j]] != 0.0:
-            live[count] = j
-            count += 1
-    for i in range(begin, end):
-        at = start + (i - begin) * width
-        for c in range(count):
-            j = live[c]
-            w = net.weights[at + j] * net.slopes[source, state.bits[first + j]]
-            for k in range(d + 1):
-                forms[i, k] += w * forms[first + j, k]
-            size[i] += abs(w) * size[first + j]
-
-
-@kernel
-def signs(net, state, unit):  # type: ignore[no-untyped-def]
-    """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both.
-
-    With 3, ``state.values`` holds the scaled form at the witnesses of the cell.
-    """
-    at, scale, tolerance = state.at, state.scale[unit], state.tolerance[unit]
-    d = len(state.row)
-    if scale == 0.0:
-        return 2 if state.forms[unit, d] > tolerance else 1
-    g, values = state.row, state.values
-    for k in range(d):
-        g[k] = state.forms[unit, k] * scale
-    c = state.forms[unit, d] * scale
-    minus, plus = False, False
-    base = at[POINTS_START]
-    at[POINTS] = min(at[POINTS], len(values) - 2)  # room for one maximiser a side
-    for p in range(at[POINTS]):
-        value = c
-        for k in range(d):
-            value += g[k] * state.points[base + p, k]
-        values[p] = value
-        plus |= value > tolerance
-        minus |= value < -tolerance
-    at[NODES] += 1
-    if not plus and not _excluded(state, unit, 1):
-        plus = _reach(state, unit, 1, c, tolerance)
-    if not minus and not _excluded(state, unit, 0):
-        for k in range(d):
-            g[k] = -g[k]
-        minus = _reach(state, unit, 0, -c, tolerance)
-        for k in range(d):
-            g[k] = -g[k]
-        if minus:
-            values[at[POINTS] - 1] = -values[at[POINTS] - 1]
-    if plus and minus:
-        return 3
-    if plus or minus:
-        return 2 if plus else 1
-    # The whole cell is within the tolerance of the hyperplane: a sliver, kept whole on the side
-    # where its middle lies.
-    return 2 if values[0] > 0.0 else 1
+__all__ = [
+    "backtrack",
+    "descend",
+    "failures",
+    "give",
+    "interior_point",
+    "is_done",
+    "layer_of",
+    "remaining",
+    "run",
+    "signs",
+    "start_layer",
+]
 
 
 @inner
@@ -289,58 +78,6 @@ def _mean(points, base, count, out):  # type: ignore[no-untyped-def]
             out[k] += points[p, k]
     for k in range(len(out)):
         out[k] /= count
-
-
-@inner
-def _excluded(state, unit, side):  # type: ignore[no-untyped-def]
-    """Whether a remembered clause rules the side out on the current cell."""
-    for c in range(min(state.learned[unit, side], CLAUSES)):
-        holds = True
-        for k in range(state.clause_size[unit, side, c]):
-            literal = state.clauses[unit, side, c, k]
-            if state.bits[literal >> 1] != literal & 1:
-                holds = False
-                break
-        if holds:
-            return True
-    return False
-
-
-@inner
-def _learn(state, unit, side):  # type: ignore[no-untyped-def]
-    """Remember which walls the last proof of absence rests on: those with a multiplier."""
-    slot = state.learned[unit, side] % CLAUSES
-    state.learned[unit, side] += 1
-    size = 0
-    for k in range(len(state.row)):
-        row = state.work.basis[k]
-        if row >= 0 and state.row_bit[row] >= 0 and state.work.multipliers[k] > 0.0:
-            state.clauses[unit, side, slot, size] = state.row_bit[row]
-            size += 1
-    state.clause_size[unit, side, slot] = size
-
-
-@inner
-def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
-    """Whether row.t + c exceeds the tolerance in the cell; the maximiser becomes a witness."""
-    at = state.at
-    status = maximize(
-        state.row, state.rows, state.rhs, at[ROWS], state.lo, state.hi, tolerance - c, state.work
-    )
-    if status == FAILED:
-        at[FAILURES] += 1
-    if status == ABSENT:
-        _learn(state, unit, side)
-    if status != FOUND:
-        return False
-    slot = at[POINTS]
-    at[POINTS] += 1
-    value = c
-    for k in range(len(state.row)):
-        state.points[at[POINTS_START] + slot, k] = state.work.x[k]
-        value += state.row[k] * state.work.x[k]
-    state.values[slot] = value
-    return True
 
 
 @inner
@@ -362,9 +99,10 @@ def descend(net, state, unit, code):  # type: ignore[no-untyped-def]
     at = state.at
     frame = state.frames[at[FRAMES]]
     frame[0], frame[1] = unit, at[ROWS]
-    frame[2], frame[3], frame[4] = at[POINTS_START], at[POINTS], 0
+    at[DEPTH] += 1
+    frame[2], frame[3], frame[4] = at[POINTS_START], at[POINTS], at[DEPTH]
     at[FRAMES] += 1
-    _take(state, unit, 1)
+    _take(state, unit, np.int64(1))  # a literal would have it compiled twice
 
 
 @inner
@@ -442,13 +180,14 @@ def backtrack(net, state):  # type: ignore[no-untyped-def]
     frame = state.frames[at[FRAMES]]
     unit = frame[0]
     at[ROWS], at[POINTS_START], at[POINTS] = frame[1], frame[2], frame[3]
+    at[DEPTH] = frame[4]
     d, scale = len(state.row), state.scale[unit]
     for p in range(at[POINTS]):
         value = state.forms[unit, d]
         for k in range(d):
             value += state.forms[unit, k] * state.points[at[POINTS_START] + p, k]
         state.values[p] = value * scale
-    _take(state, unit, 0)
+    _take(state, unit, np.int64(0))
     return unit
 
 
@@ -511,7 +250,7 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
     capacity, found = len(patterns), 0
     if at[STARTED] == 2:
         return 0
-    unit = at[UNIT]
+    unit = 0
     while found < capacity:
         if at[STARTED]:
             unit = backtrack(net, state) + 1
@@ -543,49 +282,3 @@ def _write_map(net, state, out):  # type: ignore[no-untyped-def]
     for o in range(net.shape[3]):
         for k in range(d + 1):
             out[o * (d + 1) + k] = state.forms[units + o, k]
-
-
-@kernel
-def advance(net, state, stop):  # type: ignore[no-untyped-def]
-    """Go on to the next node at depth ``stop`` (a number of decided units); False when done.
-
-    The state then is the root of a subtree, ready to be copied by `subtree`.
-    """
-    at = state.at
-    if at[STARTED] == 2:
-        return False
-    unit = at[UNIT]
-    if at[STARTED]:
-        unit = backtrack(net, state) + 1
-        if unit == 0:
-            at[STARTED] = 2
-            return False
-    at[STARTED] = 1
-    layer = layer_of(net.first, unit)
-    while unit < stop:
-        if unit == net.first[layer]:
-            start_layer(net, state, layer)
-        descend(net, state, unit, signs(net, state, unit))
-        unit += 1
-        if unit == net.first[layer + 1]:
-            layer += 1
-    return True
-
-
-def subtree(net: Packed, state: State, stop: int) -> State:
-    """A search of its own below the node that `advance` reached."""
-    m, start, count = (int(state.at[k]) for k in (ROWS, POINTS_START, POINTS))
-    here = state.points[start : start + count]
-    child = new_state(net, state.lo, state.hi, state.rows[:m], state.rhs[:m], here)
-    for mine, theirs in (
-        (child.bits, state.bits),
-        (child.packed, state.packed),
-        (child.forms, state.forms),
-        (child.size, state.size),
-        (child.scale, state.scale),
-        (child.tolerance, state.tolerance),
-    ):
-        mine[...] = theirs
-    child.row_bit[:m] = state.row_bit[:m]
-    child.at[UNIT] = stop
-    return child

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ from relunorm import matrix as mx
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Affine, Network
-from relunorm.regions.pack import Packed, pack
+from relunorm.regions.pack import Packed, pack, pack_box
 
 Array = NDArray[np.float64]
 
@@ -32,28 +32,42 @@ Array = NDArray[np.float64]
 class Window:
     """A search domain in its own coordinates; ``rows . t <= rhs`` have unit length."""
 
-    embedding: Array
+    matrix: Array | None  # the embedding E; None where ``scale`` says all
     offset: Array
     lo: Array
     hi: Array
     rows: Array
     rhs: Array
     domain: Domain | None
+    start: Array  # a point strictly inside
     homogeneous: bool = False
-    #: For every row, its index in the domain's own list (-1 for a tangent row of a ball).
-    labels: tuple[int, ...] = ()
-    witnesses: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    scale: Array | None = None  # where x = scale * t + offset
 
     @property
     def dimension(self) -> int:
         """Coordinates of t (one more than of x in homogeneous coordinates)."""
         return len(self.lo)
 
-    def pack(self, network: Network) -> Packed:
-        """The network in the window's coordinates."""
+    @cached_property
+    def embedding(self) -> Array:
+        """E, with x = E t + offset."""
+        if self.matrix is not None:
+            return self.matrix
+        return np.diag(self.scale)  # type: ignore[arg-type]
+
+    @cached_property
+    def witnesses(self) -> Array:
+        """Points of the window: the start, and where the axes through it leave the window."""
+        return _star(self.start, self.lo, self.hi, self.rows, self.rhs)
+
+    def pack(self, network: Network, by_columns: bool = False) -> Packed:
+        """The network in the window's coordinates; see `pack.pack`."""
+        if self.scale is not None:
+            return pack_box(network, self.scale, self.offset, by_columns)
         if not self.homogeneous:
-            return pack(network, self.embedding, self.offset)
-        return pack(_homogeneous(network, self.embedding), np.eye(self.dimension), _zero(self))
+            return pack(network, self.embedding, self.offset, by_columns)
+        lifted, k = _homogeneous(network, self.embedding), self.dimension
+        return pack(lifted, np.eye(k), np.zeros(k), by_columns)
 
     def points(self, t: Array) -> Array:
         """Window coordinates to inputs."""
@@ -65,9 +79,11 @@ class Window:
 
     @cached_property
     def _is_plain(self) -> bool:
-        e = self.embedding
+        """Whether x = t."""
         return (
-            e.shape[0] == e.shape[1] and not self.offset.any() and bool((e == np.eye(len(e))).all())
+            self.scale is not None
+            and self.scale.tolist() == [1.0] * len(self.scale)
+            and not any(self.offset.tolist())
         )
 
     def maps(self, forms: Array, outputs: int) -> tuple[Array, Array] | None:
@@ -91,62 +107,40 @@ def open_window(network: Network, domain: Domain | None) -> Window:
         return _whole_space(network)
     domain.check_dimension(network.input_size)
     if isinstance(domain, Box):
-        return _box_window(domain, domain, np.zeros((0, domain.dimension)), np.zeros(0), ())
+        return _box_window(domain, domain, np.zeros((0, domain.dimension)), np.zeros(0))
     if isinstance(domain, Polytope):
-        labels = tuple(range(len(domain.b)))
-        window = _box_window(domain.bounding_box, domain, domain.A, domain.b, labels)
+        window = _box_window(domain.bounding_box, domain, domain.A, domain.b)
         _check_interior(window, domain)
         return window
     if isinstance(domain, Ball):
         rows = _tangents(domain.dimension)
         _, top = domain.support(rows) if len(rows) else ((), np.zeros(0))
-        return _box_window(domain.bounding_box, domain, rows, np.asarray(top), (-1,) * len(rows))
+        return _box_window(domain.bounding_box, domain, rows, np.asarray(top))
     raise InvalidDomainError(
         f"{type(domain).__name__} is not a domain regions can be listed on; use Box, Polytope, "
         "Ball or None"
     )
 
 
-def _box_window(box: Box, domain: Domain, A: Array, b: Array, labels: tuple[int, ...]) -> Window:
+def _box_window(box: Box, domain: Domain, A: Array, b: Array) -> Window:
     half = box.halfwidth
     offset = box.lo + half
     free = half.nonzero()[0]
     if not len(free):
         raise InvalidDomainError("the domain is a single point; region_at answers for a point")
-    d, k = box.dimension, len(free)
-    embedding = np.zeros((d, k))
-    embedding[free, np.arange(k)] = half[free]
-    hi = np.ones(k)
-    lo = -hi
+    d, k = len(half), len(free)
+    start, hi = np.zeros(k), np.ones(k)
+    matrix, scale = (None, half) if k == d else (np.diag(half)[:, free], None)
     if not len(b):
-        return Window(embedding, offset, lo, hi, A[:, :k], b, domain, witnesses=_box_star(k))
-    rows, rhs = A @ embedding, b - A @ offset
+        return Window(matrix, offset, -hi, hi, A[:, :k], b, domain, start, scale=scale)
+    rows, rhs = A[:, free] * half[free], b - A @ offset
     length = np.linalg.norm(rows, axis=1)
     cuts = np.abs(rows).sum(axis=1) > rhs * (1 + 1e-12) + 1e-14 * np.abs(b)
     use = np.flatnonzero((length > 0) & cuts)
     rows, rhs = rows[use] / length[use, None], rhs[use] / length[use]
-    start = np.zeros(k)
     if isinstance(domain, Polytope):
         start = (domain.center - offset)[free] / half[free]
-    return Window(
-        embedding,
-        offset,
-        lo,
-        hi,
-        rows,
-        rhs,
-        domain,
-        labels=tuple(labels[i] for i in use),
-        witnesses=_star(start, lo, hi, rows, rhs),
-    )
-
-
-def _box_star(k: int) -> Array:
-    """`_star` for the whole box [-1, 1]^k."""
-    points = np.zeros((2 * k + 1, k))
-    for i in range(k):
-        points[1 + i, i], points[1 + k + i, i] = 0.999, -0.999
-    return points
+    return Window(matrix, offset, -hi, hi, rows, rhs, domain, start, scale=scale)
 
 
 def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
@@ -162,7 +156,7 @@ def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
 
 
 def _check_interior(window: Window, domain: Polytope) -> None:
-    slack = window.rhs - window.rows @ window.witnesses[0]
+    slack = window.rhs - window.rows @ window.start
     if len(slack) and slack.min() < 1e-9:
         raise InvalidDomainError(
             f"{domain!r} has no interior (its largest ball has radius {max(slack.min(), 0):.1e} of "
@@ -209,8 +203,8 @@ def _whole_space(network: Network) -> Window:
         hi,
         *none,
         None,
+        start,
         homogeneous=True,
-        witnesses=_star(start, lo, hi, *none),
     )
 
 
@@ -226,10 +220,6 @@ def _homogeneous(network: Network, embedding: Array) -> Network:
 
     layers = [type(x)(lift(x.affine), x.activation, x.name, x.shape) for x in network.layers]
     return Network(layers, lift(network.output), input_shape=d + 1)
-
-
-def _zero(window: Window) -> Array:
-    return np.zeros(window.dimension)
 
 
 def point_in_ball(rows: Array, rhs: Array, ball: Ball, inside: Array) -> Array | None:

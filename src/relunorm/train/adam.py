@@ -3,7 +3,7 @@
 Live start, unit rows kept by stepping in the tangent space and normalizing (the same path as the
 parametrization w = u/|u| with |u| = 1), thresholds clipped into the support interval of what the
 layer can receive, forward and backward passes written out, and at the end the output layer by least
-squares over the rows (at most 300,000 of them, evenly spread).
+squares over the rows (some hundred per unknown of them, evenly spread).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from relunorm.train.task import Fit, Task, assemble
 #: Updates that the default number of epochs aims at, and how often thresholds are clipped.
 UPDATES, CLIP_EVERY = 12_000, 16
 
-#: Rows that the last least squares uses at most, and how many at a time.
-FINISH_ROWS, SLICE = 300_000, 8192
+#: Rows that the last least squares uses at most, also per unknown, and how many at a time.
+FINISH_ROWS, FINISH_SHARE, SLICE = 100_000, 500, 8192
 
 
 def solve_adam(task: Task) -> Fit:
@@ -67,7 +67,7 @@ class _Trainer:
         self.x, self.y = task.x.float(), task.y.float()
         weight = task.weight / task.weight.mean()
         self.weight = None if bool((weight == 1).all()) else weight.float()[:, None]
-        self._allocate(live_start(task.x[:4096], task.hidden, 1, stream))
+        self._allocate(live_start(task.x[:4096].double(), task.hidden, 1, stream))
         held = min(n // 10, 20_000)
         order = torch.randperm(n, generator=stream, device=self.x.device)
         self.held, self.kept = order[:held], order[held:]
@@ -92,7 +92,7 @@ class _Trainer:
         *self.ghidden, self.gv, self.gs, self.gc = views(self.gradient)
         for part, given in zip(self.hidden, start, strict=True):
             part.copy_(given[0])
-        self.low, self.high = self.x.amin(dim=0), self.x.amax(dim=0)
+        self.low, self.high = torch.aminmax(self.x, dim=0)
 
     def run(self) -> str:
         """All epochs, or until the time is spent; returns why it stopped early."""
@@ -201,15 +201,17 @@ class _Trainer:
         """Gram matrix of [1, x, last hidden layer, y] over slices of rows, evenly spread."""
         total = None
         slices = range(0, len(self.task.x), SLICE)
-        stride = max(1, len(slices) * SLICE // FINISH_ROWS)
+        unknowns = 1 + self.x.shape[1] * self.task.skip + len(pairs[-1][1])
+        stride = max(1, len(slices) * SLICE // max(FINISH_ROWS, FINISH_SHARE * unknowns))
         for at in slices[::stride]:
-            x, y = self.task.x[at : at + SLICE], self.task.y[at : at + SLICE]
+            rows = slice(at, at + SLICE)
+            x, y = self.task.x[rows].double(), self.task.y[rows].double()
             h = x
             for w, b in pairs:
                 h = torch.addmm(b, h, w.mT).clamp_min_(0)
             parts = [torch.ones_like(x[:, :1]), *([x] if self.task.skip else []), h, y]
             block = torch.cat(parts, dim=1)
-            part = (block * self.task.weight[at : at + SLICE, None]).mT @ block
+            part = (block * self.task.weight[rows, None]).mT @ block
             total = part if total is None else total.add_(part)
         assert total is not None
         return total

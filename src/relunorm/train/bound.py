@@ -49,23 +49,23 @@ def spline_bound(
     >>> round(spline_bound(x, np.abs(x - 0.5), np.ones(50), 0).value, 4)
     1.0829
     """
-    edges, coarse = _cells(x)
-    cost = _costs(x, y, weight, edges)
-    cells = len(edges) - 1
+    edges, coarse = cells(x)
+    cost = costs(x, y, weight, edges)
+    size = len(edges)
     best = cost[0].copy()
     back: list[NDArray[np.intp]] = []
     for _ in range(knots):
         # the next piece starts at the cut, or after the cell that holds it
         total = best[:, None] + (cost if not coarse else _shifted(cost))
         at = total.argmin(axis=0)
-        lower = total[at, np.arange(cells + 1)]
+        lower = total[at, np.arange(size)]
         better = lower < best
         back.append(np.where(better, at, -1))
         best = np.where(better, lower, best)
     return SplineBound(float(best[-1]), _trace(back, x, edges, coarse))
 
 
-def _cells(x: NDArray[np.float64]) -> tuple[NDArray[np.intp], bool]:
+def cells(x: NDArray[np.float64]) -> tuple[NDArray[np.intp], bool]:
     """Row numbers where cells start (and n): one cell per distinct input, or about `CELLS`."""
     starts = np.flatnonzero(np.diff(x, prepend=-np.inf) > 0)
     coarse = len(starts) > CELLS
@@ -74,7 +74,7 @@ def _cells(x: NDArray[np.float64]) -> tuple[NDArray[np.intp], bool]:
     return np.append(starts, len(x)), coarse
 
 
-def _costs(
+def costs(
     x: NDArray[np.float64],
     y: NDArray[np.float64],
     weight: NDArray[np.float64],

@@ -88,6 +88,11 @@ class _Search:
 
     def _knock_out(self, members: int, turn: int) -> None:
         task = self.task
+        if self.stopped:
+            # interrupted before there was any network: one start, a few steps
+            self._advance(live_start(task.x, task.hidden, 1, task.generator(100)), 3, 0)
+            self.stopped = "interrupted"
+            return
         point = live_start(task.x, task.hidden, members, task.generator(100 + turn))
         for stage, (iterations, share) in enumerate(STAGES):
             found = self._advance(point, iterations, stage)

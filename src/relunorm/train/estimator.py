@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.scaling import Scaling, network_of
-from relunorm.train.solvers import SOLVERS, solver, suitable
+from relunorm.train.solvers import SOLVERS, check_options, check_size, solver, suitable
 
 
 class ReLURegressor(RegressorMixin, BaseEstimator):
@@ -108,7 +108,11 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             X: (n, d), y: (n,) or (n, m), sample_weight: (n,) non-negative.
         """
         hidden = self._checked()
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
+        try:
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            _name_text_columns(X, error)
+            raise
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         x, y, weight = np.asarray(X), np.asarray(y, dtype=np.float64), np.asarray(weight)
         self._single = y.ndim == 1
@@ -119,6 +123,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         self.solver_ = self.solver
         if self.solver == "auto":
             self.solver_ = suitable(len(x), x.shape[1], y.shape[1], hidden, penalty)
+        check_options(self.options or {})
+        check_size(self.solver_, len(x), x.shape[1], hidden)
         if self.solver_ == "adam":
             keep = weight > 0
             if not keep.all():
@@ -165,18 +171,21 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         inputs, targets = Scaling.of(x, weight, "X"), Scaling.of(y, weight, "y")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
 
-        def tensor(array: NDArray[np.float64]) -> torch.Tensor:
+        # mini-batches are float32 anyway, and a large table is not held twice
+        dtype = np.float32 if self.solver_ == "adam" else np.float64
+
+        def tensor(array: NDArray[Any]) -> torch.Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
         with _threads(self.n_jobs), _progress(bool(self.verbose), self.solver_) as progress:
             task = Task(
-                x=tensor(inputs.apply(x)),
-                y=tensor(targets.apply(y)),
+                x=tensor(inputs.apply(x, dtype)),
+                y=tensor(targets.apply(y, dtype)),
                 weight=tensor(weight / weight.mean()),
                 hidden=hidden,
                 constraint=self.constraint,  # type: ignore[arg-type]
                 alpha=0.0 if penalty is None and self.solver_ in _UNPENALIZED else penalty,
-                skip=self.skip,
+                skip=bool(self.skip),
                 rounds=self.n_init,
                 time_limit=self.time_limit,
                 seed=seed,
@@ -191,7 +200,10 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         self.stopped_ = fit.stopped
         self.lower_bound_ = self.optimality_gap_ = None
         if fit.lower_bound is not None:
-            self.lower_bound_ = fit.lower_bound * float(targets.scale[0]) ** 2
+            with np.errstate(over="ignore"):
+                bound = float(fit.lower_bound * np.square(targets.scale[0]))
+            # squares of huge targets have no float64; the gap, a ratio, has one
+            self.lower_bound_ = bound if np.isfinite(bound) else None
             self.optimality_gap_ = _gap(fit.loss, fit.lower_bound)
         if fit.stopped == "interrupted":
             message = "the fit was interrupted; the model is the best one found until then"
@@ -200,7 +212,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
     def _checked(self) -> tuple[int, ...]:
         """Hidden widths, after every argument has been looked at."""
         widths = self.hidden if isinstance(self.hidden, tuple | list) else (self.hidden,)
-        sound = all(isinstance(k, numbers.Integral) and k >= 1 for k in widths)
+        sound = all(_whole(k, 1) for k in widths)
         if not widths or not sound:
             raise InvalidInputError(
                 f"hidden={self.hidden!r}: expected a positive number of units, or a tuple of them"
@@ -214,17 +226,26 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         if isinstance(self.alpha, str):
             valid = self.alpha == "auto"
         else:
-            valid = isinstance(self.alpha, numbers.Real) and 0 <= float(self.alpha) < np.inf
+            real = isinstance(self.alpha, numbers.Real) and not isinstance(self.alpha, bool)
+            valid = real and 0 <= float(self.alpha) < np.inf
         if not valid:
             raise InvalidInputError(f"alpha={self.alpha!r}: expected 'auto' or a number >= 0")
-        if self.time_limit is not None and not self.time_limit > 0:
+        if not isinstance(self.skip, bool | np.bool_):
+            raise InvalidInputError(f"skip={self.skip!r}: expected True or False")
+        limit = self.time_limit
+        if limit is not None and not (isinstance(limit, numbers.Real) and float(limit) > 0):
+            raise InvalidInputError(f"time_limit={limit!r}: expected seconds > 0, or None")
+        if self.n_init is not None and not _whole(self.n_init, 0):
             raise InvalidInputError(
-                f"time_limit={self.time_limit!r}: expected seconds > 0, or None"
+                f"n_init={self.n_init!r}: expected a whole number >= 0, or None"
             )
-        if self.n_init is not None and not self.n_init >= 0:
-            raise InvalidInputError(f"n_init={self.n_init!r}: expected a number >= 0, or None")
-        if not isinstance(self.restarts, numbers.Integral) or self.restarts < 1:
-            raise InvalidInputError(f"restarts={self.restarts!r}: expected a number >= 1")
+        if not _whole(self.restarts, 1):
+            raise InvalidInputError(f"restarts={self.restarts!r}: expected a whole number >= 1")
+        if self.n_jobs is not None and not _whole(self.n_jobs, -(2**31)):
+            raise InvalidInputError(f"n_jobs={self.n_jobs!r}: expected a whole number, or None")
+        if self.options is not None and not isinstance(self.options, dict):
+            raise InvalidInputError(f"options={self.options!r}: expected a dict, or None")
+        _check_device(self.device)
         return tuple(int(k) for k in widths)
 
 
@@ -244,6 +265,37 @@ def merge_rows(
     rows, where = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(where.ravel(), weights=weight[keep], minlength=len(rows))
     return rows[:, : x.shape[1]], rows[:, x.shape[1] :], total.astype(np.float64)
+
+
+def _whole(value: Any, least: int) -> bool:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and int(value) >= least
+
+
+def _check_device(device: Any) -> None:
+    if device == "cpu":
+        return
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    # torch says that a device is missing by whichever of these its build prefers
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInputError(f"device={device!r} cannot be used: {reason}") from error
+
+
+def _name_text_columns(table: Any, error: Exception) -> None:
+    """A table with columns that are not numbers deserves their names."""
+    kinds = getattr(table, "dtypes", None)
+    if kinds is None or not hasattr(kinds, "items"):
+        return
+    names = [str(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
+    if names:
+        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        raise InvalidInputError(
+            f"columns that are not numbers: {shown} ({error}); encode or drop them first"
+        ) from error
 
 
 def _gap(loss: float, lower: float) -> float:

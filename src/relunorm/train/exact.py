@@ -1,9 +1,10 @@
 """Solver ``exact``: one input, one output, one hidden layer, with a certificate.
 
-The network is a linear spline. Knots come from the dynamic programme behind the lower bound, are
-polished by variable projection + Levenberg-Marquardt, and improved by a second dynamic programme
-over (knot, value) states in a tube around the fit and by dropping and re-inserting knots, until the
-gap to the bound closes or the effort is spent.
+The network is a linear spline. Knots come from the dynamic programme behind the lower bound and are
+polished by variable projection + Levenberg-Marquardt. Where a gap to the bound is left, the sharper
+bound of `crossing` gives other knots to polish; then come a dynamic programme over (knot, value)
+states in a tube around the fit and the exchange of knots, until the gap closes or the effort is
+spent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.bound import spline_bound
+from relunorm.train.crossing import crossing_bound
 from relunorm.train.lm import Solution, minimize
 from relunorm.train.spline import SplineProblem, refit
 from relunorm.train.task import Fit, Task, assemble
@@ -34,18 +36,30 @@ def solve_exact(task: Task) -> Fit:
     x, y = task.x[order, 0].cpu(), task.y[order, 0].cpu()
     weight = task.weight[order].cpu()
     knots = _knot_count(task)
-    bound = spline_bound(x.numpy(), y.numpy(), weight.numpy(), knots)
-    task.report("lower bound", 0.1, float("nan"))
-    search = _Search(SplineProblem(x, y, weight), bound.value, task)
-    search.improve(torch.from_numpy(_filled(bound.knots, knots, x.numpy()))[None])
+    rows = x.numpy(), y.numpy(), weight.numpy()
+    search = _Search(SplineProblem(x, y, weight), task)
+    lower = 0.0
     try:
+        bound = spline_bound(*rows, knots)
+        task.report("lower bound", 0.1, float("nan"))
+        lower = search.lower = bound.value
+        search.improve(torch.from_numpy(_filled(bound.knots, knots, rows[0]))[None])
+        search.sharpen()
         search.run()
+        lower = search.lower
+        # two units spent on the affine part could be knots of another network without bias
+        if not task.skip:
+            lower = spline_bound(*rows, knots + 2).value
     except KeyboardInterrupt:
         search.stopped = "interrupted"
-    # two units spent on the affine part could be knots of another network without bias
-    if not task.skip:
-        bound = spline_bound(x.numpy(), y.numpy(), weight.numpy(), knots + 2)
-    return _network(task, search, bound.value / float(weight.sum()))
+        lower = lower if task.skip else 0.0
+        if not search.curve:
+            search.keep_anything(torch.from_numpy(_filled(np.empty(0), knots, rows[0])))
+    certified = lower / float(weight.sum())
+    # stopped before the bound was there: 0 would be true and worthless
+    return _network(
+        task, search, None if search.stopped == "interrupted" and not lower else certified
+    )
 
 
 def _check(task: Task) -> None:
@@ -82,8 +96,9 @@ def _filled(knots: NDArray[np.float64], count: int, x: NDArray[np.float64]) -> N
 class _Search:
     """The best knots so far, and the ways to better ones."""
 
-    def __init__(self, problem: SplineProblem, lower: float, task: Task):
-        self.problem, self.lower, self.task = problem, lower, task
+    def __init__(self, problem: SplineProblem, task: Task):
+        self.problem, self.task = problem, task
+        self.lower = 0.0
         self.rng = np.random.default_rng([task.seed, 17])
         self.loss, self.knots = float("inf"), torch.empty(0)
         self.curve: list[float] = []
@@ -95,6 +110,18 @@ class _Search:
         """Whether the gap, or the whole error, is down to rounding."""
         floor = 1e-13 * self.problem.energy
         return self.loss <= (1 + CLOSED) * self.lower + floor
+
+    def sharpen(self) -> None:
+        """The bound that knows that the pieces meet, and a start from the knots it finds."""
+        problem, count = self.problem, self.knots.numel()
+        if self.closed or not count or self.task.spent:
+            return
+        rows = problem.x.numpy(), problem.y.numpy(), problem.weight.numpy()
+        upper = (1 + 1e-9) * self.loss
+        found = crossing_bound(*rows, count, upper, self.task.deadline)
+        if found is not None:
+            self.lower = max(self.lower, found.value)
+            self.improve(torch.from_numpy(_filled(found.knots, count, rows[0]))[None])
 
     def run(self) -> None:
         """Tube rounds first, then dropping and inserting knots."""
@@ -128,10 +155,31 @@ class _Search:
         self.iterations += found.iterations
         if found.interrupted:
             self.stopped = "interrupted"
-        best = int(found.loss.argmin())
-        if float(found.loss[best]) < self.loss:
-            self.loss, self.knots = float(found.loss[best]), found.point[0][best]
+        self._keep(found)
+        if not self.knots.numel():
+            self.keep_anything(starts[0])
         self.curve.append(self.loss / self.total)
+
+    def keep_anything(self, knots: Tensor) -> None:
+        """Some knots, where the search has none of its own."""
+        self.loss, self.knots = self._squares(knots), knots
+
+    def _keep(self, found: Solution, tries: int = 4) -> None:
+        """The best member, if it is better: its error is computed again from the rows."""
+        for member in found.loss.argsort()[:tries].tolist():
+            if not float(found.loss[member]) < self.loss:
+                return
+            knots = found.point[0][member]
+            loss = self._squares(knots)
+            if loss < self.loss:
+                self.loss, self.knots = loss, knots
+                return
+
+    def _squares(self, knots: Tensor) -> float:
+        """Squared error at these knots from the rows themselves, free of prefix sums."""
+        problem = self.problem
+        edges = np.concatenate([[problem.low], knots.numpy(), [problem.high]])
+        return refit(problem.x.numpy(), problem.y.numpy(), problem.weight.numpy(), edges)[1]
 
     def _exchange(self, members: int = 16) -> Tensor:
         """Copies that lose one to three knots and get new ones at random inputs."""
@@ -197,7 +245,7 @@ def tube_knots(
     return np.array(stops[::-1])
 
 
-def _network(task: Task, search: _Search, lower: float) -> Fit:
+def _network(task: Task, search: _Search, lower: float | None) -> Fit:
     """The spline as units relu(x - t_j) beside its affine part."""
     problem = search.problem
     edges = np.concatenate([[problem.low], search.knots.numpy(), [problem.high]])

@@ -102,7 +102,8 @@ class _Search:
     def start(self) -> None:
         """Greedy growth and the first refinement."""
         w, b = _grow(self.task, self.units, self.stream)
-        self._refine(w[None], b[None], 30)
+        # interrupted before there was any network: a few steps only
+        self._refine(w[None], b[None], 3 if self.stopped else 30)
 
     def run(self) -> None:
         """Exchange rounds until the rounds or the time are spent."""

@@ -7,6 +7,7 @@ to rounding: the affine maps are multiplied into the first and the last layer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
 from relunorm.train.task import Fit
+
+#: Rows at a time, so that a large table is not copied for its deviations.
+BLOCK = 8192
 
 
 @dataclass(frozen=True)
@@ -26,15 +30,15 @@ class Scaling:
     @classmethod
     def of(cls, table: NDArray[np.float64], weight: NDArray[np.float64], what: str) -> Scaling:
         """Weighted mean and deviation, computed so that huge and tiny values do not overflow."""
-        unit = np.abs(table).max(axis=0)
+        unit = np.maximum(table.max(axis=0), -table.min(axis=0))
         unit = np.where(unit > 0, unit, 1.0)
         share = weight / weight.sum()
         if unit.min() > 1e-100 and unit.max() < 1e100:
             unit = np.ones_like(unit)
         small = table if (unit == 1).all() else table / unit
         mean = share @ small
-        gap = small - mean
-        spread = np.sqrt(share @ np.square(gap, out=gap))
+        blocks = [slice(at, at + BLOCK) for at in range(0, len(small), BLOCK)]
+        spread = np.sqrt(sum(share[rows] @ np.square(small[rows] - mean) for rows in blocks))
         # differences within rounding of the values themselves are not information
         constant = spread <= 1e-13 * np.maximum(np.abs(mean), 1e-300)
         with np.errstate(over="ignore"):
@@ -47,9 +51,13 @@ class Scaling:
             )
         return cls(shift, scale)
 
-    def apply(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Normalized copy."""
-        return (table - self.shift) / self.scale
+    def apply(self, table: NDArray[np.float64], dtype: type = np.float64) -> NDArray[Any]:
+        """Normalized copy, rounded to ``dtype`` at the end."""
+        result = np.empty(table.shape, dtype)
+        for at in range(0, len(table), BLOCK):
+            rows = slice(at, at + BLOCK)
+            result[rows] = (table[rows] - self.shift) / self.scale
+        return result
 
 
 def network_of(fit: Fit, inputs: Scaling, targets: Scaling, origin: str) -> Network:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
+from math import inf
+from numbers import Integral, Real
+from typing import Any
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.task import Fit, Task
@@ -20,8 +23,20 @@ SOLVERS = {
     "lbfgs": ("relunorm.train.lbfgs", "solve_lbfgs"),
 }
 
+#: Solver -> its options, all of them positive; the others have none.
+OPTIONS = {
+    "adam": ("batch", "epochs", "lr"),
+    "slsqp": ("max_iter",),
+    "bfgs": ("max_iter",),
+    "lbfgs": ("max_iter",),
+}
+
 #: Multiplications of one second-order iteration above which mini-batches are used instead.
 SECOND_ORDER = 4e9
+
+
+#: Parameters that any solver is given at most, and bytes of normal equations a second-order one.
+MOST_PARAMETERS, MOST_BYTES = 2 * 10**8, 4 * 2**30
 
 
 def solver(name: str) -> Callable[[Task], Fit]:
@@ -30,6 +45,28 @@ def solver(name: str) -> Callable[[Task], Fit]:
         raise InvalidInputError(f"solver {name!r} is not known; use auto, {', '.join(SOLVERS)}")
     module, function = SOLVERS[name]
     return getattr(import_module(module), function)
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse options that no solver has, and values that make no sense.
+
+    Those of another solver are left unused: ``auto`` may choose either.
+
+    Raises:
+        InvalidInputError: an unknown name, or a value that is not a positive number.
+    """
+    for key, value in options.items():
+        if not any(key in names for names in OPTIONS.values()):
+            known = ", ".join(f"{name}: {' '.join(names)}" for name, names in OPTIONS.items())
+            raise InvalidInputError(f"no solver has an option {key!r}; there are {known}")
+        kind = Real if key == "lr" else Integral
+        number = isinstance(value, kind) and not isinstance(value, bool)
+        positive = number and 0 < float(value) < inf
+        if not positive:
+            raise InvalidInputError(
+                f"option {key}={value!r}: expected a positive "
+                f"{'number' if key == 'lr' else 'whole number'}"
+            )
 
 
 def suitable(
@@ -46,10 +83,36 @@ def suitable(
     'adam'
     """
     single = len(hidden) == 1
+    parameters = parameter_count(inputs, hidden)
     if single and inputs == outputs == 1 and rows >= 6 * hidden[0] and not alpha:
         return "exact"
-    sizes = (inputs, *hidden)
-    parameters = sum((a + 1) * b for a, b in pairwise(sizes))
     if parameters**2 * (rows + parameters) > SECOND_ORDER:
         return "adam"
     return "greedy" if single else "deep"
+
+
+def parameter_count(inputs: int, hidden: tuple[int, ...]) -> int:
+    """Weights and thresholds of the hidden layers."""
+    return sum((a + 1) * b for a, b in pairwise((inputs, *hidden)))
+
+
+def check_size(name: str, rows: int, inputs: int, hidden: tuple[int, ...]) -> None:
+    """Refuse what could only end with the memory used up.
+
+    Raises:
+        InvalidInputError: there are too many parameters for the solver.
+    """
+    if name == "greedy":
+        # it never places more units than half the rows
+        hidden = (min(hidden[0], max(1, rows // 2)),)
+    count = parameter_count(inputs, hidden)
+    if count > MOST_PARAMETERS:
+        raise InvalidInputError(
+            f"hidden={hidden} with {inputs} inputs has {count:,} parameters; at most "
+            f"{MOST_PARAMETERS:,} are supported: use fewer units"
+        )
+    if name in ("greedy", "deep", "slsqp", "bfgs") and 8 * count**2 > MOST_BYTES:
+        raise InvalidInputError(
+            f"solver {name!r} needs {8 * count**2 / 2**30:,.0f} GiB for the normal equations of "
+            f"{count:,} parameters; use fewer units, or solver='adam'"
+        )

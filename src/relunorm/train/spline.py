@@ -48,6 +48,9 @@ class SplineProblem:
         self.squares = _pad((weight * y * y).cumsum(dim=0), 1, 0)
         self.energy = float(self.squares[-1])
         self.total = float(self.sums[0, -1])
+        # sums of squares over a segment of length h are wrong by up to this over h^2
+        largest = max(abs(self.low), abs(self.high))
+        self.rounding = 4 * torch.finfo(x.dtype).eps * self.total * largest**2
         # closer knots would lose the differences of prefix sums in rounding
         self.gap = 1e-4 * (self.high - self.low)
 
@@ -55,7 +58,7 @@ class SplineProblem:
         """Loss and normal equations in (values, knots): all of them tridiagonal."""
         h, a, b, c, left, right = self._segments(point[0])
         target = _pad(left, 0, 1) + _pad(right, 1, 0)
-        scale, diagonal, off = self._scaled(a, b, c)
+        scale, diagonal, off = self._scaled(h, a, b, c)
         scaled = solve_tridiagonal(diagonal, off, scale * target)
         # the loss of these very values, not of the exact solution: a poor solve cannot look good
         pairs = diagonal * scaled + 2 * _pad(off * scaled[:, 1:], 0, 1) - 2 * scale * target
@@ -67,7 +70,7 @@ class SplineProblem:
         descent = kink * left[:, 1:] - same * values[:, 1:-1] - following * values[:, 2:]
         cross = same * scale[:, 1:-1], following * scale[:, 2:]
         parts = (diagonal, off, *cross, kink * same, descent)
-        sound = loss.isfinite() & (loss > -1e-10 * self.energy)
+        sound = loss.isfinite() & (loss >= -1e-10 * self.energy)
         return Model(torch.where(sound, loss.clamp_min(0), torch.inf), parts)
 
     def step(self, model: Model, factor: Tensor) -> Tensor:
@@ -92,16 +95,20 @@ class SplineProblem:
 
     def values(self, point: Point) -> Tensor:
         """(B, K + 2) best values of the spline at the ends and knots, in order."""
-        _, a, b, c, left, right = self._segments(point[0])
-        scale, diagonal, off = self._scaled(a, b, c)
+        h, a, b, c, left, right = self._segments(point[0])
+        scale, diagonal, off = self._scaled(h, a, b, c)
         target = _pad(left, 0, 1) + _pad(right, 1, 0)
         return solve_tridiagonal(diagonal, off, scale * target) * scale
 
-    def _scaled(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scaling to unit diagonal, and the scaled hats' Gram matrix: diagonal and next to it."""
-        diagonal = _pad(a, 0, 1) + _pad(c, 1, 0)
-        scale = diagonal.clamp_min(1e-12 * self.total).rsqrt()
-        # segments without data leave values undetermined; the jitter picks small ones
+    def _scaled(self, h: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scaling to unit diagonal, and the scaled hats' Gram matrix: diagonal and next to it.
+
+        Segments without data leave values undetermined, and rounding would determine them; a ridge
+        as large as what rounding can do picks small ones.
+        """
+        noise = self.rounding / h.square() + 1e-12 * self.total
+        diagonal = _pad(a, 0, 1) + _pad(c, 1, 0) + _pad(noise, 0, 1).maximum(_pad(noise, 1, 0))
+        scale = diagonal.rsqrt()
         return scale, diagonal * scale.square() + 1e-12, b * scale[:, :-1] * scale[:, 1:]
 
     def move(self, point: Point, step: Tensor) -> Point:

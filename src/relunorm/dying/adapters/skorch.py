@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from relunorm.dying.monitor import DeadUnitMonitor
-from relunorm.errors import MissingDependencyError
-
-
-def __getattr__(name: str) -> Any:
-    # The framework is imported when the class is first asked for, not with this module.
-    if name != "DeadUnits":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = _build()
-    return found
+from relunorm.dying.adapters.callback import Watching, framework, on_first_use
 
 
 def _build() -> type:
-    try:
-        from skorch.callbacks import Callback  # type: ignore[import-not-found]
-    except ImportError:
-        raise MissingDependencyError("this callback needs skorch: pip install skorch") from None
+    class DeadUnits(Watching, framework("skorch.callbacks").Callback):
+        """Watches the net's module during fit and records its numbers in the net's history.
 
-    class DeadUnits(Callback):
-        """Watches the net's module during fit and records its numbers in the net's history."""
+        Args:
+            window, tau: of `DeadUnitMonitor`; named, as skorch sets and clones parameters by name.
+        """
 
         def __init__(self, window: int = 100, tau: float = 0.025):
             self.window, self.tau = window, tau
 
         def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
-            self.monitor_ = DeadUnitMonitor(net.module_, window=self.window, tau=self.tau)
+            self.options = {"window": self.window, "tau": self.tau}
+            self.start(net.module_)
 
         def on_epoch_end(self, net: Any, **_: Any) -> None:
-            for name, value in self.monitor_.report().scalars().items():
-                net.history.record(f"relu/{name}", value)
+            for name, value in self.numbers().items():
+                net.history.record(name, value)
 
         def on_train_end(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
-            self.monitor_.close()
+            self.stop()
 
-    DeadUnits.__qualname__ = "DeadUnits"  # so that it can be pickled
     return DeadUnits
+
+
+__getattr__ = on_first_use(globals(), _build)

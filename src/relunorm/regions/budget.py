@@ -1,0 +1,77 @@
+"""What a search may spend: a number of regions, seconds; and why it ended before its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from relunorm.errors import InvalidInputError
+
+#: Called with the regions found so far, the seconds spent and the share of the work done.
+Progress = Callable[[int, float, float], None]
+
+#: A search first looks for so many regions, and then for up to `GROWTH` times more each time.
+FIRST_BATCH, GROWTH = 512, 4
+#: The most at a time, and the most where a clock or other workers wait in between.
+LARGEST_BATCH, WATCHED_BATCH = 16384, 2048
+
+
+class Budget:
+    """What may be spent, what was found, and why the search ended before its end."""
+
+    def __init__(
+        self,
+        started: float,
+        max_regions: int | None,
+        time_limit: float | None,
+        progress: Progress | None,
+    ):
+        for name, value in (("max_regions", max_regions), ("time_limit", time_limit)):
+            if value is not None and not value > 0:
+                raise InvalidInputError(f"{name} is {value}; expected a positive number or None")
+        self.started, self.progress = started, progress
+        self.max_regions, self.time_limit = max_regions, time_limit
+        self.found, self.reason, self.spent = 0, "", ""
+        self.failures = 0
+        self._lock = threading.Lock()
+        self._told = started
+
+    def book(self, count: int, done: Callable[[], float]) -> None:
+        """Book regions found; sets ``spent`` when nothing more should be begun.
+
+        Args:
+            done: the share of the work done, asked for only when it is reported.
+        """
+        with self._lock:
+            self.found += count
+            if self.max_regions is not None and self.found > self.max_regions:
+                self.stop(f"max_regions = {self.max_regions}")  # one more than may be kept
+            if not self.is_watched:
+                return
+            now = time.perf_counter()
+            if self.time_limit is not None and now - self.started > self.time_limit:
+                self.spent = self.spent or f"time_limit = {self.time_limit:g} s"
+            if self.progress is not None and now - self._told > 0.1:
+                self._told = now
+                self.progress(self.found, now - self.started, done())
+
+    def stop(self, reason: str) -> None:
+        """Something is left undone, for this reason."""
+        self.reason = self.reason or reason
+        self.spent = self.reason
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody waits for reports or for a time limit to act."""
+        return self.time_limit is not None or self.progress is not None
+
+    def sizes(self, shared: bool) -> Iterator[int]:
+        """How many regions to look for at a time; fewer where other workers may want a share."""
+        most = WATCHED_BATCH if shared or self.is_watched else LARGEST_BATCH
+        if self.max_regions is not None:
+            most = min(most, self.max_regions + 1)
+        size = min(most, FIRST_BATCH)
+        while True:
+            yield size
+            size = min(most, GROWTH * size)

@@ -1,0 +1,174 @@
+"""The affine forms of a layer's units on a cell, kept up to date column by column; compiled.
+
+On a cell with known bits below a layer, its pre-activations are affine. Depth-first search visits
+cells whose bits differ little, so a layer's forms are updated by the columns of the units whose
+bit changed, and computed afresh every `REFRESH` columns, which bounds the rounding that piles up.
+
+Forms are stored coordinate by coordinate, ``forms[k, unit]`` (k = d: the constant), and the
+network's matrices column by column (`pack.pack` with ``by_columns``), so that all loops over units
+are vector instructions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.regions.jit import inner
+from relunorm.regions.pack import Packed
+from relunorm.regions.tolerance import ROUNDING, TOLERANCE
+
+#: Columns added to and taken from a layer's forms before they are computed afresh.
+REFRESH = 32
+
+
+class Columns(NamedTuple):
+    """The forms of all layers on the path of a search, and the bits they were computed with."""
+
+    bits: NDArray[np.uint8]
+    used: NDArray[np.uint8]  # the bits the forms of the next layer were computed with
+    age: NDArray[np.int64]  # per layer: columns exchanged since, -1 if its forms are not valid
+    forms: NDArray[np.float64]  # (d + 1, units + outputs)
+    size: NDArray[np.float64]  # what was added up for each form, in absolute values
+    band: NDArray[np.float64]  # how far from zero a form must be to count as a sign
+
+
+def new_columns(net: Packed) -> Columns:
+    """Nothing decided, nothing computed."""
+    d, layers, units, outputs = net.shape.tolist()
+    numbers = np.zeros((d + 3, units + outputs))
+    bytes_ = np.zeros((2, units), np.uint8)
+    age = np.full(layers + 1, -1, np.int64)
+    return Columns(bytes_[0], bytes_[1], age, numbers[: d + 1], numbers[d + 1], numbers[d + 2])
+
+
+@inner
+def start_layer(net, columns, layer):  # type: ignore[no-untyped-def]
+    """Make the forms and bands of a layer those under the current bits."""
+    begin, end = net.first[layer], net.first[layer + 1]
+    if not _exchange(net, columns, layer):
+        _compute(net, columns, layer)
+    for k in range(layer + 1, len(columns.age)):
+        columns.age[k] = -1
+    _measure(columns, begin, end)
+
+
+@inner
+def _measure(columns, begin, end):  # type: ignore[no-untyped-def]
+    """The bands of a layer's forms; gradients that are only rounding become zero."""
+    forms, band, size = columns.forms, columns.band[begin:end], columns.size[begin:end]
+    d = len(forms) - 1
+    for i in range(end - begin):
+        band[i] = 0.0
+    for k in range(d):
+        row = forms[k, begin:end]
+        for i in range(end - begin):
+            band[i] += row[i] * row[i]
+    flat = 0
+    for i in range(end - begin):
+        length, noise = np.sqrt(band[i]), ROUNDING * size[i]
+        flat |= length <= noise
+        band[i] = max(TOLERANCE * length, noise)
+    if flat:
+        for i in range(begin, end):
+            noise, square = ROUNDING * columns.size[i], 0.0
+            for k in range(d):
+                square += forms[k, i] * forms[k, i]
+            if np.sqrt(square) <= noise:
+                for k in range(d):
+                    forms[k, i] = 0.0
+
+
+@inner
+def _compute(net, columns, layer):  # type: ignore[no-untyped-def]
+    """The forms of a layer, afresh."""
+    forms, size, bits = columns.forms, columns.size, columns.bits
+    d = len(forms) - 1
+    begin, end = net.first[layer], net.first[layer + 1]
+    width = end - begin
+    for i in range(begin, end):
+        for k in range(d):
+            forms[k, i] = 0.0
+        forms[d, i] = net.bias[i]
+        size[i] = net.size0[i]
+    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
+        start, source = net.start[term], net.source[term] - 1
+        if source < 0:
+            for k in range(d):
+                for i in range(width):
+                    w = net.weights[start + k * width + i]
+                    forms[k, begin + i] += w
+                    size[begin + i] += abs(w)
+            continue
+        for u in range(net.first[source], net.first[source + 1]):
+            slope = net.slopes[source, bits[u]]
+            if slope != 0.0:
+                at = start + (u - net.first[source]) * width
+                _add(net.weights, at, begin, end, forms, size, u, slope)
+    for u in range(net.first[layer - 1] if layer else begin, begin):
+        columns.used[u] = bits[u]
+    columns.age[layer] = 0
+
+
+@inner
+def _exchange(net, columns, layer):  # type: ignore[no-untyped-def]
+    """Update valid forms by the columns of the bits that changed in the layer before."""
+    if layer == 0 or columns.age[layer] < 0 or columns.age[layer] >= REFRESH:
+        return False
+    bits, used, source = columns.bits, columns.used, layer - 1
+    begin, end = net.first[layer], net.first[layer + 1]
+    for u in range(net.first[source], net.first[source + 1]):
+        if bits[u] == used[u]:
+            continue
+        step = net.slopes[source, bits[u]] - net.slopes[source, used[u]]
+        used[u] = bits[u]
+        columns.age[layer] += 1
+        for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
+            if net.source[term] == layer:
+                at = net.start[term] + (u - net.first[source]) * (end - begin)
+                _add(net.weights, at, begin, end, columns.forms, columns.size, u, step)
+    return True
+
+
+@inner
+def _add(weights, at, begin, end, forms, size, unit, slope):  # type: ignore[no-untyped-def]
+    """Add ``slope`` times the column of one unit; the rounding bound only grows."""
+    width = end - begin
+    column = weights[at : at + width]
+    for k in range(len(forms)):
+        a = slope * forms[k, unit]
+        row = forms[k, begin:end]
+        for i in range(width):
+            row[i] += column[i] * a
+    weight = abs(slope) * size[unit]
+    sizes = size[begin:end]
+    for i in range(width):
+        sizes[i] += abs(column[i]) * weight
+
+
+@inner
+def output_forms(net, columns, out):  # type: ignore[no-untyped-def]
+    """The output's forms under the current bits: ``out[o * (d + 1) + k]``."""
+    forms, bits = columns.forms, columns.bits
+    d, layers, units, outputs = net.shape[0], net.shape[1], net.shape[2], net.shape[3]
+    for o in range(outputs):
+        for k in range(d):
+            out[o * (d + 1) + k] = 0.0
+        out[o * (d + 1) + d] = net.bias[units + o]
+    for term in range(net.term_ptr[layers], net.term_ptr[layers + 1]):
+        start, source = net.start[term], net.source[term] - 1
+        if source < 0:
+            for k in range(d):
+                for o in range(outputs):
+                    out[o * (d + 1) + k] += net.weights[start + k * outputs + o]
+            continue
+        first = net.first[source]
+        for u in range(first, net.first[source + 1]):
+            slope = net.slopes[source, bits[u]]
+            if slope != 0.0:
+                for o in range(outputs):
+                    w = slope * net.weights[start + (u - first) * outputs + o]
+                    for k in range(d + 1):
+                        out[o * (d + 1) + k] += w * forms[k, u]

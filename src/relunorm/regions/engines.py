@@ -1,0 +1,178 @@
+"""The three engines as searches that stop now and then and can part with work (`work.Work`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.network import Network
+from relunorm.regions.budget import Budget
+from relunorm.regions.limits import CellLimitError
+from relunorm.regions.pack import Packed
+from relunorm.regions.window import Window
+from relunorm.regions.work import Batch, Part, Work, divided, run
+
+#: Output forms are stored with the regions up to this many numbers each, else computed on demand.
+STORED_MAP = 96
+
+_SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+
+
+def search(
+    method: str, network: Network, window: Window, workers: int, budget: Budget
+) -> list[Batch]:
+    """Every region in the window (unless the budget ends), by one engine.
+
+    Args:
+        method: ``polygons``, ``cells`` or ``tree``.
+        network: without linear stages.
+    """
+    net = window.pack(network, by_columns=method != "tree")
+    if not network.layers:
+        return [_single(network, net, window)]
+    return run(_started(method, net, window), workers, budget)
+
+
+def parts(method: str, network: Network, window: Window, count: int) -> list[Part]:
+    """A search in about ``count`` parts; with the same arguments, the same parts."""
+    net = window.pack(network, by_columns=method != "tree")
+    if not network.layers:
+        return [Part([_single(network, net, window)], None)]
+    return divided(_started(method, net, window), count)
+
+
+def _started(method: str, net: Packed, window: Window) -> Work:
+    engine = {"polygons": PolygonWork, "cells": CellWork, "tree": TreeWork}[method]
+    return engine.start(net, window)
+
+
+def _single(network: Network, net: Packed, window: Window) -> Batch:
+    """A network without hidden units: one region, the domain."""
+    k, outputs = window.dimension, network.output.size
+    forms = np.zeros((outputs, k + 1))
+    if len(net.weights):
+        forms[:, :k] = window.pack(network).weights.reshape(outputs, k)
+    forms[:, k] = net.bias
+    return Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1], forms.reshape(1, -1))
+
+
+def _map_numbers(net: Packed) -> tuple[int, bool]:
+    """Numbers of a region's output forms, and whether they are stored."""
+    numbers = int(net.shape[3]) * (int(net.shape[0]) + 1)
+    return numbers, numbers <= STORED_MAP
+
+
+def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """The first entries of a buffer; it is let go where most of it is empty."""
+    return array[:count] if 2 * count >= len(array) else array[:count].copy()
+
+
+class _EngineWork:
+    """A search by one of the engines; each has its own `start` and `advance`."""
+
+    def __init__(self, engine: Any, net: Packed, search: Any):
+        self._engine, self._net, self._search = engine, net, search
+
+    def more(self) -> bool:
+        return not self._engine.is_done(self._search)
+
+    def give(self) -> Any:
+        other = self._engine.give(self._search)
+        return None if other is None else type(self)(self._engine, self._net, other)
+
+    def remaining(self) -> float:
+        return self._engine.remaining(self._search)
+
+    def failures(self) -> int:
+        return self._engine.failures(self._search)
+
+    def _buffers(self, size: int, pattern: int) -> tuple[Any, Any, Any]:
+        """Room for patterns, points and output forms (none where they are not stored)."""
+        numbers, stored = _map_numbers(self._net)
+        maps = np.empty((size if stored else 0, numbers))
+        return np.empty((size, pattern), np.uint8), np.empty((size, int(self._net.shape[0]))), maps
+
+
+class PolygonWork(_EngineWork):
+    """`polygons`: two coordinates."""
+
+    @classmethod
+    def start(cls, net: Packed, window: Window) -> Work:
+        from relunorm.regions import polygons
+
+        return cls(polygons, net, polygons.new_search(net, _outline(window)))
+
+    def advance(self, size: int) -> Batch | None:
+        engine, net = self._engine, self._net
+        out = engine.new_faces(net, self._search, size, _map_numbers(net)[1])
+        found, status = engine.run(net, self._search, out)
+        if status == engine.GROW:
+            self._search = engine.grown(self._search)
+        if not found:
+            return None
+        ptr = out.ptr[: found + 1]
+        bits, points, maps = (_used(a, found) for a in (out.bits, out.points, out.maps))
+        return Batch(bits, points, maps, _used(out.corners, int(ptr[-1])), ptr)
+
+
+class CellWork(_EngineWork):
+    """`cells`: three to six coordinates."""
+
+    @classmethod
+    def start(cls, net: Packed, window: Window) -> Work:
+        from relunorm.regions import cells
+        from relunorm.regions.corners import box_corners, clip_all
+
+        corners, walls = box_corners(window.lo, window.hi)
+        if len(window.rhs):
+            corners, walls = clip_all(corners, walls, window.rows, window.rhs, 1e-13)
+        return cls(cells, net, cells.new_search(net, corners, walls))
+
+    def advance(self, size: int) -> Batch | None:
+        engine, net = self._engine, self._net
+        patterns, points, maps = self._buffers(size, int(net.shape[2]))
+        found, status = engine.run(net, self._search, patterns, points, maps)
+        if status == engine.GROW:
+            self._search = engine.grown(self._search)
+        elif status == engine.TOO_MANY_WALLS:
+            raise CellLimitError("a cell has more than 64 walls; use method='tree'")
+        if not found:
+            return None
+        packed = np.packbits(patterns[:found], axis=1)
+        return Batch(packed, _used(points, found), _used(maps, found))
+
+
+class TreeWork(_EngineWork):
+    """`tree`: any number of coordinates."""
+
+    @classmethod
+    def start(cls, net: Packed, window: Window) -> Work:
+        from relunorm.regions import tree
+        from relunorm.regions.tree_state import new_state
+
+        w = window
+        return cls(tree, net, new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses))
+
+    def advance(self, size: int) -> Batch | None:
+        buffers = self._buffers(size, (int(self._net.shape[2]) + 7) // 8)
+        found = self._engine.run(self._net, self._search, *buffers)
+        return Batch(*(_used(array, found) for array in buffers)) if found else None
+
+
+def _outline(window: Window) -> NDArray[np.float64]:
+    """The corners of a two-dimensional window, in order."""
+    corners = _SQUARE
+    for row, bound in zip(window.rows, window.rhs, strict=True):
+        value = corners @ row - bound
+        kept = []
+        for i in range(len(corners)):
+            j = (i + 1) % len(corners)
+            if value[i] <= 1e-13:
+                kept.append(corners[i])
+            if min(value[i], value[j]) < -1e-13 and max(value[i], value[j]) > 1e-13:
+                share = value[i] / (value[i] - value[j])
+                kept.append(corners[i] + share * (corners[j] - corners[i]))
+        corners = np.array(kept)
+    return corners
