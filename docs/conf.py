@@ -38,6 +38,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_signature": False,
     "min_reported_time": 1_000_000,
+    "write_computation_times": False,  # that page would fetch scripts from elsewhere
 }
 
 
