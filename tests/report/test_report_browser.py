@@ -230,6 +230,12 @@ def test_the_explorer_answers_every_control(browser: Any, demo: Path) -> None:
     assert tree.locator(".ex-strip").count() == 2 * drawn + 1
     tree.locator("input[type=text]").fill("1, two")
     assert "not a number" in tree.inner_text()
+    assert tree.locator("svg, .ex-bars").count() == 0  # nothing is left of the tree before
+    tree.locator("input[type=text]").fill("1, 2")
+    assert (
+        "Points 1, 2 have the largest norm; the angle between the two is 90°" in tree.inner_text()
+    )
+    assert "none" not in tree.inner_text()
     tree.locator("input[type=text]").fill("1, 2, 8")
     assert "Point 3 has the largest norm" in tree.inner_text()
 
@@ -248,6 +254,7 @@ def test_the_explorer_answers_every_control(browser: Any, demo: Path) -> None:
     page.mouse.up()
     written.add(formula.inner_text())
     assert len(written) == 4
+    assert "bias b" in shallow.inner_text()
     shallow.locator("select").select_option("signed")
     assert {cell.inner_text() for cell in shallow.locator("tbody td:nth-child(4)").all()} <= {
         "1",
@@ -262,7 +269,24 @@ def test_print_shows_every_part(browser: Any, demo: Path) -> None:
     opened.page.emulate_media(media="print")
     assert opened.page.locator('[role="tabpanel"]:visible').count() == len(TABS) - 1
     assert not opened.page.is_visible('[role="tablist"]')
+    assert opened.page.is_visible("text=Not on paper: the Explorer")
     assert opened.page.pdf().startswith(b"%PDF")
+    opened.close()
+
+
+@pytest.mark.parametrize("width", [794, 718], ids=["A4", "A4 with margins"])
+def test_print_fits_the_paper(browser: Any, demo: Path, width: int) -> None:
+    opened = Opened(browser, demo, viewport={"width": width, "height": 1123})
+    opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    opened.page.emulate_media(media="print")
+    cut = opened.page.evaluate(
+        """width => [...document.querySelectorAll("table, svg text, p, canvas")]
+          .map((node) => [node.textContent.slice(0, 40), node.getBoundingClientRect()])
+          .filter(([, box]) => box.width > 0 && (box.left < 0 || box.right > width))
+          .map(([text, box]) => `${text}: ${box.left} to ${box.right}`)""",
+        width,
+    )
+    assert not cut
     opened.close()
 
 
@@ -276,6 +300,7 @@ def test_hostile_names_odd_shapes_and_missing_parts_are_shown(browser: Any, tmp_
         "overflow": rn.report(
             rn.Network.from_weights([1e200 * np.eye(2), 1e200 * np.ones((1, 2))]), time_limit=3
         ),
+        "one row": rn.report(random_network(3, 4, 1), np.ones((1, 3)), time_limit=3),
         "many": rn.report(random_network(9, 8, 5), np.eye(9), np.ones(9), time_limit=4),
     }
     for name, found in reports.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
 from relunorm.report.runner import SECTIONS
+from relunorm.report.sections import lipschitz, regions
 from relunorm.stability import stability
 from relunorm.stability.result import Stability
 
@@ -51,8 +53,6 @@ def test_the_maps_listed_are_those_of_the_network(moons: rn.Report) -> None:
 def test_too_many_regions_are_counted_and_drawn_in_a_smaller_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from relunorm.report.sections import regions
-
     monkeypatch.setattr(regions, "MAX_DRAWN", 50)
     found = rn.report("example:moons", domain=rn.Box.cube(2, -2, 3), time_limit=60)
     body = check(found.to_dict())["sections"]["regions"]["body"]
@@ -65,8 +65,6 @@ def test_too_many_regions_are_counted_and_drawn_in_a_smaller_window(
 
 
 def test_the_outlines_of_a_deep_network_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relunorm.report.sections import regions
-
     monkeypatch.setattr(regions, "MAX_OUTLINES", 300)
     document = check(rn.report(random_network(2, 6, 6, 6, 6, 1), time_limit=60).to_dict())
     layers = document["sections"]["regions"]["body"]["outlines"]["layers"]
@@ -106,6 +104,67 @@ def test_more_than_two_inputs_are_seen_on_a_slice(slice: Any) -> None:
     inside = origin + s * u + t * v
     A, c = np.array(body["cells"]["A"][0]), np.array(body["cells"]["c"][0])
     np.testing.assert_allclose(A @ [s, t] + c, net(inside)[:4], rtol=1e-9, atol=1e-9)
+
+
+def test_the_slice_and_the_line_of_many_inputs_can_be_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from relunorm.report import plane
+
+    def fail(*_: Any) -> None:
+        raise InvalidInputError("left out: it takes seconds with so many inputs")
+
+    monkeypatch.setattr(lipschitz, "compute", fail)
+    net = random_network(100, 6, 1)
+    document = check(rn.report(net, time_limit=60).to_dict())
+    assert (document["domain"]["lo"], document["domain"]["hi"]) == ([-1] * 100, [1] * 100)
+    body, line = (document["sections"][name]["body"] for name in ("regions", "line"))
+    origin, u, v = (np.array(body["plane"][name]) for name in ("origin", "u", "v"))
+    for k, corners in enumerate(body["cells"]["corners"]):
+        at = np.reshape(corners, (-1, 2)).mean(axis=0)
+        value = np.array(body["cells"]["A"][k]) @ at + body["cells"]["c"][k]
+        np.testing.assert_allclose(net(origin + at @ np.stack([u, v])), value, atol=1e-9)
+    for end, k in (("start", 0), ("end", -1)):
+        np.testing.assert_allclose(net(line[end]["values"]), line["knots"]["values"][k], atol=1e-9)
+
+    monkeypatch.setattr(plane, "PRINTED", 99)
+    document = check(rn.report(net, time_limit=60).to_dict())
+    body, line = (document["sections"][name]["body"] for name in ("regions", "line"))
+    assert [body["plane"][name] for name in ("origin", "u", "v")] == [None] * 3
+    assert line["start"]["values"] is None
+    assert document["domain"]["lo"] is None
+
+
+def test_an_exact_lipschitz_constant_is_one_number() -> None:
+    net = rn.load("example:moons")
+    box = rn.Box.cube(2, -2, 3)
+    body = lipschitz.compute(make_case(net, None, None, box, name="moons"), 60.0)
+    found = rn.lipschitz(net, box)
+    assert found.lower < found.upper
+    assert body["lower"] == body["upper"]
+    assert body["upper"]["kind"] == "exact"
+    ends = {row["side"]: row["value"] for row in body["bounds"]["rows"]}
+    assert ends["lower"] < ends["upper"]  # both stand among the bounds
+
+
+def test_layers_are_counted_while_there_is_time() -> None:
+    found = rn.regions(random_network(2, 5, 5, 1), rn.Box.cube(2))
+    counted = regions._counts(found, time.perf_counter(), 60.0)["per_layer"]["values"]
+    assert counted == [len(found.layer(1)[0]), len(found)]
+    late = regions._counts(found, time.perf_counter() - 60.0, 60.0)["per_layer"]["values"]
+    assert late == [None, len(found)]
+
+
+def test_data_that_does_not_fit_a_module_is_said() -> None:
+    nn = pytest.importorskip("torch.nn")
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    with pytest.raises(InvalidInputError, match=r"shape \(5, 4\), expected .*\(n, 3\)"):
+        rn.report(module, np.zeros((5, 4)))
+    with pytest.raises(InvalidInputError, match="the data: not an array of numbers"):
+        rn.report(module, [[1.0, 2.0, 3.0], [1.0]])
+    open_shape = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.ReLU(), nn.Linear(8, 1))
+    found = rn.report(open_shape, np.zeros((2, 1, 4, 4)), time_limit=2)
+    assert found.sections["network"]["body"]["inputs"]["value"] == 16
 
 
 def test_one_input_is_a_function_with_knots() -> None:
@@ -168,8 +227,6 @@ def test_a_section_that_fails_leaves_the_others(
 
 @pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught by the room"])
 def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relunorm.report.sections import regions
-
     def interrupt(*_: Any) -> dict[str, Any]:
         try:
             signal.raise_signal(signal.SIGINT)
@@ -217,7 +274,10 @@ def test_more_rows_than_are_used_make_estimates() -> None:
         ({"slice": (0, 0)}, "two different coordinates"),
         ({"slice": (0, 7)}, "two different coordinates"),
         ({"slice": np.zeros((3, 5))}, "three inputs of 2 numbers"),
+        ({"slice": "01"}, "slice: not an array of numbers|slice of shape"),
         ({"domain": rn.Box.cube(3)}, "3 coordinates"),
+        ({"domain": "box:-1,1"}, "expected a Box, Ball or Polytope"),
+        ({"data": [[1.0, 2.0]], "target": [[1.0], [1.0, 2.0]]}, "the target: not an array"),
     ],
 )
 def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:

@@ -95,6 +95,19 @@ def test_a_layer_of_a_million_units_ends_within_the_budgets() -> None:
     assert len(found.html()) < 1e6
 
 
+@pytest.mark.parametrize(
+    ("widths", "rows"),
+    [((2, 3000, 1), 0), ((2, 12_000, 1), 0), ((2, 100, 100, 100, 1), 0), ((2, 900, 1), 2000)],
+    ids=["wide", "wider", "wide and deep", "many values"],
+)
+def test_what_may_take_long_is_looked_at_in_a_process_that_can_be_killed(
+    widths: tuple[int, ...], rows: int
+) -> None:
+    data = np.zeros((rows, 2)) if rows else None
+    assert not runner.is_small(make_case(random_network(*widths), data, None, None, name="x"))
+    assert runner.is_small(make_case(random_network(2, 30, 30, 1), data, None, None, name="x"))
+
+
 def test_nan_weights_are_refused_with_a_reason() -> None:
     with pytest.raises(rn.errors.InvalidNetworkError, match="NaN or infinite"):
         rn.report(Network.from_weights([[[np.nan]], [[1.0]]]))

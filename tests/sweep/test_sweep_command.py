@@ -45,6 +45,29 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return int(done.value.code or 0), out.out, out.err
 
 
+def test_an_interrupt_inside_a_run_ends_with_130(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "stops.py"
+    path.write_text(
+        "def f(a):\n    if a == 1:\n        raise KeyboardInterrupt\n    return {'a': a}\n"
+    )
+    code, out, _ = call(capsys, f"{path}:f", "--grid", "a=0:3", "--backend", "sequential", "--json")
+    assert code == 130
+    assert [row["a"] for row in json.loads(out)["rows"]] == [0]
+
+
+def test_the_scheduler_waited_for_is_named(
+    script: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed", reason="dask and distributed are optional")
+    monkeypatch.setattr("relunorm.sweep.backends.ANSWER", 0.2)
+    where = ["--backend", "dask", "--scheduler", "tcp://127.0.0.1:9"]
+    code, out, err = call(capsys, f"{script}:product", "--grid", "a=1", *where, "--json")
+    assert (code, out) == (2, "")
+    first, *rest = err.splitlines()
+    assert first == "relunorm: connecting to tcp://127.0.0.1:9 ..."
+    assert "no Dask scheduler answers" in " ".join(rest)
+
+
 def test_a_sweep_is_stored_exported_and_resumed(script: Path, tmp_path: Path, capsys) -> None:
     options = ["--store", tmp_path / "s.sqlite", "--backend", "sequential", "--json"]
     grid = ["--grid", "a=1,2.5,-3", "--grid", "b=0:2"]

@@ -183,10 +183,10 @@ def test_exports_keep_every_digit(tmp_path: Path) -> None:
     third, tiny = 1 / 3, 5e-324
     with rn.Store(tmp_path / "s.sqlite") as store:
         outcomes = (
-            f'{{"a":9,"big":{2**70},"f":{third!r},"m":1,"l":[1,{{"$float":"inf"}}],"s":"=1,\\n\\"ü"}}',
+            f'{{"a":9,"big":{2**70},"n":{2**70},"f":{third!r},"m":1,"l":[1,{{"$float":"inf"}}],"s":"=1,\\n\\"ü"}}',
             f'{{"a":8,"big":1,"f":{tiny!r},"m":"t","l":null,"s":"t"}}',
-            '{"a":7,"big":1,"f":{"$float":"nan"},"m":true,"l":{},"s":null}',
-            '{"a":6,"big":1,"f":2,"m":null,"l":[],"s":null}',
+            '{"a":7,"big":1,"n":{"$float":"nan"},"f":{"$float":"nan"},"m":true,"l":{},"s":null}',
+            '{"a":6,"big":1,"n":0.1,"f":2,"m":null,"l":[],"s":null}',
         )
         for k, outcome in enumerate(outcomes):
             store.put(run(f"{k}", outcome=outcome, text=f'{{"a":{k}}}'))
@@ -196,7 +196,7 @@ def test_exports_keep_every_digit(tmp_path: Path) -> None:
         text = store.to_csv(tmp_path / "t.csv").read_text(encoding="utf-8")
         read = parquet.read_table(store.to_parquet(tmp_path / "t.parquet")).to_pydict()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert list(table[0]) == ["a", "status", "message", "result.a", "big", "f", "m", "l", "s"]
+    assert list(table[0]) == ["a", "status", "message", "result.a", "big", "n", "f", "m", "l", "s"]
     assert isinstance(frame, pandas.DataFrame)
     assert frame["status"].tolist() == ["done"] * 4 + ["failed"]
     assert [float(row["f"]) for row in rows[:2]] == [third, tiny]
@@ -206,6 +206,9 @@ def test_exports_keep_every_digit(tmp_path: Path) -> None:
     assert read["f"][3:] == [2.0, None]
     assert read["result.a"] == [9, 8, 7, 6, None]
     assert read["big"][:2] == [str(2**70), "1"]
-    assert read["l"][:2] == ['[1,{"$float":"inf"}]', None]
+    assert read["l"][:2] == ['[1,"inf"]', None]
+    assert rows[0]["l"] == '[1,"inf"]'
+    assert read["n"] == [str(2**70), None, "nan", "0.1", None]
+    assert [row["n"] for row in rows] == [text or "" for text in read["n"]]
     assert read["m"] == ["1", '"t"', "true", None, None]
     assert read["message"][-1] == "ValueError: no"

@@ -1,6 +1,7 @@
 """The ``relunorm`` command: parse, call one library function, render.
 
-Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input, 3 undecided.
+Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input, 3 undecided,
+130 interrupted.
 One file per command; heavy packages are imported inside them, so that ``--help`` stays light.
 """
 

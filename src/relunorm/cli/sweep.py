@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup
+from relunorm.cli.output import Json, emit, markup, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +68,8 @@ def sweep(
         _check_export(export)
     runs = combinations(grid or [])
     function = script_function(target)
+    if scheduler is not None and not quiet:
+        typer.echo(f"relunorm: connecting to {printable(scheduler)} ...", err=True)
     with _stdout_kept_clean(json), _progress(quiet or json) as progress:
         found = front.sweep(
             function,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Affine, Network
 
 if TYPE_CHECKING:
@@ -116,6 +116,11 @@ def make_case(
 ) -> Case:
     """Check what was given and choose what was not."""
     x, y, rows = _rows(network, data, target)
+    if domain is not None and not isinstance(domain, Domain):
+        raise InvalidDomainError(
+            f"domain is {domain!r}, expected a Box, Ball or Polytope, such as "
+            f"rn.Box.cube({network.input_size}, -1, 1), which is box:-1,1 on the command line"
+        )
     where, source = domain, "given"
     if where is None and x is not None:
         where, source = Box.around(np.asarray(data, dtype=np.float64).reshape(rows, -1)), "data"
@@ -144,7 +149,7 @@ def _rows(
         raise InvalidInputError(f"data has shape {np.shape(data)}: a report needs rows of inputs")
     if not np.isfinite(x).all():
         raise InvalidInputError("the data holds NaN or infinite entries; fill or drop those rows")
-    y = None if target is None else np.asarray(target, dtype=np.float64)
+    y = None if target is None else as_numbers(target, "the target")
     if y is not None and (y.ndim not in (1, 2) or len(y) != len(x)):
         raise InvalidInputError(f"{len(x)} rows of data but a target of shape {y.shape}")
     if y is not None and not np.isfinite(y).all():
@@ -156,9 +161,17 @@ def _rows(
     return x[picks], None if y is None else y[picks], len(x)
 
 
+def as_numbers(values: ArrayLike, what: str) -> Array:
+    """An array of float64, or an error that says what is none."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(f"{what}: not an array of numbers: {error}") from None
+
+
 def _check_plane(plane: Any, size: int) -> Any:
     """Two coordinates, or three inputs as rows."""
-    array = np.asarray(plane, dtype=np.float64)
+    array = as_numbers(plane, "slice")
     if array.shape == (2,):
         first, second = (int(v) for v in array)
         whole = bool((array == [first, second]).all())

@@ -7,17 +7,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 import relunorm
 from relunorm.domain import Domain
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, RelunormError, UnsupportedFormatError
 from relunorm.io import load
 from relunorm.network import Network
-from relunorm.report.case import Case, make_case
-from relunorm.report.numbers import finite
-from relunorm.report.plane import PRINTED
+from relunorm.report.case import Case, as_numbers, make_case
+from relunorm.report.plane import printed
 from relunorm.report.result import SCHEMA, Report
 from relunorm.report.runner import Progress, run_sections
 from relunorm.report.sections.advice import advise
@@ -62,8 +60,7 @@ def report(
     if not (isinstance(time_limit, int | float) and time_limit > 0):
         raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds above 0")
     began = time.perf_counter()
-    from_file = isinstance(model, str | Path | Network)
-    network = load(model, None if data is None or from_file else np.asarray(data)[:1])
+    network = _read(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(network, data, target, domain, name=name, target_name=target_name, plane=slice)
     sections, interrupted = run_sections(case, float(time_limit), progress)
@@ -86,14 +83,27 @@ def report(
     )
 
 
+def _read(model: Any, data: ArrayLike | None) -> Network:
+    """The network; where the model leaves the shape of its input open, the data's."""
+    if data is None or isinstance(model, str | Path | Network):
+        return load(model)
+    rows = as_numbers(data, "the data")
+    try:
+        return load(model, rows[:1] if rows.ndim > 1 else None)
+    except UnsupportedFormatError as error:
+        try:
+            return load(model)  # it fixes its shape: the check of the data says what is wrong
+        except RelunormError:
+            raise error from None
+
+
 def _domain(case: Case) -> dict[str, Any]:
     box = case.domain.bounding_box
-    short = case.domain.dimension <= PRINTED
     return {
         "words": repr(case.domain),
         "from": case.domain_from,
-        "lo": [finite(v) for v in box.lo] if short else None,
-        "hi": [finite(v) for v in box.hi] if short else None,
+        "lo": printed(box.lo),
+        "hi": printed(box.hi),
     }
 
 

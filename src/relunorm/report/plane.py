@@ -14,8 +14,8 @@ from relunorm.report.numbers import finite
 
 Array = NDArray[np.float64]
 
-#: Directions are printed up to this many inputs.
-PRINTED = 64
+#: Points and directions are printed up to this many inputs.
+PRINTED = 4096
 #: Points whose gradients choose the plane where there is no data.
 GRADIENTS = 64
 #: Multiplications the gradients may cost.
@@ -39,16 +39,19 @@ class Plane:
     names: tuple[str, str] = ("s", "t")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; directions are left out above 64 inputs."""
-        short = len(self.origin) <= PRINTED
-        names = ("origin", "u", "v") if short else ()
+        """JSON-safe."""
         return {
-            **{name: [finite(x) for x in getattr(self, name)] for name in names},
+            **{name: printed(getattr(self, name)) for name in ("origin", "u", "v")},
             "window": [finite(x) for x in self.window],
             "words": self.words,
             "labels": list(self.labels),
             "names": list(self.names),
         }
+
+
+def printed(vector: Array) -> list[float | int | None] | None:
+    """A point of the input space for the document; None where it has too many coordinates."""
+    return [finite(x) for x in vector] if len(vector) <= PRINTED else None
 
 
 def choose_plane(case: Case) -> Plane:

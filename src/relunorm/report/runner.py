@@ -1,7 +1,7 @@
 """Runs the sections one after the other, each within its share of the time.
 
 What a section does not use, the later ones get. Small networks are looked at in this process,
-where every room keeps its time limit; large ones in a process that is killed when a section
+where every room ends near its time limit; larger ones in a process that is killed when a section
 overruns (`worker`), so that no model can make the report take much longer than it was given.
 """
 
@@ -20,8 +20,12 @@ from relunorm.report.worker import Worker
 
 Progress = Callable[[str, int, int, float], None]
 
-#: Above so many parameters, units or inputs sections run in a process of their own.
-SMALL = 200_000
+#: Above so many parameters or inputs sections run in a process of their own, ...
+SMALL = 20_000
+#: ... above so many units, ...
+SMALL_UNITS = 1000
+#: ... and above so many values of units on the rows of data.
+SMALL_VALUES = 1 << 20
 #: How much longer than its time a section may take before it is killed: a share, and seconds.
 GRACE = 1.25, 1.0
 #: Seconds for starting a process and compiling, which no section's time includes.
@@ -108,9 +112,14 @@ class Apart:
 
 
 def is_small(case: Case) -> bool:
-    """Whether every room can be trusted to keep its time limit."""
+    """Whether every room ends soon after its time limit: none has a long step on so little."""
     network = case.network
-    return max(network.parameters, network.units, network.input_size) <= SMALL
+    rows = 0 if case.x is None else len(case.x)
+    return (
+        max(network.parameters, network.input_size) <= SMALL
+        and network.units <= SMALL_UNITS
+        and rows * network.units <= SMALL_VALUES
+    )
 
 
 def run_sections(

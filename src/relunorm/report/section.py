@@ -35,9 +35,11 @@ class Section:
 
     def compute(self, case: Case, seconds: float) -> dict[str, Any]:
         """Its body: numbers with their kinds, JSON-safe."""
-        function: Callable[[Case, float], dict[str, Any]]
-        function = import_module(f"relunorm.report.sections.{self.name}").compute
-        return function(case, seconds)
+        return self.function()(case, seconds)
+
+    def function(self) -> Callable[[Case, float], dict[str, Any]]:
+        """What computes it; imported here, for the rooms behind it are not light."""
+        return import_module(f"relunorm.report.sections.{self.name}").compute
 
 
 #: In the order they run: what needs a few products first, what can use any time last.
@@ -60,13 +62,15 @@ SECTIONS = (
 
 
 def warm_up(case: Case) -> None:
-    """Compile the kernels the sections will use, or load them: a matter of the machine, not theirs.
+    """Load the code of the sections and compile (or load) its kernels: a matter of the machine.
 
     The first time on a machine this takes up to a minute, later a fraction of a second.
     """
     from relunorm.domain import Box
     from relunorm.lipschitz import branch, enumeration, front
 
+    for section in SECTIONS:
+        section.function()
     inputs, units = case.network.input_size, case.network.units
     for dimension in {2, inputs if inputs <= COUNTED_INPUTS else 2}:
         enumeration.compile_kernels(dimension, Box.cube(dimension))

@@ -12,6 +12,9 @@ import joblib
 
 from relunorm.errors import InvalidInputError, MissingDependencyError
 
+#: Seconds a Dask scheduler has to answer.
+ANSWER = 30
+
 BACKENDS = ("sequential", "threading", "loky", "dask", "ray")
 
 #: Memory for the objects of a Ray started here; runs are small.
@@ -88,7 +91,7 @@ def _dask(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
             yield
         return
     try:
-        client = Client(scheduler, set_as_default=False, timeout=30)
+        client = Client(scheduler, set_as_default=False, timeout=ANSWER)
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInputError(
             f"no Dask scheduler answers at {scheduler!r} ({error}); start one with `dask "

@@ -77,7 +77,10 @@ def write(rows: list[Row], path: str | Path) -> Path:
 
 
 def to_csv(rows: list[Row], path: str | Path) -> Path:
-    """Write CSV in UTF-8; floats with all their digits, lists and dicts as JSON."""
+    """Write CSV in UTF-8; floats with all their digits, lists and dicts as JSON.
+
+    Inside JSON, NaN and the infinities are the texts "nan", "inf" and "-inf".
+    """
     columns = list(rows[0]) if rows else []
     with (
         atomic_path(path) as temporary,
@@ -90,11 +93,20 @@ def to_csv(rows: list[Row], path: str | Path) -> Path:
 
 
 def _text(value: Any) -> Any:
-    return dumps(value, "value") if isinstance(value, list | dict) else value
+    return _json(value) if isinstance(value, list | dict) else value
+
+
+def _json(value: Any) -> str:
+    """Strict JSON, without the store's own mark for NaN and the infinities."""
+    return dumps(finite(value), "value")
 
 
 def to_parquet(rows: list[Row], path: str | Path) -> Path:
-    """Write Parquet. A column of one kind keeps it; a mixed one becomes JSON text."""
+    """Write Parquet. A column of one kind keeps it; a mixed one becomes JSON text.
+
+    Numbers that neither int64 nor float64 hold together become text with all their digits. Inside
+    JSON, NaN and the infinities are the texts "nan", "inf" and "-inf".
+    """
     try:
         import pyarrow
         from pyarrow import parquet
@@ -131,7 +143,8 @@ def _typed(values: list[Any]) -> tuple[list[Any], str]:
         return [None if v is None else float(v) for v in values], "float64"
     if not kinds or kinds == {str}:
         return values, "string"
-    return [None if v is None else dumps(v, "value") for v in values], "string"
+    write = str if kinds <= {int, float} else _json
+    return [None if v is None else write(v) for v in values], "string"
 
 
 def finite(value: Any) -> Any:

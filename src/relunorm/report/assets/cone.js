@@ -73,7 +73,7 @@
   const scale = (target, width) => {
     const rows = target.scale.rows;
     if (!rows.length) return R.note("The target is constant: there is no scale to show.");
-    const left = 14, right = width - 14, top = 34, tall = 26, height = 92;
+    const left = 22, right = width - 22, top = 34, tall = 26, height = 92;
     const lo = rows[0].gamma, hi = rows[rows.length - 1].gamma;
     const x = R.log(lo, hi, left, right);
     const half = Math.sqrt(rows[1].gamma / rows[0].gamma);

@@ -50,7 +50,7 @@
   };
 
   function table(units, form, fate, chosen) {
-    const head = el("tr", {}, ...["unit", "row w", "threshold b", "outgoing v", "on the box"].map((text) => el("th", { scope: "col", text })));
+    const head = el("tr", {}, ...["unit", "row w", "bias b", "outgoing v", "on the box"].map((text) => el("th", { scope: "col", text })));
     const body = units.map((unit, k) => {
       const shown = FORMS[form](unit);
       const row = [shown.w.map(number).join(", "), number(shown.b), number(shown.v), fate[k]];

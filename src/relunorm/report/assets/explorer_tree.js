@@ -74,15 +74,30 @@
     const finite = angles.filter((a) => Number.isFinite(a.degrees));
     const inside = finite.filter((a) => a.i !== odd && a.j !== odd).map((a) => a.degrees);
     const across = finite.filter((a) => a.i === odd || a.j === odd).map((a) => a.degrees);
-    const range = (list) => (list.length ? `${number(Math.min(...list))}° to ${number(Math.max(...list))}°` : "none");
     return {
       norms,
       text:
         `Layer ${depth}: ${rows.length} rows. The sum of (clusters − 2) is ${excess(rows)} ` +
         `(at the start ${Math.max(clusterCount(batch) - 2, 0)}; only a cluster exactly on a mean lowers it). ` +
-        `Point ${odd + 1} has the largest norm; its angles to the others are ${range(across)}, ` +
-        `the others' among themselves ${range(inside)} (exact up to rounding).`,
+        `${largest(norms)}; ${fromOne(across, odd, batch.length > 2)}` +
+        `${inside.length ? `, those among the others ${range(inside)}` : ""} (exact up to rounding).`,
     };
+  }
+
+  const range = (list) => {
+    const [low, high] = [Math.min(...list), Math.max(...list)].map(number);
+    return low === high ? `${low}°` : `${low}° to ${high}°`;
+  };
+
+  function largest(norms) {
+    const first = norms.flatMap((norm, k) => (norm > 1 - 1e-12 ? [k + 1] : []));
+    return first.length > 1 ? `Points ${first.join(", ")} have the largest norm` : `Point ${first[0]} has the largest norm`;
+  }
+
+  // The angles of one point to the others; a point at 0 has none.
+  function fromOne(list, odd, several) {
+    if (!list.length) return `there is no angle to point ${odd + 1}: the rest lies at 0`;
+    return several ? `the angles of point ${odd + 1} to the others are ${range(list)}` : `the angle between the two is ${range(list)}`;
   }
 
   function panel() {
@@ -95,6 +110,8 @@
       const { batch, error } = parse(input.value);
       input.setAttribute("aria-invalid", Boolean(error));
       if (error) {
+        stage.replaceChildren();
+        numbers.replaceChildren();
         status.textContent = error;
         return;
       }

@@ -47,13 +47,13 @@
     const y = R.linear(0, hi, box.bottom, box.top);
     const known = (values) => values.map((v, k) => [v, k]).filter(([v]) => v !== null);
     const path = (values) => known(values).map(([v, k], n) => `${n ? "L" : "M"}${x(k)},${y(v)}`).join("");
-    const area = band && `${path(band[0])}${known(band[1]).reverse().map(([v, k]) => `L${x(k)},${y(v)}`).join("")}Z`;
+    const area = band && known(band[0]).length > 0 && `${path(band[0])}${known(band[1]).reverse().map(([v, k]) => `L${x(k)},${y(v)}`).join("")}Z`;
     const step = Math.ceil(rows.length / 8);
     return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
-      "aria-label": curves.map((c) => `${c.name}: ${c.values.map((v) => R.number(v, 3)).join(", ")}`).join("; ") },
+      "aria-label": curves.map((c) => `${c.name}: ${c.values.map((v) => (v === null ? "none" : R.number(v, 3))).join(", ")}`).join("; ") },
     R.axes(box, x, y, { xTicks: rows.map((_, k) => k).filter((k) => k % step === 0),
       yTicks: R.ticks(0, hi, 4), xLabel: "layer (0 is the input)", yLabel: "" }),
-    band && R.svg("path", { d: area, class: "band" }),
+    area && R.svg("path", { d: area, class: "band" }),
     curves.map(({ values }, k) => [
       R.svg("path", { d: path(values), class: `curve curve-${k}`, fill: "none" }),
       known(values).map(([v, i]) => R.mark(k, x(i), y(v), 3.2, { class: `layer-${k}` }))]));

@@ -7,7 +7,7 @@
       : `The network changes by at most ${R.number(body.upper.value, 6)} times the change of its ` +
         `input, and somewhere by ${R.number(body.lower.value, 6)} times.`),
     R.el("p", {}, `l${body.norm} norm, over ${body.domain}: `,
-      body.exact ? [R.quantity(body.upper, 12), ` by ${body.method}.`]
+      body.exact ? [R.quantity(body.upper, 10), ` by ${body.method}.`]
         : [R.quantity(body.lower, 8), " to ", R.quantity(body.upper, 8), ", upper end by ",
           `${body.method}.`]),
     body.witness.values && R.note(`The gradient is that steep at ${R.vector(body.witness.values, 8)}.`),

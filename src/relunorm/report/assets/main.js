@@ -49,6 +49,7 @@
     list, R.el("main", {}, panels),
     R.el("footer", {}, R.el("p", {}, "Every number says what it is worth: ", R.kind("exact"), " up to ",
       "rounding, ", R.kind("bound"), " proved, ", R.kind("estimate"), " from the points looked at."),
+    R.el("p", { class: "on-paper" }, "Not on paper: the Explorer, which is for playing with on a screen."),
     R.el("p", {}, `relunorm ${report.relunorm}. This page is one file and asks the network for nothing.`)));
   start();
 })((window.relunormReport ??= {}));

@@ -172,7 +172,7 @@
   const counts = (body) => {
     const values = body.per_layer.values;
     const rows = values.map((n, k) => [String(k + 1), n === null ? "not counted" : R.number(n),
-      k && values[k - 1] ? `× ${R.number(n / values[k - 1], 3)}` : ""]);
+      k && n && values[k - 1] ? `× ${R.number(n / values[k - 1], 3)}` : ""]);
     const where = { plane: "the domain", slice: "the slice", interval: "the domain" }[body.type];
     return [
       R.el("p", {}, `${body.count.note ? `At least ${R.number(body.count.value)}` :

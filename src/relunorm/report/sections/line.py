@@ -11,7 +11,7 @@ from relunorm.network import Network
 from relunorm.regions.lines import Line, along
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite, quantity
-from relunorm.report.plane import PRINTED, Array, main_direction
+from relunorm.report.plane import Array, main_direction, printed
 
 #: Numbers the profile may hold at once: breakpoints times the widest value.
 MAX_VALUES = 1 << 27
@@ -29,12 +29,11 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     at = found.points()[:, 0] if network.input_size == 1 else found.breakpoints * length
     step = -(-len(at) // MAX_PRINTED)
     picks = np.unique(np.append(np.arange(0, len(at), step), len(at) - 1))
-    short = network.input_size <= PRINTED
     return {
         "words": words,
         "one_input": network.input_size == 1,
-        "start": {"kind": "exact", "values": [finite(v) for v in start] if short else None},
-        "end": {"kind": "exact", "values": [finite(v) for v in end] if short else None},
+        "start": {"kind": "exact", "values": printed(start)},
+        "end": {"kind": "exact", "values": printed(end)},
         "pieces": quantity(len(found), "exact"),
         "distinct": quantity(found.distinct, "exact"),
         "knots": {

@@ -31,6 +31,9 @@ SHRINKS = 12
 #: Bits of patterns that are sorted to count the regions after each layer, at most.
 MAX_BITS = 20_000_000
 
+#: After this share of the time the regions after further layers are not counted.
+COUNTING = 0.75
+
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`regions` of two inputs, `on_plane` of more; one input has the profile instead."""
@@ -38,7 +41,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     network = case.few_outputs.folded()
     if network.input_size == 1:
         found = regions(network, case.domain, time_limit=seconds, max_regions=MAX_COUNTED)
-        return {**_counts(found), "type": "interval", "cells": None, "plane": None}
+        return {**_counts(found, began, seconds), "type": "interval", "cells": None, "plane": None}
     if network.input_size == 2:
         plane = None
         found = regions(network, case.domain, time_limit=seconds / 2, max_regions=MAX_COUNTED)
@@ -48,7 +51,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         found = on_plane(network, plane.origin, plane.u, plane.v, plane.window, **limits).regions
     if not len(found):
         raise InvalidInputError(f"no region was found in {seconds / 2:.3g} s")
-    body = {**_counts(found), "type": "plane" if plane is None else "slice"}
+    body = {**_counts(found, began, seconds), "type": "plane" if plane is None else "slice"}
     assert found.domain is not None
     if not found.domain.bounding_box.halfwidth.all():  # a line: there is no area to draw
         return {**body, "cells": None, "plane": None}
@@ -72,12 +75,14 @@ def _left(began: float, seconds: float) -> float:
     return max(seconds - (time.perf_counter() - began), 0.05)
 
 
-def _counts(found: Regions) -> dict[str, Any]:
+def _counts(found: Regions, began: float, seconds: float) -> dict[str, Any]:
     kind = "exact" if found.complete else "bound"
     note = "" if found.complete else "at least so many"
-    inner = range(1, len(found.network.layers))
     few = len(found) * found.network.units <= MAX_BITS
-    per_layer = [len(found.layer(k)[0]) if few else None for k in inner]
+    per_layer: list[int | None] = []
+    for k in range(1, len(found.network.layers)):
+        counted = few and time.perf_counter() - began < COUNTING * seconds
+        per_layer.append(len(found.layer(k)[0]) if counted else None)
     per_layer += [len(found)] if found.network.layers else []
     return {
         "count": quantity(len(found), kind, note, "lower"),
