@@ -22,13 +22,13 @@ from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
-from relunorm.stability.plane import onto_plane
 from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
+from relunorm.stability.plane import onto_plane
 from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import reach_of
@@ -46,6 +46,7 @@ FINEST = 1e-15
 COMPILING = 60.0
 
 
+@np.errstate(over="ignore", invalid="ignore")  # an infinite bound proves nothing
 def compare(
     first: Network,
     second: Network,
@@ -90,8 +91,7 @@ def compare(
         first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
-    # an infinite bound proves nothing
-    with few_threads(wider), np.errstate(over="ignore", invalid="ignore"):
+    with few_threads(wider):
         return search.run()
 
 

@@ -72,9 +72,7 @@ class Range:
         if activation.kind == "relu":
             return Range(low, high)
         fade = np.where(self.lo < 0, SMALLEST, 0.0)  # a product that underflows to 0 is no 0
-        return Range(
-            low - (2 * UNIT * np.abs(low) + fade), high + (2 * UNIT * np.abs(high) + fade)
-        )
+        return Range(low - (2 * UNIT * np.abs(low) + fade), high + (2 * UNIT * np.abs(high) + fade))
 
 
 def magnitude(affine: Affine, ranges: Sequence[Range]) -> Vector:

@@ -91,6 +91,7 @@ def decide(
             raise
 
 
+@np.errstate(over="ignore", invalid="ignore")  # threads do not inherit it
 def decide_side(
     problem: Problem,
     bounds: Bounds,
