@@ -227,3 +227,16 @@ def test_a_file_that_rounds_is_named(tmp_path) -> None:
     assert "float64" in found.problems[0]
     rn.save(small.network, tmp_path / "small.onnx", dtype="float64")
     assert rn.verify(small.certificate, network, rn.load(tmp_path / "small.onnx")).holds
+
+
+@pytest.mark.parametrize("scales", [(3.0, 7.0), (0.1, 0.3), (1e5, 1 / 3)])
+def test_rounded_fingerprint_of_a_function_that_is_zero(scales: tuple[float, float]) -> None:
+    """What is left of 0 by rounding was scaled up and hashed."""
+    row, bias, out = np.array([0.1, 0.2]), 0.05, 0.7
+    first = build([[row, row], [[out, -out]]], [[bias, bias], [0.5]])
+    rows, ends = [row * s for s in scales], [out / scales[0], -out / scales[1]]
+    second = build([rows, [ends]], [[bias * s for s in scales], [0.5]])
+    square = rn.Box.cube(2, -1, 1)
+    assert rn.fingerprint(first, square, 9) == rn.fingerprint(second, square, 9)
+    other = build([rows, [[ends[0], ends[1] * (1 + 1e-6)]]], second.weights()[1])
+    assert rn.fingerprint(first, square, 9) != rn.fingerprint(other, square, 9)
