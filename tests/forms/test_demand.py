@@ -17,10 +17,10 @@ from relunorm.forms.bounds import quick_bounds
 from relunorm.forms.demand import Asking, largest, relate_on_demand
 from relunorm.forms.evaluation import evaluation_error
 from relunorm.forms.folding import folding_error
-from relunorm.forms.plane import in_polytope, onto_plane
 from relunorm.forms.rational import exact_output
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability import replay, stability
+from relunorm.stability.plane import in_polytope, onto_plane
 from relunorm.stability.query import Query
 from relunorm.stability.reach import reach_of
 

@@ -16,17 +16,29 @@ def verify(
     certificate: Annotated[str, typer.Argument(metavar="CERT", help="A certificate, JSON.")],
     first: Annotated[str, typer.Argument(metavar="A", help="The model it was made from.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The model it was made for.")],
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            help="What CERT's domain has to hold: box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz "
+            "or data:table.csv."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
 
+    CERT names the domain it speaks of, which is shown; --domain demands that it holds another one.
+
     Exit code 0: it holds; 1: it does not; 2: bad input.
     """
+    from relunorm.cli.domains import parse_domain
     from relunorm.forms.certificate import Certificate
     from relunorm.forms.certificate import verify as run
     from relunorm.io import load
 
-    found = run(Certificate.load(certificate), load(first), load(second))
+    a, b = load(first), load(second)
+    demanded = None if domain is None else parse_domain(domain, a.input_size)
+    found = run(Certificate.load(certificate), a, b, demanded)
     document = {**found.to_dict(), "certificate": certificate, "models": [first, second]}
     if found.bound == float("inf"):
         document["bound"] = None
@@ -37,6 +49,7 @@ def verify(
 def _render(console: Console, document: dict[str, Any]) -> None:
     if document["holds"]:
         console.print(f"[bold]holds[/bold]: |A - B| <= {document['bound']:.3g} over the domain")
+        console.print(str(document["domain"]), markup=False)
         if document["threshold_margin"] is not None:
             away = document["threshold_margin"]
             console.print(f"where no step is within {away:.2g} of its threshold")

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.matrix import Matrix, Vector
 
+#: A sum below this share of what was summed counts as 0 where parameters are rounded anyway.
+NOISE = 2.0**-46
+
 _SPLIT = 134217729.0  # 2^27 + 1
 
 
@@ -48,6 +51,22 @@ def product(left: Matrix, right: Matrix) -> Matrix:
         low[where] += term_error + sum_error
     result = high + low
     return mx.as_matrix(sp.csr_array(result)) if sp.issparse(right) and _thin(result) else result
+
+
+def tidy_product(left: Matrix, right: Matrix) -> Matrix:
+    """`product` with entries set to 0 that are rounding noise of the numbers they were summed from.
+
+    What copies rescaled in floating point leave of a sum that is 0 in the original.
+
+    >>> tidy_product(np.array([[0.1, 0.3, -0.1 - 1e-17 - 0.3]]), np.ones((3, 1)))
+    array([[0.]])
+    """
+    result = product(left, right)
+    size = np.abs(mx.dense(left)) @ np.abs(mx.dense(right))
+    noise = np.abs(mx.dense(result)) <= NOISE * size
+    if sp.issparse(result):
+        return mx.as_matrix(sp.csr_array(np.where(noise, 0.0, mx.dense(result))))
+    return np.where(noise, 0.0, result)
 
 
 def row_sums(matrix: NDArray[np.float64]) -> Vector:

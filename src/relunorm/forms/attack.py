@@ -134,6 +134,9 @@ def _vertices(domain: Domain, slope: Points) -> Points:
     """Per direction a point of the polytope where it is largest: one linear programme each."""
     if not isinstance(domain, Polytope):
         return np.repeat(np.atleast_2d(domain.center), len(slope), axis=0)
+    slope = np.where(np.isfinite(slope).all(axis=1, keepdims=True), slope, 0.0)
+    largest = np.abs(slope).max(axis=1, keepdims=True, initial=0.0)
+    slope = slope / np.where(largest > 0, largest, 1.0)  # only the direction counts
     return np.array([domain._minimize(-row)[1] if row.any() else domain.center for row in slope])
 
 

@@ -44,6 +44,9 @@ def _pure(network: Network, reach: Reach) -> Network:
     """Replace the affine part of every output by two units of the last hidden layer."""
     last = len(network.layers)
     straight = {k: m for k, m in network.output.terms.items() if k != last or not last}
+    if not straight:  # a constant is written along what the last layer reads, without a skip
+        source, size = _read_by_last(network)
+        straight = {source: np.zeros((network.output_size, size))}
     affine = Affine(straight, network.output.bias)
     radius = _radius(network, affine, reach)
     table = dense_rows(affine)
@@ -56,9 +59,6 @@ def _pure(network: Network, reach: Reach) -> Network:
             "the domain is the single point 0, where units without bias are all 0, so a constant "
             "cannot be written without an output bias (Prop. 2.3 fails for D = {0}); use pure=False"
         )
-    if not affine.terms:  # a constant needs some direction to be written along
-        nothing = np.zeros((affine.size, network.input_size))
-        affine = Affine({0: nothing}, affine.bias)
     rows, weights = _pairs(affine, needed, slope, radius)
     activation = network.layers[-1].activation if last else Activation("relu")
     old = [network.layers[-1].affine] if last else []
@@ -68,6 +68,13 @@ def _pure(network: Network, reach: Reach) -> Network:
     layer = Layer(stacked([*old, rows]), activation, network.layers[-1].name if last else "")
     output = Affine({max(last, 1): np.hstack([left, weights])}, np.zeros(affine.size))
     return network.replace(layers=[*network.layers[:-1], layer], output=output)
+
+
+def _read_by_last(network: Network) -> tuple[int, int]:
+    """A value that the last hidden layer reads, and its size."""
+    terms = network.layers[-1].affine.terms if network.layers else {}
+    source = next(iter(terms), 0)
+    return source, terms[source].shape[1] if terms else network.input_size
 
 
 def _pairs(

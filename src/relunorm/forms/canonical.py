@@ -45,12 +45,12 @@ def canonical(
 
     Args:
         digits: sort by rows rounded to this many digits, so that rounding noise in an early column
-            does not decide the order.
+            does not decide the order; sums that are rounding noise of their terms count as 0.
     """
     rules = Rules(
         architecture=architecture,
         fold_all=True,
-        product=accurate.product,
+        product=accurate.product if digits is None else accurate.tidy_product,
         arrange=lambda affine: arrangement(affine, digits),
     )
     reduced = remove(network, straight, ranges, reach, rules)

@@ -18,17 +18,21 @@ from typing import Any
 
 import numpy as np
 
+from relunorm import matrix as mx
 from relunorm.atomic import write_bytes
+from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms import outward
 from relunorm.forms.bounds import proved_bounds, quick_bounds
 from relunorm.forms.domains import domain_to_dict, reach_from_dict
 from relunorm.forms.evaluation import evaluation_error
 from relunorm.forms.folding import folding_error
+from relunorm.forms.inclusion import holds
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
+from relunorm.stability.reach import Reach
 
 SCHEMA = "relunorm.certificate/2"
 
@@ -95,7 +99,10 @@ class Certificate:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise InvalidInputError(f"{path}: not a JSON document ({error})") from None
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        # with these parts it is a certificate, if a damaged one, and `verify` says so
+        parts = {"relations", "networks", "digest"}
+        whole = isinstance(document, dict) and parts <= document.keys()
+        if not whole and (not isinstance(document, dict) or document.get("schema") != SCHEMA):
             raise InvalidInputError(f"{path}: not a certificate of schema {SCHEMA}")
         return cls(document)
 
@@ -116,6 +123,7 @@ class Verification:
         bound: the bound stated.
         trusted: how many verdicts rest on a solver's word.
         threshold_margin: how far from their thresholds step units have to be; None without any.
+        domain: the domain the certificate speaks of, as text; None where it cannot be read.
     """
 
     holds: bool
@@ -123,6 +131,7 @@ class Verification:
     bound: float
     trusted: int
     threshold_margin: float | None = None
+    domain: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -133,6 +142,7 @@ class Verification:
             "bound": self.bound,
             "trusted": self.trusted,
             "threshold_margin": self.threshold_margin,
+            "domain": self.domain,
         }
 
 
@@ -170,12 +180,18 @@ def certify(
     return Certificate(document)
 
 
-def verify(certificate: Certificate, first: Network, second: Network) -> Verification:
+def verify(
+    certificate: Certificate, first: Network, second: Network, domain: Domain | None = None
+) -> Verification:
     """Replay a certificate: recompute every bound from the two networks and compare.
 
     Uses no solver. Exact in the sense of outward rounding: if it holds, the two functions differ by
     at most the stated bound over the domain, in real arithmetic, given the solver-trusted verdicts
     that are counted.
+
+    Args:
+        domain: what the certificate's own domain has to hold. A certificate names the domain it
+            speaks of (`Verification.domain`), and one over a single point proves little.
     """
     if not isinstance(certificate, Certificate) or not isinstance(certificate.document, dict):
         raise InvalidInputError(
@@ -184,20 +200,27 @@ def verify(certificate: Certificate, first: Network, second: Network) -> Verific
         )
     document = certificate.document
     problems: list[str] = []
+    place: str | None = None
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
-            _replay(document, (first, second), problems)
+            reach = reach_from_dict(document["domain"])
+            place = repr(reach.domain)
+            if domain is not None and not holds(reach.domain, domain):
+                problems.append(f"the certificate speaks of {place}, which does not hold {domain}")
+            _replay(document, reach, (first, second), problems)
         stated = certificate.bound, certificate.trusted, certificate.threshold_margin
-        return Verification(not problems, tuple(problems), *stated)
+        return Verification(not problems, tuple(problems), *stated, place)
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         if isinstance(error, RelunormError):
             problems.append(str(error))
         else:
             problems.append(f"the document is damaged ({type(error).__name__}: {error})")
-    return Verification(False, tuple(problems), float("inf"), 0)
+    return Verification(False, tuple(problems), float("inf"), 0, None, place)
 
 
-def _replay(document: dict[str, Any], networks: Sequence[Network], problems: list[str]) -> None:
+def _replay(
+    document: dict[str, Any], reach: Reach, networks: Sequence[Network], problems: list[str]
+) -> None:
     if document.get("schema") != SCHEMA:
         problems.append(f"schema {document.get('schema')!r}, expected {SCHEMA}")
         return
@@ -207,10 +230,11 @@ def _replay(document: dict[str, Any], networks: Sequence[Network], problems: lis
         ("first", "second"), networks, document["networks"], strict=True
     ):
         if entry["digest"] != network.digest or entry["units"] != network.units:
-            problems.append(f"the {name} network is not the one the certificate is about")
+            hint = _float32_hint(network) if entry["units"] == network.units else ""
+            problems.append(f"the {name} network is not the one the certificate is about{hint}")
     if problems:
         return
-    reach, order = reach_from_dict(document["domain"]), document["order"]
+    order = document["order"]
     if sorted(order) != [0, 1]:
         problems.append(f"order is {order}, expected [0, 1] or [1, 0]")
         return
@@ -233,6 +257,19 @@ def _replay(document: dict[str, Any], networks: Sequence[Network], problems: lis
             _compare(f"{dtype} {key}", [value / (1 + 1e-6)], [stated[dtype][key]], problems)
     if trusted != document["trusted"]:
         problems.append(f"{trusted} verdicts are solver-trusted, not {document['trusted']}")
+
+
+def _float32_hint(network: Network) -> str:
+    """What may have happened to a network whose numbers all fit float32."""
+    numbers = [x for a in network.maps for x in (a.bias, *map(mx.entries, a.terms.values()))]
+    with np.errstate(over="ignore", under="ignore"):
+        if not all((x.astype(np.float32) == x).all() for x in numbers):
+            return ""
+    return (
+        "; all its numbers are float32, so a file may have rounded them: write it with "
+        'save(..., dtype="float64"), or certify the rounded network with '
+        'normalize(..., dtype="float32")'
+    )
 
 
 def _compare(what: str, found: Any, stated: Any, problems: list[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box, Domain, Polytope
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.bounds import quick_bounds, stable_bounds
 from relunorm.forms.certificate import Certificate, certify
@@ -22,13 +22,13 @@ from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
-from relunorm.forms.plane import onto_plane
 from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
+from relunorm.stability.plane import onto_plane
 from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import reach_of
@@ -39,11 +39,14 @@ from relunorm.stability.witness import certain_outputs
 RATIONAL = 200_000
 #: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
 MANY_NODES = 100_000
+#: Branch and bound closes its gap to this much at least, also where exact equality is asked for.
+FINEST = 1e-15
 #: Compiling the search for the first time takes up to this many seconds on a busy machine; with
 #: less time than this it is left out rather than overrun.
 COMPILING = 60.0
 
 
+@np.errstate(over="ignore", invalid="ignore")  # an infinite bound proves nothing
 def compare(
     first: Network,
     second: Network,
@@ -88,8 +91,7 @@ def compare(
         first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
-    # an infinite bound proves nothing
-    with few_threads(wider), np.errstate(over="ignore", invalid="ignore"):
+    with few_threads(wider):
         return search.run()
 
 
@@ -275,7 +277,11 @@ class _Search:
         # only copies are shared now: what merely resembles another unit must stay visible
         first, second = self._bounds()
         walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
-        rest, error = residual(walk)
+        try:
+            rest, error = residual(walk)
+        except InvalidNetworkError:  # a product of weights left the range of float64
+            self.method += ", the residual overflows"
+            return
         low, high = linear_bounds(rest, walk)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
@@ -303,7 +309,7 @@ class _Search:
                 direction,
                 self.domain,
                 None if np.isinf(left) else left / (2 * outputs - turn),
-                tolerance=min(1e-9, self.tolerance / 4),
+                tolerance=max(FINEST, min(1e-9, self.tolerance / 4)),
                 random_state=self.random_state,
             )
             bounds[i] = min(bounds[i], found.upper + error[i % outputs])

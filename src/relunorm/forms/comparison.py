@@ -47,7 +47,8 @@ class Comparison:
     @cached_property
     def certificate(self) -> Certificate | None:
         """Proof of the bound that relating units gave; it replays without a solver."""
-        return None if self.proof is None else self.proof()
+        with np.errstate(over="ignore", invalid="ignore"):  # an infinite bound proves nothing
+            return None if self.proof is None else self.proof()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; an infinite bound is null."""

@@ -24,6 +24,7 @@ from relunorm.stability.reach import reach_of
 RATIONAL = 5_000_000
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
 def fingerprint(
     network: Network,
     domain: Domain | None = None,
@@ -49,8 +50,11 @@ def fingerprint(
         digits: 1 to 15, or None for exact.
         analysis: the result of `stability` on this network and domain, if at hand.
 
-    Equal fingerprints mean equal functions (up to the rounding asked for); different ones mean
-    different functions only for shallow networks. Cost: the stability analysis.
+    With one hidden layer over a box, a ball or all of space equal fingerprints mean equal
+    functions, and different ones different functions. Elsewhere the canonical form is written with
+    sums in doubled precision that are rounded to float64 at the end: equal fingerprints mean
+    functions that agree up to that rounding (a few 1e-16 of the largest values on the way), or up
+    to ``digits``; different ones prove nothing. Cost: the stability analysis.
 
     >>> first = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])
     >>> second = Network.from_weights([[[-4.0], [2.0]], [[0.25, 0.5]]])

@@ -16,7 +16,7 @@ from relunorm.forms.rewrite import row_norms
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine
 from relunorm.stability.reach import Reach
-from relunorm.stability.rounding import TINY, UNIT, gamma
+from relunorm.stability.rounding import SMALLEST, TINY, UNIT, gamma
 
 
 def up(values: Vector, n: int) -> Vector:
@@ -31,10 +31,20 @@ def faded(box: Range) -> float:
 
 @dataclass(frozen=True)
 class Range:
-    """An interval per entry of a value: lo <= value <= hi over the domain, for certain."""
+    """An interval per entry of a value: lo <= value <= hi over the domain, for certain.
+
+    An end that came out as NaN (inf - inf, 0 inf) says nothing: it is infinite.
+    """
 
     lo: Vector
     hi: Vector
+
+    def __post_init__(self) -> None:
+        for name, endless in (("lo", -np.inf), ("hi", np.inf)):
+            end = getattr(self, name)
+            lost = np.isnan(end)
+            if lost.any():
+                object.__setattr__(self, name, np.where(lost, endless, end))
 
     @property
     def largest(self) -> Vector:
@@ -61,7 +71,8 @@ class Range:
         high = np.where(inside, np.maximum(0.0, np.maximum(*ends)), np.maximum(*ends))
         if activation.kind == "relu":
             return Range(low, high)
-        return Range(low - 2 * UNIT * np.abs(low), high + 2 * UNIT * np.abs(high))
+        fade = np.where(self.lo < 0, SMALLEST, 0.0)  # a product that underflows to 0 is no 0
+        return Range(low - (2 * UNIT * np.abs(low) + fade), high + (2 * UNIT * np.abs(high) + fade))
 
 
 def magnitude(affine: Affine, ranges: Sequence[Range]) -> Vector:

@@ -294,8 +294,8 @@ class Walk:
         self, side: Side, units: NDArray[np.intp], activation: Activation, off: Vector
     ) -> Vector | float:
         """What a step loses to a mismatch: nothing away from its threshold, a jump otherwise."""
-        if self.away:
-            side.margins[-1][units] = off
+        if self.away:  # NaN there means that a unit is no matter
+            side.margins[-1][units] = np.where(np.isnan(off), np.inf, off)
             return 0.0
         return max(1.0, abs(activation.at_zero), abs(1.0 - activation.at_zero))
 
@@ -399,7 +399,8 @@ def _bend(activation: Activation, span: Range, relation: Relation) -> Vector:
             for z in (np.minimum(span.lo, 0.0), np.maximum(span.hi, 0.0)):
                 worst = np.maximum(worst, np.where(use, off(np.full_like(z, side_value), z), 0.0))
         at_zero = off(np.full_like(worst, activation.at_zero), np.zeros_like(worst))
-        return np.maximum(worst, np.where(inside, at_zero, 0.0))
+        worst = np.maximum(worst, np.where(inside, at_zero, 0.0))
+        return np.where(np.isnan(worst), np.inf, worst)
     with np.errstate(invalid="ignore"):
         for z in (span.lo, span.hi):
             worst = np.maximum(worst, off(np.where(z > 0, above * z, below * z), z))

@@ -306,8 +306,12 @@ class _Search:
             self.problem, self.bounds, index, *sides,
             deadline=self.deadline, workers=self.place.threads, far=self.place.open(),
         )  # fmt: skip
-        for unit, sign, answer in zip(*sides, answers, strict=True):
+        given = list(zip(*sides, answers, strict=True))
+        excluded = [int(unit) for unit, _, answer in given if answer.excluded]
+        for unit, sign, answer in given:
             if answer.excluded:
+                if excluded.count(int(unit)) > 1:
+                    continue  # no unit is both dead and active: the solver was wrong
                 self._use(TrustedProof(index, int(unit), int(sign), answer.margin))
             elif answer.point is not None:
                 self.witnesses.add(inward(self.problem.reach.domain, answer.point[None]))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from relunorm.matrix import Vector
 from relunorm.stability.problem import Bounds, Kink, Problem
-from relunorm.stability.rounding import rounded_up, slack
+from relunorm.stability.rounding import SMALLEST, rounded_up, slack
 
 Array = NDArray[np.float64]
 
@@ -123,6 +123,7 @@ def _descend(
 ) -> Vector:
     bias = problem.maps[index].bias[rows]
     value, magnitude = signs * bias, np.abs(bias)
+    lost = 0.0  # to coefficients that underflow
     pending: dict[int, Array] = {}
     for source, matrix in problem.rows(index, rows).items():
         pending[source] = signs[:, None] * matrix
@@ -143,11 +144,13 @@ def _descend(
         for source, matrix in affine.terms.items():
             below = a @ matrix
             pending[source] = pending[source] + below if source in pending else below
-            magnitude += size @ (problem.absolute[layer][source] @ bounds.span(source))
+            span = bounds.span(source)
+            magnitude += size @ (problem.absolute[layer][source] @ span)
+            lost += matrix.shape[0] * SMALLEST * float(span[np.isfinite(span)].sum())
     if 0 in pending:
         top, weight = problem.reach.support_upper(pending[0], slopes.multipliers, part.lo, part.hi)
         value, magnitude = value + top, magnitude + weight
-    result = rounded_up(value, slack(magnitude, problem.operations))
+    result = rounded_up(value, slack(magnitude, problem.operations) + lost)
     return np.where(np.isnan(result), np.inf, result)
 
 

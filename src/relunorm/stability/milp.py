@@ -5,13 +5,18 @@ act(z) = below * z + gap * p. The side is asked as a decision, is there a point 
 sign * z >= -margin, with a margin far above the solver's tolerance (1e-9): an infeasible answer
 leaves no doubt about the sign, and a feasible one is believed only if its point is a witness when
 the network itself is evaluated there. What only the solver says is marked solver-trusted.
+
+The solver works with absolute tolerances, so the model is scaled first (module `scaled`). An
+infeasible answer is believed only if the same model without the question has a solution with the
+signs that the units have at the domain's centre, and if no point of the domain that is at hand
+contradicts it.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +28,13 @@ from relunorm.matrix import Vector
 from relunorm.network import Affine
 from relunorm.stability.highs import maximization
 from relunorm.stability.problem import Bounds, Problem
+from relunorm.stability.scaled import Programme, scaled
 
 #: The margin asked for, relative to the reach of the unit: far above HiGHS's tolerance.
 MARGIN = 1e-6
+
+#: Points at which an infeasible answer is tried against the network.
+SAMPLES = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +91,7 @@ def decide(
             raise
 
 
+@np.errstate(over="ignore", invalid="ignore")  # threads do not inherit it
 def decide_side(
     problem: Problem,
     bounds: Bounds,
@@ -97,22 +107,53 @@ def decide_side(
     left = deadline - time.monotonic()
     if left <= 0:
         return Answer()
-    scale = max(abs(bounds.lower[index][unit]), abs(bounds.upper[index][unit]))
-    margin = MARGIN * max(scale, 1e-3)
-    solver = _Model(problem, bounds, index).solver(unit, sign, margin)
-    if np.isfinite(left):
-        solver.setOptionValue("time_limit", left)
+    if not all(np.isfinite(b).all() for b in (*bounds.lower[:index], *bounds.upper[:index])):
+        return Answer()  # no binary can switch between infinite ends
+    model = _Model(problem, bounds, index)
+    asked = model.question(unit, sign, bounds.lower[index][unit], bounds.upper[index][unit])
+    if asked is None:
+        return Answer()
+    solver = asked.solver(left)
     running.add(solver)
     solver.run()
+    excluded = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
+    if excluded:
+        believed = model.fits(asked) and _uncontradicted(problem, index, unit, sign, asked.margin)
+        running.discard(solver)
+        return Answer(excluded=True, margin=asked.margin) if believed else Answer()
     running.discard(solver)
-    status = solver.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return Answer(excluded=True, margin=margin)
     values = np.asarray(solver.getSolution().col_value)
     if len(values) < problem.reach.size:
         return Answer()
-    point = np.clip(values[: problem.reach.size], problem.reach.lo, problem.reach.hi)
-    return Answer(point=point)
+    point = asked.programme.outward(values)[: problem.reach.size]
+    return Answer(point=np.clip(point, problem.reach.lo, problem.reach.hi))
+
+
+def _uncontradicted(problem: Problem, index: int, unit: int, sign: float, margin: float) -> bool:
+    """Whether no point of the domain at hand, up to rounding, has sign * z > -margin / 2."""
+    domain = problem.reach.domain
+    points = np.concatenate([domain.center[None], domain.sample(SAMPLES, 0)])
+    z = problem.network.preactivations(points)[index][:, unit]
+    return bool((sign * z < -margin / 2).all())
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """Is there a point with sign * z >= -margin? The last row of the programme asks it."""
+
+    programme: Programme
+    cost: Vector
+    margin: float
+    target: float
+
+    def solver(self, left: float) -> Any:
+        """HiGHS on the question; it stops at a clearly positive point."""
+        limit = {"time_limit": left} if np.isfinite(left) else {}
+        p = self.programme
+        return maximization(
+            self.cost, (p.low, p.high), p.matrix, (p.least, p.most),
+            integral=p.integral, objective_target=self.target, **limit,
+        )  # fmt: skip
 
 
 class _Model:
@@ -126,6 +167,7 @@ class _Model:
         self.count = size
         self.values: list[Any] = [_columns(size, 0)]
         self.rows: list[tuple[Any, Vector, Vector]] = []
+        self.switched: list[tuple[int, NDArray[np.intp]]] = []
         for layer in range(index):
             self._add_layer(layer, bounds.lower[layer], bounds.upper[layer])
         if isinstance(problem.reach.domain, Polytope):
@@ -156,6 +198,7 @@ class _Model:
             low, high, own = lower[free], upper[free], z[free]
             p = self._new(np.zeros(len(free)), high)
             d = self._new(np.zeros(len(free)), np.ones(len(free)), integral=True)
+            self.switched.append((layer, free))
             zero, none = np.zeros(len(free)), np.full(len(free), np.inf)
             self.rows += [
                 (_sum((p, 1.0), (own, -1.0)), zero, none),
@@ -167,22 +210,50 @@ class _Model:
             value = _sum((value, 1.0), (spread @ p, 1.0))
         self.values.append(value)
 
-    def solver(self, unit: int, sign: float, margin: float) -> Any:
-        """The decision sign * z[unit] >= -margin, which stops at a clearly positive point."""
+    def question(self, unit: int, sign: float, lower: float, upper: float) -> _Question | None:
+        """The decision sign * z[unit] >= -margin; None where rounding blurs the model too much."""
         target = self.problem.maps[self.index]
         terms = {source: sp.csr_array(matrix)[[unit]] for source, matrix in target.terms.items()}
         bias = float(sign * target.bias[unit])
         objective = _linear(Affine(terms, target.bias[[unit]]), self.values) * sign
-        rows = [*self.rows, (objective, np.array([-margin - bias]), np.array([np.inf]))]
-        return maximization(
-            _wide(objective, self.count).toarray()[0],
+        rows = [*self.rows, (objective, np.array([-bias]), np.array([np.inf]))]
+        programme = scaled(
             (np.concatenate(self.low), np.concatenate(self.high)),
             sp.vstack([_wide(matrix, self.count) for matrix, _, _ in rows]),
             (np.concatenate([x for _, x, _ in rows]), np.concatenate([x for _, _, x in rows])),
-            constant=bias,
-            integral=np.concatenate(self.integral),
-            objective_target=10 * margin,
+            np.concatenate(self.integral),
         )
+        if programme is None:
+            return None
+        size = float(programme.size[-1])
+        reach = max((abs(end) for end in (lower, upper) if np.isfinite(end)), default=0.0)
+        margin = MARGIN * max(size, reach)
+        bottom = programme.least[-1]
+        least = np.append(programme.least[:-1], bottom - margin / size)
+        cost = programme.matrix[[-1]].toarray()[0]
+        # the objective is sign * z / size up to a constant, which is what the row's bound holds
+        return _Question(
+            replace(programme, least=least), cost, margin, float(bottom + 10 * margin / size)
+        )
+
+    def fits(self, asked: _Question) -> bool:
+        """Whether the solver finds the signs at the domain's centre possible, unasked."""
+        import highspy
+
+        p, most = asked.programme, np.full(1, np.inf)
+        low, high = p.low.copy(), p.high.copy()
+        low[p.integral] = high[p.integral] = self._signs(self.problem.reach.domain.center)
+        sides = np.append(p.least[:-1], -most), np.append(p.most[:-1], most)
+        free = np.zeros_like(p.integral)
+        solver = maximization(np.zeros(len(low)), (low, high), p.matrix, sides, integral=free)
+        solver.run()
+        return solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+
+    def _signs(self, point: Vector) -> Vector:
+        """The binaries at a point, in the order of their columns."""
+        z = self.problem.network.preactivations(point[None])
+        found = [z[layer][0, units] > 0 for layer, units in self.switched]
+        return np.concatenate([np.empty(0), *found])
 
 
 def _columns(count: int, start: int) -> Any:

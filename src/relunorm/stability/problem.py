@@ -50,15 +50,18 @@ class Kink:
             lows = [np.where(np.isinf(v), np.inf, v) for v in values]
             return np.minimum.reduce(lows), np.maximum.reduce(values)
         ends = [self._at(lower), self._at(upper)]
-        exact = self.below in (0.0, 1.0, -1.0)
-        kink = np.where((lower < 0) & (upper > 0), 0.0, ends[0])
-        low = np.minimum.reduce([*ends, kink])
-        high = np.maximum.reduce([*ends, kink])
-        if exact:
-            return low, high
+        lows = highs = ends
+        if self.below not in (0.0, 1.0, -1.0):  # a product that underflows to 0 is no 0
+            sharp = [lower == 0, upper == 0]
+            lows, highs = (
+                [np.where(s, e, np.nextafter(e, way)) for s, e in zip(sharp, ends, strict=True)]
+                for way in (-np.inf, np.inf)
+            )
+        inside = (lower < 0) & (upper > 0)
+        low, high = np.minimum(*lows), np.maximum(*highs)
         return (
-            np.where(low != 0, np.nextafter(low, -np.inf), low),
-            np.where(high != 0, np.nextafter(high, np.inf), high),
+            np.where(inside, np.minimum(low, 0.0), low),
+            np.where(inside, np.maximum(high, 0.0), high),
         )
 
     def _at(self, z: Vector) -> Vector:

@@ -227,7 +227,10 @@ def _read(item: dict[str, Any]) -> Proof:
         )
         return BranchProof(layer, unit, sign, leaves)
     if kind == "milp":
-        return TrustedProof(layer, unit, sign, float.fromhex(item["margin"]))
+        margin = float.fromhex(item["margin"])
+        if not 0 <= margin < np.inf:
+            raise InvalidInputError(f"a margin is {margin}, expected a finite number >= 0")
+        return TrustedProof(layer, unit, sign, margin)
     raise InvalidInputError(f"a bound proof has kind {kind!r}, which is not known")
 
 

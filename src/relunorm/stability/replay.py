@@ -86,6 +86,8 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Re
             apply(problem, bounds, item)
             if isinstance(item, TrustedProof):
                 trusted.append((item.layer, item.unit))
+        if (bounds.lower[index] > bounds.upper[index]).any():
+            raise InvalidInputError(f"the bound proofs of layer {index} contradict each other")
     lower, upper = rule_bounds(problem, bounds, len(network.layers), every=True)
     return Replay(
         tuple(bounds.lower),
@@ -127,6 +129,8 @@ def apply(problem: Problem, bounds: Bounds, item: Proof) -> None:
     units, signs, value = _proved(problem, bounds, item, width)
     if len(units) and not ((units >= 0) & (units < width)).all():
         raise InvalidInputError(f"a bound proof names a unit outside layer {index}")
+    if np.isnan(value).any():
+        raise InvalidInputError(f"a bound proof for layer {index} gives no number")
     lower, upper = bounds.lower[index].copy(), bounds.upper[index].copy()
     up, down = signs > 0, signs < 0
     np.minimum.at(upper, units[up], value[up])
@@ -183,11 +187,7 @@ def _proved_by_split(
     tree = item.tree
     nodes = len(tree.axis)
     place = f"the split proof of layer {item.layer}"
-    sound = len(tree.cut) == len(tree.children) == nodes and all(
-        axis < 0 or (axis < problem.reach.size and all(n < c < nodes for c in pair))
-        for n, (axis, pair) in enumerate(zip(tree.axis, tree.children, strict=True))
-    )
-    if not sound:
+    if not tree.sound or not all(axis < problem.reach.size for axis in tree.axis):
         raise InvalidInputError(f"{place} is not a tree of cuts")
     pairs = []
     for side in item.sides:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 UNIT = 2.0**-53
 
+#: The smallest positive float: what one product can lose to underflow, at most.
+SMALLEST = 2.0**-1074
+
 #: More than any number of underflowing products can lose, less than any bound that matters.
 TINY = 2.0**-960
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.stability.intervals import interval_batch
 from relunorm.stability.linear import Part, linear_upper
@@ -51,16 +52,35 @@ class BoxTree:
         return first, first + 1
 
     def boxes(self, lo: Vector, hi: Vector) -> tuple[Array, Array]:
-        """The box of every node, shape (nodes, d); cuts outside a box are moved to its edge."""
+        """The box of every node, shape (nodes, d).
+
+        Raises:
+            InvalidInputError: a cut lies outside its box, or is no number.
+        """
         los, his = np.tile(lo, (len(self.axis), 1)), np.tile(hi, (len(self.axis), 1))
         for node, axis in enumerate(self.axis):
             if axis >= 0:
                 left, right = self.children[node]
                 los[left], his[left] = los[node], his[node]
                 los[right], his[right] = los[node], his[node]
-                cut = np.clip(self.cut[node], los[node, axis], his[node, axis])
+                cut = self.cut[node]
+                if not los[node, axis] <= cut <= his[node, axis]:
+                    raise InvalidInputError(f"node {node} of a split proof is cut outside its box")
                 his[left, axis] = los[right, axis] = cut
         return los, his
+
+    @property
+    def sound(self) -> bool:
+        """Whether the nodes form one tree: all but the root have one parent, which comes first.
+
+        With the same child twice, or one child of two parents, half a box could pass for a whole.
+        """
+        nodes = len(self.axis)
+        if not nodes or not len(self.cut) == len(self.children) == nodes:
+            return False
+        pairs = [(n, c) for n, axis in enumerate(self.axis) if axis >= 0 for c in self.children[n]]
+        below = sorted(child for _, child in pairs)
+        return below == list(range(1, nodes)) and all(n < child for n, child in pairs)
 
     def covered(self, side: tuple[int, int]) -> bool:
         """Whether the boxes that closed a side cover the root."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.stability.plane import is_flat, onto_plane
 from relunorm.stability.problem import Problem
 from relunorm.stability.rounding import gamma, slack
 
@@ -28,6 +29,11 @@ JUMPS = 24
 #: A climb whose steps have shrunk to this share of the way to the extreme point stops.
 SHORTEST = 1e-3
 
+#: Points of a flat polytope moved onto its plane: of one batch, and in all; a failure counts more.
+MOVED = 16
+MOVES = 512
+MISS = 32
+
 
 class Witnesses:
     """The largest and the smallest certain pre-activation seen of every unit, and where."""
@@ -36,6 +42,7 @@ class Witnesses:
         self.problem = problem
         self.domain: Domain = problem.reach.domain
         self.points = self.domain.center[None]
+        self.moves = MOVES
         widths = [layer.width for layer in problem.network.layers]
         self.largest = [np.full(n, -np.inf) for n in widths]
         self.smallest = [np.full(n, np.inf) for n in widths]
@@ -44,10 +51,25 @@ class Witnesses:
 
     def add(self, points: Array) -> None:
         """Evaluate points of the domain and keep those that extend some unit's range."""
-        points = points[safely_inside(self.domain, points)]
+        inside = safely_inside(self.domain, points)
+        if isinstance(self.domain, Polytope) and not inside.all():
+            points = np.concatenate([points[inside], self._moved(self.domain, points[~inside])])
+        else:
+            points = points[inside]
         step = max(1, CHUNK_DOUBLES // sum(self.problem.network.widths))
         for start in range(0, len(points), step):
             self._add(points[start : start + step])
+
+    def _moved(self, domain: Polytope, points: Array) -> Array:
+        """Some of the points moved onto the plane of a flat polytope, in rational arithmetic."""
+        moved = []
+        for point in points[: min(MOVED, self.moves)] if is_flat(domain) else ():
+            found = onto_plane(domain, point)
+            # a plane that holds no floats is given up soon
+            self.moves -= 1 if found is not None else MISS
+            if found is not None:
+                moved.append(found)
+        return np.array(moved).reshape(-1, domain.dimension)
 
     def _add(self, points: Array) -> None:
         values, errors = certain_preactivations(self.problem, points)

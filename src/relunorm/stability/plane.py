@@ -47,6 +47,11 @@ def onto_plane(domain: Polytope, point: Vector) -> Vector | None:
     return spare
 
 
+def is_flat(domain: Polytope) -> bool:
+    """Whether two opposite inequalities state an equality."""
+    return bool(_equalities(domain))
+
+
 def _solved(rows: list[list[Fraction]], near: list[Fraction], first: int) -> list[Fraction]:
     """The point with one coordinate per equality replaced, coordinate ``first`` if possible."""
     solved: list[tuple[int, list[Fraction]]] = []
