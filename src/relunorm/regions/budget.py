@@ -33,7 +33,7 @@ class Budget:
         self.started, self.progress = started, progress
         self.max_regions, self.time_limit = max_regions, time_limit
         self.found, self.reason, self.spent = 0, "", ""
-        self.failures = 0
+        self.failures = self.hidden = 0
         self._lock = threading.Lock()
         self._told = started
 

@@ -88,6 +88,9 @@ class _EngineWork:
     def failures(self) -> int:
         return self._engine.failures(self._search)
 
+    def hidden(self) -> int:
+        return self._engine.hidden(self._search)
+
     def _buffers(self, size: int, pattern: int) -> tuple[Any, Any, Any]:
         """Room for patterns, points and output forms (none where they are not stored)."""
         numbers, stored = _map_numbers(self._net)

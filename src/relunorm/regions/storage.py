@@ -28,6 +28,7 @@ def save(found: Regions, path: str | Path) -> None:
         "complete": found.complete,
         "reason": found.reason,
         "method": found.method,
+        "hidden": found.hidden,
         "seconds": found.seconds,
         "domain": _write_domain(found.domain, arrays),
         "network": _write_network(found.network, arrays),
@@ -62,6 +63,7 @@ def load_regions(path: str | Path) -> Regions:
         complete=header["complete"],
         reason=header["reason"],
         method=header["method"],
+        hidden=header.get("hidden", 0),
         seconds=header["seconds"],
     )
 

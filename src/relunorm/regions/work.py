@@ -53,6 +53,10 @@ class Work(Protocol):
         """Decisions that could not be made."""
         ...
 
+    def hidden(self) -> int:
+        """How often a side thinner than the tolerance was left out."""
+        ...
+
 
 def worker_count(workers: int | None) -> int:
     """How many threads: 1 by default, all cores for -1."""
@@ -92,6 +96,7 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
     for task in _in_order(first):
         found += task.batches
         budget.failures += task.work.failures()
+        budget.hidden += task.work.hidden()
     return found
 
 
