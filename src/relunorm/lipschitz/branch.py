@@ -54,8 +54,9 @@ def branch_and_bound(
 
     Finished means the tree is done: then lower and upper agree to 1e-10 relative (for a ball only
     if the maximising region of its bounding box meets the ball). Otherwise ``upper`` is the largest
-    bound of a node not yet searched. It is infinite where cells thinner than the tolerance were left
-    out (docs/regions.md), finished or not: their Jacobians are not known. Worst case exponential in the units that change sign.
+    bound of a node not yet searched. It is infinite where cells thinner than the tolerance were
+    left out (docs/regions.md), finished or not: their Jacobians are not known. Worst case
+    exponential in the units that change sign.
 
     Args:
         network: relu or leaky units, without linear stages; fold stable units first (`localize`).

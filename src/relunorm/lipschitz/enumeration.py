@@ -29,8 +29,9 @@ def enumeration(
     """The Lipschitz constant as (lower, witness, upper, finished), every region visited.
 
     Exact once finished, for a ball too; before that ``upper`` is infinite, and so it is where cells
-    thinner than the tolerance were left out (`Regions.hidden`): their Jacobians are not known. Costs one visit and one
-    norm per region (`regions`), which in two dimensions are a million a second.
+    thinner than the tolerance were left out (`Regions.hidden`): their Jacobians are not known.
+    Costs one visit and one norm per region (`regions`), which in two dimensions are a million a
+    second.
     """
     from relunorm.regions.enumerate import regions
 

@@ -251,14 +251,22 @@ def _ties(
         edge = np.array([cell[i], cell[(i + 1) % len(cell)]])
         if not (edge[0] != edge[1]).any():
             continue
-        across = [int(o) for o in np.flatnonzero(both[i]) if _cuts(region, A, c, k, int(o))]
-        for other in across:
-            if other > k:
-                segments.append(edge)
-                pairs.append([k, other])
-        if not across:
+        other = _beyond(cell, edge, A, np.flatnonzero(both[i]))
+        if not _cuts(region, A, c, k, other):
             walls.edges.append(edge)
             walls.classes.append(k)
+        elif other > k:
+            segments.append(edge)
+            pairs.append([k, other])
+
+
+def _beyond(cell: Array, edge: Array, A: Array, tied: NDArray[np.intp]) -> int:
+    """Of the classes that tie on an edge of a cell, the largest just outside: the steepest."""
+    along = edge[1] - edge[0]
+    out = np.array([along[1], -along[0]])
+    if out @ (cell.mean(axis=0) - edge[0]) > 0:
+        out = -out
+    return int(tied[np.argmax(A[tied] @ out)])
 
 
 def _cuts(region: Array | None, A: Array, c: Array, k: int, other: int) -> bool:
@@ -270,9 +278,7 @@ def _cuts(region: Array | None, A: Array, c: Array, k: int, other: int) -> bool:
     return bool(value.max() > band and value.min() < -band)
 
 
-def _match(
-    walls: _Walls, half: Array, segments: list[Array], pairs: list[list[int]]
-) -> None:
+def _match(walls: _Walls, half: Array, segments: list[Array], pairs: list[list[int]]) -> None:
     """List the walls that have different classes on their two sides."""
     from scipy.spatial import KDTree
 

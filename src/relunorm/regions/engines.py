@@ -32,6 +32,7 @@ def search(
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
         return [_single(network, net, window)]
+    budget.weights = max(len(net.weights), 1)
     return run(_started(method, net, window), workers, budget)
 
 

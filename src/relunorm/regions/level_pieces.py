@@ -1,9 +1,9 @@
 """The flat pieces of a level set, region by region: points, segments or polygons.
 
-What is listed is the boundary of S = {x : f(x) = level} within the domain: S without the interior of
-its plateaus, as far as it has dimension d - 1. On a region where f is not the level throughout, S is
-one flat section of the cell. It goes through the cell's interior, or it is a facet, and then the
-region across sees the same facet: such a wall is listed once, for the first of the two regions.
+What is listed is the boundary of S = {x : f(x) = level} within the domain: S without the interior
+of its plateaus, as far as it has dimension d - 1. On a region where f is not the level throughout,
+S is one flat section of the cell. It goes through the cell's interior, or it is a facet, and then
+the region across sees the same facet: such a wall is listed once, for the first of the two.
 
 A corner is on the level when it is nearer than the tolerance of the search (1e-10 of the domain's
 half-width, or the rounding of f there if that is more), so nothing depends on the scale of f.
@@ -222,7 +222,7 @@ def _first_of_each(found: Regions, pieces: list[Array], on_wall: list[bool]) -> 
     spread = np.array([float((np.ptp(p, axis=0) / half).max()) for p in pieces])
     keep = (spread > 1e-12) | (found.network.input_size == 1)
     walls = np.flatnonzero(np.array(on_wall) & keep)
-    middle = np.array([pieces[k].mean(axis=0) for k in walls]).reshape(len(walls), -1)
+    middle = np.array([pieces[k].mean(axis=0) for k in walls]).reshape(len(walls), len(half))
     keep[walls[repeated(middle / half)]] = False
     return np.flatnonzero(keep).tolist()
 

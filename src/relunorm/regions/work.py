@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.regions.budget import Budget
+from relunorm.regions.budget import Budget, whole_number
 
 
 class Batch(NamedTuple):
@@ -62,6 +62,7 @@ def worker_count(workers: int | None) -> int:
     """How many threads: 1 by default, all cores for -1."""
     if workers is None:
         return 1
+    workers = whole_number(workers, "workers")
     if workers == -1:
         return os.cpu_count() or 1
     if workers < 1:
