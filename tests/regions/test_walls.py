@@ -162,14 +162,18 @@ def test_a_polyline_that_turns_inside_a_region_breaks_there():
 
 def test_flat_domains_and_levels_that_are_no_numbers_are_refused():
     net = ridge(2, (1, 1))
-    flat = regions(net, Box([-1, 0.2], [1, 0.2]))
+    flat = regions(net, Box(np.array([-1, 0.2]), np.array([1, 0.2])))
     with pytest.raises(InvalidInputError, match=r"coordinates \[1\]"):
         level_set(flat)
     with pytest.raises(InvalidInputError, match="interior"):
-        decision_cells(regions(Network.from_weights([np.eye(2), np.eye(2)]), Box([0, 0], [1, 0])))
+        decision_cells(
+            regions(
+                Network.from_weights([np.eye(2), np.eye(2)]), Box(np.zeros(2), np.array([1.0, 0.0]))
+            )
+        )
     for level in (math.nan, math.inf, "a"):
         with pytest.raises(InvalidInputError, match="finite number"):
-            level_set(regions(net, Box.cube(2)), level)
+            level_set(regions(net, Box.cube(2)), level)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [1e-11, 1e-15, 1e9])
