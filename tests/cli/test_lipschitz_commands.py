@@ -44,7 +44,7 @@ def test_maximize(model):
     assert document["lower"] == pytest.approx(3.5)
     assert document["point"] == [-3.0]
     smallest = run("maximize", model, "--domain", "box:-3,2", "--direction", "-1")
-    assert "maximum -0.5 (exact)" in smallest.stdout
+    assert "maximum of -1 * output 0: -0.5 (exact)" in smallest.stdout
 
 
 def test_bad_direction_is_one_paragraph_on_stderr(model, capsys):

@@ -242,3 +242,25 @@ def test_enumeration_without_time_left_is_unfinished():
 
     lower, _, upper, finished = enumeration(seeded(0), Box.cube(2), time_limit=0.0)
     assert (lower, upper, finished) == (0.0, np.inf, False)
+
+
+@pytest.mark.parametrize("method", ["auto", "enumeration", "branch"])
+def test_no_constant_is_exact_where_thin_regions_were_left_out(method):
+    """A larger domain cannot have a smaller constant."""
+    rng = np.random.default_rng(1)
+    weights = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise((2, 10, 10, 1))]
+    net = Network.from_weights(weights, [0.3 * rng.normal(size=b) for b in (10, 10, 1)])
+    inner = rn.lipschitz(net, Box.cube(2), method=method)
+    assert inner.exact
+    for reach in (1e9, 1e12):
+        outer = rn.lipschitz(net, Box.cube(2, -reach, reach), method=method)
+        assert outer.upper >= inner.lower
+        assert not outer.exact
+        assert any("thinner" in bound.note for bound in outer.bounds)
+
+
+@pytest.mark.parametrize("width", [1e-9, 1e-11, 1e-13, 1e-15])
+def test_a_thin_hat_is_not_flat(width):
+    hat = Network.from_weights([np.ones((3, 1)), [[1.0, -2.0, 1.0]]], [[width, 0, -width], [0]])
+    for method in ("auto", "enumeration", "branch"):
+        assert rn.lipschitz(hat, Box.cube(1), method=method).upper >= 1.0

@@ -94,3 +94,16 @@ def test_a_network_too_large_to_list_is_refused(tmp_path, capsys):
     assert "1500 inputs and 2000 units" in said
     assert "relunorm.along" in said
     assert "Traceback" not in said
+
+
+def test_one_input_is_drawn_as_a_line_and_the_domain_is_named(tmp_path):
+    path, picture = tmp_path / "one.npz", tmp_path / "one.svg"
+    np.savez(path, W0=[[1.0], [-1.0]], b0=np.zeros(2), W1=np.ones((1, 2)), b1=np.zeros(1))
+    shown = run("regions", str(path), "--domain", "box:-2,2", "-o", str(picture), "--quiet")
+    assert shown.exit_code == 0
+    assert "2 regions on Box([-2, 2]^1)" in shown.stdout
+    assert picture.read_text().startswith("<?xml")
+    with pytest.raises(RelunormError, match="interval"):
+        run("regions", str(path), "--domain", "all", "-o", str(picture), "--quiet")
+    far = run("regions", str(path), "--max-regions", "1", "--statistics", "--quiet")
+    assert "statistics of the regions found" in far.stdout

@@ -11,7 +11,17 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope, regions
+from relunorm import (
+    Activation,
+    Affine,
+    Ball,
+    Box,
+    Layer,
+    Network,
+    Polytope,
+    load_regions,
+    regions,
+)
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
 from .nets import REFERENCE, degenerate_nets, he_net, random_net, skip_net, special_net
@@ -415,3 +425,74 @@ def test_points_of_a_ball_lie_in_the_ball(d, seed):
     assert (net.pattern(found.points) == found.patterns).all()
     seen = found.find(net.pattern(ball.sample(20_000, seed)))
     assert (seen >= 0).all()
+
+
+@pytest.mark.parametrize("method", ["polygons", "cells", "tree"])
+def test_a_result_says_when_thin_regions_were_left_out(method, tmp_path):
+    net = random_net(np.random.default_rng(1), [2, 10, 10, 1])
+    near = regions(net, Box.cube(2, -1e4, 1e4), method=method)
+    far = regions(net, Box.cube(2, -1e12, 1e12), method=method)
+    assert near.hidden == 0
+    assert len(far) < len(near)
+    assert far.hidden > 0
+    assert "left out" in repr(far)
+    assert far.to_dict()["hidden"] == far.hidden
+    far.save(tmp_path / "far.npz")
+    assert load_regions(tmp_path / "far.npz").hidden == far.hidden
+    shared = regions(net, Box.cube(2, -1e12, 1e12), method=method, workers=2)
+    assert shared.hidden == far.hidden
+
+
+def test_rounding_at_concurrent_and_repeated_walls_hides_nothing():
+    rng = np.random.default_rng(0)
+    for d in (1, 2, 3, 5):
+        first = rng.normal(size=(6, d))
+        first = np.concatenate([first, -first, 3 * first])
+        weights = [first, rng.normal(size=(4, 18)), rng.normal(size=(1, 4))]
+        for bias in (np.zeros(18), np.concatenate([[0.3] * 6, [-0.3] * 6, [0.9] * 6])):
+            net = Network.from_weights(weights, [bias, np.zeros(4), np.zeros(1)])
+            assert regions(net, Box.cube(d)).hidden == 0
+
+
+def test_limits_that_are_no_numbers_and_paths_that_do_not_exist_are_package_errors(tmp_path):
+    net, box = he_net("2-16-16"), Box.cube(2)
+    wrong = [{"max_regions": x} for x in (2.5, "5", True)]
+    wrong += [{"time_limit": "5"}, {"time_limit": True}, {"workers": 1.5}, {"workers": True}]
+    for options in wrong:
+        with pytest.raises(InvalidInputError, match=next(iter(options))):
+            regions(net, box, **options)
+    with pytest.raises(InvalidDomainError, match="list is not a domain"):
+        regions(net, [[-1, -1], [1, 1]])
+    with pytest.raises(InvalidInputError, match="cannot be written"):
+        regions(net, box).save(tmp_path / "none" / "x.npz")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        load_regions(tmp_path / "nope.npz")
+
+
+def test_batches_are_small_where_a_region_costs_much():
+    from relunorm.regions.budget import Budget
+
+    budget = Budget(0.0, None, None, None)
+    assert next(budget.sizes(shared=False)) == 512
+    budget.weights = 2**24
+    assert next(budget.sizes(shared=False)) == 4
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_sparse_matrices_are_packed_like_dense_ones(by_columns):
+    from relunorm.regions.pack import pack_box
+
+    rng = np.random.default_rng(0)
+    thin = sp.random_array((7, 5), density=0.3, rng=rng, format="csr")
+    rest = rng.normal(size=(5, 3)), rng.normal(size=(2, 7))
+
+    def packed(middle):
+        layers = [
+            Layer(Affine({0: rest[0]}, np.ones(5))),
+            Layer(Affine({0: np.eye(7, 3), 1: middle}, np.ones(7))),
+        ]
+        net = Network(layers, Affine({2: rest[1]}, np.zeros(2)), input_shape=3)
+        return pack_box(net, np.array([1.0, 2.0, 3.0]), np.ones(3), by_columns)
+
+    for a, b in zip(packed(thin), packed(thin.toarray()), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -64,14 +64,14 @@ def test_degenerate_lines(name):
             assert (line.patterns[piece] == np.concatenate(bits, axis=1)).all()
 
 
-def test_polyline_merges_at_vertices_inside_a_region():
+def test_a_polyline_breaks_at_its_vertices_and_at_units():
     net = Network.from_weights([[[1.0, 0.0]], [[1.0]]])
     line = along(net, [[-1, 0], [-2, 1], [-1, 2], [1, 2], [-1, 3]])
-    assert len(line) == 3
+    assert len(line) == 6
     assert line.distinct == 2
-    np.testing.assert_allclose(line.breakpoints, [0, 2.5, 3.5, 4])
+    np.testing.assert_allclose(line.breakpoints, [0, 1, 2, 2.5, 3, 3.5, 4])
     np.testing.assert_allclose(line([2.75]), [[0.5]])
-    assert [c.tolist() for c in line.crossings()] == [[0], [0]]
+    assert [c.tolist() for c in line.crossings()] == [[], [], [0], [], [0]]
 
 
 def test_sparse_and_linear_stages():

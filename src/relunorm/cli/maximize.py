@@ -36,8 +36,11 @@ def maximize(
 
     network = load(model)
     where = parse_domain(domain, network.input_size)
-    result = compute(network, _weights(direction, network.output_size), where, time_limit)
-    emit({"model": model, **result.to_dict()}, json, lambda console: _render(console, result))
+    weights = _weights(direction, network.output_size)
+    result = compute(network, weights, where, time_limit)
+    what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
+    document = {"model": model, "of": what, **result.to_dict()}
+    emit(document, json, lambda console: _render(console, result, what))
 
 
 def _weights(text: str, outputs: int) -> int | list[float]:
@@ -53,11 +56,17 @@ def _weights(text: str, outputs: int) -> int | list[float]:
     return int(numbers[0]) if numbers == [0.0] else numbers
 
 
-def _render(console: Console, result: Maximum) -> None:
+def _combination(weights: list[float]) -> str:
+    return " + ".join(f"{w:g} * output {k}" for k, w in enumerate(weights) if w) or "0"
+
+
+def _render(console: Console, result: Maximum, what: str) -> None:
     if result.exact:
-        console.print(f"maximum {result.lower:.12g} (exact)")
+        console.print(f"maximum of {what}: {result.lower:.12g} (exact)", markup=False)
     else:
-        console.print(f"maximum in [{result.lower:.9g}, {result.upper:.9g}]", markup=False)
+        console.print(
+            f"maximum of {what} in [{result.lower:.9g}, {result.upper:.9g}]", markup=False
+        )
     shown = ", ".join(f"{v:.9g}" for v in result.point[:12])
     more = f", ... {len(result.point)} entries" if len(result.point) > 12 else ""
     console.print(f"at [{shown}{more}]", markup=False)

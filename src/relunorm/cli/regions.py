@@ -31,8 +31,8 @@ def regions(
         typer.Option(
             "-o",
             "--out",
-            help="Write the list (.npz), a picture (.png .svg .pdf, two inputs) or the surface "
-            "output = level (.obj .ply, three inputs).",
+            help="Write the list (.npz), a picture (.png .svg .pdf, one or two inputs) or the "
+            "surface output = level (.obj .ply, three inputs).",
         ),
     ] = None,
     max_regions: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
@@ -107,6 +107,15 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
                 "regions found; choose another --level or --domain"
             )
         surface.save(out)
+    elif found.network.input_size == 1:
+        from relunorm.errors import InvalidInputError
+        from relunorm.regions.plot import plot_line
+
+        if found.domain is None:
+            raise InvalidInputError(
+                "a picture of one input needs an interval, as --domain box:-1,1"
+            )
+        plot_line(found.network, found.domain.bounding_box, output=output).savefig(out, dpi=150)
     else:
         from relunorm.regions.plot import plot_regions
 
@@ -147,14 +156,18 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 
     ending = "" if document["complete"] else f" (partial: {document['reason']})"
     console.print(
-        f"{document['regions']:,} regions{ending} in {document['seconds']:.3g} s "
-        f"by {document['method']}",
+        f"{document['regions']:,} regions{ending} on {document['domain']} "
+        f"in {document['seconds']:.3g} s by {document['method']}",
         markup=False,
     )
+    if document["hidden"]:
+        console.print("regions thinner than 1e-10 of the domain exist and are not listed")
     table = Table("after layer", "regions")
     for k, count in enumerate(document["regions_per_layer"], start=1):
         table.add_row(str(k), f"{count:,}")
     console.print(table)
+    if "statistics" in document and not document["complete"]:
+        console.print("statistics of the regions found; the bounds are for all of them")
     for name, value in document.get("statistics", {}).items():
         if name != "schema":
             console.print(f"{name}: {value}", markup=False)

@@ -24,7 +24,7 @@ from relunorm.network import Network
 from relunorm.regions.jit import allocating, inner
 from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
 from relunorm.regions.tree_signs import form_range
-from relunorm.regions.tree_state import FAILURES, FRAMES, STARTED
+from relunorm.regions.tree_state import FAILURES, FRAMES, HIDDEN, STARTED
 
 METHOD = "branch and bound"
 
@@ -54,7 +54,9 @@ def branch_and_bound(
 
     Finished means the tree is done: then lower and upper agree to 1e-10 relative (for a ball only
     if the maximising region of its bounding box meets the ball). Otherwise ``upper`` is the largest
-    bound of a node not yet searched. Worst case exponential in the units that change sign.
+    bound of a node not yet searched. It is infinite where cells thinner than the tolerance were
+    left out (docs/regions.md), finished or not: their Jacobians are not known. Worst case
+    exponential in the units that change sign.
 
     Args:
         network: relu or leaky units, without linear stages; fold stable units first (`localize`).
@@ -113,6 +115,7 @@ def _one_window(
             break
     if state.at[FAILURES]:
         finished = False
+    if state.at[FAILURES] or state.at[HIDDEN]:  # Jacobians of cells that were not seen
         bound = np.inf
     return best, witness, bound, finished
 

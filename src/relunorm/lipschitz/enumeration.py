@@ -28,8 +28,10 @@ def enumeration(
 ) -> tuple[float, Vector, float, bool]:
     """The Lipschitz constant as (lower, witness, upper, finished), every region visited.
 
-    Exact once finished, for a ball too; before that ``upper`` is infinite. Costs one visit and one
-    norm per region (`regions`), which in two dimensions are a million a second.
+    Exact once finished, for a ball too; before that ``upper`` is infinite, and so it is where cells
+    thinner than the tolerance were left out (`Regions.hidden`): their Jacobians are not known.
+    Costs one visit and one norm per region (`regions`), which in two dimensions are a million a
+    second.
     """
     from relunorm.regions.enumerate import regions
 
@@ -43,4 +45,5 @@ def enumeration(
     witness = np.array(found.points[top])
     upper = round_up(float(values[top]), 64 * sum(network.widths))
     lower = at_point(network, witness, norm)
-    return lower, witness, upper if found.complete else np.inf, found.complete
+    sure = found.complete and not found.hidden
+    return lower, witness, upper if sure else np.inf, found.complete

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
-from relunorm.network import Affine, Layer, Network
-from relunorm.regions.enumerate import regions
+from relunorm.regions.level_pieces import SAME, level_pieces, polygons_of
 from relunorm.regions.result import Regions
 
 Array = NDArray[np.float64]
@@ -23,10 +21,10 @@ class LevelSet:
 
     Args:
         pieces: points (1-D), segments (2-D) or polygons (3-D): arrays of shape (corners, d).
-        owners: the region each piece lies in.
+        owners: the region each piece lies in (on a wall: the first of the two).
 
-    Exact up to rounding. Where the network equals the level on a whole region, that region is not
-    listed: it is no boundary.
+    Exact up to rounding. Where the network equals the level on a whole region, only the border of
+    such a plateau is listed; where it only touches the level on a wall, that wall is, once.
     """
 
     pieces: list[Array]
@@ -66,104 +64,51 @@ class LevelSet:
 def level_set(found: Regions, level: float = 0.0, output: int = 0) -> LevelSet:
     """Where one output of a network of one, two or three inputs takes a value, exactly.
 
+    The boundary of {f = level}: every point where f takes the value except the inside of plateaus,
+    each piece once, also where it lies on the wall between two regions (`level_pieces`).
+
     Args:
-        found: its regions on a box or polytope.
+        found: its regions on a box or polytope, or on a ball (pieces are not cut by the sphere).
         level: the value. output: which output.
+
+    >>> from relunorm import Box, Network, regions
+    >>> absolute = Network.from_weights([[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 1.0]]])
+    >>> level_set(regions(absolute, Box.cube(2))).size
+    2.0
     """
-    _check(found, output)
-    d = found.network.input_size
-    if d == 3:
-        return _surface(found, level, output)
-    if d == 1:
-        corners = [found.vertices(i) for i in range(len(found))]
-        ptr = np.concatenate([[0], np.cumsum([len(c) for c in corners])]).astype(np.int64)
-        flat = np.concatenate(corners)
-    else:
-        flat, ptr = _polygons(found)
-    A, c = found.affine()
-    owner = np.repeat(np.arange(len(found)), np.diff(ptr))
-    value = np.einsum("nd,nd->n", A[owner, output], flat) + c[owner, output] - level
-    after = np.arange(len(flat)) + 1
-    after[ptr[1:] - 1] = ptr[:-1]
-    # A corner exactly on the level counts as below, so every polygon has no or two crossings.
-    up = value > 0
-    cross = np.flatnonzero(up != up[after])
-    share = value[cross] / (value[cross] - value[after[cross]])
-    points = flat[cross] + share[:, None] * (flat[after[cross]] - flat[cross])
-    if d == 1:
-        kept = cross[::2] if len(cross) else cross
-        points, owner_of = points[::2], owner[kept]
-        place, first = np.unique(points.round(14), axis=0, return_index=True)
-        return LevelSet(list(place[:, None]), owner_of[first], level, output, 1)
-    pairs = points.reshape(-1, 2, d)
-    owners = owner[cross[::2]]
-    scale = np.abs(flat).max(initial=1.0)
-    real = np.linalg.norm(pairs[:, 1] - pairs[:, 0], axis=1) > 1e-12 * scale
-    return LevelSet(list(pairs[real]), owners[real], level, output, 2)
+    level = _check(found, level, output)
+    pieces, owners = level_pieces(found, level, output)
+    return LevelSet(pieces, owners, level, output, found.network.input_size)
 
 
-def _check(found: Regions, output: int) -> None:
+def _check(found: Regions, level: float, output: int) -> float:
     d = found.network.input_size
     if d > 3:
         raise InvalidInputError(f"level sets are listed for up to 3 inputs, the network has {d}")
-    if found.domain is None:
-        raise InvalidInputError("level sets need a bounded domain; list the regions on a box")
+    _check_domain(found, "level sets")
     if not 0 <= output < found.network.output_size:
         raise InvalidInputError(
             f"output {output} of a network with {found.network.output_size} outputs"
         )
+    try:
+        value = float(level)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not np.isfinite(value):
+        raise InvalidInputError(f"level is {level!r}; expected a finite number")
+    return value
 
 
-def _polygons(found: Regions) -> tuple[Array, NDArray[np.int64]]:
-    if found.stored_polygons is not None:
-        return found.stored_polygons
-    corners = [found.vertices(i) for i in range(len(found))]
-    ptr = np.concatenate([[0], np.cumsum([len(c) for c in corners])]).astype(np.int64)
-    return np.concatenate(corners), ptr
-
-
-def _surface(found: Regions, level: float, output: int) -> LevelSet:
-    """Polygons of a level set in 3-D: the regions a further unit f - level would cut."""
-    from relunorm.regions.corners import box_corners, clip_all, section
-
-    network, window = found.network, found.geometry.window
-    split = regions(_with_level_unit(network, level, output), found.domain)
-    bits = split.patterns
-    base = found.find(bits[:, :-1])
-    both = np.intersect1d(base[bits[:, -1]], base[~bits[:, -1]])
-    start = box_corners(window.lo, window.hi)
-    pieces, owners = [], []
-    for i in both[both >= 0]:
-        rows, rhs, _ = found.geometry.rows(found.pattern(int(i)))
-        corners, walls = clip_all(*start, rows, rhs, 1e-13)
-        A, c = found.affine(int(i))
-        inputs = window.points(corners)
-        values = inputs @ A[output] + c[output] - level
-        size = np.linalg.norm(A[output])
-        cut = section(inputs, walls, values, 1e-12 * size * np.abs(inputs).max())
-        if len(cut) >= 3:
-            pieces.append(_ordered(cut, A[output] / size))
-            owners.append(int(i))
-    return LevelSet(pieces, np.array(owners, np.int64), level, output, 3)
-
-
-def _with_level_unit(network: Network, level: float, output: int) -> Network:
-    """The network with one more hidden unit, f[output] - level, in a layer of its own."""
-    terms = {s: mx.dense(m)[output : output + 1] for s, m in network.output.terms.items()}
-    unit = Layer(Affine(terms, network.output.bias[output : output + 1] - level))
-    last = Affine({len(network.layers) + 1: np.ones((1, 1))}, np.zeros(1))
-    return network.replace(layers=[*network.layers, unit], output=last)
-
-
-def _ordered(points: Array, normal: Array) -> Array:
-    """Corners of a planar convex polygon in order, counter-clockwise seen against the normal."""
-    centre = points.mean(axis=0)
-    first = np.eye(3)[np.argmin(np.abs(normal))]
-    u = np.cross(normal, first)
-    u /= np.linalg.norm(u)
-    w = np.cross(normal, u)
-    angle = np.arctan2((points - centre) @ w, (points - centre) @ u)
-    return points[np.argsort(angle)]
+def _check_domain(found: Regions, what: str) -> None:
+    """Refuse domains that are unbounded or flat."""
+    if found.domain is None:
+        raise InvalidInputError(f"{what} need a bounded domain; list the regions on a box")
+    flat = np.flatnonzero(found.domain.bounding_box.halfwidth == 0)
+    if len(flat):
+        raise InvalidInputError(
+            f"{what} need a domain with interior; coordinates {flat.tolist()} of {found.domain!r} "
+            "have length zero. Use on_plane for a plane, along for a line"
+        )
 
 
 def _area(polygon: Array) -> float:
@@ -178,7 +123,8 @@ class DecisionCells:
     Args:
         polygons: convex pieces, each inside one region. classes: the largest output on each.
         owners: the region each piece lies in.
-        segments: the boundary, shape (k, 2, 2). pairs: the two classes that tie on each segment.
+        segments: the boundary between pieces of different classes, shape (k, 2, 2), inside regions
+            and on the walls between them. pairs: the two classes of each segment.
     """
 
     polygons: list[Array]
@@ -214,13 +160,15 @@ class DecisionCells:
 
 def decision_cells(found: Regions) -> DecisionCells:
     """The argmax cells of a classifier of two inputs and the boundary between them, exactly."""
-    if found.network.input_size != 2 or found.domain is None:
+    if found.network.input_size != 2:
         raise InvalidInputError(
-            "decision cells are for two inputs on a bounded domain (or a slice)"
+            f"decision cells are for two inputs, the network has {found.network.input_size}; use "
+            "on_plane for a slice"
         )
+    _check_domain(found, "decision cells")
     if found.network.output_size < 2:
         raise InvalidInputError("a network of one output has no argmax; use level_set for its sign")
-    flat, ptr = _polygons(found)
+    flat, ptr = polygons_of(found)
     A, c = found.affine()
     owner = np.repeat(np.arange(len(found)), np.diff(ptr))
     scores = np.einsum("nod,nd->no", A[owner], flat) + c[owner]
@@ -228,6 +176,7 @@ def decision_cells(found: Regions) -> DecisionCells:
     low = np.minimum.reduceat(best, ptr[:-1])
     high = np.maximum.reduceat(best, ptr[:-1])
     polygons, classes, owners, segments, pairs = [], [], [], [], []
+    walls = _Walls([], [])
     for i in range(len(found)):
         polygon = flat[ptr[i] : ptr[i + 1]]
         # Affine scores: the largest at every corner is the largest throughout.
@@ -239,8 +188,10 @@ def decision_cells(found: Regions) -> DecisionCells:
             polygons.append(cell)
             classes.append(k)
             owners.append(i)
-            if low[i] != high[i]:
-                _ties(cell, A[i], c[i], k, segments, pairs)
+            inner = low[i] != high[i]
+            _ties(cell, polygon if inner else None, A[i], c[i], k, segments, pairs, walls)
+    if walls.edges:
+        _match(walls, found.geometry.window.embedding.diagonal(), segments, pairs)
     return DecisionCells(
         polygons,
         np.array(classes, np.int64),
@@ -270,17 +221,73 @@ def _best_part(polygon: Array, A: Array, c: Array, k: int) -> Array:
     return polygon
 
 
-def _ties(cell: Array, A: Array, c: Array, k: int, segments: list, pairs: list) -> None:  # type: ignore[type-arg]
-    """Edges of a class's cell where another score ties, listed from the smaller class."""
+class _Walls(NamedTuple):
+    """Edges of pieces on walls of regions where another class ties: the other side decides."""
+
+    edges: list[Array]
+    classes: list[int]
+
+
+def _ties(
+    cell: Array,
+    region: Array | None,
+    A: Array,
+    c: Array,
+    k: int,
+    segments: list[Array],
+    pairs: list[list[int]],
+    walls: _Walls,
+) -> None:
+    """Edges of a class's cell where another score ties.
+
+    Those through the region (None: nothing cuts it) are boundary, listed from the smaller class.
+    """
     scores = cell @ A.T + c
     gap = np.abs(scores - scores[:, k : k + 1])
-    tie = gap <= 1e-9 * max(float(np.abs(scores).max()), 1e-300)
-    for i in range(len(cell)):
-        j = (i + 1) % len(cell)
-        for other in np.flatnonzero(tie[i] & tie[j]):
-            if other > k and np.linalg.norm(cell[j] - cell[i]) > 0:
-                segments.append([cell[i], cell[j]])
-                pairs.append([k, int(other)])
+    tie = gap <= 1e-9 * float(np.abs(scores).max())
+    tie[:, k] = False
+    both = tie & np.roll(tie, -1, axis=0)
+    for i in np.flatnonzero(both.any(axis=1)):
+        edge = np.array([cell[i], cell[(i + 1) % len(cell)]])
+        if not (edge[0] != edge[1]).any():
+            continue
+        other = _beyond(cell, edge, A, np.flatnonzero(both[i]))
+        if not _cuts(region, A, c, k, other):
+            walls.edges.append(edge)
+            walls.classes.append(k)
+        elif other > k:
+            segments.append(edge)
+            pairs.append([k, other])
+
+
+def _beyond(cell: Array, edge: Array, A: Array, tied: NDArray[np.intp]) -> int:
+    """Of the classes that tie on an edge of a cell, the largest just outside: the steepest."""
+    along = edge[1] - edge[0]
+    out = np.array([along[1], -along[0]])
+    if out @ (cell.mean(axis=0) - edge[0]) > 0:
+        out = -out
+    return int(tied[np.argmax(A[tied] @ out)])
+
+
+def _cuts(region: Array | None, A: Array, c: Array, k: int, other: int) -> bool:
+    """Whether the line where two scores tie goes through the inside of a region."""
+    if region is None:
+        return False
+    value = region @ (A[k] - A[other]) + c[k] - c[other]
+    band = 1e-9 * float(np.abs(value).max())
+    return bool(value.max() > band and value.min() < -band)
+
+
+def _match(walls: _Walls, half: Array, segments: list[Array], pairs: list[list[int]]) -> None:
+    """List the walls that have different classes on their two sides."""
+    from scipy.spatial import KDTree
+
+    middle = np.array([edge.mean(axis=0) for edge in walls.edges]) / half
+    for a, b in sorted(KDTree(middle).query_pairs(SAME)):
+        pair = sorted((walls.classes[a], walls.classes[b]))
+        if pair[0] != pair[1]:
+            segments.append(walls.edges[a])
+            pairs.append(pair)
 
 
 def _flat_area(polygon: Array) -> float:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator
+
+import numpy as np
 
 from relunorm.errors import InvalidInputError
 
@@ -13,8 +17,27 @@ Progress = Callable[[int, float, float], None]
 
 #: A search first looks for so many regions, and then for up to `GROWTH` times more each time.
 FIRST_BATCH, GROWTH = 512, 4
+#: In a network of many weights fewer at first: so many regions times weights.
+FIRST_WORK = 2**26
+#: Seconds a batch may take before the next one is no larger.
+SLOW_BATCH = 0.25
 #: The most at a time, and the most where a clock or other workers wait in between.
 LARGEST_BATCH, WATCHED_BATCH = 16384, 2048
+
+
+def whole_number(value: object, name: str) -> int:
+    """A whole number given by the caller; bool, fractions and text are refused."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidInputError(f"{name} is {value!r}; expected a whole number") from None
+
+
+def _is_positive(value: object) -> bool:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return number and bool(value > 0)  # type: ignore[operator]
 
 
 class Budget:
@@ -27,15 +50,21 @@ class Budget:
         time_limit: float | None,
         progress: Progress | None,
     ):
-        for name, value in (("max_regions", max_regions), ("time_limit", time_limit)):
-            if value is not None and not value > 0:
-                raise InvalidInputError(f"{name} is {value}; expected a positive number or None")
+        if max_regions is not None and not whole_number(max_regions, "max_regions") > 0:
+            raise InvalidInputError(
+                f"max_regions is {max_regions}; expected a positive number or None"
+            )
+        if time_limit is not None and not _is_positive(time_limit):
+            raise InvalidInputError(
+                f"time_limit is {time_limit!r}; expected a positive number of seconds or None"
+            )
         self.started, self.progress = started, progress
         self.max_regions, self.time_limit = max_regions, time_limit
         self.found, self.reason, self.spent = 0, "", ""
-        self.failures = 0
+        self.failures = self.hidden = 0
         self._lock = threading.Lock()
         self._told = started
+        self.weights = 1  # of the network, in dense matrices: what a region may cost
 
     def book(self, count: int, done: Callable[[], float]) -> None:
         """Book regions found; sets ``spent`` when nothing more should be begun.
@@ -71,7 +100,12 @@ class Budget:
         most = WATCHED_BATCH if shared or self.is_watched else LARGEST_BATCH
         if self.max_regions is not None:
             most = min(most, self.max_regions + 1)
-        size = min(most, FIRST_BATCH)
+        size = max(1, min(most, FIRST_BATCH, FIRST_WORK // self.weights))
         while True:
+            begin = time.perf_counter()
             yield size
-            size = min(most, GROWTH * size)
+            spent = time.perf_counter() - begin
+            if spent < SLOW_BATCH:
+                size = min(most, GROWTH * size)
+            elif spent > 2 * SLOW_BATCH:  # a clock or Ctrl-C waits for the end of a batch
+                size = max(1, int(size * SLOW_BATCH / spent))

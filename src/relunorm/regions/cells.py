@@ -23,12 +23,16 @@ from relunorm.regions.columns import Columns, new_columns, output_forms, start_l
 from relunorm.regions.corners import clip, cross, free_bit
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
+from relunorm.regions.tolerance import quiet as _quiet
 
 #: Returned by `run` when the stacks are too small (call `grown`) or more than 64 walls are needed.
 GROW, TOO_MANY_WALLS = -1, -2
 
 # Columns of Search.entries.
 CORNERS, COUNT, LAYER, LIST, LENGTH, UNIT, BIT, DEPTH = range(8)
+
+
+quiet = inner(_quiet)
 
 
 class Search(NamedTuple):
@@ -43,7 +47,7 @@ class Search(NamedTuple):
     low: NDArray[np.float64]  # scratch: a layer's forms on a cell
     high: NDArray[np.float64]
     value: NDArray[np.float64]
-    at: NDArray[np.int64]  # entries on the stack
+    at: NDArray[np.int64]  # entries on the stack; how often a thin side was left out
 
 
 def new_search(net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint64]) -> Search:
@@ -58,7 +62,7 @@ def new_search(net: Packed, corners: NDArray[np.float64], walls: NDArray[np.uint
         np.empty(widest),
         np.empty(widest),
         np.empty(widest),
-        np.array([1]),
+        np.array([1, 0]),
     )
     search.corners[: len(walls)], search.walls[: len(walls)] = corners, walls
     search.entries[0] = (0, len(walls), -1, 0, 0, -1, 0, 0)
@@ -100,7 +104,7 @@ def give(search: Search) -> Search | None:
     search.at[0] = top - 1
     made = (corners, walls, values, entries, lists, columns)
     scratch = (np.empty_like(search.low) for _ in range(3))
-    return Search._make((*made, *scratch, np.array([1])))
+    return Search._make((*made, *scratch, np.array([1, 0])))
 
 
 def is_done(search: Search) -> bool:
@@ -111,6 +115,11 @@ def is_done(search: Search) -> bool:
 def failures(search: Search) -> int:
     """None: there is no linear programme that could fail to converge."""
     return 0
+
+
+def hidden(search: Search) -> int:
+    """How often a side of a unit was left out that a cell reaches by less than the tolerance."""
+    return int(search.at[1])
 
 
 def remaining(search: Search) -> float:
@@ -157,7 +166,21 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
             cuts += 1
         else:
             bits[begin + i] = _side(forms, begin + i, low[i], high[i], edge)
+            if low[i] < 0.0 < high[i]:
+                _note_hidden(search, begin + i, low[i], high[i])
     return cuts
+
+
+@inner
+def _note_hidden(search, unit, low, high):  # type: ignore[no-untyped-def]
+    """Count a unit that gets one sign on the cell but takes the other by more than rounding."""
+    forms = search.columns.forms
+    d = len(forms) - 1
+    flat = True
+    for k in range(d):
+        flat &= forms[k, unit] == 0.0
+    if not flat and min(high, -low) > quiet(d) * search.columns.size[unit]:
+        search.at[1] += 1
 
 
 @inner
@@ -192,6 +215,8 @@ def _still_cutting(search, va, n, la, length):  # type: ignore[no-untyped-def]
             kept += 1
         else:
             search.columns.bits[u] = _side(forms, u, low, high, edge)
+            if low < 0.0 < high:
+                _note_hidden(search, u, low, high)
     return kept - la
 
 

@@ -37,12 +37,14 @@ class Share:
     Attributes:
         batches: those of every job the task ran, by job.
         failures: linear programmes that did not converge.
+        hidden: how often a side thinner than the tolerance was left out.
         stopped: whether a limit ended it.
         beyond_cells: the message of a `CellLimitError`, or "".
     """
 
     batches: dict[int, list[Batch]] = field(default_factory=dict)
     failures: int = 0
+    hidden: int = 0
     stopped: bool = False
     beyond_cells: str = ""
 
@@ -79,10 +81,10 @@ class Searcher:
                 if part.work is not None and part.work.more() and not budget.spent:
                     found[job] += run(part.work, 1, budget)
                 if budget.spent:
-                    return Share(found, budget.failures, stopped=True)
+                    return Share(found, budget.failures, budget.hidden, stopped=True)
         except CellLimitError as error:
             return Share(beyond_cells=str(error))
-        return Share(found, budget.failures)
+        return Share(found, budget.failures, budget.hidden)
 
 
 def search_far(
@@ -135,6 +137,7 @@ def _book(
         raise CellLimitError(share.beyond_cells)
     kept.update(share.batches)
     budget.failures += share.failures
+    budget.hidden += share.hidden
     found = sum(len(batch.points) for some in share.batches.values() for batch in some)
     budget.book(found, lambda: len(kept) / jobs)
     if share.stopped and budget.time_limit is not None:

@@ -32,6 +32,7 @@ def search(
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
         return [_single(network, net, window)]
+    budget.weights = max(len(net.weights), 1)
     return run(_started(method, net, window), workers, budget)
 
 
@@ -87,6 +88,9 @@ class _EngineWork:
 
     def failures(self) -> int:
         return self._engine.failures(self._search)
+
+    def hidden(self) -> int:
+        return self._engine.hidden(self._search)
 
     def _buffers(self, size: int, pattern: int) -> tuple[Any, Any, Any]:
         """Room for patterns, points and output forms (none where they are not stored)."""

@@ -150,6 +150,7 @@ def _assemble(
         reason=budget.reason,
         method=method,
         seconds=time.perf_counter() - budget.started,
+        hidden=budget.hidden,
     )
 
 

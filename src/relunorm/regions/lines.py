@@ -27,12 +27,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Line:
-    """The pieces of a polyline on which the hidden pattern is constant.
+    """The straight pieces of a polyline on which the hidden pattern is constant.
 
     Args:
         network: the network.
         vertices: the polyline, shape (k, d); parameter t runs from 0 to k - 1 along it.
-        breakpoints: t of all ends of pieces, ascending, from 0 to k - 1: one more than pieces.
+        breakpoints: t of all ends of pieces, ascending, from 0 to k - 1: one more than pieces. The
+            vertices are among them, also where the line turns inside a region.
         packed: the pattern of each piece, as ``np.packbits`` writes it.
         values: the network at the breakpoints, shape (pieces + 1, outputs).
     """
@@ -44,7 +45,7 @@ class Line:
     values: Array
 
     def __len__(self) -> int:
-        """How many pieces: visits to regions, in order."""
+        """How many pieces; a turn inside a region makes two of one visit."""
         return len(self.packed)
 
     @cached_property
@@ -65,19 +66,16 @@ class Line:
         return self.vertices[leg] * (1 - share) + self.vertices[leg + 1] * share
 
     def __call__(self, t: ArrayLike) -> Array:
-        """The network along the line, by interpolation between breakpoints, shape (n, outputs).
-
-        Exact on a straight line; on a polyline breakpoints that are only vertices are kept inside
-        pieces, so the call evaluates the network there.
-        """
+        """The network along the line, by interpolation between breakpoints, shape (n, outputs)."""
         t = np.atleast_1d(np.asarray(t, dtype=np.float64))
-        if len(self.vertices) > 2:
-            return self.network(self.points(t))
         columns = [np.interp(t, self.breakpoints, column) for column in self.values.T]
         return np.column_stack(columns)
 
     def crossings(self) -> list[NDArray[np.intp]]:
-        """For every inner breakpoint the units (numbered through all layers) that change there."""
+        """For every inner breakpoint the units (numbered through all layers) that change there.
+
+        None where the line only turns.
+        """
         changed = self.patterns[1:] != self.patterns[:-1]
         return [np.flatnonzero(row) for row in changed]
 
@@ -122,7 +120,8 @@ def along(network: Network, *points: ArrayLike) -> Line:
     packed = np.concatenate([bits for _, bits, _ in legs])
     starts = np.concatenate([index + t[:-1] for index, (t, _, _) in enumerate(legs)])
     values = np.concatenate([out[:-1] for _, _, out in legs])
-    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)])
+    # The line turns at its vertices, so a vertex inside a region is a breakpoint, too.
+    new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)]) | (starts % 1.0 == 0.0)
     return Line(
         network,
         vertices,

@@ -8,9 +8,10 @@ two-dimensional network. Exact up to rounding; costs one product per matrix that
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
@@ -44,35 +45,40 @@ class Packed(NamedTuple):
 
 def pack(
     network: Network,
-    embedding: NDArray[np.float64],
-    offset: NDArray[np.float64],
+    embedding: NDArray[np.float64] | None,
+    offset: NDArray[np.float64] | None,
     by_columns: bool = False,
 ) -> Packed:
     """Flat arrays of ``t -> network(embedding @ t + offset)``.
 
     Args:
         network: without linear stages (call `Network.folded` first) and without step units.
-        embedding: shape (d, k), the window's columns.
-        offset: shape (d,).
+        embedding: shape (d, k), the window's columns; None for the identity.
+        offset: shape (d,); None for 0.
         by_columns: whether matrices are stored column by column.
     """
     check_units(network)
-    shifted, order = bool(offset.any()), "F" if by_columns else "C"
+    order = "F" if by_columns else "C"
+    k = network.input_size if embedding is None else embedding.shape[1]
+    offset = None if offset is None or not offset.any() else offset
     sources, starts, blocks, bias, size0, ptr = [], [], [], [], [], [0]
     position = 0
     for affine in network.maps:
         shift, size = affine.bias, np.abs(affine.bias)
         for source, matrix in affine.terms.items():
-            block = mx.dense(matrix)
-            if source == 0:
-                if shifted:
-                    shift = shift + block @ offset
-                    size = size + np.abs(block) @ np.abs(offset)
-                block = block @ embedding
             sources.append(source)
             starts.append(position)
+            position += matrix.shape[0] * (k if source == 0 else matrix.shape[1])
+            if source and sp.issparse(matrix):
+                blocks.append(matrix)
+                continue
+            block = mx.dense(matrix)
+            if source == 0:
+                if offset is not None:
+                    shift = shift + block @ offset
+                    size = size + np.abs(block) @ np.abs(offset)
+                block = block if embedding is None else block @ embedding
             blocks.append(block.ravel(order))
-            position += block.size
         bias.append(shift)
         size0.append(size)
         ptr.append(len(sources))
@@ -85,12 +91,33 @@ def pack(
         np.array(ptr, np.int64),
         np.array(sources, np.int64),
         np.array(starts, np.int64),
-        np.concatenate(blocks) if blocks else np.zeros(0),
+        _joined(blocks, starts, position, by_columns),
         np.concatenate(bias),
         np.concatenate(size0),
         slopes,
-        np.array([embedding.shape[1], layers, first[layers], widths[-1]], np.int64),
+        np.array([k, layers, first[layers], widths[-1]], np.int64),
     )
+
+
+def _joined(blocks: list[Any], starts: list[int], size: int, by_columns: bool) -> Any:
+    """Flat and sparse matrices as one flat array.
+
+    Of a large sparse matrix only the entries are written: untouched zeros take neither time nor
+    memory, and convolutions have gigabytes of them.
+    """
+    if not any(sp.issparse(block) for block in blocks):
+        return np.concatenate(blocks) if blocks else np.zeros(0)
+    flat = np.zeros(size)
+    for start, block in zip(starts, blocks, strict=True):
+        if sp.issparse(block):
+            rows, columns = block.shape
+            entries = block.tocoo()
+            entries.sum_duplicates()
+            i, j = entries.row.astype(np.int64), entries.col.astype(np.int64)
+            flat[start + (j * rows + i if by_columns else i * columns + j)] = entries.data
+        else:
+            flat[start : start + len(block)] = block
+    return flat
 
 
 def pack_box(
@@ -103,7 +130,9 @@ def pack_box(
     plain = _plain(network, by_columns)
     if not offset.any() and (scale == 1.0).all():
         return plain
-    weights, bias, size0 = plain.weights.copy(), plain.bias.copy(), plain.size0.copy()
+    large = len(plain.weights) > KEPT_WEIGHTS  # nobody keeps those, so they may be changed
+    weights = plain.weights if large else plain.weights.copy()
+    bias, size0 = plain.bias.copy(), plain.size0.copy()
     begin = 0
     for layer, affine in enumerate(network.maps):
         if 0 in affine.terms:  # sources are sorted, so the input's matrix is a map's first
@@ -129,8 +158,7 @@ def _plain(network: Network, by_columns: bool) -> Packed:
     key = "packed by columns" if by_columns else "packed by rows"
     kept = network.__dict__.get(key)
     if kept is None:
-        d = network.input_size
-        kept = pack(network, np.eye(d), np.zeros(d), by_columns)
+        kept = pack(network, None, None, by_columns)
         if len(kept.weights) <= KEPT_WEIGHTS:
             network.__dict__[key] = kept
     return kept

@@ -137,16 +137,16 @@ def plot_refinement(found: Regions | Slice) -> Figure:
     for k, ax in enumerate(panels, start=1):
         part, _ = found.layer(k)
         shapes = [part.vertices(i) for i in range(len(part))]
-        ax.add_collection(
-            PolyCollection(shapes, facecolors="none", edgecolors="tab:blue", linewidths=0.6)
-        )
-        ax.add_collection(
-            PolyCollection(coarser, facecolors="none", edgecolors="black", linewidths=1.0)
-        )
+        # Old walls no wider than new ones: where many are close they must not cover them.
+        width = min(0.6, 12 / max(len(shapes), 1) ** 0.5)
+        for walls, color in ((shapes, "tab:blue"), (coarser, "black")):
+            ax.add_collection(
+                PolyCollection(walls, facecolors="none", edgecolors=color, linewidths=width)
+            )
         coarser = shapes
         ax.autoscale_view()
         ax.set_aspect("equal")
-        ax.set_title(f"layer {k}: {len(part):,} regions")
+        ax.set(xlabel="x0", ylabel="x1", title=f"layer {k}: {len(part):,} regions")
     return figure
 
 

@@ -15,11 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.regions.jit import inner
+from relunorm.regions.tolerance import quiet
 from relunorm.regions.words import WORD, bit_of, leading_zeros
 
 # Columns of Pieces.entries: where the list of corners starts, how many, how many corner numbers
 # are taken, the layer at work, cuts on the way to the piece.
 LOOP, COUNT, POOL, LAYER, DEPTH = range(5)
+
+
+#: See `quiet`.
+QUIET = quiet(2)
 
 
 class Pieces(NamedTuple):
@@ -30,6 +35,7 @@ class Pieces(NamedTuple):
     loops: NDArray[np.int32]  # lists of corner numbers, one behind the other
     entries: NDArray[np.int64]
     open: NDArray[np.uint64]  # (pieces, 2, words): units that may cut; units known to be plus
+    hidden: NDArray[np.int64]  # how often a side thinner than the tolerance was left out
 
 
 @inner
@@ -42,15 +48,18 @@ def look(net, columns, pieces, top):  # type: ignore[no-untyped-def]
     for w in range(words):
         a, b = min(begin + WORD * w, end), min(begin + WORD * w + WORD, end)
         row, above, below = layer * words + w, np.uint64(0), np.uint64(0)
+        clear = ~np.uint64(0)  # units no corner is within the tolerance of
         for v in range(count):
             corner = loops[loop + v]
             plus, minus = _sides(columns, a, b, corners[corner, 0], corners[corner, 1])
             pieces.sides[0, row, corner], pieces.sides[1, row, corner] = plus, minus
             above |= plus
             below |= minus
+            clear &= plus | minus
         pieces.open[top, 0, w], pieces.open[top, 1, w] = above & below, above & ~below
         every = ~(~np.uint64(0) >> np.uint64(b - a)) if b - a < WORD else ~np.uint64(0)
         _slivers(net, columns, pieces, top, w, every & ~(above | below))
+        _note_hidden(net, columns, pieces, top, w, every & ~clear & ~(above & below))
 
 
 @inner
@@ -79,14 +88,18 @@ def sort_out(net, columns, pieces, top):  # type: ignore[no-untyped-def]
         if not open_:
             continue
         row, above, below = layer * words + w, np.uint64(0), np.uint64(0)
+        clear = ~np.uint64(0)
         for v in range(count):
             corner = loops[loop + v]
-            above |= pieces.sides[0, row, corner]
-            below |= pieces.sides[1, row, corner]
+            plus, minus = pieces.sides[0, row, corner], pieces.sides[1, row, corner]
+            above |= plus
+            below |= minus
+            clear &= plus | minus
         cutting = open_ & above & below
         pieces.open[top, 0, w] = cutting
         pieces.open[top, 1, w] |= (open_ ^ cutting) & above
         _slivers(net, columns, pieces, top, w, open_ & ~(above | below))
+        _note_hidden(net, columns, pieces, top, w, (open_ ^ cutting) & ~clear)
         if cutting:
             return w
     return -1
@@ -103,15 +116,35 @@ def _slivers(net, columns, pieces, top, w, units):  # type: ignore[no-untyped-de
         c = leading_zeros(units)
         units ^= bit_of(c)
         u = net.first[entry[LAYER]] + WORD * w + c
-        low, high = np.inf, -np.inf
-        for v in range(entry[LOOP], entry[LOOP] + entry[COUNT]):
-            corner = pieces.loops[v]
-            value = (
-                forms[0, u] * pieces.corners[corner, 0] + forms[1, u] * pieces.corners[corner, 1]
-            )
-            low, high = min(low, value + forms[2, u]), max(high, value + forms[2, u])
+        low, high = _range(forms, pieces, entry, u)
         if low + high > 0.0 and (forms[0, u] != 0.0 or forms[1, u] != 0.0):
             pieces.open[top, 1, w] |= bit_of(c)
+
+
+@inner
+def _range(forms, pieces, entry, unit):  # type: ignore[no-untyped-def]
+    """The least and the largest value of a unit's form at the corners of a piece."""
+    low, high = np.inf, -np.inf
+    for v in range(entry[LOOP], entry[LOOP] + entry[COUNT]):
+        corner = pieces.loops[v]
+        value = forms[0, unit] * pieces.corners[corner, 0]
+        value += forms[1, unit] * pieces.corners[corner, 1]
+        low, high = min(low, value + forms[2, unit]), max(high, value + forms[2, unit])
+    return low, high
+
+
+@inner
+def _note_hidden(net, columns, pieces, top, w, units):  # type: ignore[no-untyped-def]
+    """Count the units that get one sign on the piece but take the other by more than rounding."""
+    forms, entry = columns.forms, pieces.entries[top]
+    while units:
+        c = leading_zeros(units)
+        units ^= bit_of(c)
+        u = net.first[entry[LAYER]] + WORD * w + c
+        if forms[0, u] != 0.0 or forms[1, u] != 0.0:
+            low, high = _range(forms, pieces, entry, u)
+            if min(high, -low) > QUIET * columns.size[u]:
+                pieces.hidden[0] += 1
 
 
 @inner

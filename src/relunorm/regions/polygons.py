@@ -75,6 +75,7 @@ def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
         np.empty(16 * units + 4 * room, np.int32),
         np.empty((units + 2, 5), np.int64),
         np.empty((units + 2, 2, words), np.uint64),
+        np.zeros(1, np.int64),
     )
     pieces.corners[:count] = corners
     pieces.loops[:count] = range(count)
@@ -116,6 +117,7 @@ def give(search: Search) -> Search | None:
     columns = Columns(*(array.copy() for array in search.columns))
     other = Search(pieces, columns, *(array.copy() for array in search[2:]))
     other.at[TOP], other.at[FRESH] = 1, 0
+    other.pieces.hidden[0] = 0
     top = int(search.at[TOP])
     for array in (search.pieces.entries, search.pieces.open):
         array[: top - 1] = array[1:top].copy()
@@ -131,6 +133,11 @@ def is_done(search: Search) -> bool:
 def failures(search: Search) -> int:
     """None: there is no linear programme that could fail to converge."""
     return 0
+
+
+def hidden(search: Search) -> int:
+    """How often a side of a unit was left out that a piece reaches by less than the tolerance."""
+    return int(search.pieces.hidden[0])
 
 
 def remaining(search: Search) -> float:

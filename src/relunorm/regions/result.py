@@ -35,6 +35,9 @@ class Regions:
         points: a strictly interior point of each region, shape (n, d); for a ball, inside it, too.
         complete: whether the search ended by itself; if not, ``reason`` says what ended it.
         method: the engine that ran. seconds: how long, by the clock.
+        hidden: how often a unit got one sign on a cell and took the other by more than rounding but
+            less than the tolerance (1e-10 of the domain): cells that thin are not listed. 0 means
+            that none was left out; otherwise a smaller domain shows them.
     """
 
     network: Network
@@ -47,6 +50,7 @@ class Regions:
     reason: str = ""
     method: str = ""
     seconds: float = 0.0
+    hidden: int = 0
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -201,6 +205,7 @@ class Regions:
             complete=self.complete,
             reason=self.reason,
             method=self.method,
+            hidden=self.hidden,
         )
         return coarse, parents.ravel().astype(np.int64)
 
@@ -263,6 +268,7 @@ class Regions:
             "complete": self.complete,
             "reason": self.reason,
             "method": self.method,
+            "hidden": self.hidden,
             "seconds": self.seconds,
             "regions_per_layer": layers,
         }
@@ -270,6 +276,8 @@ class Regions:
     def __repr__(self) -> str:
         where = "R^d" if self.domain is None else repr(self.domain)
         state = "" if self.complete else f", partial: {self.reason}"
+        if self.hidden:
+            state += ", cells thinner than 1e-10 of it left out"
         return f"Regions({len(self):,} on {where}, {self.method}, {self.seconds:.3g} s{state})"
 
 

@@ -28,6 +28,7 @@ def save(found: Regions, path: str | Path) -> None:
         "complete": found.complete,
         "reason": found.reason,
         "method": found.method,
+        "hidden": found.hidden,
         "seconds": found.seconds,
         "domain": _write_domain(found.domain, arrays),
         "network": _write_network(found.network, arrays),
@@ -35,7 +36,10 @@ def save(found: Regions, path: str | Path) -> None:
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    Path(path).write_bytes(buffer.getvalue())
+    try:
+        Path(path).write_bytes(buffer.getvalue())
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def load_regions(path: str | Path) -> Regions:
@@ -46,6 +50,8 @@ def load_regions(path: str | Path) -> Regions:
         header = json.loads(bytes(arrays["header"]))
         if header["schema"] != "relunorm.regions.file/1":
             raise InvalidInputError(f"{path}: schema {header['schema']!r} is not known")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, EOFError) as error:
         raise InvalidInputError(
             f"{path} is not a file of regions ({error}); write one with Regions.save"
@@ -62,6 +68,7 @@ def load_regions(path: str | Path) -> Regions:
         complete=header["complete"],
         reason=header["reason"],
         method=header["method"],
+        hidden=header.get("hidden", 0),
         seconds=header["seconds"],
     )
 

@@ -50,6 +50,7 @@ from relunorm.regions.tree_state import (
     STARTED,
     failures,
     give,
+    hidden,
     is_done,
     remaining,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "descend",
     "failures",
     "give",
+    "hidden",
     "interior_point",
     "is_done",
     "layer_of",

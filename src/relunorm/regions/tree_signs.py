@@ -12,7 +12,10 @@ import numpy as np
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.simplex import ABSENT, FAILED, FOUND, maximize
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
-from relunorm.regions.tree_state import CLAUSES, FAILURES, NODES, POINTS, POINTS_START, ROWS
+from relunorm.regions.tolerance import quiet as _quiet
+from relunorm.regions.tree_state import CLAUSES, FAILURES, HIDDEN, NODES, POINTS, POINTS_START, ROWS
+
+quiet = inner(_quiet)
 
 
 @kernel
@@ -42,6 +45,7 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
             _add_input(net, state, begin, end, net.start[term])
         else:
             _add_layer(net, state, begin, end, net.start[term], net.source[term] - 1)
+    ulps = quiet(d)
     for i in range(begin, end):
         square, total = 0.0, abs(forms[i, d])
         for k in range(d):
@@ -56,6 +60,7 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
         else:
             state.scale[i] = 1.0 / length
             state.tolerance[i] = max(TOLERANCE, noise / length)
+            state.quiet[i] = ulps * size[i] / length
         size[i] = total
 
 
@@ -177,6 +182,8 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
         at[FAILURES] += 1
     if status == ABSENT:
         _learn(state, unit, side)
+    if status != FOUND and top > state.quiet[unit]:
+        at[HIDDEN] += 1
     if status != FOUND and top > 0.0:
         state.thin[unit] = max(state.thin[unit], min(top, tolerance) / state.scale[unit])
     if status != FOUND:

@@ -17,7 +17,7 @@ CLAUSES = 16
 MEMORY = 64 * 2**30
 
 # Entries of State.at.
-ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, NODES, DEPTH = range(8)
+ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, NODES, DEPTH, HIDDEN = range(9)
 
 
 class State(NamedTuple):
@@ -46,6 +46,7 @@ class State(NamedTuple):
     clause_size: NDArray[np.int64]  # (units, 2, CLAUSES)
     learned: NDArray[np.int64]  # (units, 2): clauses learned since the layer started
     thin: NDArray[np.float64]  # the largest value of a form on a side that was dropped all the same
+    quiet: NDArray[np.float64]  # how far rounding alone takes a scaled form past zero
     work: Workspace
 
 
@@ -116,13 +117,14 @@ def _empty_state(
         np.zeros(keep),
         np.zeros(d),
         np.zeros((units + 1, 5), np.int64),
-        np.zeros(8, np.int64),
+        np.zeros(9, np.int64),
         np.zeros(max(int(np.diff(net.first).max()), 1), np.int64),
         np.full(depth + 1, -1, np.int64),
         np.zeros((units, 2, CLAUSES, d), np.int64),
         np.zeros((units, 2, CLAUSES), np.int64),
         np.zeros((units, 2), np.int64),
         np.zeros(units),
+        np.zeros(total),
         workspace(d),
     )
 
@@ -139,7 +141,7 @@ def give(state: State) -> State | None:
     work = Workspace(*(array.copy() for array in state.work))
     other = State._make((*(array.copy() for array in state[:-1]), work))
     other.at[FRAMES] = 1
-    other.at[FAILURES] = other.at[NODES] = 0
+    other.at[FAILURES] = other.at[NODES] = other.at[HIDDEN] = 0
     state.frames[: frames - 1] = state.frames[1:frames].copy()
     state.at[FRAMES] = frames - 1
     return other
@@ -160,3 +162,8 @@ def remaining(state: State) -> float:
 def failures(state: State) -> int:
     """Linear programmes that did not converge."""
     return int(state.at[FAILURES])
+
+
+def hidden(state: State) -> int:
+    """How often a side of a unit was left out that a cell reaches by less than the tolerance."""
+    return int(state.at[HIDDEN])

@@ -105,7 +105,9 @@ def open_window(network: Network, domain: Domain | None) -> Window:
     """The window of a domain; `InvalidDomainError` when it has no interior to speak of."""
     if domain is None:
         return _whole_space(network)
-    domain.check_dimension(network.input_size)
+    # Asking for the method is quicker than asking an abstract class for its instances.
+    if hasattr(domain, "check_dimension"):
+        domain.check_dimension(network.input_size)
     if isinstance(domain, Box):
         return _box_window(domain, domain, np.zeros((0, domain.dimension)), np.zeros(0))
     if isinstance(domain, Polytope):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.regions.budget import Budget
+from relunorm.regions.budget import Budget, whole_number
 
 
 class Batch(NamedTuple):
@@ -53,11 +53,16 @@ class Work(Protocol):
         """Decisions that could not be made."""
         ...
 
+    def hidden(self) -> int:
+        """How often a side thinner than the tolerance was left out."""
+        ...
+
 
 def worker_count(workers: int | None) -> int:
     """How many threads: 1 by default, all cores for -1."""
     if workers is None:
         return 1
+    workers = whole_number(workers, "workers")
     if workers == -1:
         return os.cpu_count() or 1
     if workers < 1:
@@ -92,6 +97,7 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
     for task in _in_order(first):
         found += task.batches
         budget.failures += task.work.failures()
+        budget.hidden += task.work.hidden()
     return found
 
 
