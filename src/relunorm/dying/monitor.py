@@ -18,7 +18,7 @@ Log = Callable[[str, float, int], None]
 
 
 #: Batches whose sums a tally holds before it looks at them: three tensor operations a batch.
-HELD = 16
+HELD = 32
 #: Entries of the largest activation for which scratch memory is kept.
 SCRATCH = 1 << 20
 
@@ -84,7 +84,7 @@ class _Tally:
             # No whole silence fits between two of these batches: only the one before them counts.
             before = self.last
             first = torch.where(active, steps, self.steps[-1] + 1).amin(0)
-            ended = (first - before > self.window) & (first <= self.steps[-1])
+            ended = first - before > self.window  # or goes on: long enough already
             self.last = torch.maximum(before, seen.amax(0))
         else:
             latest = torch.cat([self.last[None], seen]).cummax(0).values

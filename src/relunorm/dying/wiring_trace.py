@@ -3,8 +3,9 @@
 One forward pass is traced. Behind every rectifier stands the linear or convolution layer (and
 perhaps a normalisation) that made its input; after it, through operations that keep units apart
 (dropout, pooling, flatten, normalisation), the layers that read it. Which columns of a reader are
-whose is followed entry by entry (`unit_labels`): a flattened channel owns several. Anything else, such as a residual sum,
-makes the unit's output part of something shared; the site then says so and is left alone.
+whose is followed entry by entry (`unit_labels`): a flattened channel owns several. Anything else,
+such as a residual sum, makes the unit's output part of something shared; the site then says so and
+is left alone.
 """
 
 from __future__ import annotations
@@ -353,6 +354,6 @@ def _finish(drafts: list[_Draft], uses: dict[int, int]) -> list[SiteWiring]:
                 tuple(draft.readers),
                 problem,
                 draft.uneven,
-            )  # fmt: skip
+            )
         )
     return found
