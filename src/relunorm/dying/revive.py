@@ -274,7 +274,9 @@ def _incoming(
     if site.norm is not None:
         _normalised(site.norm[1], units, z, gen, share)
     elif share is not None:
-        layer.bias[units] = live_bias(z, gen, share).to(layer.bias)
+        bias = layer.bias
+        assert bias is not None
+        bias[units] = live_bias(z, gen, share).to(bias)
 
 
 def _normalised(
