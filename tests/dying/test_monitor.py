@@ -447,3 +447,59 @@ def test_report_is_json_safe():
     document = json.loads(json.dumps(monitor.report().to_dict(), allow_nan=False))
     assert document["schema"] == "relunorm.dying.monitor/1"
     assert "4 units" in repr(monitor.report())
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 6, 20])
+def test_first_death_against_the_definition(window):
+    """The oracle reads the pattern; runs end before, at and after windows and held stretches."""
+    rng = np.random.default_rng(window)
+    active = rng.random((70, 40)) < rng.uniform(0.02, 0.9, 40)
+    active[:, 0], active[:, 1] = True, False
+    active[:16, 2] = [c == "1" for c in "1110000000101010"]
+    model = nn.Sequential(nn.ReLU())
+    monitor = DeadUnitMonitor(model, window=window)
+    for step, row in enumerate(active):
+        model(torch.as_tensor(np.where(row, 1.0, -1.0))[None])
+        if step in (0, 15, 16, 40, 69):  # looking changes nothing
+            found = monitor.report().sites[0].first_death
+            text = ["".join("01"[int(v)] for v in unit) for unit in active[: step + 1].T]
+            assert found.tolist() == [unit.find("0" * window) for unit in text]
+    monitor.close()
+
+
+class Axes(nn.Module):
+    def __init__(self, layer, before=lambda h: h):
+        super().__init__()
+        self.layer, self.before = layer, before
+
+    def forward(self, x):
+        return F.relu(self.before(self.layer(x)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "before", "shape", "known"),
+    [
+        (nn.Linear(8, 16), lambda h: h, (4, 7, 7, 8), True),
+        (nn.Linear(8, 16), lambda h: h, (2, 3, 4, 5, 8), True),
+        (nn.Linear(8, 16), lambda h: h + 0 * h, (4, 16, 16, 8), True),
+        (nn.Linear(8, 16), lambda h: h.movedim(-1, 1), (4, 16, 16, 8), True),
+        (nn.Conv2d(8, 16, 3), lambda h: h.flatten(2), (4, 8, 6, 6), True),
+        (nn.Conv2d(8, 16, 3), lambda h: h.permute(0, 2, 3, 1), (4, 8, 18, 18), True),
+        (nn.Conv2d(8, 16, 3), lambda h: h.flatten(2).mT, (4, 8, 6, 6), True),
+        (nn.Conv2d(8, 16, 3), lambda h: h, (8, 18, 18), True),
+        (nn.Conv1d(8, 16, 3), lambda h: h, (8, 18), True),
+        (nn.Conv3d(8, 16, 1), lambda h: F.dropout(h * 2, 0.0), (2, 8, 2, 3, 4), True),
+        (nn.Linear(8, 16), lambda h: torch.einsum("bhwc->bchw", h), (4, 7, 7, 8), False),
+    ],
+)  # fmt: skip
+def test_the_axis_of_the_units_comes_from_the_layer(layer, before, shape, known):
+    model = Axes(copy.deepcopy(layer), before)
+    with torch.no_grad():
+        model.layer.weight.mul_(0.0)
+        model.layer.bias.fill_(1.0)[[1, 5]] = -1.0
+    with DeadUnitMonitor(model) as monitor:
+        model(torch.ones(shape))
+    (site,) = monitor.report().sites
+    assert np.flatnonzero(site.dead).tolist() == [1, 5]
+    assert (site.units, site.axis_known) == (16, known)
+    assert ("guess" in repr(site)) is not known

@@ -123,6 +123,7 @@ def basin(
     BasinMap(gamma=1, beta=0: optimum 62.4%, dead 37.6%, other 0.0%)
     """
     _check(gamma, beta, eta, grid, extent, delta, near, max_steps)
+    grid, max_steps = int(grid), int(max_steps)
     if not (update_tolerance > 0 and gradient_tolerance > 0):
         raise InvalidInputError("update_tolerance and gradient_tolerance must be above 0")
     axis = np.linspace(-extent, extent, grid) / gamma
@@ -240,5 +241,6 @@ def _check(
         raise InvalidInputError(f"delta is {delta}, expected a finite number")
     if not 0 <= beta < 1:
         raise InvalidInputError(f"beta is {beta}, expected a momentum in [0, 1)")
-    if grid < 1 or max_steps < 1:
-        raise InvalidInputError(f"grid={grid} and max_steps={max_steps}: expected at least 1")
+    for name, value in (("grid", grid), ("max_steps", max_steps)):
+        if value != int(value) or value < 1:
+            raise InvalidInputError(f"{name} is {value}, expected a whole number of at least 1")

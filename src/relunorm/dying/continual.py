@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relunorm.dying.init import RandomState, generator
+from relunorm.dying.kept_function import ReaderMode, reader_weights
 from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.revive import Revival, replace_
-from relunorm.dying.sites import SiteMode, Watch
+from relunorm.dying.revive import Revival, replace_, untouchable
+from relunorm.dying.sites import Watch
 from relunorm.dying.wiring_trace import SiteWiring, wiring
 from relunorm.errors import InvalidInputError
 
@@ -20,10 +21,11 @@ from relunorm.errors import InvalidInputError
 class ContinualBackprop:
     """Replaces a small share of units per update: those of least utility among the mature.
 
-    The utility of unit i is a running mean, with ``decay``, of mean |h_i| sum_k |w_ki| over the
-    layers that read it. Each update ``rate`` times the number of units older than ``maturity``
-    (summed up until it makes whole units) are replaced as in ReDo: fresh incoming weights,
-    outgoing weights zero, mean contribution moved into the next bias, optimizer state reset.
+    The utility of unit i is a running mean over its life, with ``decay``, of
+    mean |h_i| sum_k |w_ki| over the layers that read it. Each update ``rate`` times the number of
+    units older than ``maturity`` (summed up until it makes whole units) are replaced as in ReDo:
+    fresh incoming weights, outgoing weights zero, mean contribution moved into the next bias,
+    optimizer state reset.
 
     Args:
         model, batch: the model and one input, for tracing its layers.
@@ -57,18 +59,25 @@ class ContinualBackprop:
         self.sites: list[SiteWiring] = wiring(model, batch)
         self._gen = generator(random_state)
         self._means: dict[str, Tensor] = {}
-        self._signed: dict[str, Tensor] = {}
+        self._read: dict[int, Tensor] = {}  # by reading weight: mean of each column's input
         self._utility: dict[str, Tensor] = {}
         self._age = {site.name: torch.zeros(site.units) for site in self.sites if site.revivable}
         self._due = dict.fromkeys(self._age, 0.0)
-        self._watch: Watch | None = Watch(model, lambda module: SiteMode(self._observe))
+        weights: dict[int, Tensor] = {}
+        for site in self.sites:
+            weights.update(reader_weights(site))
+        self._watch: Watch | None = Watch(
+            model, lambda module: ReaderMode(self._observe, self._mean_read, weights)
+        )
 
-    def _observe(self, name: str, values: Tensor, leaky: bool, axis: int) -> None:
+    def _mean_read(self, weight: Tensor, values: Tensor) -> None:
+        self._read[id(weight)] = values.mean(0, dtype=torch.float32)
+
+    def _observe(self, name: str, values: Tensor, leaky: bool, axis: int, known: bool) -> None:
         if name in self._age:
             values = values.detach()
             rest = [k for k in range(values.ndim) if k != axis]
             self._means[name] = values.abs().mean(rest, dtype=torch.float32)
-            self._signed[name] = values.mean(rest, dtype=torch.float32)
 
     @torch.no_grad()
     def step(self) -> Revival:
@@ -78,8 +87,8 @@ class ContinualBackprop:
             if site.name not in self._means:
                 continue
             utility = self._means[site.name] * _outgoing_size(site)
-            old = self._utility.get(site.name)
-            new = utility if old is None else self.decay * old + (1 - self.decay) * utility
+            old = self._utility.get(site.name, torch.zeros_like(utility))
+            new = self.decay * old + (1 - self.decay) * utility
             self._utility[site.name] = new
             age = self._age[site.name]
             age += 1
@@ -88,33 +97,43 @@ class ContinualBackprop:
             count = min(int(self._due[site.name]), len(mature))
             if count:
                 self._due[site.name] -= count
-                # Divided by 1 - decay^age, so that young units are not taken for useless.
-                worth = new.cpu()[mature] / (1 - self.decay ** age[mature])
-                worst = mature[worth.argsort()[:count]]
-                self._move_mean(site, worst)
+                worst = mature[self._worth(site.name)[mature].argsort()[:count]]
                 picked[site.name] = worst.numpy()
+                if untouchable(site):  # `replace_` says so
+                    continue
+                self._move_mean(site, worst)
                 age[worst] = 0
                 new[worst.to(new.device)] = 0
         if not picked:
             return Revival({}, {})
         return replace_(
-            self.model, self.batch, picked, self.fresh, random_state=self._gen, sites=self.sites
-        )
+            self.model, self.batch, picked, self.fresh, random_state=self._gen, sites=self.sites,
+            keep=False,
+        )  # fmt: skip
+
+    def _worth(self, name: str) -> Tensor:
+        """Utilities divided by 1 - decay^age: a mean over the unit's own life."""
+        return self._utility[name].cpu() / (1 - self.decay ** self._age[name].clamp_min(1))
 
     def _move_mean(self, site: SiteWiring, units: Tensor) -> None:
-        """Add the units' mean contribution to the next bias before their weights go to zero."""
+        """Add the units' mean contribution to the next bias before their weights go to zero.
+
+        The mean is of what the reader was given in the last forward pass, after pooling, scaling
+        or normalisation on the way.
+        """
         for reader in site.readers:
             weight: Any = reader.module.weight
             bias: Any = reader.module.bias
             if bias is None:
                 continue
-            at = units.to(weight.device)
-            columns = weight[:, reader.columns(at)].reshape(len(weight), len(at), -1).sum(-1)
-            bias += columns @ self._signed[site.name][at].to(weight)
+            columns = reader.columns(units.to(weight.device))
+            own = weight[:, columns]
+            own = own.flatten(2).sum(2) if own.ndim > 2 else own
+            bias += own @ self._read[id(weight)][columns].to(own)
 
     def utilities(self) -> dict[str, np.ndarray]:
-        """The running utility of every unit, per site."""
-        return {name: value.cpu().numpy() for name, value in self._utility.items()}
+        """The mean utility of every unit over its life, recent updates first, per site."""
+        return {name: self._worth(name).numpy() for name in self._utility}
 
     def close(self) -> None:
         """Take the hooks off the model and the optimizer."""
@@ -136,6 +155,6 @@ def _outgoing_size(site: SiteWiring) -> Tensor:
     total: Any = 0.0
     for reader in site.readers:
         weight: Any = reader.module.weight
-        sizes = weight.abs().transpose(0, 1).reshape(site.units, -1).sum(1)
-        total = total + sizes.float()
+        sizes = weight.abs().transpose(0, 1).flatten(1).sum(1).float()
+        total = total + reader.per_unit(sizes, site.units)
     return total

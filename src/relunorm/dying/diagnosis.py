@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,8 @@ class LayerDiagnosis:
     Attributes:
         layer: index into ``network.layers``. name: where it came from. activation: as text.
         active_share: share of the rows on which a unit is active.
-        dead, always_on: active on no row, on every row.
+        dead, always_on: active on no row, on every row. A leaky unit is never dead: below 0 it
+            passes its slope on.
         provably_dead, provably_on: on the whole domain; None when no domain was given.
         duplicate_of: an earlier unit of the layer with the same boundary and side, or -1.
         score: mean |value| over the layer's mean (ReDo's dormancy score).
@@ -196,16 +198,25 @@ def diagnose(
     """
     if not tau >= 0:
         raise InvalidInputError(f"tau is {tau}, expected a number of at least 0")
+    if domain is not None and not isinstance(domain, Domain):
+        raise InvalidInputError(
+            f"domain is {domain!r}, expected a Domain such as relunorm.Box.cube(2, -1.0, 1.0); "
+            "texts like box:-1,1 are for the command line"
+        )
     rows = _data(X)
     if y is not None and np.shape(y)[:1] != (len(rows),):
         raise InvalidInputError(f"y has shape {np.shape(y)}, but X has {len(rows)} rows")
     network = _network(model, rows)
     if not network.hidden:
         raise InvalidInputError(f"{network!r} has no units to diagnose")
-    proved, undecided = _proofs(network, domain, time_limit, analysis)
+    names = unit_layers(model, network)
+    if not names:
+        raise InvalidInputError(f"{network!r} has no units to diagnose but those of maxima")
+    proved, undecided = _proofs(network, domain, time_limit, analysis, names)
     layers = tuple(
-        _layer(network, index, z, proved.get(index), tau)
+        _layer(network, index, names[index], z, proved.get(index), tau)
         for index, z in zip(network.hidden, network.preactivations(rows), strict=True)
+        if index in names
     )
     target = None
     if y is not None:
@@ -237,7 +248,11 @@ def _network(model: Any, rows: NDArray[np.float64]) -> Network:
 
 
 def _proofs(
-    network: Network, domain: Domain | None, time_limit: float | None, analysis: Stability | None
+    network: Network,
+    domain: Domain | None,
+    time_limit: float | None,
+    analysis: Stability | None,
+    names: Mapping[int, str],
 ) -> tuple[dict[int, Any], int]:
     if domain is None:
         if analysis is not None:
@@ -248,31 +263,53 @@ def _proofs(
     if analysis is not None:
         analysis.check(network.folded(), domain)
     found = analysis or stability(network, domain, time_limit=time_limit)
-    undecided = sum(int((layer.verdict == "undecided").sum()) for layer in found.layers)
-    return dict(zip(network.hidden, found.layers, strict=True)), undecided
+    every = zip(network.hidden, found.layers, strict=True)
+    layers = {index: layer for index, layer in every if index in names}
+    undecided = sum(int((layer.verdict == "undecided").sum()) for layer in layers.values())
+    return layers, undecided
+
+
+def unit_layers(model: Any, network: Network) -> dict[int, str]:
+    """The layers of a network that hold a model's units, with a name for each.
+
+    Max pooling is read as layers of differences, max(a, b) = a + relu(b - a): no units of the
+    model, so they are left out. They are told by their names: a pooling module or node.
+    """
+    found: dict[int, str] = {}
+    for index in network.hidden:
+        name = network.layers[index].name
+        part = model
+        for step in name.split("."):
+            part = getattr(part, "_modules", {}).get(step)
+        label = f"{name} {type(part).__name__ if part is not None else ''}"
+        if "maxpool" not in label.lower().replace("_", ""):
+            again = sum(given.split("#")[0] == name for given in found.values())
+            found[index] = f"{name}#{again}" if name and again else name
+    return found
 
 
 def _layer(
-    network: Network, index: int, z: NDArray[np.float64], proved: Any, tau: float
+    network: Network, index: int, name: str, z: NDArray[np.float64], proved: Any, tau: float
 ) -> LayerDiagnosis:
     layer = network.layers[index]
     active = (z > 0).mean(axis=0)
     magnitude = np.abs(layer.activation.apply_(z.copy())).mean(axis=0)
     mean = magnitude.mean()
     score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
-    dead = active == 0
+    silent = layer.activation.slopes[0] == 0  # what a leaky unit gives below 0 is no silence
+    dead = (active == 0) & silent
     center, spread = mean_and_deviation(z)
     with np.errstate(divide="ignore", invalid="ignore"):
         cone = np.where(spread > 0, center / spread, np.sign(center) * np.inf)
     cone = np.where(np.isnan(cone), -np.inf, cone)
     return LayerDiagnosis(
         index,
-        layer.name,
+        name,
         str(layer.activation),
         active,
         dead,
         active == 1,
-        None if proved is None else proved.verdict == "dead",
+        None if proved is None else (proved.verdict == "dead") & silent,
         None if proved is None else proved.verdict == "active",
         duplicates(layer.affine),
         score,

@@ -113,9 +113,7 @@ def live_(
     on the batch, so its boundary passes through the data. The last layer keeps bias 0. A layer
     without bias is left at He's weights.
     """
-    low, high = share
-    if not 0 <= low <= high <= 1:
-        raise InvalidInputError(f"share is {share}, expected two numbers 0 <= low <= high <= 1")
+    check_share(share)
     gen = generator(random_state)
     he_(model, gen)
     *hidden, _ = in_running_order(model, batch)
@@ -124,6 +122,12 @@ def live_(
             z = _outputs(model, layer, batch)
             layer.bias.copy_(live_bias(z, gen, share))
     return model
+
+
+def check_share(share: tuple[float, float]) -> None:
+    """Refuse anything but two shares in order."""
+    if len(share) != 2 or not 0 <= share[0] <= share[1] <= 1:
+        raise InvalidInputError(f"share is {share}, expected two numbers 0 <= low <= high <= 1")
 
 
 def live_bias(z: Tensor, gen: torch.Generator, share: tuple[float, float] = (0.1, 0.9)) -> Tensor:
@@ -178,14 +182,13 @@ def _outputs(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
         pass
     finally:
         handle.remove()
-    return as_rows(caught[0], isinstance(layer, nn.Linear))
+    return as_rows(caught[0], layer)
 
 
-def as_rows(output: Tensor, linear: bool) -> Tensor:
-    """A layer's output as (samples, units)."""
-    if linear:
-        return output.reshape(-1, output.shape[-1])
-    return output.movedim(1, -1).reshape(-1, output.shape[1])
+def as_rows(output: Tensor, layer: nn.Module) -> Tensor:
+    """A layer's output as (samples, units), with or without a batch axis."""
+    axis = 1 - _weight(layer).ndim  # the last axis for linear layers, before the places for others
+    return output.movedim(axis, -1).reshape(-1, output.shape[axis])
 
 
 class evaluating:

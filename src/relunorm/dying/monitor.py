@@ -18,7 +18,7 @@ Log = Callable[[str, float, int], None]
 
 
 #: Batches whose sums a tally holds before it looks at them: three tensor operations a batch.
-HELD = 16
+HELD = 32
 #: Entries of the largest activation for which scratch memory is kept.
 SCRATCH = 1 << 20
 
@@ -26,8 +26,10 @@ SCRATCH = 1 << 20
 class _Tally:
     """Sums for one site, on the device of its activations: O(units) memory, no host transfer."""
 
-    def __init__(self, units: int, leaky: bool, device: torch.device):
-        self.units, self.leaky, self.device = units, leaky, device
+    axis, axis_known = -1, True
+
+    def __init__(self, units: int, leaky: bool, device: torch.device, window: int):
+        self.units, self.leaky, self.device, self.window = units, leaky, device, window
         # Created outside inference mode, so that later passes outside it may update them.
         with torch.inference_mode(False), torch.no_grad():
             wide = {"device": device, "dtype": torch.int64}
@@ -72,21 +74,36 @@ class _Tally:
         found = (active, torch.where(fine, sizes, 0.0), of_size)
         self.sums[0] += torch.stack([part.to(self.sums[0].dtype).sum(0) for part in found])
         self.samples[0] += sum(self.counts)
-        seen = torch.where(active > 0, steps[:, None], -1).amax(0)
-        self.last = torch.maximum(self.last, seen)
+        self._note(active > 0, steps[:, None])
         self.steps, self.counts = [], []
 
-    def rotate(self, step: int, window: int) -> None:
-        """Start a new stretch; note units silent for a whole window for the first time."""
-        self.note(step, window)
+    def _note(self, active: Tensor, steps: Tensor) -> None:
+        """Note when units were last active, and silences of a whole window that end here."""
+        seen = torch.where(active, steps, -1)
+        if self.window > self.steps[-1] - self.steps[0]:
+            # No whole silence fits between two of these batches: only the one before them counts.
+            before = self.last
+            first = torch.where(active, steps, self.steps[-1] + 1).amin(0)
+            ended = first - before > self.window  # or goes on: long enough already
+            self.last = torch.maximum(before, seen.amax(0))
+        else:
+            latest = torch.cat([self.last[None], seen]).cummax(0).values
+            ends = active & (steps - latest[:-1] > self.window)
+            before = latest.gather(0, ends.to(torch.uint8).argmax(0, keepdim=True))[0]
+            ended, self.last = ends.any(0), latest[-1]
+        self.first_death = torch.where(ended & (self.first_death < 0), before + 1, self.first_death)
+
+    def rotate(self) -> None:
+        """Start a new stretch."""
+        self.flush()
         self.sums.reverse()
         self.sums[0].zero_()
         self.samples = [0, self.samples[0]]
 
-    def note(self, step: int, window: int) -> None:
-        self.flush()
-        silent = (self.last <= step - window) & (self.first_death < 0)
-        self.first_death = torch.where(silent, self.last + 1, self.first_death)
+    def deaths(self, batches: int) -> Tensor:
+        """The first batch of each unit's first silence of a whole window, the last one included."""
+        silent = (self.last < batches - self.window) & (self.first_death < 0)
+        return torch.where(silent, self.last + 1, self.first_death)
 
 
 class DeadUnitMonitor:
@@ -173,14 +190,16 @@ class DeadUnitMonitor:
                 return None
             if self.batches and self.batches % self.window == 0:
                 for tally in self._tallies.values():
-                    tally.rotate(self.batches, self.window)
+                    tally.rotate()
             step = self.batches
             self.batches += 1
         if self.log is not None and self.batches % self.log_every == 0:
             self.log_to(self.log)
         return SiteMode(_Look(self, step))
 
-    def _observe(self, name: str, values: Tensor, leaky: bool, axis: int, step: int) -> None:
+    def _observe(
+        self, name: str, values: Tensor, leaky: bool, axis: int, known: bool, step: int
+    ) -> None:
         if not values.numel() or values.is_meta:  # an empty batch shows nothing
             return
         values = values.detach()
@@ -188,7 +207,8 @@ class DeadUnitMonitor:
         with self._lock:
             tally = self._tallies.get(name)
             if tally is None or tally.units != units or tally.leaky != leaky:
-                tally = self._tallies[name] = _Tally(units, leaky, device)
+                tally = self._tallies[name] = _Tally(units, leaky, device, self.window)
+                tally.axis, tally.axis_known = axis, known
             if tally.device != device:  # another replica's device
                 values = values.to(tally.device)
             tally.add(values, axis, step, self._scratch_like(values))
@@ -216,7 +236,7 @@ class DeadUnitMonitor:
                 log(f"{prefix}/{name}", value, self.batches)
 
     def _site(self, name: str, tally: _Tally) -> SiteReport:
-        tally.note(self.batches, self.window)
+        tally.flush()
         active, sizes, of_size = (tally.sums[0] + tally.sums[1]).cpu().double().numpy()
         share = active / max(sum(tally.samples), 1)
         with np.errstate(invalid="ignore"):
@@ -234,9 +254,11 @@ class DeadUnitMonitor:
             dead,
             last < 0,
             np.where(dead, last + 1, -1),
-            tally.first_death.cpu().numpy(),
+            tally.deaths(self.batches).cpu().numpy(),
             ~dead & (score <= self.tau),
             share >= self.linear,
+            tally.axis,
+            tally.axis_known,
         )
 
     def __repr__(self) -> str:
@@ -250,15 +272,15 @@ class _Look:
     def __init__(self, monitor: DeadUnitMonitor, step: int):
         self.monitor, self.step = monitor, step
 
-    def __call__(self, name: str, values: Tensor, leaky: bool, axis: int) -> None:
-        self.monitor._observe(name, values, leaky, axis, self.step)
+    def __call__(self, name: str, values: Tensor, leaky: bool, axis: int, known: bool) -> None:
+        self.monitor._observe(name, values, leaky, axis, known, self.step)
 
 
 def module_sites(model: nn.Module, *inputs: Any) -> list[str]:
     """The names a monitor gives to the rectifiers of one forward pass, in order."""
     names: list[str] = []
 
-    def note(name: str, values: Tensor, leaky: bool, axis: int) -> None:
+    def note(name: str, values: Tensor, leaky: bool, axis: int, known: bool) -> None:
         names.append(name)
 
     watch = Watch(model, lambda module: SiteMode(note))

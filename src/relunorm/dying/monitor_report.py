@@ -26,6 +26,9 @@ class SiteReport:
         born_dead: never active at all. died_at: the batch after its last activity, -1 if alive.
         first_death: the first batch of its first silence of a whole window, -1 if there was none.
         dormant: not dead, score at most tau. linear: active almost always.
+        axis: the axis of the activations that was taken to count units.
+        axis_known: whether the layer behind the rectifier decided it; otherwise a guess from the
+            shape (the last of three axes, the second of four or more).
     """
 
     name: str
@@ -38,6 +41,8 @@ class SiteReport:
     first_death: NDArray[np.int64]
     dormant: Mask
     linear: Mask
+    axis: int = -1
+    axis_known: bool = True
 
     @property
     def units(self) -> int:
@@ -50,10 +55,11 @@ class SiteReport:
         return self.dead & ~self.born_dead
 
     def __repr__(self) -> str:
+        guess = "" if self.axis_known else f"; that axis {self.axis} counts units is a guess"
         return (
             f"SiteReport({self.name}: {self.units} units, {int(self.born_dead.sum())} born dead, "
             f"{int(self.died.sum())} died, {int(self.dormant.sum())} dormant, "
-            f"{int(self.linear.sum())} nearly linear)"
+            f"{int(self.linear.sum())} nearly linear{guess})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,6 +68,8 @@ class SiteReport:
             "name": self.name,
             "units": self.units,
             "leaky": self.leaky,
+            "axis": self.axis,
+            "axis_known": self.axis_known,
             "dead": np.flatnonzero(self.dead).tolist(),
             "born_dead": np.flatnonzero(self.born_dead).tolist(),
             "dormant": np.flatnonzero(self.dormant).tolist(),

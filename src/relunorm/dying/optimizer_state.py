@@ -31,14 +31,18 @@ class _Fresh:
     age: int
     first: Tensor
     second: Tensor
+    largest: Tensor
 
 
 class FreshUnits:
     """Resets parts of an optimizer's state and keeps Adam's bias correction right for them.
 
     Args:
-        optimizer: any torch optimizer. Adam, AdamW, NAdam-style moments, SGD's momentum buffer and
-            RMSprop's averages are zeroed; the step count is per unit for Adam and AdamW.
+        optimizer: any torch optimizer. Moments, momentum buffers and averages are zeroed; the step
+            count is per unit for Adam and AdamW, amsgrad included. That makes them, SGD without
+            dampening and RMSprop exact. Not exact, because one count or product per tensor stays
+            as it is: NAdam, RAdam, Adamax, Adadelta's warm-up, SGD's first step with dampening.
+            A closure given to ``step`` is run first, as the optimizer would.
 
     Hooks the optimizer only while some unit is young (until beta2^age < 1e-4); `close` removes it.
     """
@@ -57,9 +61,9 @@ class FreshUnits:
             moment = state.get(name)
             if isinstance(moment, Tensor) and moment.shape == parameter.shape:
                 moment[index] = 0
-        if "exp_avg" in state and "exp_avg_sq" in state and "step" in state:
+        if isinstance(self.optimizer, torch.optim.Adam):  # AdamW is one
             zero = torch.zeros_like(state["exp_avg"][index])
-            entry = _Fresh(index, 0, zero, zero.clone())
+            entry = _Fresh(index, 0, zero, zero.clone(), zero.clone())
             self._young.setdefault(parameter, []).append(entry)
             if self._handle is None:
                 self._handle = self.optimizer.register_step_pre_hook(self._before)
@@ -76,8 +80,22 @@ class FreshUnits:
         """How many blocks still have a step count of their own."""
         return sum(len(entries) for entries in self._young.values())
 
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """Correct the moments before an update; with a closure, once it has made the gradients."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._correct(optimizer)
+            return None
+
+        def corrected() -> Any:
+            loss = closure()
+            self._correct(optimizer)
+            return loss
+
+        return args[:1], {**kwargs, "closure": corrected}
+
     @torch.no_grad()
-    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _correct(self, optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
             beta1, beta2 = group["betas"]
             for parameter in group["params"]:
@@ -120,3 +138,6 @@ def _prepare(
         state["exp_avg"][entry.index] = (entry.first * grow1 - (1 - beta1) * g) / beta1
     second = (entry.second * grow2 - (1 - beta2) * g * g) / beta2
     state["exp_avg_sq"][entry.index] = second.clamp_min_(0)
+    if "max_exp_avg_sq" in state:
+        torch.maximum(entry.largest, entry.second, out=entry.largest)
+        state["max_exp_avg_sq"][entry.index] = entry.largest * grow2

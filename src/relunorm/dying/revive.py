@@ -11,7 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relunorm.dying.init import RandomState, as_rows, evaluating, generator, live_bias, rows_like
+from relunorm.dying.init import (
+    RandomState,
+    as_rows,
+    check_share,
+    evaluating,
+    generator,
+    live_bias,
+    rows_like,
+)
+from relunorm.dying.kept_function import Undo, fold_constants, moved, outputs
 from relunorm.dying.monitor import DeadUnitMonitor
 from relunorm.dying.monitor_report import MonitorReport
 from relunorm.dying.optimizer_state import FreshUnits
@@ -57,8 +66,8 @@ def redo_(
     gets incoming weights and bias drawn as torch initialises such a layer, outgoing weights zero,
     and a fresh optimizer state: moments and step count. The outgoing weights are input columns of
     the layers that read the unit; a flattened channel owns several. A batch norm in between gets
-    its unit's scale 1 and shift 0. The function of the model changes by the dormant units' small
-    contribution (nothing for dead ones, on the data).
+    its unit's scale 1 and shift 0, and the new unit's statistics. The function of the model changes
+    by the dormant units' small contribution (nothing for dead ones, on the data).
 
     Args:
         batch: an input of the model, for tracing, and for the scores when no report is given; a
@@ -87,8 +96,10 @@ def revive_live_(
 
     As `redo_`, for dead units only, and with a bias that makes each new unit active on a random
     share of the batch. Outgoing weights are zero and a dead unit gave nothing, so the outputs on
-    the data the units were dead on are unchanged to the last bit or two. Leaky rectifiers are left
-    alone: a unit that is never positive still passes its slope on.
+    the data the units were dead on are unchanged to the last bit or two. Where a normalisation
+    turns the nothing into a constant, that is moved into the next bias. The outputs on the batch
+    are compared, and a site at which they would move is put back and listed as skipped. Leaky
+    rectifiers are left alone: a unit that is never positive still passes its slope on.
 
     Args:
         batch, optimizer, report: as for `redo_`.
@@ -96,6 +107,7 @@ def revive_live_(
         least: replace also units active on at most this share of the samples. Where most units
             have died the rest are often on their way; the function then changes by what they gave.
     """
+    check_share(share)
     if not 0 <= least < 1:
         raise InvalidInputError(f"least is {least}, expected a share of samples in [0, 1)")
     report = _report(model, batch) if report is None else report
@@ -117,6 +129,7 @@ def replace_(
     random_state: RandomState = 0,
     share: tuple[float, float] | None = None,
     sites: Sequence[SiteWiring] | None = None,
+    keep: bool = True,
 ) -> Revival:
     """Give chosen units new incoming weights, zero outgoing weights and fresh optimizer state.
 
@@ -124,29 +137,85 @@ def replace_(
         picked: site name -> unit indices.
         share: make the new units active on a random share of the batch; None draws the bias.
         sites: the model's `wiring`, when it is known already.
+        keep: where the chosen units are silent on the batch, move constants they send on into the
+            next bias, compare the outputs, and undo and skip a site at which they move.
     """
     fresh = FreshUnits(optimizer) if isinstance(optimizer, Optimizer) else optimizer
     _check(model, batch, fresh)
     gen = generator(random_state)
-    known = wiring(model, batch) if sites is None else sites
-    by_name = {site.name: site for site in known}
+    picked = {name: chosen for name, chosen in picked.items() if len(chosen)}
+    if not picked:
+        return Revival({}, {})
+    by_name = {s.name: s for s in (wiring(model, batch) if sites is None else sites)}
+    units = {name: _units(by_name, name, chosen) for name, chosen in picked.items()}
+    silent: dict[str, bool] = {}
+    before: list[Tensor] = []
+    if keep:
+        seen, before = _report(model, batch), outputs(model, batch)
+        silent = {name: _silent(seen, name, chosen) for name, chosen in units.items()}
     done: dict[str, tuple[int, ...]] = {}
     skipped: dict[str, str] = {}
-    for name, chosen in picked.items():
-        if not len(chosen):
-            continue
-        site = by_name.get(name)
-        if site is None:
-            raise InvalidInputError(f"no rectifier {name!r}; there are {sorted(by_name)}")
-        problem = site.problem or _frozen(site)
+    for name, chosen in units.items():
+        site, held = by_name[name], before if silent.get(name) else None
+        problem = untouchable(site)
+        problem = problem or _replace_site(model, batch, site, chosen, gen, share, held)
         if problem:
             skipped[name] = problem
             continue
-        units = torch.as_tensor(np.asarray(chosen, dtype=np.int64))
-        _incoming(model, batch, site, units, gen, share, fresh)
-        _outgoing(site, units, fresh)
-        done[name] = tuple(int(u) for u in units)
+        _forget(fresh, site, chosen)
+        done[name] = tuple(chosen.tolist())
     return Revival(done, skipped)
+
+
+def _replace_site(
+    model: nn.Module,
+    batch: Any,
+    site: SiteWiring,
+    units: Tensor,
+    gen: torch.Generator,
+    share: tuple[float, float] | None,
+    before: list[Tensor] | None,
+) -> str:
+    """Replace a site's units; with the outputs from before, undo it and say why if they move."""
+    undo = Undo(site)
+    try:
+        if before is not None:
+            problem = fold_constants(model, batch, site, units)
+            if problem:
+                return problem
+        _incoming(model, batch, site, units, gen, share)
+        for reader in site.readers:
+            weight: Any = reader.module.weight
+            weight[:, reader.columns(units.to(weight.device))] = 0.0
+        change = moved(before, outputs(model, batch)) if before is not None else 0.0
+    except BaseException:
+        undo.restore()
+        raise
+    if not change:
+        return ""
+    undo.restore()
+    return f"the outputs on the batch would have moved by {change:.2g} of their size; undone"
+
+
+def _units(by_name: Mapping[str, SiteWiring], name: str, chosen: Any) -> Tensor:
+    """Unit indices, checked against the site they are of."""
+    site = by_name.get(name)
+    if site is None:
+        raise InvalidInputError(f"no rectifier {name!r}; there are {sorted(by_name)}")
+    units = torch.as_tensor(np.asarray(chosen, dtype=np.int64))
+    for unit in (int(units.min()), int(units.max())):
+        if not 0 <= unit < site.units:
+            raise InvalidInputError(
+                f"unit {unit} of rectifier {name!r}, which has {site.units} units; is the report "
+                "of another model?"
+            )
+    return units
+
+
+def _silent(seen: MonitorReport, name: str, units: Tensor) -> bool:
+    """Whether these units give nothing on the batch, so that the outputs must stay put."""
+    found = seen[name]
+    return not found.leaky and bool(found.dead[units.numpy()].all())
 
 
 def _check(model: nn.Module, batch: Any, fresh: FreshUnits | None) -> None:
@@ -166,8 +235,10 @@ def _check(model: nn.Module, batch: Any, fresh: FreshUnits | None) -> None:
         raise InvalidInputError("the optimizer trains none of this model's parameters")
 
 
-def _frozen(site: SiteWiring) -> str:
-    """Why new units could not learn, or nothing."""
+def untouchable(site: SiteWiring) -> str:
+    """Why a site's units cannot be replaced or could not learn afterwards, or nothing."""
+    if site.problem:
+        return site.problem
     assert site.source is not None
     for name, module in (site.source, *((r.name, r.module) for r in site.readers)):
         weight: Any = module.weight
@@ -183,50 +254,60 @@ def _incoming(
     units: Tensor,
     gen: torch.Generator,
     share: tuple[float, float] | None,
-    fresh: FreshUnits | None,
 ) -> None:
     assert site.source is not None
     layer: Any = site.source[1]
     units = units.to(layer.weight.device)
     weight, bias = rows_like(layer, len(units), gen)
-    before = layer.weight[units].clone(), None if layer.bias is None else layer.bias[units].clone()
     layer.weight[units] = weight.to(layer.weight)
-    if layer.bias is not None and share is not None and site.norm is None:
-        layer.bias[units] = 0.0
-        z = _layer_output(model, layer, batch)[:, units]
-        if not z.isfinite().all():
-            layer.weight[units], layer.bias[units] = before
-            raise InvalidInputError(
-                f"the values that layer {site.source[0]} reads are NaN or infinite on the batch: "
-                "the layers before it must be mended first"
-            )
-        bias = live_bias(z, gen, share)
-    _forget(fresh, layer.weight, (units,))
-    if site.norm is not None:
-        norm: Any = site.norm[1]
-        for tensor, value in ((norm.weight, 1.0), (norm.bias, 0.0)):
-            if tensor is not None:
-                tensor[units] = value
-                _forget(fresh, tensor, (units,))
-        if norm.running_mean is not None:
-            norm.running_mean[units], norm.running_var[units] = 0.0, 1.0
-    if layer.bias is None:
+    live = share is not None and site.norm is None
+    if layer.bias is not None:
+        layer.bias[units] = 0.0 if live else bias.to(layer.bias)
+    if site.norm is None and not (live and layer.bias is not None):
         return
-    layer.bias[units] = bias.to(layer.bias)
-    _forget(fresh, layer.bias, (units,))
+    z = _layer_output(model, layer, batch)[:, units]
+    if not z.isfinite().all():
+        raise InvalidInputError(
+            f"the values that layer {site.source[0]} reads are NaN or infinite on the batch: "
+            "the layers before it must be mended first"
+        )
+    if site.norm is not None:
+        _normalised(site.norm[1], units, z, gen, share)
+    elif share is not None:
+        bias = layer.bias
+        assert bias is not None
+        bias[units] = live_bias(z, gen, share).to(bias)
 
 
-def _outgoing(site: SiteWiring, units: Tensor, fresh: FreshUnits | None) -> None:
+def _normalised(
+    norm: Any, units: Tensor, z: Tensor, gen: torch.Generator, share: tuple[float, float] | None
+) -> None:
+    """Fit a batch norm's entries for new units to their pre-activations ``z``."""
+    mean, variance = z.mean(0), z.var(0, unbiased=False)
+    if norm.running_mean is not None:
+        norm.running_mean[units], norm.running_var[units] = mean.to(z), variance.to(z)
+    if norm.weight is not None:
+        norm.weight[units] = 1.0
+    if norm.bias is not None:
+        norm.bias[units] = 0.0
+        if share is not None:
+            scaled = (z - mean) / (variance + norm.eps).sqrt()
+            norm.bias[units] = live_bias(scaled, gen, share).to(norm.bias)
+
+
+def _forget(fresh: FreshUnits | None, site: SiteWiring, units: Tensor) -> None:
+    """Reset the optimizer's state for every parameter entry that is new."""
+    if fresh is None:
+        return
+    for part in (site.source, site.norm):
+        if part is None:
+            continue
+        for parameter in (part[1].weight, part[1].bias):
+            if isinstance(parameter, Tensor):
+                fresh.reset(parameter, (units.to(parameter.device),))
     for reader in site.readers:
         weight: Any = reader.module.weight
-        columns = reader.columns(units.to(weight.device))
-        weight[:, columns] = 0.0
-        _forget(fresh, weight, (slice(None), columns))
-
-
-def _forget(fresh: FreshUnits | None, parameter: Tensor, index: tuple[Any, ...]) -> None:
-    if fresh is not None:
-        fresh.reset(parameter, index)
+        fresh.reset(weight, (slice(None), reader.columns(units.to(weight.device))))
 
 
 def _layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
@@ -237,7 +318,7 @@ def _layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
             call(model, batch)
     finally:
         handle.remove()
-    return as_rows(caught[0], isinstance(layer, nn.Linear))
+    return as_rows(caught[0], layer)
 
 
 def _report(model: nn.Module, batch: Any) -> MonitorReport:

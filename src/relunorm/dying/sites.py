@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,8 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 from relunorm.errors import InvalidInputError
 
-#: Called with the site's name, the output, whether it is leaky, and the axis that counts units.
-Observer = Callable[[str, Tensor, bool, int], None]
+#: Called with the site's name, the output, whether it is leaky, the axis that counts units, and
+#: whether that axis is known from the layer behind it (else it is a guess from the shape).
+Observer = Callable[[str, Tensor, bool, int, bool], None]
 
 _RELU = {
     torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6, F.threshold,
@@ -34,18 +35,26 @@ _CLAMP = {
     F.hardtanh, F.hardtanh_,
 }  # fmt: skip
 _ACTIVATIONS = _RELU | _LEAKY | _CLAMP
-#: Calls whose outputs of 3 axes are (batch, channels, length), and calls after which such a tensor
-#: no longer is, though its shape may look the same.
-_CHANNELS = {
-    F.conv1d, torch.conv1d, F.conv_transpose1d, torch.conv_transpose1d, F.batch_norm,
-    torch.batch_norm, F.instance_norm, torch.instance_norm, F.group_norm, torch.group_norm,
+#: Calls that decide which axis of their output counts units: its index, from the end if negative.
+_PRODUCERS = {
+    **dict.fromkeys((F.linear, F.bilinear, torch.matmul, Tensor.matmul, Tensor.__matmul__), -1),
+    **dict.fromkeys((F.conv1d, F.conv_transpose1d), -2),
+    **dict.fromkeys((F.conv2d, F.conv_transpose2d), -3),
+    **dict.fromkeys((F.conv3d, F.conv_transpose3d), -4),
+    **dict.fromkeys((F.batch_norm, F.instance_norm, F.group_norm), 1),
+    **dict.fromkeys((torch.batch_norm, torch.instance_norm, torch.group_norm), 1),
+}
+#: Calls that move axes or merge and split them; F.layer_norm and others keep them in place.
+_MOVE = {
+    torch.transpose, Tensor.transpose, torch.permute, Tensor.permute, torch.swapaxes,
+    Tensor.swapaxes, torch.movedim, Tensor.movedim, torch.moveaxis, Tensor.moveaxis,
+    torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, torch.unflatten,
+    Tensor.unflatten, torch.squeeze, Tensor.squeeze, torch.unsqueeze, Tensor.unsqueeze,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("mT", "mH", "T", "H")),
 }  # fmt: skip
-_REORDER = {
-    F.linear, F.bilinear, F.layer_norm, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm,
-    Tensor.bmm, torch.einsum, torch.transpose, Tensor.transpose, torch.permute, Tensor.permute,
-    torch.swapaxes, Tensor.swapaxes, torch.movedim, Tensor.movedim,
-    *(vars(torch._C.TensorBase)[name].__get__ for name in ("mT", "mH")),
-}  # fmt: skip
+_JOIN = {torch.cat, torch.concat, torch.concatenate}
+#: Calls that give another order or number of units though the shape may look the same.
+_SCRAMBLE = {torch.bmm, Tensor.bmm, torch.einsum, torch.stack, F.pixel_shuffle, F.fold, F.unfold}
 
 
 def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -55,19 +64,20 @@ def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
         return isinstance(low, (int, float)) and low == 0
     if func in (F.threshold, torch.threshold):
         level = args[1] if len(args) > 1 else kwargs.get("threshold")
-        return level == 0
+        below = args[2] if len(args) > 2 else kwargs.get("value")
+        return level == 0 and below == 0
     return func in _ACTIVATIONS
 
 
 class SiteMode(TorchFunctionMode):
-    """Calls ``observe(name, output, leaky)`` after every rectifier; may see other calls too."""
+    """Calls ``observe`` after every rectifier, and follows which axis of a tensor counts units."""
 
     def __init__(self, observe: Observer):
         super().__init__()
         self.observe = observe
         self.stack: list[str] = [""]
         self.counts: dict[str, int] = {}
-        self.channels: dict[int, weakref.ref[Tensor]] = {}
+        self.axes: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
     def __torch_function__(
         self,
@@ -80,35 +90,63 @@ class SiteMode(TorchFunctionMode):
         output = func(*args, **kwargs)
         if torch.compiler.is_compiling():
             return output
-        if func in _CHANNELS or self.channels:
-            self._follow_channels(func, args, output)
+        axis = _PRODUCERS.get(func)
+        # Dense layers on plain rows need no note: the last of two axes counts units anyway.
+        if self.axes or (axis is not None and (axis != -1 or output.ndim > 2)):
+            self._follow_axis(func, axis, args, kwargs, output)
         if func not in _ACTIVATIONS or not is_rectifier(func, args, kwargs):
             return output
         if output.ndim > 1 and output.is_floating_point():
-            self.observe(self.name(), output, func in _LEAKY, self.unit_axis(output))
+            self.observe(self.name(), output, func in _LEAKY, *self.unit_axis(output))
         return output
 
-    def unit_axis(self, values: Tensor) -> int:
-        """Which axis counts units: 1 for (batch, channels, ...), else the last.
+    def unit_axis(self, values: Tensor) -> tuple[int, bool]:
+        """Which axis counts units, and whether that is known.
 
-        Tensors of 3 axes are taken as (batch, sequence, units), as linear layers and transformers
-        make them, unless they come from a convolution or a normalisation over channels.
+        Known from the linear, convolution or normalisation layer behind the tensor, through
+        operations that keep or move axes; the last of two axes otherwise. Where neither says, a
+        guess: the last of three axes, the second of four or more.
         """
-        if values.ndim == 3 and self.channels:
-            mark = self.channels.get(id(values))
-            return 1 if mark is not None and mark() is values else 2
-        return 1 if values.ndim in (4, 5) else values.ndim - 1
+        if self.axes:
+            mark = self.axes.get(id(values))
+            if mark is not None and mark[0]() is values:
+                return mark[1], True
+        ndim = values.ndim
+        return (1 if ndim > 3 else ndim - 1), ndim == 2
 
-    def _follow_channels(self, func: Any, args: tuple[Any, ...], output: Any) -> None:
-        """Mark an output of 3 axes whose second counts channels."""
-        if not isinstance(output, Tensor) or output.ndim != 3 or func in _REORDER:
+    def _follow_axis(
+        self, func: Any, axis: int | None, args: tuple[Any, ...], kwargs: Any, output: Any
+    ) -> None:
+        """Note which axis of the output counts units, or forget it."""
+        if isinstance(output, (tuple, list)):  # chunk, split
+            for part in output:
+                self._follow_axis(func, axis, args, kwargs, part)
             return
-        given = [a for a in args if isinstance(a, Tensor)]
-        given += [t for a in args if isinstance(a, (list, tuple)) for t in a]
-        if func in _CHANNELS or any(
-            isinstance(t, Tensor) and t.ndim == 3 and self.unit_axis(t) == 1 for t in given
-        ):
-            self.channels[id(output)] = weakref.ref(output)
+        if not isinstance(output, Tensor):
+            return
+        if axis is not None:
+            axis = axis if axis >= 0 else output.ndim + axis
+        elif func not in _SCRAMBLE:
+            axis = self._kept_axis(func, args, kwargs, output)
+        if axis is not None and 0 <= axis < output.ndim:
+            self.axes[id(output)] = weakref.ref(output), axis
+        else:
+            self.axes.pop(id(output), None)
+
+    def _kept_axis(
+        self, func: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor
+    ) -> int | None:
+        for given in _given(args, kwargs):
+            mark = self.axes.get(id(given))
+            if mark is None or mark[0]() is not given:
+                continue
+            axis = mark[1]
+            if func in _MOVE:
+                return _moved_axis(func, args, kwargs, given, axis)
+            same = output.ndim == given.ndim and axis < output.ndim
+            if same and (func in _JOIN or output.shape[axis] == given.shape[axis]):
+                return axis
+        return None
 
     def name(self) -> str:
         """The name of the call being made now."""
@@ -116,6 +154,40 @@ class SiteMode(TorchFunctionMode):
         count = self.counts.get(path, 0)
         self.counts[path] = count + 1
         return path if not count else f"{path}#{count}"
+
+
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from (part for part in value if isinstance(part, Tensor))
+
+
+def in_place_of(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Tensor, other: Tensor
+) -> Any:
+    """The call once more, with ``other`` where ``given`` was."""
+    swap = lambda value: other if value is given else value  # noqa: E731
+    return func(*map(swap, args), **{key: swap(value) for key, value in kwargs.items()})
+
+
+def _moved_axis(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Tensor, axis: int
+) -> int | None:
+    """Where an axis goes: the same call on a tensor without memory along all other axes."""
+    units = given.shape[axis]
+    if units == 1:  # a size of 1 shows no stride; any axis of that size counts the one unit
+        return None
+    shape = [1] * given.ndim
+    shape[axis] = units
+    probe = torch.empty(shape, device="meta").expand(given.shape)
+    try:
+        moved = in_place_of(func, args, kwargs, given, probe)
+    except RuntimeError:  # view() where only a copy would do: the axis was merged with another
+        return None
+    steps = [k for k, n in enumerate(moved.shape) if n > 1 and moved.stride(k)]
+    return steps[0] if len(steps) == 1 and moved.shape[steps[0]] == units else None
 
 
 def _nothing(*args: Any) -> None:

@@ -46,17 +46,25 @@ class _Affine:
 
     def transform(self, y: Any) -> Any:
         """Normalised targets: gamma (y - mean) / deviation + delta; arrays or torch tensors."""
-        mean, scale = self._like(y)
+        y, mean, scale = self._like(y)
         return (y - mean) * (self.gamma / scale) + self.delta
 
     def inverse_transform(self, y: Any) -> Any:
         """The original units: (y - delta) / gamma * deviation + mean."""
-        mean, scale = self._like(y)
+        y, mean, scale = self._like(y)
         return (y - self.delta) * (scale / self.gamma) + mean
 
-    def _like(self, y: Any) -> tuple[Any, Any]:
+    def _like(self, y: Any) -> tuple[Any, Any, Any]:
+        """The targets as floats, with mean and scale of their kind."""
         if not hasattr(self, "mean_"):
             raise InvalidInputError(f"this {type(self).__name__} has seen no targets yet: fit it")
+        if not hasattr(y, "ndim"):
+            try:
+                y = np.asarray(y, dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise InvalidInputError(f"y is not an array of numbers: {error}") from None
+        if not y.ndim:
+            raise InvalidInputError("y is a single number, expected (n,) or (n, outputs)")
         outputs = 1 if y.ndim == 1 else y.shape[-1]
         if outputs != len(self.mean_):
             raise InvalidInputError(
@@ -67,9 +75,11 @@ class _Affine:
         if hasattr(y, "detach"):
             import torch
 
+            if not y.is_floating_point():  # whole numbers would cut mean and scale off
+                y = y.to(torch.get_default_dtype())
             mean = torch.as_tensor(mean, dtype=y.dtype, device=y.device)
             scale = torch.as_tensor(scale, dtype=y.dtype, device=y.device)
-        return mean, scale
+        return y, mean, scale
 
 
 class TargetScaler(_Affine):
@@ -99,7 +109,7 @@ class TargetScaler(_Affine):
 
     def fit_transform(self, y: Any, _: Any = None) -> Any:
         """Fit, then transform the same targets."""
-        return self.fit(y).transform(y if hasattr(y, "ndim") else np.asarray(y, dtype=np.float64))
+        return self.fit(y).transform(y)
 
     def get_params(self, deep: bool = True) -> dict[str, float]:
         """Constructor arguments, as scikit-learn asks for them."""
@@ -144,29 +154,50 @@ class RunningTargetScaler(_Affine):
     def update(self, y: ArrayLike) -> RunningTargetScaler:
         """Take in one batch of targets."""
         rows = _rows(y, "the batch")
-        n, mean, spread = len(rows), rows.mean(axis=0), rows.var(axis=0) * len(rows)
+        n = len(rows)
+        if self.count and rows.shape[1] != len(self.mean_):
+            raise InvalidInputError(f"a batch of {rows.shape[1]} outputs after {len(self.mean_)}")
         if not self.count:
-            self.mean_, self._squares, self._largest = mean, spread, np.abs(rows).max(axis=0)
-            self.count = float(n)
+            self.mean_, self._deviation = mean_and_deviation(rows)
+            self._largest, self.count = np.abs(rows).max(axis=0), float(n)
         else:
-            if len(mean) != len(self.mean_):
-                raise InvalidInputError(f"a batch of {len(mean)} outputs after {len(self.mean_)}")
-            if self.decay is not None:
-                self.count *= self.decay
-                self._squares = self._squares * self.decay
-            total, gap = self.count + n, mean - self.mean_
-            self._squares = self._squares + spread + gap**2 * (self.count * n / total)
-            self.mean_ = self.mean_ + gap * (n / total)
-            self._largest = np.maximum(self._largest, np.abs(rows).max(axis=0))
-            self.count = total
-        spread = np.sqrt(self._squares / self.count)
-        self.scale_ = np.where(_is_spread(spread, self._largest), spread, 1.0)
+            self._merge(rows)
+        self.scale_ = np.where(_is_spread(self._deviation, self._largest), self._deviation, 1.0)
         return self
+
+    def _merge(self, rows: NDArray[np.float64]) -> None:
+        """The pairwise update, in units of the largest value so that squares stay in range."""
+        n, largest = len(rows), np.abs(rows).max(axis=0)
+        kept = self.count * (self.decay if self.decay is not None else 1.0)
+        # What is forgotten no longer decides which spread is mere rounding.
+        past = self._largest * (self.decay if self.decay is not None else 1.0)
+        self._largest = np.maximum(past, largest)
+        unit = np.maximum(np.maximum(self._largest, np.abs(self.mean_)), self._deviation)
+        unit = np.where(unit > 0, unit, 1.0)
+        scaled, old = rows / unit, self.mean_ / unit
+        mean, total = scaled.mean(axis=0), kept + n
+        gap = mean - old
+        variance = (
+            (self._deviation / unit) ** 2 * (kept / total)
+            + scaled.var(axis=0) * (n / total)
+            + gap**2 * (kept / total) * (n / total)
+        )
+        self.mean_ = (old + gap * (n / total)) * unit
+        self._deviation, self.count = np.sqrt(variance) * unit, total
 
     def preserve(self, layer: Any, y: ArrayLike) -> RunningTargetScaler:
         """`update`, then change a torch ``Linear`` so that its unnormalised output stays put."""
         import torch
 
+        outputs = _rows(y, "the batch").shape[1]
+        weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
+        if weight is None or bias is None:
+            raise InvalidInputError(
+                f"{layer!r} has no weight and bias to correct: give the last Linear layer, with "
+                "bias=True"
+            )
+        if len(weight) != outputs:
+            raise InvalidInputError(f"{layer!r} has {len(weight)} outputs, the batch {outputs}")
         if not self.count:
             return self.update(y)
         mean, scale = self.mean_, self.scale_
@@ -174,7 +205,6 @@ class RunningTargetScaler(_Affine):
         factor = torch.as_tensor(scale / self.scale_)
         shift = torch.as_tensor(self.gamma * (mean - self.mean_) / self.scale_)
         with torch.no_grad():
-            weight, bias = layer.weight, layer.bias
             factor = factor.to(weight)
             weight.mul_(factor[:, None])
             bias.sub_(self.delta).mul_(factor).add_(shift.to(bias) + self.delta)

@@ -61,6 +61,10 @@ def target_advice(
     >>> target_advice([0.0001, 0.0002, 0.0004], optimizer="adam").risk
     'high'
     """
+    if optimizer is not None and not isinstance(optimizer, str):
+        raise InvalidInputError(
+            f"optimizer is a {type(optimizer).__name__}, expected its name, such as 'adam'"
+        )
     name = optimizer.lower() if optimizer is not None else None
     if name is not None and name not in ADAPTIVE + PLAIN:
         raise InvalidInputError(
@@ -68,7 +72,12 @@ def target_advice(
         )
     rows = _rows(y, "y")
     means, deviations = mean_and_deviation(rows)
-    worst = int(np.argmax(np.abs(np.log10(np.maximum(deviations, 1e-300)))))
+    constant = np.flatnonzero(deviations == 0)
+    if len(constant) < len(deviations):  # the worst of those there is something to learn about
+        away = np.abs(np.log10(np.where(deviations > 0, deviations, 1.0)))
+        worst = int(np.argmax(np.where(deviations > 0, away, -1.0)))
+    else:
+        worst = 0
     gamma, delta = float(deviations[worst]), float(means[worst])
     share = None
     if name in PLAIN and gamma > 0:
@@ -86,6 +95,11 @@ def target_advice(
             f"The targets have standard deviation {gamma:.3g}; at this scale {what}. Scale them "
             "with relunorm.dying.TargetScaler, or move the scale into a trained network with "
             "relunorm.dying.rescale_targets."
+        )
+    if gamma > 0 and len(constant):
+        lines.append(
+            f"{len(constant)} of {len(deviations)} target columns are constant (the first is "
+            f"column {constant[0]}): there is nothing to learn in them."
         )
     if gamma > 0 and abs(delta) > 3 * gamma:
         lines.append(

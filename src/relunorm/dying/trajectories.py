@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,10 @@ def trajectory(
     """
     if steps < 0 or every < 1:
         raise InvalidInputError(f"steps={steps} and every={every}: expected >= 0 and >= 1")
+    if not (math.isfinite(eta) and eta > 0 and 0 <= beta < 1):
+        raise InvalidInputError(
+            f"eta={eta} and beta={beta}: expected a step size above 0 and a momentum in [0, 1)"
+        )
     w, b = _pair(w, b, gamma)
     mw, mb = np.zeros_like(w), np.zeros_like(b)
     ws, bs, at = [w.copy()], [b.copy()], [0]

@@ -2,9 +2,10 @@
 
 One forward pass is traced. Behind every rectifier stands the linear or convolution layer (and
 perhaps a normalisation) that made its input; after it, through operations that keep units apart
-(dropout, pooling, flatten, normalisation), the layers that read it. A convolution channel that is
-flattened becomes several columns of the next linear layer. Anything else, such as a residual sum,
-makes the unit's output part of something shared; the site then says so and is left alone.
+(dropout, pooling, flatten, normalisation), the layers that read it. Which columns of a reader are
+whose is followed entry by entry (`unit_labels`): a flattened channel owns several. Anything else,
+such as a residual sum, makes the unit's output part of something shared; the site then says so and
+is left alone.
 """
 
 from __future__ import annotations
@@ -18,35 +19,56 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relunorm.dying.sites import SiteMode, Watch, call, unwrapped
+from relunorm.dying.unit_labels import Labels
 from relunorm.errors import InvalidInputError
 
-_KEEP = {
-    F.dropout, F.dropout2d, F.dropout1d, F.alpha_dropout, F.max_pool2d, F.max_pool1d, F.avg_pool2d,
-    F.avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.adaptive_avg_pool1d,
-    torch.dropout, Tensor.contiguous, Tensor.clone, Tensor.to, Tensor.float, Tensor.half,
-    Tensor.bfloat16, torch.max_pool2d, torch.avg_pool1d, torch.adaptive_avg_pool1d, Tensor.mul,
-    Tensor.__mul__, Tensor.div, Tensor.__truediv__, F.interpolate, F.pad,
+#: Calls that leave every entry in its place; 0 stays 0.
+_SAME = {
+    F.dropout, F.dropout2d, F.dropout1d, F.alpha_dropout, torch.dropout, Tensor.contiguous,
+    Tensor.clone, Tensor.to, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double, Tensor.mul,
+    Tensor.__mul__, Tensor.div, Tensor.__truediv__,
 }  # fmt: skip
-_RESHAPE = {
-    torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, torch.squeeze,
-    Tensor.squeeze, Tensor.mean, torch.mean, Tensor.unflatten,
+#: Calls that move, pool or drop entries: `Labels` go through them.
+_MOVE = {
+    F.max_pool2d, F.max_pool1d, F.avg_pool2d, F.avg_pool1d, F.adaptive_avg_pool2d,
+    F.adaptive_max_pool2d, F.adaptive_avg_pool1d, torch.max_pool2d, torch.avg_pool1d,
+    torch.adaptive_avg_pool1d, F.interpolate, F.pad, torch.flatten, Tensor.flatten, Tensor.view,
+    Tensor.reshape, torch.reshape, torch.squeeze, Tensor.squeeze, torch.unsqueeze,
+    Tensor.unsqueeze, Tensor.mean, torch.mean, Tensor.unflatten, torch.permute, Tensor.permute,
+    torch.transpose, Tensor.transpose,
 }  # fmt: skip
-_WEIGHTED = {F.linear, F.conv1d, F.conv2d, F.conv3d, torch.conv1d, torch.conv2d, torch.conv3d}
+#: Layers, with the axis of their inputs that their weights' columns read.
+WEIGHTED = {F.linear: -1, F.conv1d: -2, F.conv2d: -3, F.conv3d: -4}
 _NORM = {F.batch_norm, torch.batch_norm}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reader:
-    """A layer that reads a site: each unit owns ``spread`` neighbouring input columns."""
+    """A layer that reads a site.
+
+    Attributes:
+        owner: for each input column (axis 1 of the weight) the unit it belongs to, -1 for padding.
+    """
 
     name: str
     module: nn.Module
-    spread: int = 1
+    owner: Tensor
+
+    @property
+    def spread(self) -> int:
+        """How many columns a unit owns at most."""
+        return int(self.owner[self.owner >= 0].bincount().max())
 
     def columns(self, units: Tensor) -> Tensor:
         """Input columns (axis 1 of the weight) that belong to these units."""
-        offsets = torch.arange(self.spread, device=units.device)
-        return (units[:, None] * self.spread + offsets).reshape(-1)
+        return torch.isin(self.owner, units.cpu()).nonzero()[:, 0].to(units.device)
+
+    def per_unit(self, columns: Tensor, units: int) -> Tensor:
+        """Sum a number per column into one per unit."""
+        owner = self.owner.to(columns.device)
+        mine = owner >= 0
+        total = torch.zeros(units, dtype=columns.dtype, device=columns.device)
+        return total.index_add_(0, owner[mine], columns[mine])
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,7 @@ class SiteWiring:
         norm: a batch normalisation between the two, or None.
         readers: the layers that read the units.
         problem: why the site cannot be revived; "" if it can.
+        uneven: why scaling a unit's input does not scale what is read by as much; "" if it does.
     """
 
     name: str
@@ -68,6 +91,7 @@ class SiteWiring:
     norm: tuple[str, nn.Module] | None
     readers: tuple[Reader, ...]
     problem: str = ""
+    uneven: str = ""
 
     @property
     def revivable(self) -> bool:
@@ -83,17 +107,18 @@ class _Draft:
     norm: tuple[str, nn.Module] | None = None
     readers: list[Reader] = field(default_factory=list)
     problem: str = ""
+    uneven: str = ""
     trail: tuple[int, ...] = ()  # the tensors between the layer and the rectifier
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a tensor came from: made by a layer, or holding a site's units, ``spread`` each."""
+    """Where a tensor came from: made by a layer, or holding a site's units at these places."""
 
     made_by: tuple[str, nn.Module] | None = None
     norm: tuple[str, nn.Module] | None = None
     site: _Draft | None = None
-    spread: int = 1
+    labels: Labels | None = None
     trail: tuple[int, ...] = ()
 
 
@@ -121,7 +146,7 @@ class _Tracer(SiteMode):
         inputs = list(tensors_in((*args, *kwargs.values())))
         self.input = self.origins.get(id(inputs[0])) if inputs else None
         self.first = id(inputs[0]) if inputs else 0
-        before, shape = len(self.sites), tuple(inputs[0].shape) if inputs else ()
+        before = len(self.sites)
         output = super().__torch_function__(func, types, args, kwargs)
         made = list(tensors_in(output))
         if not made:  # a look at shape, dtype, ...
@@ -130,14 +155,15 @@ class _Tracer(SiteMode):
             self.uses[id(tensor)] = self.uses.get(id(tensor), 0) + 1
         if len(self.sites) > before:
             self._consumed(self.sites[-1], id(made[0]))
+            self.sites[-1].uneven = _capped(func, args, kwargs)
         elif isinstance(output, Tensor):
-            self._follow(func, shape, inputs, output)
+            self._follow(func, args, kwargs, inputs, output)
         else:
             self._mixed(func, inputs)
         self.kept += made
         return output
 
-    def _activated(self, name: str, output: Tensor, leaky: bool, axis: int) -> None:
+    def _activated(self, name: str, output: Tensor, leaky: bool, axis: int, known: bool) -> None:
         origin = self.input
         draft = _Draft(name, output.shape[axis])
         if origin is None or origin.made_by is None:
@@ -148,7 +174,7 @@ class _Tracer(SiteMode):
         if origin is not None and origin.site is not None:
             origin.site.problem = f"its output is rectified again in {name or 'the model'}"
         self.sites.append(draft)
-        self.origins[id(output)] = _Origin(site=draft)
+        self.origins[id(output)] = _Origin(site=draft, labels=Labels.along(output.shape, axis))
 
     def _consumed(self, draft: _Draft, output: int) -> None:
         """In place the rectified tensor takes the place of its input: count that one's uses now."""
@@ -158,14 +184,19 @@ class _Tracer(SiteMode):
             draft.trail = draft.trail[:-1]
 
     def _follow(
-        self, func: Any, shape: tuple[int, ...], inputs: list[Tensor], output: Tensor
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: list[Tensor],
+        output: Tensor,
     ) -> None:
         origin = self.input
         self.origins.pop(id(output), None)
-        if func in _WEIGHTED:
+        if func in WEIGHTED:
             owner = self.owners.get(id(inputs[1])) if len(inputs) > 1 else None
             if origin is not None and origin.site is not None:
-                self._read(origin, owner, inputs[1])
+                self._read(origin, owner, inputs[1], WEIGHTED[func])
             if owner is not None:
                 self.origins[id(output)] = _Origin(made_by=owner)
             return
@@ -173,6 +204,7 @@ class _Tracer(SiteMode):
             owner = next((self.owners[id(t)] for t in inputs[1:] if id(t) in self.owners), None)
             if origin.site is not None:
                 self.origins[id(output)] = origin
+                origin.site.uneven = "a normalisation after it adds a constant"
             elif origin.made_by is not None and origin.norm is None:
                 self.origins[id(output)] = _Origin(
                     made_by=origin.made_by, norm=owner, trail=(self.first,)
@@ -180,10 +212,19 @@ class _Tracer(SiteMode):
             return
         shared = [self.origins.get(id(t)) for t in inputs]
         held = [o for o in shared if o is not None and o.site is not None]
-        if func in _KEEP and origin is not None and len(held) <= 1 and origin.site is not None:
-            self.origins[id(output)] = origin
-        elif func in _RESHAPE and origin is not None and origin.site is not None:
-            self._reshaped(func, origin, shape, output)
+        if origin is None or origin.site is None or len(held) > 1:
+            self._mixed(func, inputs)
+        elif func in _SAME and origin.labels is not None:
+            if output.shape == origin.labels.owner.shape:
+                self.origins[id(output)] = origin
+            else:
+                self._mixed(func, inputs)
+        elif func in _MOVE and origin.labels is not None:
+            labels = origin.labels.through(func, args, kwargs, inputs[0])
+            if labels is not None:
+                self.origins[id(output)] = _Origin(site=origin.site, labels=labels)
+            else:
+                self._mixed(func, inputs)
         else:
             self._mixed(func, inputs)
 
@@ -192,34 +233,39 @@ class _Tracer(SiteMode):
         for origin in (self.origins.get(id(t)) for t in inputs):
             if origin is not None and origin.site is not None:
                 site = origin.site
-                site.problem = site.problem or f"its output goes through {what}, which mixes units"
+                site.problem = site.problem or (
+                    f"its output goes through {what}, which mixes units or adds a constant"
+                )
 
-    def _reshaped(self, func: Any, origin: _Origin, shape: tuple[int, ...], output: Tensor) -> None:
+    def _read(
+        self, origin: _Origin, owner: tuple[str, nn.Module] | None, weight: Tensor, axis: int
+    ) -> None:
         assert origin.site is not None
-        units, width = origin.site.units, output.shape[1] if output.ndim > 1 else 0
-        if width == units * origin.spread and output.ndim > 1 and shape[0] == output.shape[0]:
-            self.origins[id(output)] = origin
-        elif (
-            output.ndim == 2 and len(shape) > 2 and width % units == 0 and shape[1] == units
-            and getattr(func, "__name__", "") not in ("mean",)
-        ):  # fmt: skip
-            self.origins[id(output)] = _Origin(site=origin.site, spread=width // units)
-        else:
-            origin.site.problem = origin.site.problem or (
-                f"its output of shape {shape} is reshaped to {tuple(output.shape)}"
-            )
-
-    def _read(self, origin: _Origin, owner: tuple[str, nn.Module] | None, weight: Tensor) -> None:
-        assert origin.site is not None
+        assert origin.labels is not None
         site = origin.site
+        columns = origin.labels.columns(axis)
         if owner is None:
             site.problem = site.problem or "it is read by a weight that is no layer's parameter"
-        elif weight.shape[1] != site.units * origin.spread:
+        elif columns is None:
             site.problem = site.problem or (
-                f"{owner[0]} reads {weight.shape[1]} columns for {site.units} units (grouped?)"
+                f"{owner[0]} reads along an axis that does not count units: each of its weights "
+                "serves several"
+            )
+        elif weight.shape[1] != len(columns):
+            site.problem = site.problem or (
+                f"{owner[0]} has {weight.shape[1]} columns for {len(columns)} values (grouped?)"
             )
         else:
-            site.readers.append(Reader(owner[0], owner[1], origin.spread))
+            site.readers.append(Reader(owner[0], owner[1], columns))
+
+
+def _capped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why the rectifier is not positively homogeneous, or nothing."""
+    if func in (F.relu6, F.hardtanh, F.hardtanh_):
+        return "its rectifier has an upper bound"
+    high = args[2] if len(args) > 2 else kwargs.get("max")
+    clamps = "clamp" in getattr(func, "__name__", "") or "clip" in getattr(func, "__name__", "")
+    return "its rectifier has an upper bound" if clamps and high is not None else ""
 
 
 _SHARED = "its pre-activations are used elsewhere too"
@@ -250,9 +296,9 @@ def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
     """
     root = unwrapped(model)
     owners = {
-        id(parameter): (path, module)
+        id(tensor): (path, module)
         for path, module in root.named_modules()
-        for parameter in module.parameters(recurse=False)
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))
     }
     tracers: list[_Tracer] = []
 
@@ -301,7 +347,13 @@ def _finish(drafts: list[_Draft], uses: dict[int, int]) -> list[SiteWiring]:
                 problem = f"the parameters of {name} are used more than once (tied or called twice)"
         found.append(
             SiteWiring(
-                draft.name, draft.units, draft.source, draft.norm, tuple(draft.readers), problem
+                draft.name,
+                draft.units,
+                draft.source,
+                draft.norm,
+                tuple(draft.readers),
+                problem,
+                draft.uneven,
             )
         )
     return found

@@ -1,0 +1,129 @@
+"""Making sure that a change in place leaves a model's outputs where they were, or undoing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relunorm.dying.init import evaluating
+from relunorm.dying.sites import SiteMode, Watch, call
+from relunorm.dying.wiring_trace import WEIGHTED, SiteWiring, tensors_in
+from relunorm.errors import InvalidInputError
+
+
+@torch.no_grad()
+def outputs(model: nn.Module, batch: Any) -> list[Tensor]:
+    """The model's outputs on the batch in evaluation mode; random layers draw the same each time.
+
+    torch's random state is left as it was.
+    """
+    with evaluating(model), torch.random.fork_rng():
+        torch.manual_seed(0)
+        return [tensor.detach().clone() for tensor in tensors_in(call(model, batch))]
+
+
+def moved(before: list[Tensor], after: list[Tensor]) -> float:
+    """The largest change over the largest output, 0 if it is no more than rounding."""
+    worst = 0.0
+    for old, new in zip(before, after, strict=True):
+        if not old.is_floating_point() or not old.numel():
+            continue
+        fine = old.isfinite()
+        gap = torch.where(fine, (new - old).abs(), 0.0).nan_to_num(torch.inf).max()
+        size = torch.where(fine, old.abs(), 0.0).max().clamp_min(torch.finfo(old.dtype).tiny)
+        share = float(gap.double() / size.double())
+        if share > min(1e4 * torch.finfo(old.dtype).eps, 0.05):
+            worst = max(worst, share)
+    return worst
+
+
+class Undo:
+    """The tensors around a site as they are now; `restore` puts them back."""
+
+    def __init__(self, site: SiteWiring):
+        around = [part[1] for part in (site.source, site.norm) if part is not None]
+        self.kept = [
+            (tensor, tensor.detach().clone())
+            for module in (*around, *(reader.module for reader in site.readers))
+            for tensor in (*module.parameters(False), *module.buffers(False))
+        ]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Every tensor as it was, to the last bit."""
+        for tensor, value in self.kept:
+            tensor.copy_(value)
+
+
+class ReaderMode(SiteMode):
+    """Also shows what layers read: ``read(weight, values)`` with one row per sample and place."""
+
+    def __init__(self, observe: Any, read: Any, weights: dict[int, Tensor]):
+        super().__init__(observe)
+        self.read, self.weights = read, weights
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        axis = WEIGHTED.get(func)
+        if axis is not None:
+            given = [*args, *(kwargs or {}).values()]
+            if len(given) > 1 and id(given[1]) in self.weights:
+                values = given[0].detach()
+                self.read(given[1], values.movedim(axis, -1).reshape(-1, values.shape[axis]))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def reader_weights(site: SiteWiring) -> dict[int, Tensor]:
+    """The weights that read a site, by identity."""
+    weights: list[Any] = [reader.module.weight for reader in site.readers]
+    return {id(weight): weight for weight in weights}
+
+
+@torch.no_grad()
+def fold_constants(model: nn.Module, batch: Any, site: SiteWiring, units: Tensor) -> str:
+    """Add to the next biases what silent units send on, if that is constant; else say why not.
+
+    A silent unit is 0, but a normalisation after it makes that another number, which its readers
+    take in with their weights. Nothing is changed where the answer is not empty.
+    """
+    sent: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def read(weight: Tensor, values: Tensor) -> None:
+        sent[id(weight)] = values.amin(0), values.amax(0)
+
+    watch = Watch(model, lambda module: ReaderMode(lambda *seen: None, read, reader_weights(site)))
+    try:
+        with evaluating(model):
+            call(model, batch)
+    finally:
+        watch.close()
+    changes = []
+    for reader in site.readers:
+        layer: Any = reader.module
+        columns = reader.columns(units.to(layer.weight.device))
+        low, high = (part[columns] for part in sent[id(layer.weight)])
+        if not (low.isfinite().all() and high.isfinite().all()):
+            raise InvalidInputError(
+                f"what layer {reader.name} reads is NaN or infinite on the batch: the layers "
+                "before it must be mended first"
+            )
+        if not (low.any() or high.any()):
+            continue
+        if not torch.equal(low, high):
+            return f"its silent units send {reader.name} values that are not constant"
+        if layer.bias is None:
+            return f"its silent units send {reader.name} a constant, and that has no bias for it"
+        if getattr(layer, "padding_mode", "") == "zeros" and _pads(layer):
+            return f"its silent units send {reader.name} a constant, but its padding is 0"
+        weight = layer.weight[:, columns]
+        changes.append((layer.bias, weight.flatten(2).sum(2) if weight.ndim > 2 else weight, low))
+    for bias, weight, constant in changes:
+        bias += weight @ constant.to(weight)
+    return ""
+
+
+def _pads(layer: Any) -> bool:
+    return any(layer.padding) if not isinstance(layer.padding, str) else layer.padding == "same"
