@@ -14,7 +14,8 @@ from torch import Tensor
 def sample_units(x: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Random live units: directions uniform on the sphere, hyperplanes between two data points.
 
-    b = -w . x for a random x on the segment between two rows, which the unit therefore tells apart.
+    b = -w . x for a random x on the segment between two rows, which the unit then tells apart.
+    Drawn twice, an extreme row gives a dead unit: `Deflated` never chooses one.
 
     Args:
         x: (n, d) inputs.
@@ -27,8 +28,6 @@ def sample_units(x: Tensor, count: int, generator: torch.Generator) -> tuple[Ten
     w = w / w.norm(dim=1, keepdim=True).clamp_min(1e-300)
     first = torch.randint(len(x), (count,), generator=generator, device=x.device)
     second = torch.randint(len(x), (count,), generator=generator, device=x.device)
-    # the same row twice could be an extreme one, and the unit dead
-    second = torch.where(second == first, (first + 1) % len(x), second)
     mix = torch.rand(count, 1, **options)
     anchor = mix * x[first] + (1 - mix) * x[second]
     return w, -(w * anchor).sum(dim=1)
