@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from itertools import pairwise
 
@@ -154,11 +155,70 @@ def test_live_init_leaves_no_dead_unit(constrained):
     for part in net:
         h = part(h)
         if isinstance(part, nn.ReLU):
-            share = (h > 0).double().mean(dim=0)
-            # one unit may have its anchor as the extreme row, but not a whole layer
-            assert float((share == 0).double().mean()) < 0.1
-            assert float((share == 1).double().mean()) < 0.1
+            active = (h > 0).sum(dim=0)
+            assert bool(((active > 0) & (active < len(x))).all())
     assert net.training
+
+
+@pytest.mark.parametrize("rows", [2, 3, 7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_live_init_on_few_rows(rows, dtype):
+    for seed in range(25):
+        stream = torch.Generator().manual_seed(seed)
+        x = torch.randn(rows, 1, generator=stream, dtype=dtype) + 100.0 * (seed % 2)
+        net = mlp((1, 4, 3, 2), seed).to(dtype)
+        rnn.live_init_(rnn.constrain(net, x), x, stream)
+        h = x
+        for part in net[:4]:
+            h = part(h)
+            if isinstance(part, nn.ReLU):
+                active = (h > 0).sum(dim=0)
+                assert bool(((active > 0) & (active < rows)).all())
+
+
+def test_live_init_passes_over_ties_and_copes_with_equal_rows():
+    x = torch.tensor([[0.0], [0.0], [0.0], [1.0], [1.0]], dtype=torch.float64)
+    net = rnn.live_init_(mlp((1, 30, 1)), x)
+    assert set((net[0](x) > 0).sum(dim=0).tolist()) == {2, 3}
+    net = rnn.live_init_(mlp((1, 5, 1)), torch.ones(4, 1, dtype=torch.float64))
+    assert bool(net[0](torch.ones(1, 1, dtype=torch.float64)).abs().max() < 1e-12)
+
+
+def test_gradients_straight_after_live_init():
+    x = torch.from_numpy(np.random.default_rng(3).normal(size=(7, 1)))
+    net = rnn.live_init_(rnn.constrain(mlp((1, 4, 3, 2)), x), x).eval()
+    names = [name for name, _ in net.named_parameters()]
+
+    def loss(*values):
+        held = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(net, held, (x,)).square().sum()
+
+    values = tuple(p.detach().clone().requires_grad_() for p in net.parameters())
+    assert torch.autograd.gradcheck(loss, values)
+
+
+@pytest.mark.parametrize("first", ["copy", "original"])
+def test_release_leaves_copies_alone(first):
+    net = mlp((2, 6, 5, 1))
+    x = torch.rand(30, 2, dtype=torch.float64)
+    rnn.constrain(net, x)
+    before, snapshot = net(x).detach(), copy.deepcopy(net)
+    one, other = (snapshot, net) if first == "copy" else (net, snapshot)
+    rnn.release(one)
+    torch.testing.assert_close(other(x), before)
+    torch.testing.assert_close(one(x), before)
+    assert isinstance(one[0].weight, nn.Parameter)
+    # the other is still constrained, and can be released too
+    norms = other[0].weight.norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones_like(norms))
+    torch.testing.assert_close(rnn.release(other)(x), before)
+    assert type(one[0]) is type(other[0]) is nn.Linear
+
+
+@pytest.mark.parametrize("domain", ["box", None, [["a", "b"]], object()])
+def test_a_domain_that_is_none_is_named(domain):
+    with pytest.raises(InvalidInputError, match=r"expected a Domain or data of shape \(n, d\)"):
+        rnn.constrain(mlp((2, 3, 1)), domain)
 
 
 def test_deep_threshold_that_the_printed_bound_forbids():

@@ -19,6 +19,8 @@ Y = np.abs(X[:, 0] - 0.5) + X[:, 1]
         ({"hidden": 10**9}, "parameters"),
         ({"alpha": True}, "alpha=True"),
         ({"skip": "no"}, "skip='no'"),
+        ({"n_init": 0}, "n_init=0: expected a whole number >= 1"),
+        ({"n_jobs": 0}, "n_jobs=0: expected a whole number other than 0"),
         ({"n_init": 1.5}, "n_init=1.5"),
         ({"n_init": "a"}, "n_init='a'"),
         ({"n_jobs": "x"}, "n_jobs='x'"),
@@ -50,6 +52,54 @@ def test_columns_that_are_not_numbers_are_named(column):
         ReLURegressor(hidden=2).fit(table, Y)
 
 
+@pytest.mark.parametrize("solver", ["exact", "greedy", "deep", "adam"])
+@pytest.mark.parametrize("weight", [1e308, 1e-320])
+def test_weights_at_the_ends_of_float64(solver, weight):
+    rest = {"options": {"epochs": 3}, "n_init": 1, "random_state": 0}
+    hidden = (3, 3) if solver == "deep" else 4
+    model, plain = (ReLURegressor(hidden=hidden, solver=solver, **rest) for _ in range(2))
+    model.fit(X[:, :1], Y, sample_weight=np.full(40, weight))
+    assert model.network_.digest == plain.fit(X[:, :1], Y).network_.digest
+
+
+def test_columns_beyond_float64_are_named():
+    table = pd.DataFrame(X * [1.0, 1e300], columns=["a", "far"])
+    with pytest.raises(InvalidInputError, match="arithmetic: far;"):
+        ReLURegressor(hidden=2).fit(table, Y)
+
+
+def test_an_infinite_time_limit_is_none():
+    models = [
+        ReLURegressor(hidden=4, random_state=0, time_limit=limit).fit(X, Y)
+        for limit in (None, np.inf)
+    ]
+    assert models[0].network_.digest == models[1].network_.digest
+    assert models[1].stopped_ == ""
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9, 1e12])
+def test_the_gap_is_that_of_the_network_itself(offset):
+    x = np.linspace(0, 1, 60)[:, None]
+    y = np.sin(9 * x[:, 0]) + offset
+    model = ReLURegressor(hidden=3, solver="exact", random_state=0).fit(x, y)
+    # in extended precision, so that the oracle does not round beside the offset itself
+    error = float(np.mean((model.predict(x).astype(np.longdouble) - y) ** 2))
+    # rounding beside the offset may also end below the bound; the gap is then 0
+    reached = model.lower_bound_ * (1 + model.optimality_gap_)
+    assert max(error, model.lower_bound_) == pytest.approx(reached, rel=1e-9)
+    line = ReLURegressor(hidden=3, solver="exact", random_state=0).fit(x, 2 * x[:, 0] + offset)
+    assert np.isfinite(line.optimality_gap_)
+
+
+def test_onnx_of_a_fit_cut_short_says_so():
+    model = ReLURegressor(hidden=3, solver="greedy", time_limit=1e-3, random_state=0).fit(X, Y)
+    assert model.stopped_ == "time limit"
+    held = {p.key: p.value for p in model.to_onnx().metadata_props}
+    assert held == {"relunorm.stopped": "time limit"}
+    whole = ReLURegressor(hidden=3, random_state=0).fit(X, Y)
+    assert not whole.to_onnx().metadata_props
+
+
 @pytest.mark.parametrize("solver", ["auto", "exact"])
 def test_a_constant_target_of_one_input(solver):
     model = ReLURegressor(hidden=3, solver=solver, random_state=0).fit(X[:, :1], np.full(40, 7.0))
@@ -58,7 +108,7 @@ def test_a_constant_target_of_one_input(solver):
 
 
 def test_a_bound_beyond_float64_is_not_given():
-    model = ReLURegressor(hidden=2, random_state=0, n_init=0).fit(X[:, :1], Y * 1e250)
+    model = ReLURegressor(hidden=2, random_state=0, n_init=1).fit(X[:, :1], Y * 1e250)
     assert model.lower_bound_ is None
     assert model.optimality_gap_ is not None
 

@@ -13,7 +13,9 @@ from relunorm.train.bound import spline_bound
 from relunorm.train.deep import solve_deep
 from relunorm.train.exact import solve_exact, tube_knots
 from relunorm.train.greedy import solve_greedy
+from relunorm.train.layered import LayeredProblem
 from relunorm.train.perceptron import FlatPerceptron
+from relunorm.train.shallow import ShallowProblem
 from relunorm.train.solvers import solver
 from relunorm.train.spline import SplineProblem
 from relunorm.train.task import Fit, Task
@@ -245,6 +247,31 @@ def test_time_limit_and_interruption_return_a_model(name):
     assert broken.loss < 2.0
 
 
+@pytest.mark.parametrize(("solve", "hidden"), [(solve_greedy, 8), (solve_deep, (5, 5))])
+@pytest.mark.parametrize("limit", [0.3, 1.5, 6.0])
+@pytest.mark.parametrize("pace", [2e-5, 2e-4])
+def test_time_limit_holds_on_a_clock_that_only_steps_move(solve, hidden, limit, pace, monkeypatch):
+    # one evaluation of one member over all rows takes 600 * pace = 12 or 120 ms
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for kind in (ShallowProblem, LayeredProblem):
+
+        def timed(self, point, plain=kind.linearize):
+            now[0] += pace * len(self.x) * len(point[0])
+            return plain(self, point)
+
+        monkeypatch.setattr(kind, "linearize", timed)
+    monkeypatch.setattr("relunorm.train.task.SPEED", (27 if hidden == 8 else 45) ** 2 / pace)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 2))
+    y = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=600)
+    fit = solve(task(x, y, hidden, time_limit=limit, started=0.0))
+    assert fit.stopped == "time limit"
+    # the first network is evaluated whatever the clock says, with at most EXCHANGES members
+    assert 0.5 * limit - 600 * pace <= now[0] <= 1.1 * limit + 600 * pace
+    assert fit.loss < 0.9
+
+
 def test_flat_gradient_against_finite_differences():
     rng = np.random.default_rng(0)
     net = FlatPerceptron(
@@ -277,6 +304,17 @@ def test_constrained_run_stays_in_the_reduced_space(hidden, d):
     assert fit.loss < 0.5
     assert free.loss < 0.5
     assert fit.curve[0] == pytest.approx(free.curve[0], rel=0.5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_adam_weighs_rows_as_if_they_were_repeated(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.random((600, 3)) * 4 - 2
+    y = np.sin(1.7 * x[:, 0]) + 0.2 * x[:, 1] * x[:, 2] + 0.1 * rng.normal(size=600)
+    weight = np.ceil(np.exp(2 * rng.normal(size=600)))
+    fit = solver("adam")(task(x, y, 20, weight=weight, seed=seed, options={"epochs": 60}))
+    squares = (evaluate(fit, x)[:, 0] - y) ** 2
+    assert np.average(squares, weights=weight) < 0.03
 
 
 def test_adam_learns_with_weights_and_finishes_with_least_squares():

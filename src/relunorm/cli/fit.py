@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Below this many rows there is nothing to learn from, and nothing to hold out.
 FEWEST_ROWS = 3
 
+#: Change of a prediction by float32, as a share of the target's range, that is worth a note.
+FLOAT32_SHARE = 1e-3
+
 
 def fit(
     data: Annotated[str, typer.Argument(help="A table: .csv, .parquet, or .npz with x and y.")],
@@ -82,10 +85,9 @@ def fit(
     model = _fit(train, settings)
     document = _report(model, table, train, held, data)
     if output is not None:
-        from relunorm.io import save
-
-        save(model.network_, output)
+        _write(model, Path(output))
         document["output"] = output
+        document["notes"] += _float32_note(model, train, Path(output))
     emit(document, json, lambda console: _render(console, document))
 
 
@@ -198,6 +200,41 @@ def _report(
         "errors": [{k: _finite(v) for k, v in row.items()} for row in rows],
         "notes": notes,
     }
+
+
+def _write(model: Any, path: Path) -> None:
+    """Save the network; an .onnx of a fit that was cut short says so in its metadata."""
+    if path.suffix.lower() == ".onnx":
+        from relunorm.io.onnx_write import write_onnx
+
+        write_onnx(model.network_, path, stopped=model.stopped_)
+    else:
+        from relunorm.io import save
+
+        save(model.network_, path)
+
+
+def _float32_note(model: Any, train: Table, path: Path) -> list[str]:
+    """A note if an .onnx, which is float32, predicts otherwise than the network."""
+    if path.suffix.lower() != ".onnx":
+        return []
+    import numpy as np
+
+    from relunorm.io import load
+
+    assert train.y is not None
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = train.x.astype(np.float32).astype(np.float64)
+    exact = model.network_(train.x)
+    finite = bool(np.isfinite(rounded).all())
+    change = np.abs(load(path)(rounded) - exact).max() if finite else math.inf
+    if change <= FLOAT32_SHARE * np.ptp(train.y, axis=0).max():
+        return []
+    return [
+        f"{path.name} is float32, as runtimes expect, and differs by up to {change:.3g} from the "
+        "network; inputs with a large offset (times, years) lose their digits: subtract it first, "
+        "or write .npz"
+    ]
 
 
 def _baselines(train: Table) -> dict[str, Any]:

@@ -30,25 +30,31 @@ IR_VERSION = 8
 GATHER_BELOW = 0.25
 
 
-def to_onnx(network: Network, dtype: str | None = None) -> onnx.ModelProto:
+def to_onnx(network: Network, dtype: str | None = None, *, stopped: str = "") -> onnx.ModelProto:
     """The network as an ONNX model.
 
     Args:
         dtype: "float32" (the default) or "float64": type of weights, input and output.
+        stopped: why the network's training ended early; if so, the model's metadata says it under
+            ``relunorm.stopped``.
 
     Returns:
         a model that passes onnx's checker. In float64 it computes what the network does up to the
         order of summation; in float32 weights and arithmetic are rounded.
     """
     model = _Writer(network, np.dtype(dtype or "float32")).model()
+    if stopped:
+        helper.set_model_props(model, {"relunorm.stopped": stopped})
     onnx.checker.check_model(model)
     return model
 
 
-def write_onnx(network: Network, path: Path, dtype: str | None = None) -> None:
-    """Write a network as .onnx."""
+def write_onnx(
+    network: Network, path: Path, dtype: str | None = None, *, stopped: str = ""
+) -> None:
+    """Write a network as .onnx; the arguments are those of `to_onnx`."""
     try:
-        content = to_onnx(network, dtype).SerializeToString()
+        content = to_onnx(network, dtype, stopped=stopped).SerializeToString()
     except ValueError as error:
         if isinstance(error, UnsupportedFormatError):
             raise

@@ -77,7 +77,8 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
 
 
 def _read_csv(path: Path) -> tuple[NDArray[np.float64], list[str]]:
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+    encoding = _encoding(path)
+    with path.open(newline="", encoding=encoding, errors="replace") as file:
         head = file.readline()
         filled = bool(head.strip()) and any(line.strip() for line in file)
     if not head.strip():
@@ -92,26 +93,40 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], list[str]]:
         raise InvalidInputError(f"{path}: two columns have the same name in {', '.join(names)}")
     if has_names and not filled:
         raise InvalidInputError(f"{path}: the table has names but no rows")
-    try:
-        numbers = np.loadtxt(
-            path,
-            delimiter=None if delimiter == " " else delimiter,
-            skiprows=int(has_names),
-            ndmin=2,
-            quotechar='"',
-            comments=None,
-            encoding="utf-8-sig",
-        )
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{path}: {_first_fault(path, delimiter, has_names, names) or error}"
-        ) from None
-    return numbers, names
+    # cells are converted one by one only where the fast reader met something else than numbers
+    for converters in (None, _number):
+        try:
+            numbers = np.loadtxt(
+                path,
+                delimiter=None if delimiter == " " else delimiter,
+                skiprows=int(has_names),
+                ndmin=2,
+                quotechar='"',
+                comments=None,
+                encoding=encoding,
+                converters=converters,
+            )
+            return numbers, names
+        except ValueError as error:
+            fault = str(error)
+    fault = _first_fault(path, delimiter, has_names, names) or fault
+    raise InvalidInputError(f"{path}: {fault}")
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8, or UTF-16 where the file begins with its mark."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if b"\0" in head:
+        raise InvalidInputError(f"{path}: holds null bytes; expected text in UTF-8 (or UTF-16)")
+    return "utf-8-sig"
 
 
 def _first_fault(path: Path, delimiter: str, has_names: bool, names: list[str]) -> str:
     """Which cell a reader could not use, for the error message."""
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+    with path.open(newline="", encoding=_encoding(path), errors="replace") as file:
         for line, row in enumerate(csv.reader(file, delimiter=delimiter), start=1):
             if (line == 1 and has_names) or not row:
                 continue
@@ -193,9 +208,11 @@ def _checked(table: Table, path: Path, width: int | None) -> Table:
         raise InvalidInputError(f"{path}: {n} rows of x but {len(table.y)} of y")
     for what, array in (("x", table.x), ("the target", table.y)):
         if array is not None and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array.reshape(n, -1)))[0][0])
+            row, column = np.argwhere(~np.isfinite(array.reshape(n, -1)))[0]
+            name = table.names[column] if what == "x" else table.target
             raise InvalidInputError(
-                f"{path}: {what} holds NaN or infinite values, first in data row {row + 1}"
+                f"{path}: {what} holds NaN or infinite values, first in data row {row + 1}, "
+                f"column {name!r}"
             )
     if width is not None and d != width:
         raise InvalidInputError(
@@ -205,9 +222,15 @@ def _checked(table: Table, path: Path, width: int | None) -> Table:
     return table
 
 
+def _number(cell: str) -> float:
+    """A cell as a number; true and false are 1 and 0, as in other kinds of table."""
+    truth = {"true": 1.0, "false": 0.0}.get(cell.strip().lower())
+    return float(cell) if truth is None else truth
+
+
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        _number(cell)
     except ValueError:
         return False
     return True

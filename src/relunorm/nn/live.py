@@ -7,15 +7,18 @@ from torch import Tensor, nn
 
 from relunorm.errors import InvalidInputError
 from relunorm.nn.hidden import flat_rows, hidden_linears
+from relunorm.train.thresholds import live_thresholds
 
 
 def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None = None) -> nn.Module:
     """Set every Linear followed by ReLU so that each unit's hyperplane passes through the data.
 
-    w uniform on the unit sphere and b = -w . h(x_i) for a random row x_i, where h is what the layer
-    receives; layers are set one after the other in a single forward pass. No unit starts dead, and
-    none starts linear on all rows, unless the layer receives the same vector from every row. Other
-    layers keep their weights. In place; returns the module. Works on constrained modules.
+    w uniform on the unit sphere and -b half way between w . h(x_i), for a random row x_i, and the
+    next other value on the data, where h is what the layer receives; layers are set one after the
+    other in a single forward pass. Every unit is active on some row and inactive on another, and
+    no row lies on a kink, unless the layer receives the same vector from every row: no weights
+    could tell such rows apart, and b = -w . h then. Other layers keep their weights. In place;
+    returns the module. Works on constrained modules.
 
     Args:
         X: a batch of inputs.
@@ -42,8 +45,7 @@ def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None =
         shape = (linear.out_features, linear.in_features)
         w = torch.randn(shape, generator=stream, device=stream.device).to(rows)
         w = w / w.norm(dim=1, keepdim=True).clamp_min(1e-30)
-        pick = torch.randint(len(rows), (len(w),), generator=stream, device=stream.device)
-        b = -(w * rows[pick.to(rows.device)]).sum(dim=1)
+        b = live_thresholds(rows @ w.mT, rows.norm(dim=1).amax(), stream)
         for name, value in (("weight", w), ("bias", b)):
             _assign(linear, name, value)
 

@@ -155,6 +155,7 @@ def release(module: nn.Module) -> nn.Module:
     for part in list(module.modules()):
         if not parametrize.is_parametrized(part):
             continue
+        _own_class(part)
         # the bias first: its interval depends on the weight
         for name in ("bias", "weight"):
             held = getattr(part, "parametrizations", {})
@@ -163,11 +164,31 @@ def release(module: nn.Module) -> nn.Module:
     return module
 
 
+def _own_class(part: nn.Module) -> None:
+    """A copy of the class that torch injected, for this module alone.
+
+    A deepcopy shares that class with its original, and taking a parametrization off deletes an
+    attribute of it: the other module would lose its weights.
+    """
+    shared = type(part)
+    kept = {k: v for k, v in vars(shared).items() if k not in ("__dict__", "__weakref__")}
+    part.__class__ = type(shared.__name__, shared.__bases__, kept)
+
+
 def _reach(domain: Domain | Any, layer: HiddenLinear) -> Reach:
     """The domain as a `Reach` for a layer that reads the module's input."""
     if not isinstance(domain, Domain):
         array = domain.detach().cpu().double().numpy() if isinstance(domain, Tensor) else domain
-        domain = Box.around(np.asarray(array, dtype=np.float64))
+        try:
+            rows = np.asarray(array, dtype=np.float64)
+        except (TypeError, ValueError):
+            rows = np.empty(0)
+        if rows.ndim < 2:
+            raise InvalidInputError(
+                f"constrain got {domain!r:.60} as the domain; expected a Domain or data of shape "
+                "(n, d)"
+            )
+        domain = Box.around(rows)
     domain.check_dimension(layer.linear.in_features, f"layer {layer.name!r}")
     if isinstance(domain, Ball):
         center = torch.from_numpy(domain.middle.copy())

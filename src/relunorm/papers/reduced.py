@@ -191,6 +191,9 @@ def universality(data: Any = None, full: bool = False, random_state: int = 0) ->
         label = "sin(4 pi x)" if inputs == 1 else "Franke"
         axes[0].loglog(widths, errors, "o-", label=f"{label}: rate {rate:.2f}")
         rows += [(label, w, e, rate) for w, e in zip(widths, errors, strict=True)]
+    ticks = sorted({row[1] for row in rows})
+    axes[0].set_xticks(ticks, [str(tick) for tick in ticks])
+    axes[0].minorticks_off()
     axes[0].set_xlabel("hidden units")
     axes[0].set_ylabel("root mean squared error")
     axes[0].legend()
@@ -224,10 +227,24 @@ def _draw_sine(experiment: Experiment, results: dict[str, Any], shown: list[int]
     for row, start in enumerate(shown):
         for column, label in enumerate(labels):
             ax = axes[row * len(labels) + column]
-            ax.plot(grid, experiment.target(grid), "k--", linewidth=0.8)
-            ax.plot(grid, results["models"][label][start].predict(grid))
+            model = results["models"][label][start]
+            ax.plot(grid, experiment.target(grid), "k--", linewidth=0.8, label="sin(4πx)")
+            ax.plot(grid, model.predict(grid), label="network")
+            if len(experiment.hidden) == 1:
+                knots = _knots(model.network_)
+                ax.plot(knots, model.predict(knots[:, None]), "C1.", label="knots")
             ax.set_title(f"{label}\nMSE {results['errors'][label][start][0]:.1e}", fontsize=8)
+            ax.set_xlabel("x")
+            ax.set_ylabel("y")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
+
+
+def _knots(network: Any) -> Array:
+    """Where the units of one hidden layer over one input switch, inside [0, 1]."""
+    affine = network.layers[0].affine
+    knots = -affine.bias / np.asarray(affine.terms[0])[:, 0]
+    return np.sort(knots[(knots > 0) & (knots < 1)])
 
 
 def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[int]) -> Any:
@@ -246,9 +263,12 @@ def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[in
         for values, style in ((experiment.target(flat), "dashed"), (model.predict(flat), "solid")):
             left.contour(ticks, ticks, values.reshape(81, 81), levels, linestyles=style)
         left.set_title(f"{label}: MSE {results['errors'][label][shown[0]][0]:.1e}", fontsize=8)
-        right.plot(ticks, experiment.target(cut), "k--", linewidth=0.8)
-        right.plot(ticks, model.predict(cut))
+        right.plot(ticks, experiment.target(cut), "k--", linewidth=0.8, label="Franke's function")
+        right.plot(ticks, model.predict(cut), label="network")
+        right.legend(fontsize=7)
         right.set_title("y = 0.2 x", fontsize=8)
+        left.set(xlabel="x", ylabel="y")
+        right.set(xlabel="x", ylabel="f(x, 0.2 x)")
     return figure
 
 

@@ -99,8 +99,7 @@ class _Trainer:
         steps = math.ceil(len(self.kept) / self.batch)
         total = steps * self.epochs
         for epoch in range(self.epochs):
-            order = torch.randperm(len(self.kept), generator=self.stream, device=self.x.device)
-            order = self.kept[order]
+            order = self._epoch()
             for at in range(0, len(order), self.batch):
                 self._update(order[at : at + self.batch], self.updates / total)
                 if self.updates % CLIP_EVERY == 0:
@@ -111,6 +110,23 @@ class _Trainer:
             self._constrain()
             self._score(epoch)
         return ""
+
+    def _epoch(self) -> Tensor:
+        """The rows of one epoch in random order, each as often as its weight says.
+
+        Weights w_i become floor or ceil of n w_i / sum(w) copies (systematic resampling), as if the
+        table itself held the copies. Weights on the gradients have the same mean, but a heavy row
+        that is met once an epoch throws Adam's running moments off.
+        """
+        n, device = len(self.kept), self.x.device
+        order = torch.randperm(n, generator=self.stream, device=device)
+        if self.weight is None:
+            return self.kept[order]
+        bounds = self.weight[self.kept, 0].double().cumsum(0)
+        offset = torch.rand(1, generator=self.stream, device=device, dtype=torch.float64)
+        marks = (torch.arange(n, device=device) + offset) * (bounds[-1] / n)
+        drawn = torch.searchsorted(bounds, marks, right=True).clamp_max(n - 1)
+        return self.kept[drawn[order]]
 
     def _score(self, epoch: int) -> None:
         rows = self.held if len(self.held) else self.kept
@@ -135,8 +151,6 @@ class _Trainer:
     def _update(self, rows: Tensor, share: float) -> None:
         values, output = self._forward(self.x[rows])
         signal = output.sub_(self.y[rows]).mul_(2.0 / len(rows))
-        if self.weight is not None:
-            signal.mul_(self.weight[rows])
         torch.mm(signal.mT, values[-1], out=self.gv)
         torch.sum(signal, 0, out=self.gc)
         if self.task.skip:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from relunorm.train.holdout import Clean, alpha_or_hint
+from relunorm.train.holdout import SHARE, Clean, alpha_or_hint
 from relunorm.train.layered import LayeredProblem, layers, live_start
 from relunorm.train.lm import Point, Solution, minimize
 from relunorm.train.task import Fit, Task, assemble
@@ -58,11 +58,12 @@ def _problem(task: Task, ridge: float | Tensor) -> LayeredProblem:
 def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
     """Held-out predictions of the best of a few starts, refined under every penalty."""
     start = live_start(task.x, task.hidden, 3, task.generator(7))
-    first = minimize(_problem(task, 1e-4), start, iterations=10)
+    until = task.moment(SHARE)
+    first = minimize(_problem(task, 1e-4), start, iterations=10, deadline=until)
     count, best = len(ladder), int(first.loss.argmin())
     point = tuple(part[best].expand(count, *part.shape[1:]) for part in first.point)
     problem = _problem(task, task.x.new_tensor(ladder))
-    found = minimize(problem, point, iterations=12)
+    found = minimize(problem, point, iterations=12, deadline=until)
     if first.interrupted or found.interrupted:
         raise KeyboardInterrupt
     return problem.predict(found.point, x)
@@ -81,8 +82,10 @@ class _Search:
         """Knock-outs: one, or as many as the time allows."""
         task = self.task
         again = task.rounds is None and task.time_limit is not None
+        # a first stage of all starts takes at most half of the time
+        starts = int(max(1, min(STARTS, task.affordable(0.5) / (STAGES[0][0] + 1))))
         for turn in range(10**9 if again else 1):
-            self._knock_out(task.rounds or STARTS, turn)
+            self._knock_out(task.rounds or starts, turn)
             if self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
 
@@ -112,13 +115,12 @@ class _Search:
             self.problem,
             point,
             iterations=iterations,
-            # without any answer yet the first stage is finished whatever the clock says
-            deadline=self.task.deadline if self.curve else float("inf"),
+            deadline=self.task.deadline,
             callback=lambda _, loss: self.task.report("search", share, loss / total),
         )
         self.iterations += found.iterations
         best = int(found.loss.argmin())
-        if float(found.loss[best]) < self.loss:
+        if float(found.loss[best]) < self.loss or not self.curve:
             self.loss = float(found.loss[best])
             self.point = tuple(part[best : best + 1] for part in found.point)
         self.curve += [min(loss, self.loss if stage else loss) / total for loss in found.curve]

@@ -12,10 +12,10 @@ from torch import Tensor
 
 
 def sample_units(x: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random live units: directions uniform on the sphere, thresholds through a data point.
+    """Random live units: directions uniform on the sphere, hyperplanes between two data points.
 
-    b = -w . x_i for a row x_i, so every unit has data on its hyperplane; in one dimension the
-    directions alternate between +1 and -1.
+    b = -w . x for a random x on the segment between two rows, which the unit then tells apart.
+    Drawn twice, an extreme row gives a dead unit: `Deflated` never chooses one.
 
     Args:
         x: (n, d) inputs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +43,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         restarts: fits from different seeds, of which the best is kept (mean squared error and
             penalty). They go through joblib: ``n_jobs`` at a time, or as an ambient
             ``joblib.parallel_config`` says, on any of its backends and with the same result.
-        time_limit: seconds after which the best network so far is returned.
+        time_limit: seconds after which the best network so far is returned; None and infinity
+            mean no limit.
         random_state: seed of every random choice.
         n_jobs: threads while fitting; None leaves torch's own setting. With restarts, also how
             many of them run at a time, each on one thread.
@@ -54,7 +56,9 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         network_: the `Network` in the user's units, hidden rows of unit length.
         loss_curve_: mean squared error of the normalized target as the search went on.
         n_iter_: iterations (updates for ``adam``).
-        optimality_gap_: loss / certified lower bound - 1, or None where there is no certificate.
+        optimality_gap_: squared error of what `predict` gives on the rows / certified lower bound
+            - 1, or None where there is no certificate. Beside a bound of 0 an error within
+            rounding of the targets themselves counts as 0.
         lower_bound_: mean squared error, in the target's units, that no network of this size can
             beat; None where not certified.
         alpha_, solver_: what ``auto`` became.
@@ -107,6 +111,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         Args:
             X: (n, d), y: (n,) or (n, m), sample_weight: (n,) non-negative.
         """
+        started = time.monotonic()
         hidden = self._checked()
         try:
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
@@ -119,6 +124,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         y = y.reshape(len(y), -1)
         if not (weight > 0).any():
             raise InvalidInputError("every sample weight is zero; at least one must be positive")
+        # by a power of two, which rounds nothing: sums of huge weights would overflow
+        weight = np.ldexp(weight, -int(np.frexp(weight.max())[1]))
         penalty = None if isinstance(self.alpha, str) else float(self.alpha)
         self.solver_ = self.solver
         if self.solver == "auto":
@@ -133,7 +140,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             x, y, weight = merge_rows(x, y, weight)
         if self.solver == "auto" and self.solver_ == "exact" and np.ptp(x) == 0:
             self.solver_ = "greedy"
-        self._solve(x, y, weight, hidden, penalty)
+        self._solve(x, y, weight, hidden, penalty, started)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -156,19 +163,22 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         return to_torch(self.network_)
 
     def to_onnx(self, **arguments: Any):
-        """The fitted network as an ``onnx.ModelProto``."""
+        """The network as an ``onnx.ModelProto``; a fit cut short is marked in its metadata."""
         from relunorm.io.onnx_write import to_onnx
 
         check_is_fitted(self, "network_")
-        return to_onnx(self.network_, **arguments)
+        return to_onnx(self.network_, stopped=self.stopped_, **arguments)
 
-    def _solve(self, x, y, weight, hidden: tuple[int, ...], penalty: float | None) -> None:
+    def _solve(
+        self, x, y, weight, hidden: tuple[int, ...], penalty: float | None, started: float
+    ) -> None:
         import torch
 
         from relunorm.train.restarts import best_fit
         from relunorm.train.task import Task
 
-        inputs, targets = Scaling.of(x, weight, "X"), Scaling.of(y, weight, "y")
+        inputs = Scaling.of(x, weight, "X", getattr(self, "feature_names_in_", None))
+        targets = Scaling.of(y, weight, "y")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
 
         # mini-batches are float32 anyway, and a large table is not held twice
@@ -187,7 +197,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 alpha=0.0 if penalty is None and self.solver_ in _UNPENALIZED else penalty,
                 skip=bool(self.skip),
                 rounds=self.n_init,
-                time_limit=self.time_limit,
+                time_limit=None if self.time_limit in (None, np.inf) else float(self.time_limit),
+                started=started,
                 seed=seed,
                 progress=progress,
                 options=dict(self.options or {}),
@@ -204,7 +215,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 bound = float(fit.lower_bound * np.square(targets.scale[0]))
             # squares of huge targets have no float64; the gap, a ratio, has one
             self.lower_bound_ = bound if np.isfinite(bound) else None
-            self.optimality_gap_ = _gap(fit.loss, fit.lower_bound)
+            loss, rounding = _delivered(self.network_, x, y, weight, targets)
+            self.optimality_gap_ = _gap(loss, fit.lower_bound, rounding)
         if fit.stopped == "interrupted":
             message = "the fit was interrupted; the model is the best one found until then"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
@@ -235,14 +247,16 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         limit = self.time_limit
         if limit is not None and not (isinstance(limit, numbers.Real) and float(limit) > 0):
             raise InvalidInputError(f"time_limit={limit!r}: expected seconds > 0, or None")
-        if self.n_init is not None and not _whole(self.n_init, 0):
+        if self.n_init is not None and not _whole(self.n_init, 1):
             raise InvalidInputError(
-                f"n_init={self.n_init!r}: expected a whole number >= 0, or None"
+                f"n_init={self.n_init!r}: expected a whole number >= 1, or None"
             )
         if not _whole(self.restarts, 1):
             raise InvalidInputError(f"restarts={self.restarts!r}: expected a whole number >= 1")
-        if self.n_jobs is not None and not _whole(self.n_jobs, -(2**31)):
-            raise InvalidInputError(f"n_jobs={self.n_jobs!r}: expected a whole number, or None")
+        if self.n_jobs is not None and (not _whole(self.n_jobs, -(2**31)) or self.n_jobs == 0):
+            raise InvalidInputError(
+                f"n_jobs={self.n_jobs!r}: expected a whole number other than 0, or None"
+            )
         if self.options is not None and not isinstance(self.options, dict):
             raise InvalidInputError(f"options={self.options!r}: expected a dict, or None")
         _check_device(self.device)
@@ -298,9 +312,27 @@ def _name_text_columns(table: Any, error: Exception) -> None:
         ) from error
 
 
-def _gap(loss: float, lower: float) -> float:
+def _delivered(
+    network: Network,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    targets: Scaling,
+) -> tuple[float, float]:
+    """Mean squared error of the network itself, and what rounding of the targets alone makes.
+
+    Both in normalized units. Beside a large offset the network in the user's units rounds more than
+    the fit did.
+    """
+    residual = (network(x) - y) / targets.scale
+    loss = float(weight @ np.square(residual).sum(axis=1) / weight.sum())
+    ulp = np.spacing(np.abs(y).max(axis=0)) / targets.scale
+    return loss, float(np.square(4 * ulp).sum())
+
+
+def _gap(loss: float, lower: float, rounding: float) -> float:
     """loss / lower - 1, never negative through rounding; 0 where both vanish."""
-    if loss <= 1e-24:
+    if loss <= (1e-24 if lower > 0 else max(1e-24, rounding)):
         return 0.0
     return max(loss / lower - 1, 0.0) if lower > 0 else float("inf")
 

@@ -7,6 +7,7 @@ grow others on what is left, move all, keep what is better.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.dictionary import greedy_units
-from relunorm.train.holdout import Clean, alpha_or_hint
+from relunorm.train.holdout import SHARE, Clean, alpha_or_hint
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
 from relunorm.train.task import Fit, Task, assemble
@@ -78,7 +79,8 @@ def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
     w, b = _grow(task, units, task.generator(5))
     count = len(ladder)
     problem = _problem(task, task.x.new_tensor(ladder))
-    found = minimize(problem, (w.expand(count, -1, -1), b.expand(count, -1)), iterations=6)
+    start = w.expand(count, -1, -1), b.expand(count, -1)
+    found = minimize(problem, start, iterations=6, deadline=task.moment(SHARE))
     if found.interrupted:
         raise KeyboardInterrupt
     weights, _ = problem.output(found.point)
@@ -97,6 +99,8 @@ class _Search:
         self.stream = task.generator(6)
         self.curve: list[float] = []
         self.iterations, self.stopped, self.loss = 0, "", float("inf")
+        #: Seconds of one step of one member.
+        self.pace = 0.0
         self.w = self.b = torch.empty(0)
 
     def start(self) -> None:
@@ -113,10 +117,13 @@ class _Search:
         for done in range(rounds):
             if self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
-            if self.task.spent:
+            # fewer exchanges where so many could not even take two steps
+            left = self.task.deadline - time.monotonic()
+            members = int(min(EXCHANGES, left / (3 * self.pace)))
+            if members < 1:
                 self.stopped = "time limit"
                 return
-            starts = [self._exchange() for _ in range(EXCHANGES)]
+            starts = [self._exchange() for _ in range(members)]
             self._refine(
                 torch.stack([s[0] for s in starts]), torch.stack([s[1] for s in starts]), 15
             )
@@ -129,13 +136,14 @@ class _Search:
 
     def _refine(self, w: Tensor, b: Tensor, iterations: int) -> None:
         b = self.problem.bounds.clip(w, b)
-        deadline = self.task.deadline if self.curve else float("inf")
-        found = minimize(self.problem, (w, b), iterations=iterations, deadline=deadline)
+        began = time.monotonic()
+        found = minimize(self.problem, (w, b), iterations=iterations, deadline=self.task.deadline)
+        self.pace = (time.monotonic() - began + 1e-9) / (len(w) * (found.iterations + 1))
         self.iterations += found.iterations
         if found.interrupted:
             self.stopped = "interrupted"
         best = int(found.loss.argmin())
-        if float(found.loss[best]) < self.loss:
+        if float(found.loss[best]) < self.loss or not self.curve:
             self.loss = float(found.loss[best])
             self.w, self.b = found.point[0][best], found.point[1][best]
         self.curve.append(self.loss / float(self.task.weight.sum()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -34,26 +35,35 @@ class Clean:
 FEWEST = 20
 CAUTIOUS = 1e-2
 
+#: Share of a time limit that the choice may take, the normal equations it solves at most (over
+#: starts, penalties and iterations), and the rows below which a part of a table is not worth it.
+SHARE, EVALUATIONS, FEWEST_SAMPLED = 0.3, 100, 200
+
 
 def choose_alpha(task: Task, predict: Predict, clean: Clean) -> float:
     """The penalty with the smallest error on held-out rows; data free of noise needs no search.
 
     Small tables are split more often (up to three folds), since one split of them is a coin toss.
-    Among penalties within one standard error of the best the largest wins. An estimate.
+    Among penalties within one standard error of the best the largest wins. An estimate. Where a
+    time limit leaves no time for all rows, as many are drawn as fit into `SHARE` of it.
 
     Args:
         predict: fits the task once per penalty, all from the same start, and returns predictions
             (penalties, rows, m) on the inputs given last.
     """
-    n = len(task.x)
-    if n < FEWEST:
+    total = len(task.x)
+    n = int(min(total, total * task.affordable(SHARE) / EVALUATIONS))
+    if n < FEWEST or n < min(total, FEWEST_SAMPLED):
         return CAUTIOUS
-    folds = max(1, min(3, 2000 // n))
-    order = torch.randperm(n, generator=task.generator(91), device=task.x.device)
+    folds = max(1, min(3, 2000 // total))
+    order = torch.randperm(total, generator=task.generator(91), device=task.x.device)
+    if n < total:
+        task = task.rows(order[:n])
+        order = torch.arange(n, device=order.device)
     size = max(1, n // 5)
     errors = []
     for fold in range(folds):
-        if task.spent:
+        if time.monotonic() > task.moment(SHARE):
             break
         held = order[fold * size : (fold + 1) * size]
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from relunorm.train.lm import Model, Point, dense_step
 from relunorm.train.shallow import SLICE_DOUBLES, factor
+from relunorm.train.thresholds import live_thresholds
 
 
 class LayeredProblem:
@@ -171,10 +172,10 @@ def layers(point: Point) -> list[tuple[Tensor, Tensor]]:
 def live_start(
     x: Tensor, widths: tuple[int, ...], members: int, generator: torch.Generator
 ) -> Point:
-    """Random layers whose every unit has its hyperplane through a training point.
+    """Random layers whose every unit has its hyperplane between training points.
 
-    w uniform on the sphere, b = -w . h(x_i) with h the values the layer reads: on the data no unit
-    is dead and none is active everywhere, at any depth (up to constant values).
+    w uniform on the sphere, -b between two neighbouring values of w . h on the data, h what the
+    layer reads: no unit is dead and none active everywhere, at any depth (constant data aside).
     """
     options = {"generator": generator, "device": x.device, "dtype": x.dtype}
     h, parts = x.expand(members, -1, -1), []
@@ -182,8 +183,8 @@ def live_start(
         w = torch.randn(members, width, h.shape[2], **options)
         w = w / w.norm(dim=2, keepdim=True).clamp_min(1e-300)
         z = h @ w.mT
-        pick = torch.randint(len(x), (members, 1, width), generator=generator, device=x.device)
-        b = -z.gather(1, pick)[:, 0]
+        size = h.norm(dim=2).amax(dim=1)[:, None, None]
+        b = live_thresholds(z, size, generator)
         h = (z + b[:, None]).clamp_min(0)
         parts += [w, b]
     return tuple(parts)

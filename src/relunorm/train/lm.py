@@ -89,16 +89,19 @@ def minimize(
     Args:
         tolerance: a member has converged when an accepted step gains less than this share of its
             loss, or when its damping has grown past use; all converged ends the run.
-        deadline: value of ``time.monotonic()`` after which no further iteration starts.
+        deadline: value of ``time.monotonic()``; no iteration starts that would end after it if it
+            took as long as the one before. The start is evaluated whatever the clock says.
         callback: called with the iteration and the smallest loss; may raise to stop.
     """
+    clock = _Clock(deadline)
     point, model = start, problem.linearize(start)
     factor = torch.full_like(model.loss, damping)
     still = torch.zeros_like(model.loss, dtype=torch.bool)
     curve = [float(model.loss.min())]
     done, interrupted = 0, False
     try:
-        for done in range(1, iterations + 1):
+        while done < iterations and not clock.late() and not bool(still.all()):
+            done += 1
             step = problem.step(model, factor)
             trial = problem.move(point, torch.where(step.isfinite(), step, 0.0))
             reached = problem.linearize(trial)
@@ -110,11 +113,21 @@ def minimize(
             curve.append(float(model.loss.min()))
             if callback is not None:
                 callback(done, curve[-1])
-            if time.monotonic() > deadline or bool(still.all()):
-                break
     except KeyboardInterrupt:
         interrupted = True
     return Solution(point, model.loss, done, still, curve, interrupted)
+
+
+class _Clock:
+    """Whether another step like the last one would end after the deadline."""
+
+    def __init__(self, deadline: float):
+        self.deadline, self.last = deadline, time.monotonic()
+
+    def late(self) -> bool:
+        """Asked once between any two steps."""
+        before, self.last = self.last, time.monotonic()
+        return 2 * self.last - before > self.deadline
 
 
 def dense_step(hessian: Tensor, descent: Tensor, factor: Tensor) -> Tensor:

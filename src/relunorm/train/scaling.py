@@ -6,6 +6,7 @@ to rounding: the affine maps are multiplied into the first and the last layer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +29,18 @@ class Scaling:
     scale: NDArray[np.float64]
 
     @classmethod
-    def of(cls, table: NDArray[np.float64], weight: NDArray[np.float64], what: str) -> Scaling:
-        """Weighted mean and deviation, computed so that huge and tiny values do not overflow."""
+    def of(
+        cls,
+        table: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        what: str,
+        names: Sequence[str] | None = None,
+    ) -> Scaling:
+        """Weighted mean and deviation, computed so that huge and tiny values do not overflow.
+
+        Args:
+            what, names: of the table and its columns, for the error message.
+        """
         unit = np.maximum(table.max(axis=0), -table.min(axis=0))
         unit = np.where(unit > 0, unit, 1.0)
         share = weight / weight.sum()
@@ -44,10 +55,12 @@ class Scaling:
         with np.errstate(over="ignore"):
             scale = np.where(constant, 1.0, spread) * np.where(constant, 1.0, unit)
         shift = np.where(constant, small[0], mean) * unit
-        if not np.isfinite(scale).all() or (scale < 1e-290).any() or (scale > 1e290).any():
+        wrong = np.flatnonzero(~((scale >= 1e-290) & (scale <= 1e290)))
+        if len(wrong):
+            shown = ", ".join(str(k if names is None else names[k]) for k in wrong[:10])
             raise InvalidInputError(
                 f"{what} has columns whose values are too large or too small for float64 "
-                "arithmetic; rescale the data first"
+                f"arithmetic: {shown}{', ...' if len(wrong) > 10 else ''}; rescale the data first"
             )
         return cls(shift, scale)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,9 @@ from torch import Tensor
 
 Constraint = Literal["tight", "bounded", "unit"]
 Progress = Callable[[str, float, float], None]
+
+#: Multiplications a second on one modest core, for the size of steps before any was measured.
+SPEED = 4e9
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,19 @@ class Task:
     @property
     def deadline(self) -> float:
         """Value of ``time.monotonic()`` after which to stop."""
-        return float("inf") if self.time_limit is None else self.started + self.time_limit
+        return self.moment(1.0)
+
+    def moment(self, share: float) -> float:
+        """Value of ``time.monotonic()`` at which that share of the time limit has passed."""
+        return float("inf") if self.time_limit is None else self.started + share * self.time_limit
+
+    def affordable(self, share: float) -> float:
+        """Normal equations over all rows that fit into a share of the time limit; an estimate."""
+        if self.time_limit is None:
+            return float("inf")
+        sizes = (self.x.shape[1], *self.hidden)
+        parameters = sum((a + 1) * b for a, b in pairwise(sizes))
+        return share * self.time_limit * SPEED / (parameters**2 * len(self.x))
 
     def generator(self, stream: int = 0) -> torch.Generator:
         """A fresh generator; different streams of one task are independent."""
