@@ -2,7 +2,10 @@
 "use strict";
 ((R) => {
   R.lipschitz = (report) => R.section(report.sections.lipschitz, (body) => [
-    R.el("p", { class: "lead" }, body.exact
+    R.el("p", { class: "lead" }, body.upper.value === null
+      ? `The network changes somewhere by ${R.number(body.lower.value, 6)} times the change of its ` +
+        "input, and no bound within float64 was found."
+      : body.exact
       ? `The network changes by at most ${R.number(body.upper.value, 8)} times the change of its input.`
       : `The network changes by at most ${R.number(body.upper.value, 6)} times the change of its ` +
         `input, and somewhere by ${R.number(body.lower.value, 6)} times.`),
@@ -23,7 +26,7 @@
     const rows = body.bounds.rows.filter((r) => r.value !== null && r.value > 0);
     if (!rows.length) return R.note("No finite bound above zero was found.");
     const values = rows.map((r) => r.value);
-    const lo = Math.min(...values) / 2, hi = Math.max(...values) * 1.15;
+    const lo = Math.min(...values) / 2, hi = Math.min(Math.max(...values) * 1.15, Number.MAX_VALUE);
     const step = 40, top = 26, right = width - 12, left = 8;
     const height = top + rows.length * step + 34;
     const bottom = top + rows.length * step;
