@@ -75,3 +75,27 @@ def test_data_sources(tmp_path):
     assert (x.shape, y.tolist()) == ((2, 2), [3.0, 7.0])
     with pytest.raises(InvalidInputError, match="which column"):
         load_tables([str(tmp_path / "t.csv")])
+
+
+def refused(capsys, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_a_wrong_ending_is_refused_before_the_map_is_computed(capsys, tmp_path):
+    said = refused(capsys, "dying", "map", "--grid", "3", "-o", str(tmp_path / "map.xyz"))
+    assert "plots are written as .png, .pdf or .svg" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"not a checkpoint"])
+def test_a_broken_checkpoint_is_named(capsys, tmp_path, content):
+    path = tmp_path / "sweep.pt"
+    path.write_bytes(content)
+    small = ["--updates", "100", "--seeds", "1", "--hidden", "4", "--gamma", "1"]
+    plan = [*small, "--optimizer", "adam", "--quiet", "--checkpoint", str(path)]
+    said = refused(capsys, "dying", "sweep", *plan)
+    assert "is no checkpoint that can be read" in said
+    assert path.read_bytes() == content

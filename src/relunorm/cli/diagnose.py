@@ -50,7 +50,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
     names = ("units", "dead", "provably_dead", "always_on", "provably_on", "dormant", "duplicate")
-    table = Table("layer", *(n.replace("_", " ") for n in names), "lowest cone")
+    table = Table("layer", *(n.replace("_", "\n") for n in names), "lowest\ncone")
     for row in document["layers"]:
         counts = row["counts"]
         cells = ["-" if counts[n] is None else str(counts[n]) for n in names]

@@ -35,7 +35,10 @@ def map_(
 ) -> None:
     """Which starting parameters of one unit reach the optimum and which die (figures 3-5)."""
     from relunorm.dying.basins import basin
+    from relunorm.errors import UnsupportedFormatError
 
+    if output is not None and output.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UnsupportedFormatError(f"{output}: plots are written as .png, .pdf or .svg")
     found = basin(gamma, beta, eta, grid, extent, delta=delta, device=device)
     if output is not None:
         from relunorm.dying.plots import plot_basin

@@ -27,7 +27,8 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
     """Starts coloured by where they end; black dots where the dead ones stop; the optimum white."""
     from matplotlib.colors import ListedColormap
 
-    figure, ax = _axes(ax)
+    alone = ax is None
+    figure, ax = _axes(ax, (4.6, 4.9))
     e = found.extent
     ax.imshow(
         found.classes, origin="lower", extent=(-e, e, -e, e), cmap=ListedColormap(COLORS),
@@ -44,7 +45,25 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
         f"{found.dead:.1f}% dead",
         fontsize=9,
     )
+    if alone:
+        _legend(ax, ends)
     return figure
+
+
+def _legend(ax: Any, ends: bool) -> None:
+    """What the colours of the starts and the marks stand for, below the axes."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    named = zip(COLORS, ("reaches the optimum", "dies", "neither"), strict=True)
+    keys: list[Any] = [Patch(color=color, label=label) for color, label in named]
+    keys.append(Line2D([], [], ls=":", color="0.4", label="edge of the dead cone"))
+    if ends:
+        keys.append(Line2D([], [], ls="", marker=".", color="black", label="where dead ones stop"))
+    ax.legend(
+        handles=keys, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize=7,
+        frameon=False,
+    )  # fmt: skip
 
 
 def plot_field(gamma: float, ax: Any = None, extent: float = 2.0, delta: float = 0.0) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -264,8 +265,14 @@ class Sweep:
 
     def _resume(self) -> None:
         assert self.checkpoint is not None
-        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
-        if state.get("key") != self.key:
+        try:
+            state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            raise InvalidInputError(
+                f"{self.checkpoint} is no checkpoint that can be read ({type(error).__name__}); "
+                "remove it or name another file"
+            ) from None
+        if not isinstance(state, dict) or state.get("key") != self.key:
             raise InvalidInputError(
                 f"{self.checkpoint}: a checkpoint of another sweep (other plan or data); remove it "
                 "or name another file"
