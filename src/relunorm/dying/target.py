@@ -140,8 +140,8 @@ class RunningTargetScaler(_Affine):
     >>> running = RunningTargetScaler()
     >>> for batch in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0]):
     ...     _ = running.update(batch)
-    >>> running.mean_.tolist(), round(float(running.scale_[0]), 6)
-    ([3.5], 1.707825)
+    >>> running.mean_.round(6).tolist(), running.scale_.round(6).tolist()
+    ([3.5], [1.707825])
     """
 
     def __init__(self, gamma: float = 1.0, delta: float = 0.0, decay: float | None = None):

@@ -172,7 +172,7 @@ def _own_class(part: nn.Module) -> None:
     """
     shared = type(part)
     kept = {k: v for k, v in vars(shared).items() if k not in ("__dict__", "__weakref__")}
-    part.__class__ = type(shared.__name__, shared.__bases__, kept)
+    part.__class__ = type(shared.__name__, shared.__bases__, kept)  # type: ignore[assignment]
 
 
 def _reach(domain: Domain | Any, layer: HiddenLinear) -> Reach:
