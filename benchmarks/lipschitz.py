@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -158,11 +159,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer-python", help="a Python that has cvxpy; without it no peer runs")
     parser.add_argument("--solvers", default="CLARABEL,SCS")
-    parser.add_argument("--folder", default=".", help="where to put the networks for the peer")
     options = parser.parse_args()
     note = "CPU seconds, least of five (regions and ACAS: of two), after compilation; one thread."
     record("lipschitz: exact", ["network", "domain", "constant", "exact", "s"], exact_rows(), note)
-    rows = sdp_rows(options.peer_python, options.solvers.split(","), Path(options.folder))
+    with tempfile.TemporaryDirectory() as folder:
+        rows = sdp_rows(options.peer_python, options.solvers.split(","), Path(folder))
     record("lipschitz: LipSDP", ["network", "solver", "bound", "s", "ratio"], rows, note)
     rows = acas_rows()
     if rows:
