@@ -65,9 +65,7 @@ def test_wide_networks_approach_infinite_width(digits, parts):
         (STD, 100, 21.4, 2.0, 19.586, 1.43),
     ],
 )
-def test_mean_angles_after_30_layers_of_width_1000(
-    digits, parts, n, degrees, within, mean, spread
-):
+def test_mean_angles_after_30_layers_of_width_1000(digits, parts, n, degrees, within, mean, spread):
     """Random digits as scikit-learn gives them, angles after ReLU.
 
     ``mean`` and ``spread`` (of one run) are those of 9,225 runs with direct weights by

@@ -171,7 +171,7 @@ def propagate(
                 # the map is 2 E[f f'], the mean over neurons of variance 2
                 shift += np.log(width / 2) if rescale else 0.0
             else:
-                # few inputs: their weights are fewer numbers than the root of a singular Gram matrix
+                # fewer inputs than points: a singular Gram matrix, and few weights
                 few = layer == 0 and points.shape[1] < len(points) and not draw.wishart
                 if method == "weights" or few:
                     new = draw.by_weights(state * np.exp(-made / 2))

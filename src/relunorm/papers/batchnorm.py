@@ -80,9 +80,9 @@ def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     paper = {"rms, no recentering": "60", "full": "75", "std, no recentering (eq. 2)": ""}
     centred = replace(data, x=data.x - data.x.mean(axis=0))
     for ax, (name, parts) in zip(axes, ARMS.items(), strict=True):
-        inputs = {"as given": data}
+        inputs = {"as given": data}  # the last one is drawn
         if "statistic" in parts:  # the one arm that remembers the mean of the data
-            inputs["less their mean"] = centred
+            inputs = {"less their mean": centred, **inputs}
         for (label, sample), size in product(inputs.items(), (10, n)):
             means = []
             for seed in range(seeds):
@@ -207,7 +207,7 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
 
 def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """The layer where an odd point appears against the width (errata)."""
-    n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 15 if full else 6
+    n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 40
     limit = 20_000 if full else 5_000
     rows = []
     for width in widths:
@@ -388,7 +388,7 @@ def _project(ax: Any, run: Propagation, odd: tuple[int, ...], random_state: int)
     red = np.isin(np.arange(len(flat)), odd)
     ax.plot(*flat[~red].T, "o", ms=4, label="cluster")
     ax.plot(*flat[red].T, "o", ms=6, color="tab:red", label="odd")
-    ax.set_title("a random 2-D projection")
+    ax.set(title="a random 2-D projection", xlabel="one direction", ylabel="another")
     ax.legend(fontsize=8)
 
 
@@ -400,4 +400,9 @@ def _scatter(ax: Any, angles: np.ndarray, marked: np.ndarray | None) -> None:
         ax.plot(degrees[marked, 0], degrees[marked, 1], ".", ms=4, color="tab:red")
     top = max(95.0, float(np.nanmax(degrees)))
     ax.plot([0, top], [0, top], color="grey", lw=0.8, ls=":")
-    ax.set(xlabel="angle before the layer", ylabel="angle after it", xlim=(0, top), ylim=(0, top))
+    ax.set(
+        xlabel="angle before the layer (degrees)",
+        ylabel="after it (degrees)",
+        xlim=(0, top),
+        ylim=(0, top),
+    )
