@@ -207,7 +207,7 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
 
 def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """The layer where an odd point appears against the width (errata)."""
-    n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 40
+    n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 40 if full else 15
     limit = 20_000 if full else 5_000
     rows = []
     for width in widths:
