@@ -94,7 +94,7 @@ def sampler_rows() -> Iterator[list[object]]:
                 weights / own,
             ]
         for what, ms in floor(n, 1000).items():
-            yield [f"of it, n = {n}: {what}, ms", ms, "", float("nan")]
+            yield [f"of it, n = {n}: {what}, ms", ms, "", ""]
 
 
 def floor(n: int, width: int) -> dict[str, float]:
@@ -154,7 +154,7 @@ def other_rows() -> Iterator[list[object]]:
 if __name__ == "__main__":
     tables = []
     for row in itertools.chain(tree_rows(), sampler_rows(), other_rows()):
-        print(f"{row[0]}: {row[1]:.4g} ({row[2]}; ratio {row[3]:.4g})", flush=True)
+        print(*(f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row), flush=True)
         tables.append(row)
     busy = os.getloadavg()[0]
     record(

@@ -207,6 +207,8 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
 
 def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """The layer where an odd point appears against the width (errata)."""
+    from matplotlib.ticker import LogLocator
+
     n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 40 if full else 15
     limit = 20_000 if full else 5_000
     rows = []
@@ -231,8 +233,9 @@ def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhi
     )
     ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_formatter("")
-    for set_formatter in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
-        set_formatter("{x:g}")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("")
     return Exhibit(
         "onset_width",
         "Errata: the odd point appears later in wider networks",

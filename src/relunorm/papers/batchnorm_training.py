@@ -201,7 +201,7 @@ def _draw_figure2(rows: list[tuple[Any, ...]]) -> Any:
         ):
             points = [(r[2], r[column]) for r in rows if r[0] == setup and r[1] == name]
             ax.plot(*zip(*points, strict=True), marker=marker, ms=6, label=name)
-    axes[0].set(title="rank of the last hidden layer at the start", ylabel="rank", yscale="log")
+    axes[0].set(title="rank at the start", ylabel="rank of the last hidden layer", yscale="log")
     axes[0].set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
     axes[0].minorticks_off()
     axes[1].set(title="training accuracy, same optimizer")
@@ -210,5 +210,5 @@ def _draw_figure2(rows: list[tuple[Any, ...]]) -> Any:
         ax.set(ylim=(0, 1.05), ylabel="share of training points right")
     for ax in axes:
         ax.set(xlabel="depth (hidden layers)", xticks=sorted({r[2] for r in rows}))
-    axes[0].legend(fontsize=8)
+    axes[1].legend(fontsize=8, loc="center right")
     return figure
