@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 from record import record
-from scipy.linalg import blas
 
 from relunorm.batchnorm import Tree, gamma, propagate
 from relunorm.batchnorm._layer_kernel import inner_products, normalize_and_respond
 from relunorm.batchnorm._normals import fill_normals
+from relunorm.batchnorm._random_layer import multiply_by_root
 
 LAYERS = 100_000
 BRUTE_DEPTH = 14
@@ -94,7 +94,7 @@ def sampler_rows() -> Iterator[list[object]]:
                 weights / own,
             ]
         for what, ms in floor(n, 1000).items():
-            yield [f"of it, n = {n}: {what}, ms", ms, "", ""]
+            yield [f"of a layer, n = {n}: {what}, ms", ms, "", ""]
 
 
 def floor(n: int, width: int) -> dict[str, float]:
@@ -106,9 +106,7 @@ def floor(n: int, width: int) -> dict[str, float]:
     root = np.asfortranarray(np.tril(rng.standard_normal((n, n))) / n)
     parts: dict[str, Callable[[], object]] = {
         f"{n * width} normals": lambda: fill_normals(rng, other),
-        "triangular root times normals": lambda: blas.dtrmm(
-            1.0, root, other.T, side=1, lower=1, trans_a=1, overwrite_b=1
-        ),
+        "triangular root times normals": lambda: multiply_by_root(root, other),
         "inner products": lambda: inner_products(state),
         "normalization and ReLU": lambda: normalize_and_respond(other, 0.0, True, True, True),
     }

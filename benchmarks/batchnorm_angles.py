@@ -132,7 +132,7 @@ def main() -> None:
     else:
         from sklearn.datasets import load_digits
 
-        data, target = load_digits(return_X_y=True)
+        data, target = map(np.asarray, load_digits(return_X_y=True))
     chunk = given.chunk or (1 if given.device == "cpu" else 50)
     began = time.perf_counter()
     found = measure(data.astype(float), target, given.runs, chunk, given.device, given.seed)

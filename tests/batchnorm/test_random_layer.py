@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from relunorm.batchnorm import propagate
 from relunorm.batchnorm._layer_kernel import FEW, inner_products, normalize_and_respond
 from relunorm.batchnorm._normals import BLOCK, fill_normals
-from relunorm.batchnorm._random_layer import triangular_root
+from relunorm.batchnorm._random_layer import multiply_by_root, triangular_root
 
 COUNT = 10_000_000
 
@@ -143,3 +143,13 @@ def test_few_inputs_and_many_have_one_law():
     )
     assert abs(a.mean() - b.mean()) < 4 * np.sqrt((a.var() + b.var()) / 400)
     assert 0.8 < a.std() / b.std() < 1.25
+
+
+def test_a_root_multiplies_in_place():
+    rng = np.random.default_rng(0)
+    root, state = np.tril(rng.standard_normal((7, 7))), rng.standard_normal((7, 20))
+    expected = root @ state
+    for given_root in (root, np.asfortranarray(root)):
+        found = state.copy()
+        multiply_by_root(given_root, found)
+        np.testing.assert_allclose(found, expected, atol=1e-13)

@@ -63,8 +63,7 @@ class RandomLayer:
         self._held = [before, state]
         fill_normals(self.rng, state)
         root = triangular_root(gram * (2 / self.width))
-        # state = root @ state in place, the zeros of the root left out; BLAS counts by columns
-        blas.dtrmm(1.0, root, state.T, side=1, lower=1, trans_a=1, overwrite_b=1)
+        multiply_by_root(root, state)
         return self._respond(state)
 
     def _wishart_factor(self, gram: Matrix) -> Matrix:
@@ -100,13 +99,21 @@ class RandomLayer:
         return z
 
 
+def multiply_by_root(root: Matrix, state: Matrix) -> None:
+    """state = root @ state in place, the zeros of the lower triangular root left out.
+
+    BLAS counts by columns, so it is handed the transpose of a contiguous array.
+    """
+    blas.dtrmm(1.0, root, state.T, side=1, lower=1, trans_a=1, overwrite_b=1)  # type: ignore[attr-defined]
+
+
 def triangular_root(gram: Matrix) -> Matrix:
     """A lower triangular R with R R' = gram: every root gives the same law.
 
     Cholesky, ten times cheaper than eigenvalues, unless a small pivot says that the points are
     (nearly) dependent, where it would add noise.
     """
-    root, failed = lapack.dpotrf(gram, lower=1)
+    root, failed = lapack.dpotrf(gram, lower=1)  # type: ignore[attr-defined]
     if not failed:
         pivots = root.diagonal()
         if pivots.min() > 1e-5 * pivots.max():
