@@ -37,12 +37,22 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def points(X: Any) -> NDArray[np.float64]:
     """A batch of points: finite numbers of shape (n, d), from an array or a tensor."""
-    X = real_numbers("the batch", X).astype(np.float64, copy=False)
-    if X.ndim != 2 or not X.size:
-        raise InvalidInputError(f"the batch has shape {X.shape}, expected (n, d) with n, d >= 1")
-    if not np.isfinite(X).all():
-        raise InvalidInputError("the batch holds NaN or infinite entries")
-    return X
+    return _finite("the batch", X, "(n, d) with n, d >= 1", 2)
+
+
+def vector(x: Any) -> NDArray[np.float64]:
+    """Finite numbers of shape (n,)."""
+    return _finite("the vector", x, "(n,) with n >= 1", 1)
+
+
+def _finite(name: str, given: Any, expected: str, axes: int) -> NDArray[np.float64]:
+    """Finite numbers with this many axes, at least one of them."""
+    array = real_numbers(name, given).astype(np.float64, copy=False)
+    if array.ndim != axes or not array.size:
+        raise InvalidInputError(f"{name} has shape {array.shape}, expected {expected}")
+    if not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} holds NaN or infinite entries")
+    return array
 
 
 def real_numbers(name: str, value: Any) -> NDArray[np.floating[Any]]:

@@ -55,7 +55,7 @@ def _log_mantissa(m):  # pragma: no cover
 def _sine(a):  # pragma: no cover
     """Taylor's series for |a| <= pi/4."""
     x = a * a
-    p = 1 / 362880 + x * (-1 / 39916800 + x * (1 / 6227020800 - x / 1307674368000))
+    p = 1 / 362880 + x * (-1 / 39916800 + x * (1 / 6227020800 - x * (1 / 1307674368000)))
     return a * (1 + x * (-1 / 6 + x * (1 / 120 + x * (-1 / 5040 + x * p))))
 
 
@@ -105,6 +105,5 @@ def _fill(start, out):  # pragma: no cover
             second[i] = (-r if which >= 1.0 else r) * (cosine if swap else sine)
         for half in (first, second):
             count = min(BLOCK, out.size - done)
-            for i in range(count):
-                out[done + i] = half[i]
+            out[done : done + count] = half[:count]
             done += count

@@ -21,6 +21,19 @@ FADED = 2.0**-200
 
 
 @numba.njit(cache=True)
+def _recentered(values, ends, low, high, mean, out, out_ends, used):  # pragma: no cover
+    """Append the clusters low to high of one side of the mean, equal ones as one; the new end."""
+    for j in range(low, high):
+        if j > low and values[j] - mean == values[j - 1] - mean:
+            out_ends[used - 1] = ends[j]
+            continue
+        out[used] = abs(values[j] - mean)
+        out_ends[used] = ends[j]
+        used += 1
+    return used
+
+
+@numba.njit(cache=True)
 def step_rows(
     n, values, ends, pointer, rows, out, out_ends, out_pointer, A, B, tie
 ):  # pragma: no cover
@@ -59,13 +72,7 @@ def step_rows(
         if low == 1:
             B[ends[cut - 1]] += (values[lo] - mean) ** 2
         else:
-            for j in range(lo, cut):
-                if j > lo and values[j] - mean == values[j - 1] - mean:
-                    out_ends[used - 1] = ends[j]
-                    continue
-                out[used] = abs(values[j] - mean)
-                out_ends[used] = ends[j]
-                used += 1
+            used = _recentered(values, ends, lo, cut, mean, out, out_ends, used)
             out[used] = 0.0
             out_ends[used] = n
             used += 1
@@ -77,13 +84,7 @@ def step_rows(
             out[used] = 0.0
             out_ends[used] = ends[start - 1]
             used += 1
-            for j in range(start, hi):
-                if j > start and values[j] - mean == values[j - 1] - mean:
-                    out_ends[used - 1] = ends[j]
-                    continue
-                out[used] = abs(values[j] - mean)
-                out_ends[used] = ends[j]
-                used += 1
+            used = _recentered(values, ends, start, hi, mean, out, out_ends, used)
             kept += 1
             out_pointer[kept] = used
     return kept, ties, merged

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.batchnorm._arguments import generator, points, whole_number
+from relunorm.batchnorm._layer_kernel import inner_products
 from relunorm.batchnorm._random_layer import RandomLayer
 from relunorm.batchnorm.gram import (
     Statistic,
@@ -28,7 +29,6 @@ from relunorm.batchnorm.measure import odd_points, pair_angles
 from relunorm.errors import InvalidInputError
 
 Method = Literal["weights", "gram", "infinite"]
-Normals = Literal["generator", "vector"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,6 @@ def propagate(
     *,
     statistic: Statistic = "auto",
     method: Method = "gram",
-    normals: Normals = "generator",
     random_state: int | np.random.Generator | None = 0,
     progress: Callable[[int, int], None] | None = None,
     time_limit: float | None = None,
@@ -121,9 +120,6 @@ def propagate(
         statistic: what rescaling divides by: "rms", "std", or "auto" (rms without recentering).
         method: "weights" (Gaussian weights of variance 2/width), "gram" (same law, no weight
             matrix) or "infinite" (the infinite-width map).
-        normals: how "gram" draws: "generator" takes NumPy's, so that a random state gives the run
-            it always gave; "vector" takes one word of it a layer and makes the normals in compiled
-            vector loops, about twice as fast in all.
         progress: called with (layers done, layers).
         time_limit: seconds after which to stop and return what was done.
 
@@ -137,8 +133,6 @@ def propagate(
     layers, width = whole_number("layers", layers, 0), whole_number("width", width, 1)
     if method not in ("weights", "gram", "infinite"):
         raise InvalidInputError(f"method {method!r} is not known; use weights, gram or infinite")
-    if normals not in ("generator", "vector"):
-        raise InvalidInputError(f"normals {normals!r} is not known; use generator or vector")
     slope = nonlinearity_slope(nl)
     kind = resolve_statistic(statistic, recenter)
     rng = generator(random_state)
@@ -149,7 +143,6 @@ def propagate(
         "rescale": rescale,
         "statistic": kind if rescale else None,
         "method": method,
-        "normals": normals,
         "random_state": _seed(random_state),
     }
     gram, log = _unit(points @ points.T)
@@ -163,9 +156,7 @@ def propagate(
     log += shift
     deadline = None if time_limit is None else time.monotonic() + time_limit
     complete = True
-    draw = RandomLayer(
-        len(gram), width, slope, recenter, kind if rescale else None, rng, normals == "vector"
-    )
+    draw = RandomLayer(len(gram), width, slope, recenter, kind if rescale else None, rng)
     made = 0.0  # log scale still in the activations
     try:
         for layer in range(layers):
@@ -180,11 +171,13 @@ def propagate(
                 # the map is 2 E[f f'], the mean over neurons of variance 2
                 shift += np.log(width / 2) if rescale else 0.0
             else:
-                if method == "weights":
+                # fewer inputs than points: a singular Gram matrix, and few weights
+                few = layer == 0 and points.shape[1] < len(points) and not draw.wishart
+                if method == "weights" or few:
                     new = draw.by_weights(state * np.exp(-made / 2))
                 else:
                     new = draw.by_gram(gram)
-                gram, shift = _unit(new @ new.T)
+                gram, shift = _unit(inner_products(new))
             # rescaling forgets the scale that came before
             log = shift if rescale else log + shift
             taken.append((gram, log))

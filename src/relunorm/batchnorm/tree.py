@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import from_tensor, real_numbers
+from relunorm.batchnorm._arguments import from_tensor, real_numbers, vector
 from relunorm.batchnorm._coordinate import ExactState, FloatState
 from relunorm.batchnorm.tree_limit import TreeLimit, limit_gram, limit_of
 from relunorm.errors import InvalidInputError
@@ -39,7 +39,7 @@ def positive_transformation(x: ArrayLike) -> NDArray[np.float64]:
     >>> positive_transformation([0.0, 1.0, 5.0]).tolist()
     [0.0, 0.0, 3.0]
     """
-    x = _vector(x)
+    x = vector(x)
     return np.maximum(x - x.mean(), 0.0)
 
 
@@ -49,13 +49,13 @@ def negative_transformation(x: ArrayLike) -> NDArray[np.float64]:
     >>> negative_transformation([0.0, 1.0, 5.0]).tolist()
     [2.0, 1.0, 0.0]
     """
-    x = _vector(x)
+    x = vector(x)
     return np.maximum(x.mean() - x, 0.0)
 
 
 def cluster_count(x: ArrayLike) -> int:
     """c(x): how many different entries a vector has (Def. 6)."""
-    return len(np.unique(_vector(x)))
+    return len(np.unique(vector(x)))
 
 
 @dataclass(frozen=True)
@@ -315,15 +315,6 @@ class Tree:
         coordinates = f", coordinates={len(self._states)}" if len(self._states) > 1 else ""
         mode = ", exact" if self.exact else ""
         return f"Tree(n={self.n}, depth={self.depth}{coordinates}{mode})"
-
-
-def _vector(x: ArrayLike) -> NDArray[np.float64]:
-    vector = real_numbers("the vector", x).astype(np.float64, copy=False)
-    if vector.ndim != 1 or not vector.size:
-        raise InvalidInputError(f"the vector has shape {vector.shape}, expected (n,) with n >= 1")
-    if not np.isfinite(vector).all():
-        raise InvalidInputError("the vector holds NaN or infinite entries")
-    return vector
 
 
 def _too_large() -> InvalidInputError:

@@ -74,15 +74,15 @@ def figure3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
 
 def figure5(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """Angles before and after layer 30, by what is normalized."""
-    n, width, layers, seeds = 100, 1000, 30, 20 if full else 3
+    n, width, layers, seeds = 100, 1000, 30, 100 if full else 3
     figure, axes = _figure(1, 3, "Angles before and after layer 30 (n = 100, width 1000)", (12, 4))
     rows = []
     paper = {"rms, no recentering": "60", "full": "75", "std, no recentering (eq. 2)": ""}
     centred = replace(data, x=data.x - data.x.mean(axis=0))
     for ax, (name, parts) in zip(axes, ARMS.items(), strict=True):
-        inputs = {"less their mean": centred}
+        inputs = {"as given": data}  # the last one is drawn
         if "statistic" in parts:  # the one arm that remembers the mean of the data
-            inputs = {"as given": data, **inputs}
+            inputs = {"less their mean": centred, **inputs}
         for (label, sample), size in product(inputs.items(), (10, n)):
             means = []
             for seed in range(seeds):
@@ -207,7 +207,9 @@ def attractor_angle(data: Sample, full: bool = False, random_state: int = 0) -> 
 
 def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """The layer where an odd point appears against the width (errata)."""
-    n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 15 if full else 6
+    from matplotlib.ticker import LogLocator
+
+    n, widths, seeds = 8, [100, 200, 400, 1000] + ([2000, 3000] if full else []), 40 if full else 15
     limit = 20_000 if full else 5_000
     rows = []
     for width in widths:
@@ -231,8 +233,9 @@ def onset_width(data: Sample, full: bool = False, random_state: int = 0) -> Exhi
     )
     ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_formatter("")
-    for set_formatter in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
-        set_formatter("{x:g}")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("")
     return Exhibit(
         "onset_width",
         "Errata: the odd point appears later in wider networks",
@@ -388,7 +391,7 @@ def _project(ax: Any, run: Propagation, odd: tuple[int, ...], random_state: int)
     red = np.isin(np.arange(len(flat)), odd)
     ax.plot(*flat[~red].T, "o", ms=4, label="cluster")
     ax.plot(*flat[red].T, "o", ms=6, color="tab:red", label="odd")
-    ax.set_title("a random 2-D projection")
+    ax.set(title="a random 2-D projection", xlabel="one direction", ylabel="another")
     ax.legend(fontsize=8)
 
 
@@ -400,4 +403,9 @@ def _scatter(ax: Any, angles: np.ndarray, marked: np.ndarray | None) -> None:
         ax.plot(degrees[marked, 0], degrees[marked, 1], ".", ms=4, color="tab:red")
     top = max(95.0, float(np.nanmax(degrees)))
     ax.plot([0, top], [0, top], color="grey", lw=0.8, ls=":")
-    ax.set(xlabel="angle before the layer", ylabel="angle after it", xlim=(0, top), ylim=(0, top))
+    ax.set(
+        xlabel="angle before the layer (degrees)",
+        ylabel="after it (degrees)",
+        xlim=(0, top),
+        ylim=(0, top),
+    )

@@ -71,10 +71,10 @@ def figure3(found: Exhibit, full: bool) -> list[Claim]:
 
 @shows("Figure 5, no recentering", "Figure 5, statistic of (2)", "Figure 5, full", cost=6)
 def figure5(found: Exhibit, full: bool) -> list[Claim]:
-    """Angles after 30 layers, of the inputs less their mean, which every arm has."""
+    """Angles after 30 layers, of the inputs as given, which every arm has."""
 
     def angle(name: str, n: int) -> float:
-        return found.value("mean angle", normalization=name, inputs="less their mean", n=n)
+        return found.value("mean angle", normalization=name, inputs="as given", n=n)
 
     rms, std, both = "rms, no recentering", "std, no recentering (eq. 2)", "full"
     return [
