@@ -39,7 +39,7 @@ def geometry(
     if output is not None and output.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UnsupportedFormatError(f"{output}: plots are written as .png, .pdf or .svg")
     network = load(model)
-    table = read_table(Path(data), target, width=network.input_size)
+    table = read_table(Path(data), target, width=network.input_size, text=True)
     found = probe(
         network,
         table.x,

@@ -20,7 +20,14 @@ def report(
         str | None,
         typer.Option(help="A table: csv, npz with x, npy or parquet; or example:moons."),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="The table's column to predict: numbers, or names of classes."),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="The classes in the order of the outputs: a,b,c. By default sorted."),
+    ] = None,
     domain: Annotated[
         str | None,
         typer.Option(
@@ -64,11 +71,12 @@ def report(
     found = run(
         network,
         None if table is None else table.x,
-        None if table is None else table.y,
+        None if table is None else table.labels,
         None if domain is None else parse_domain(domain, network.input_size),
         slice=None if plane is None else _plane(plane),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,
+        classes=None if classes is None else classes.split(","),
         time_limit=time_limit,
         progress=None if quiet else _progress,
     )
@@ -98,7 +106,7 @@ def _table(data: str, target: str | None, width: int) -> Any:
         path = example_data_path(data.removeprefix("example:"))
     else:
         path = Path(data)
-    return read_table(path, target, width=width)
+    return read_table(path, target, width=width, text=True)
 
 
 def _plane(text: str) -> Any:
