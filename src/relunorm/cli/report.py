@@ -57,6 +57,7 @@ def report(
     Ctrl-C keeps the sections that are finished.
     """
     from relunorm.cli.domains import parse_domain
+    from relunorm.cli.tables import parse_table
     from relunorm.io import load
     from relunorm.report.front import report as run
 
@@ -65,7 +66,9 @@ def report(
     if out is not None:
         _check_out(out)
     network = load(model, parse_example(example))
-    table = None if data is None else _table(data, target, network.input_size)
+    table = None
+    if data is not None:
+        table = parse_table(data, target, network.input_size, labels=True)
     if table is None and target is not None:
         raise InvalidInputError("--target names a column of --data, which was not given")
     found = run(
@@ -96,17 +99,6 @@ def _check_out(out: Path) -> None:
         raise UnsupportedFormatError(f"{out}: a report is written as .html")
     if not out.resolve().parent.is_dir():
         raise InvalidInputError(f"{out}: the folder {out.resolve().parent} does not exist")
-
-
-def _table(data: str, target: str | None, width: int) -> Any:
-    from relunorm.examples import example_data_path
-    from relunorm.io.table import read_table
-
-    if data.startswith("example:"):
-        path = example_data_path(data.removeprefix("example:"))
-    else:
-        path = Path(data)
-    return read_table(path, target, width=width, text=True)
 
 
 def _plane(text: str) -> Any:
