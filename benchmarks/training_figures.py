@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 from record import record
 
+from relunorm.papers.reduced import franke
 from relunorm.train.bound import spline_bound
 from relunorm.train.crossing import crossing_bound
 from relunorm.train.estimator import ReLURegressor
@@ -62,17 +63,6 @@ class Goal:
         asked = [(name, found <= limit) for name, limit, found in checks if limit is not None]
         missed = [name for name, reached in asked if not reached]
         return "-" if not asked else ("no: " + ", ".join(missed) if missed else "yes")
-
-
-def franke(p: np.ndarray) -> np.ndarray:
-    """Franke's function on [0, 1]^2 (seed 001, eq. 5.4)."""
-    x, y = 9 * p[:, 0], 9 * p[:, 1]
-    return (
-        0.75 * np.exp(-((x - 2) ** 2 + (y - 2) ** 2) / 4)
-        + 0.75 * np.exp(-((x + 1) ** 2) / 49 - (y + 1) / 10)
-        + 0.5 * np.exp(-((x - 7) ** 2 + (y - 3) ** 2) / 4)
-        - 0.2 * np.exp(-((x - 4) ** 2) - (y - 7) ** 2)
-    )
 
 
 def paper_data(d: int, draw: int) -> tuple[np.ndarray, ...]:

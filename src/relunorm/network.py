@@ -342,12 +342,12 @@ class Network:
         for affine in self.maps:
             h.update(np.ascontiguousarray(affine.bias + 0.0).data)
             for source, matrix in affine.terms.items():
-                sparse = mx.as_matrix(sp.csr_array(matrix))
-                if mx.nnz(sparse):
+                ends, columns, values = mx.csr_parts(matrix)
+                if len(values):
                     h.update(repr(source).encode())
-                    for part in (sparse.indptr, sparse.indices):
+                    for part in (ends, columns):
                         h.update(np.ascontiguousarray(part, dtype=np.int64).data)
-                    h.update(np.ascontiguousarray(sparse.data).data)
+                    h.update(np.ascontiguousarray(values).data)
         return h.hexdigest()
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema import front
+from relunorm.extrema import front, tree
 
 #: Boxes of ACAS Xu properties 3 and 4; in the second one side has length zero.
 PROPERTY = {
@@ -215,3 +215,13 @@ def test_bad_arguments():
     step = Network.from_weights([[[1.0]], [[1.0]]], activation="step")
     with pytest.raises(InvalidInputError, match="step"):
         rn.maximize(step, 0, Box.cube(1))
+
+
+def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small search must reach the kernels, or the first call's time limit pays for them."""
+    reached = []
+    inner = tree.solve_box
+    monkeypatch.setattr(tree, "solve_box", lambda *a: reached.append(1) or inner(*a))
+    tree.compile_kernels.cache_clear()
+    tree.compile_kernels()
+    assert reached

@@ -171,3 +171,35 @@ def test_refusals() -> None:
         rn.compare(a, a, rn.Box.cube(3))
     with pytest.raises(InvalidInputError, match="tolerance"):
         rn.compare(a, a, rn.Box.cube(2), tolerance=-1.0)
+
+
+@pytest.mark.parametrize("kind", ["step", "relu"])
+def test_equal_rows_do_not_hide_a_permutation(kind: str) -> None:
+    """Which of two equal rows comes first shows in the weights that read them only."""
+    activation = rn.Activation(kind)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        first, second = rng.normal(size=(6, 3)), rng.normal(size=(5, 6))
+        first[3:], offsets = first[:3], np.tile(rng.normal(size=3) / 3, 2)
+        last, bias = rng.normal(size=(2, 5)), rng.normal(size=5)
+        net = rn.Network.from_weights(
+            [first, second, last], [offsets, bias, np.zeros(2)], activation
+        )
+        p, q = rng.permutation(6), rng.permutation(5)
+        scale = 2.0 ** rng.integers(-3, 4, 5)
+        copy = rn.Network.from_weights(
+            [
+                first[p],
+                scale[:, None] * second[q][:, p],
+                last[:, q] / (1 if kind == "step" else scale),
+            ],
+            [offsets[p], scale * bias[q], np.zeros(2)],
+            activation,
+        )
+        assert rn.compare(net, copy, rn.Box.cube(3)).verdict == "equal"
+        moved = second[q][:, p].copy()
+        moved[0, 0] += 1e-3
+        other = rn.Network.from_weights(
+            [first[p], moved, last[:, q]], [offsets[p], bias[q], np.zeros(2)], activation
+        )
+        assert rn.compare(net, other, rn.Box.cube(3), time_limit=1).verdict != "equal"

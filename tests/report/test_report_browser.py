@@ -314,3 +314,23 @@ def test_hostile_names_odd_shapes_and_missing_parts_are_shown(browser: Any, tmp_
         if name == "names":
             assert opened.page.inner_text("h1").startswith("</script><img")
         opened.close()
+
+
+def test_the_page_names_the_classes(browser: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    net = random_network(2, 5, 3, seed=23)
+    labels = np.array(["<b>low</b>", "mid", "top"])[net(x).argmax(axis=1)]
+    rn.report(net, x, labels, target_name="kind", time_limit=6).save(tmp_path / "classes.html")
+    opened = Opened(browser, tmp_path / "classes.html", viewport={"width": 360, "height": 740})
+    page = opened.page
+    assert "kind: <b>low</b>" in page.inner_text("header")
+    assert "The largest output names the right class on 30 of 30 rows" in page.inner_text("main")
+    opened.show("regions")
+    page.check("#region-points")
+    assert page.locator(".legend-place li").all_inner_texts() == ["<b>low</b>", "mid", "top"]
+    page.select_option("#region-output", label="2 · top")
+    assert "output 2 · top" in page.inner_text(".legend-place")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.show("units")
+    assert "classes, which have no scale" in page.inner_text("main")
+    opened.close()

@@ -20,7 +20,9 @@ def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> No
     done = CliRunner().invoke(app, [*command, "-o", str(page), "--json"])
     assert done.exit_code == 0, done.output
     document = check(json.loads(done.stdout))
-    assert document["data"] == {"rows": 2000, "used": 2000, "columns": 2, "target": "y"}
+    assert document["data"] == {
+        "rows": 2000, "used": 2000, "columns": 2, "target": "y", "classes": None
+    }  # fmt: skip
     assert document["model"]["name"] == "example:moons"
     assert "[1/7] What it is" in done.stderr
     assert "moons" in page.read_text(encoding="utf-8")
@@ -64,3 +66,15 @@ def test_mistakes_end_with_code_2(
     assert caught.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_names_of_classes_in_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "kinds.csv"
+    table.write_text("a,b,kind\n0.1,0.2,cat\n1,1,dog\n0,1.5,cat\n")
+    command = ["report", "example:moons", "--data", str(table), "--target", "kind", "--json"]
+    done = CliRunner().invoke(app, [*command, "--time-limit", "3", "--classes", "dog,cat"])
+    assert done.exit_code == 0, done.output
+    document = check(json.loads(done.stdout))
+    assert document["data"]["target"] == "kind"
+    assert document["data"]["classes"]["names"] == ["dog", "cat"]
+    assert document["data"]["classes"]["counts"] == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import relunorm as rn
 from relunorm.network import Affine, Layer, Network
 from relunorm.report import runner
 from relunorm.report.case import make_case
+from relunorm.report.engine import Apart
 from relunorm.report.sections import regions
 from relunorm.report.sections.removal import safe_stem
 
@@ -122,14 +124,33 @@ def test_a_process_of_its_own_gives_the_same_and_can_be_killed(
     apart, _ = runner.run_sections(case, 60.0)
     for name in ("regions", "line", "units"):
         assert apart[name]["body"] == here[name]["body"]
-    engine = runner.Apart(case)
-    engine.start()
+    engine = Apart(case)
+    assert engine.run(runner.SECTIONS[0], 60.0, 60.0)["status"] == "done"
     worker = engine.worker
     assert worker is not None
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "GRACE", (0.0, 0.0))
-        killed = engine.run(runner.SECTIONS[-1], 1.0)
+        patch.setattr("relunorm.report.engine.HANDING_OVER", 0.0)
+        killed = engine.run(runner.SECTIONS[-1], 1.0, 0.0)
     assert killed["status"] == "not computed"
-    assert killed["why"] == "it took longer than its 1 s"
+    assert killed["why"].endswith("(its share was 1 s)")
     assert worker._process.poll() is not None
     engine.close()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="signals of POSIX")
+def test_a_section_that_hangs_is_replaced_while_it_is_waited_for() -> None:
+    case = make_case(random_network(2, 3, 1), None, None, None, name="small")
+    engine = Apart(case)
+    assert engine.run(runner.SECTIONS[0], 60.0, 60.0)["status"] == "done"
+    hung = engine.worker
+    assert hung is not None
+    hung._process.send_signal(signal.SIGSTOP)  # as if it never ended
+    lost = engine.run(runner.SECTIONS[1], 0.05, 60.0)
+    assert lost["status"] == "not computed"
+    assert hung._process.poll() is not None
+    assert engine.spare is not None
+    spare = engine.spare
+    assert engine.run(runner.SECTIONS[1], 60.0, 60.0)["status"] == "done"
+    assert engine.worker is spare
+    engine.close()
+    assert spare._process.poll() is not None

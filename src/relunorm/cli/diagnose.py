@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,9 @@ if TYPE_CHECKING:
 
 def diagnose(
     model: Annotated[str, typer.Argument(help="A model file.")],
-    data: Annotated[str, typer.Option(help="A table: csv, npz with x, npy or parquet.")],
+    data: Annotated[
+        str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
+    ],
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     domain: Annotated[
         str | None, typer.Option(help="Prove on this domain, for example box:-1,1 or data:FILE.")
@@ -31,12 +32,12 @@ def diagnose(
 ) -> None:
     """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
     from relunorm.cli.domains import parse_domain
+    from relunorm.cli.tables import parse_table
     from relunorm.dying.diagnosis import diagnose as run
     from relunorm.io import load
-    from relunorm.io.table import read_table
 
     network = load(model)
-    table = read_table(Path(data), target, width=network.input_size)
+    table = parse_table(data, target, network.input_size)
     where = parse_domain(domain, network.input_size) if domain is not None else None
     found = run(
         network, table.x, table.y, where, tau=tau, optimizer=optimizer, lr=lr, momentum=momentum,
@@ -50,7 +51,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
     names = ("units", "dead", "provably_dead", "always_on", "provably_on", "dormant", "duplicate")
-    table = Table("layer", *(n.replace("_", "\n") for n in names), "lowest\ncone")
+    titles = (n.replace("_", "\n").replace("provably", "proved") for n in names[:-1])
+    table = Table("layer", *titles, "dupli-\ncate", "lowest\ncone")  # 80 columns hold it
     for row in document["layers"]:
         counts = row["counts"]
         cells = ["-" if counts[n] is None else str(counts[n]) for n in names]

@@ -39,7 +39,7 @@ def parse_domain(text: str, dimension: int) -> Domain:
 def _parse(kind: str, rest: str, dimension: int) -> Domain:
     if kind == "data":
         file, _, target = rest.partition("?target=")
-        return Box.around(read_table(Path(file), target=target or None, width=dimension).x)
+        return Box.around(read_table(Path(file), target or None, dimension, text=True).x)
     if rest.startswith("@"):
         names = {"box": ("lo", "hi"), "ball": ("center", "radius"), "polytope": ("A", "b")}[kind]
         first, second = read_arrays(Path(rest[1:]), names)

@@ -32,14 +32,14 @@ def geometry(
 ) -> None:
     """Ranks, angles, norms, clusters, odd points and activity of a batch through MODEL."""
     from relunorm.batchnorm.probes import geometry as probe
+    from relunorm.cli.tables import parse_table
     from relunorm.errors import UnsupportedFormatError
     from relunorm.io import load
-    from relunorm.io.table import read_table
 
     if output is not None and output.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UnsupportedFormatError(f"{output}: plots are written as .png, .pdf or .svg")
     network = load(model)
-    table = read_table(Path(data), target, width=network.input_size)
+    table = parse_table(data, target, network.input_size, labels=True)
     found = probe(
         network,
         table.x,

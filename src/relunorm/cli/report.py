@@ -20,7 +20,14 @@ def report(
         str | None,
         typer.Option(help="A table: csv, npz with x, npy or parquet; or example:moons."),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="The table's column to predict: numbers, or names of classes."),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="The classes in the order of the outputs: a,b,c. By default sorted."),
+    ] = None,
     domain: Annotated[
         str | None,
         typer.Option(
@@ -50,6 +57,7 @@ def report(
     Ctrl-C keeps the sections that are finished.
     """
     from relunorm.cli.domains import parse_domain
+    from relunorm.cli.tables import parse_table
     from relunorm.io import load
     from relunorm.report.front import report as run
 
@@ -58,17 +66,20 @@ def report(
     if out is not None:
         _check_out(out)
     network = load(model, parse_example(example))
-    table = None if data is None else _table(data, target, network.input_size)
+    table = None
+    if data is not None:
+        table = parse_table(data, target, network.input_size, labels=True)
     if table is None and target is not None:
         raise InvalidInputError("--target names a column of --data, which was not given")
     found = run(
         network,
         None if table is None else table.x,
-        None if table is None else table.y,
+        None if table is None else table.labels,
         None if domain is None else parse_domain(domain, network.input_size),
         slice=None if plane is None else _plane(plane),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,
+        classes=None if classes is None else classes.split(","),
         time_limit=time_limit,
         progress=None if quiet else _progress,
     )
@@ -88,17 +99,6 @@ def _check_out(out: Path) -> None:
         raise UnsupportedFormatError(f"{out}: a report is written as .html")
     if not out.resolve().parent.is_dir():
         raise InvalidInputError(f"{out}: the folder {out.resolve().parent} does not exist")
-
-
-def _table(data: str, target: str | None, width: int) -> Any:
-    from relunorm.examples import example_data_path
-    from relunorm.io.table import read_table
-
-    if data.startswith("example:"):
-        path = example_data_path(data.removeprefix("example:"))
-    else:
-        path = Path(data)
-    return read_table(path, target, width=width)
 
 
 def _plane(text: str) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from relunorm.forms.outward import Range
 from relunorm.network import Network
 from relunorm.stability.problem import Bounds, Problem
@@ -44,3 +46,11 @@ def proved_bounds(network: Network, reach: Reach, proofs: Any) -> tuple[list[Ran
     again = replay(network, reach.domain, Proofs.from_dict(proofs))
     bounds = [Range(lo, hi) for lo, hi in zip(again.lower, again.upper, strict=True)]
     return bounds, len(again.trusted)
+
+
+def unit_ranges(network: Network, reach: Reach | None, found: Stability | None) -> list[Range]:
+    """The best proved bounds of the units: of an analysis, quick ones, or none at all."""
+    if reach is None:
+        endless = [np.full(layer.width, np.inf) for layer in network.layers]
+        return [Range(-e, e) for e in endless]
+    return stable_bounds(found) if found is not None else quick_bounds(network, reach)

@@ -8,32 +8,27 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.bounds import quick_bounds, stable_bounds
 from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.comparison import Comparison, Verdict
+from relunorm.forms.counterexample import Counterexample
 from relunorm.forms.demand import NODES, Asking, relate_on_demand
 from relunorm.forms.exact import shallow_form
 from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
-from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
-from relunorm.stability.plane import onto_plane
-from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import reach_of
 from relunorm.stability.threads import few_threads
-from relunorm.stability.witness import certain_outputs
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
@@ -129,12 +124,10 @@ class _Search:
         self.first, self.second = first.folded(), second.folded()
         self.domain, self.reach, self.tolerance = domain, reach_of(domain), tolerance
         self.analysis, self.workers, self.progress = list(analysis), workers, progress
-        self.rng = np.random.default_rng(random_state)
         self.random_state = random_state
         self.began = time.perf_counter()
         self.deadline = np.inf if time_limit is None else self.began + time_limit
-        self.lower, self.upper = 0.0, np.inf
-        self.witness: Vector | None = None
+        self.upper = np.inf
         self.proof: Callable[[], Certificate] | None = None
         self.method = "none"
         self.jumps = any(
@@ -144,8 +137,8 @@ class _Search:
         self.unproved = False
         self.apart: float | None = None
         self.folding = sum(folding_error(network, self.reach) for network in self.given)
-        self.problems = [Problem(network, self.reach) for network in self.given]
-        self.points = self._points()
+        rng = np.random.default_rng(random_state)
+        self.seen = Counterexample(self.given, self.reach, tolerance, rng, self.deadline)
 
     def run(self) -> Comparison:
         if same_arrangement(*self.given):
@@ -154,9 +147,9 @@ class _Search:
             return self._equal("rational form")
         known = any(found is not None for found in self.analysis)
         ways = (
-            *((self._given, self._probe) if known else (self._probe, self._demand)),
+            *((self._given, self.seen.probe) if known else (self.seen.probe, self._demand)),
             self._between,
-            self._climb,
+            self.seen.climb,
             self._insist,
             self._proved,
             self._solve,
@@ -164,11 +157,13 @@ class _Search:
         try:
             for way in ways:
                 way()
+                if self.seen.found:
+                    self.method = "counterexample"
                 if self.progress is not None:
-                    self.progress(self.method, self.lower, self.upper)
+                    self.progress(self.method, self.seen.lower, self.upper)
                 if self.upper <= self.tolerance:
                     return self._answer("within")
-                if self.lower > self.tolerance:
+                if self.seen.found:
                     return self._answer("different")
         except KeyboardInterrupt:
             self.method += ", interrupted"
@@ -178,18 +173,6 @@ class _Search:
         self._demand()  # for its certificate
         self.upper, self.method = 0.0, method
         return self._answer("equal")
-
-    def _points(self) -> NDArray[np.float64]:
-        """A few hundred points of the domain."""
-        points = spread(self.domain, 256, self.rng)
-        inside = self.domain.contains(points)
-        return points[inside] if inside.any() else points
-
-    def _probe(self) -> None:
-        """Look at the points; most networks that differ show it here."""
-        gaps = np.abs(difference(self.first, self.second, self.points)).max(axis=1)
-        if self._witness(self.points[int(gaps.argmax())]) > self.tolerance:
-            self._climb()
 
     def _given(self) -> None:
         """Relate the units with the bounds of the analyses that were passed."""
@@ -207,7 +190,7 @@ class _Search:
         deadline = time.monotonic() + share * (self.deadline - time.perf_counter())
 
         def walk(away: bool) -> tuple[Walk, list[Proofs]]:
-            asked = [Asking.about(pair[i], self.reach, self.points) for i in order]
+            asked = [Asking.about(pair[i], self.reach, self.seen.points) for i in order]
             for asking in asked:
                 asking.nodes, asking.deadline = nodes, deadline
             found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
@@ -228,21 +211,9 @@ class _Search:
             self._demand(MANY_NODES, 0.5)
 
     def _between(self) -> None:
-        """Look where only one of two related steps has jumped."""
-        if self.away is None:
-            return
-        points = between_thresholds(self.away, self.points)
-        points = points[self.domain.contains(points)]
-        if len(points):
-            gaps = np.abs(difference(self.first, self.second, points)).max(axis=1)
-            for k in np.argsort(-gaps)[:4]:
-                self._witness(points[k])
-
-    def _climb(self) -> None:
-        point, _ = attack(
-            self.first, self.second, self.domain, rng=self.rng, deadline=self.deadline
-        )
-        self._witness(point)
+        """Look beside the thresholds of related steps."""
+        if self.away is not None:
+            self.seen.between(self.away)
 
     def _proved(self) -> None:
         """Relate again with exact stability of both networks."""
@@ -268,7 +239,7 @@ class _Search:
     def _tell(self, layer: int, layers: int, sides: int, stage: str) -> None:
         if self.progress is not None:
             what = f"stability: layer {layer + 1} of {layers}, {sides} open, {stage}"
-            self.progress(what, self.lower, self.upper)
+            self.progress(what, self.seen.lower, self.upper)
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
@@ -300,7 +271,7 @@ class _Search:
         outputs = rest.output_size
         for turn, i in enumerate(np.argsort(-bounds)):
             left = self.deadline - time.perf_counter()
-            if left <= 0 or bounds[i] <= max(self.lower, self.tolerance):
+            if left <= 0 or bounds[i] <= max(self.seen.lower, self.tolerance):
                 break
             direction = np.zeros(outputs)
             direction[i % outputs] = 1.0 if i < outputs else -1.0
@@ -313,8 +284,8 @@ class _Search:
                 random_state=self.random_state,
             )
             bounds[i] = min(bounds[i], found.upper + error[i % outputs])
-            self._witness(np.asarray(found.point))
-            if self.lower > self.tolerance:
+            self.seen.offer(np.asarray(found.point))
+            if self.seen.found:
                 break
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "branch and bound on the residual"
@@ -345,36 +316,6 @@ class _Search:
             if not self.jumps:
                 self.proof = proof
 
-    def _witness(self, point: Vector) -> float:
-        """Take a point as witness if it shows a larger difference for certain."""
-        inside = bool(self.domain.contains(point)[0])
-        # in a flat polytope: off by a rounding error
-        if not inside and isinstance(self.domain, Polytope) and self.lower <= self.tolerance:
-            moved = onto_plane(self.domain, point)
-            point, inside = (point, False) if moved is None else (moved, True)
-        sure = self._certain(point)
-        if inside and (sure > self.lower or self.witness is None):
-            self.witness = point
-            if sure > self.lower:
-                self.lower = sure
-                if sure > self.tolerance:
-                    self.method = "counterexample"
-        return self.lower
-
-    def _certain(self, point: Vector) -> float:
-        """A lower bound on the difference at a point, rounding of the evaluation accounted for."""
-        (a, a_off), (b, b_off) = (certain_outputs(p, point[None]) for p in self.problems)
-        gap = np.abs(a - b)
-        sure = float((gap * (1 - 1e-15) - a_off - b_off).max())
-        doubtful = gap.max() > self.tolerance and not sure > self.tolerance
-        if doubtful and self.first.parameters + self.second.parameters <= RATIONAL:
-            return self._exactly(point)
-        return sure if np.isfinite(sure) else -np.inf
-
-    def _exactly(self, point: Vector) -> float:
-        values = (exact_output(n, point) for n in self.given)
-        return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
-
     def _rationally_equal(self) -> bool:
         if max(len(network.layers) for network in self.given) > 1:
             return False
@@ -387,11 +328,11 @@ class _Search:
         return forms[0].digest == forms[1].digest
 
     def _answer(self, verdict: Verdict) -> Comparison:
-        point = self.witness if verdict in ("different", "unknown") else None
+        point = self.seen.point if verdict in ("different", "unknown") else None
         outputs = (None, None) if point is None else (self.given[0](point), self.given[1](point))
         return Comparison(
             verdict,
-            self.lower,
+            self.seen.lower,
             self.upper,
             self.tolerance,
             point,

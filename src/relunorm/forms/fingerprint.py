@@ -10,10 +10,9 @@ import numpy as np
 from relunorm import matrix as mx
 from relunorm.domain import Domain, Polytope
 from relunorm.errors import InvalidInputError
-from relunorm.forms.bounds import stable_bounds
+from relunorm.forms.bounds import unit_ranges
 from relunorm.forms.canonical import canonical, pin_inputs
 from relunorm.forms.exact import shallow_form
-from relunorm.forms.outward import Range
 from relunorm.forms.straight import nothing_known, proved
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
@@ -72,21 +71,18 @@ def fingerprint(
             analysis.check(base, domain)
     if digits is None and _rational(base, domain):
         return _hash("shallow", shallow_form(base, domain).digest)
-    found = analysis
-    if reach is None or domain is None:
-        endless = [np.full(layer.width, np.inf) for layer in base.layers]
-        straight, ranges = nothing_known(base), [Range(-e, e) for e in endless]
-    else:
-        if found is None:
-            found = stability(
-                base,
-                domain,
-                time_limit=time_limit,
-                workers=workers,
-                progress=progress,
-                random_state=random_state,
-            )
-        straight, ranges = proved(base, found), stable_bounds(found)
+    found = None if domain is None else analysis
+    if domain is not None and found is None:
+        found = stability(
+            base,
+            domain,
+            time_limit=time_limit,
+            workers=workers,
+            progress=progress,
+            random_state=random_state,
+        )
+    straight = nothing_known(base) if found is None else proved(base, found)
+    ranges = unit_ranges(base, reach, found)
     form = canonical(pin_inputs(base, domain), straight, ranges, reach, digits=digits).network
     form = form.replace(input_shape=form.input_size, output_shape=())
     if digits is None:

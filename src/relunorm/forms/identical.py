@@ -57,7 +57,8 @@ class _Arranging:
         """Layer k with rows scaled by powers of two and sorted; rewrites what reads it."""
         layer = self.network.layers[k]
         affine = self.incoming(layer.affine)
-        exponent, order = _standard(affine)
+        exponent, keys = _standard(affine)
+        order = self._order(k, keys)
         standard = scaled(affine, np.ldexp(1.0, -exponent))
         if not _same(scaled(standard, np.ldexp(1.0, exponent)), affine):
             raise _Inexact
@@ -70,6 +71,28 @@ class _Arranging:
         self.rewriter.express(Affine({value: one_hot(targets, worth, affine.size)}, zero))
         self.moves[value] = targets, worth
         return self.rewriter.layers[-1]
+
+    def _order(self, k: int, keys: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Units sorted by their rows; equal rows by the sizes of the weights that read them.
+
+        Those are compared but for powers of two and for their order, which other arrangements of
+        later layers change.
+        """
+        order = np.lexsort(keys.T[::-1])
+        again = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+        if not again.any():
+            return order
+        group = np.concatenate([[0], np.cumsum(~again)])
+        many = np.isin(group, group[1:][again])
+        read = [
+            np.abs(np.frexp(mx.dense(mx.as_matrix(affine.terms[k + 1][:, order[many]])))[0])
+            for affine in self.network.maps
+            if k + 1 in affine.terms
+        ]
+        sizes = np.sort(np.concatenate([np.zeros((1, many.sum())), *read]), axis=0)
+        ranks = np.lexsort([*sizes[::-1], group[many]])
+        order[many] = order[many][ranks]
+        return order
 
     def incoming(self, affine: Affine) -> Affine:
         """A map in terms of the arranged values; raises unless that can be undone bit for bit."""
@@ -103,10 +126,9 @@ def _same(first: Affine, second: Affine) -> bool:
     )
 
 
-def _standard(affine: Affine) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Binary exponents of the rows' largest entries, and the order of the scaled rows."""
+def _standard(affine: Affine) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Binary exponents of the rows' largest entries, and the scaled rows with their biases."""
     table = np.column_stack([dense_rows(affine), affine.bias])
     largest = np.abs(table).max(axis=1)
     exponent = np.where(largest > 0, np.frexp(largest)[1], 0).clip(-500, 500)
-    keys = np.ldexp(table, -exponent[:, None]) + 0.0
-    return exponent, np.lexsort(keys.T[::-1])
+    return exponent, np.ldexp(table, -exponent[:, None]) + 0.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,34 +23,48 @@ class Table:
         y: shape (n,) or (n, outputs), or None when no target was asked for.
         names: one name per column of x.
         target: name of y's column, or "".
+        classes: where y's column holds text, the different labels, sorted; y their numbers.
     """
 
     x: NDArray[np.float64]
     y: NDArray[np.float64] | None
     names: tuple[str, ...]
     target: str = ""
+    classes: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The target as it was written: y, or its text."""
+        if self.y is None or not self.classes:
+            return self.y
+        return np.array(self.classes)[self.y.astype(np.intp)]
 
     def __repr__(self) -> str:
         target = f", target {self.target!r}" if self.y is not None else ""
         return f"Table({self.x.shape[0]} rows, {self.x.shape[1]} columns{target})"
 
 
-def read_table(path: Path, target: str | None = None, width: int | None = None) -> Table:
+def read_table(
+    path: Path, target: str | None = None, width: int | None = None, *, text: bool = False
+) -> Table:
     """Read a data set.
 
     Args:
         path: .csv (or .txt, .tsv), .npz with arrays x and perhaps y, .npy, .parquet.
         target: name of the column to predict; in an .npz the array y is the target without asking.
         width: how many input columns are expected; another number is an error.
+        text: whether the target may hold text, such as names of classes; without it that is an
+            error.
     """
     path = Path(path)
+    labels = Labels(target) if text and target is not None else None
     suffix = path.suffix.lower()
     if suffix in (".csv", ".txt", ".tsv"):
-        columns, names = _read_csv(path)
+        columns, names = _read_csv(path, labels)
     elif suffix == ".parquet":
-        columns, names = _read_parquet(path)
+        columns, names = _read_parquet(path, labels)
     elif suffix in (".npz", ".npy"):
-        return _checked(_read_numpy(path, suffix, target), path, width)
+        return _checked(_read_numpy(path, suffix, target, text), path, width)
     else:
         raise UnsupportedFormatError(f"{path}: a table is .csv, .npz, .npy or .parquet")
     y = None
@@ -61,7 +76,10 @@ def read_table(path: Path, target: str | None = None, width: int | None = None) 
         at = names.index(target)
         y, columns = columns[:, at], np.delete(columns, at, axis=1)
         names = names[:at] + names[at + 1 :]
-    return _checked(Table(columns, y, tuple(names), target or ""), path, width)
+    classes: tuple[str, ...] = ()
+    if labels is not None and labels.seen and y is not None:
+        y, classes = labels.sort(y)
+    return _checked(Table(columns, y, tuple(names), target or "", classes), path, width)
 
 
 def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
@@ -76,7 +94,36 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     return [arrays[name] for name in names]
 
 
-def _read_csv(path: Path) -> tuple[NDArray[np.float64], list[str]]:
+def is_label(cell: str) -> bool:
+    """Whether a cell holds something: empty ones and nan are missing values."""
+    return cell.strip().lower() not in ("", "nan")
+
+
+@dataclass
+class Labels:
+    """Numbers for the labels of one column, in the order they are met."""
+
+    column: str
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def number(self, cell: str) -> float:
+        """The label's number; a missing value is an error as anywhere else."""
+        label = cell.strip()
+        if not is_label(label):
+            raise ValueError(f"{cell!r} is no label")
+        return float(self.seen.setdefault(label, len(self.seen)))
+
+    def numbers(self, cells: Iterable[str]) -> NDArray[np.float64]:
+        """The number of each label."""
+        return np.array([self.number(cell) for cell in cells])
+
+    def sort(self, y: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        """The column with the labels numbered in sorted order, and the labels."""
+        order = np.argsort(list(self.seen))  # order[k]: the number, as met, of the k-th label
+        return np.argsort(order)[y.astype(np.intp)].astype(np.float64), tuple(sorted(self.seen))
+
+
+def _read_csv(path: Path, labels: Labels | None) -> tuple[NDArray[np.float64], list[str]]:
     encoding = _encoding(path)
     with path.open(newline="", encoding=encoding, errors="replace") as file:
         head = file.readline()
@@ -94,7 +141,11 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], list[str]]:
     if has_names and not filled:
         raise InvalidInputError(f"{path}: the table has names but no rows")
     # cells are converted one by one only where the fast reader met something else than numbers
-    for converters in (None, _number):
+    readers: list[Any] = [None, _number]
+    if labels is not None and labels.column in names:
+        at = names.index(labels.column)
+        readers.append({k: labels.number if k == at else _number for k in range(len(names))})
+    for converters in readers:
         try:
             numbers = np.loadtxt(
                 path,
@@ -109,7 +160,7 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], list[str]]:
             return numbers, names
         except ValueError as error:
             fault = str(error)
-    fault = _first_fault(path, delimiter, has_names, names) or fault
+    fault = _first_fault(path, delimiter, has_names, names, labels) or fault
     raise InvalidInputError(f"{path}: {fault}")
 
 
@@ -124,7 +175,9 @@ def _encoding(path: Path) -> str:
     return "utf-8-sig"
 
 
-def _first_fault(path: Path, delimiter: str, has_names: bool, names: list[str]) -> str:
+def _first_fault(
+    path: Path, delimiter: str, has_names: bool, names: list[str], labels: Labels | None
+) -> str:
     """Which cell a reader could not use, for the error message."""
     with path.open(newline="", encoding=_encoding(path), errors="replace") as file:
         for line, row in enumerate(csv.reader(file, delimiter=delimiter), start=1):
@@ -133,7 +186,11 @@ def _first_fault(path: Path, delimiter: str, has_names: bool, names: list[str]) 
             if len(row) != len(names):
                 return f"line {line} has {len(row)} cells, expected {len(names)}"
             for name, cell in zip(names, row, strict=True):
-                if not _is_number(cell):
+                if labels is not None and name == labels.column:
+                    usable = is_label(cell)
+                else:
+                    usable = _is_number(cell)
+                if not usable:
                     shown = "an empty cell" if not cell.strip() else repr(cell)
                     return (
                         f"line {line}, column {name!r}: {shown} is not a number; drop the column "
@@ -142,7 +199,7 @@ def _first_fault(path: Path, delimiter: str, has_names: bool, names: list[str]) 
     return ""
 
 
-def _read_parquet(path: Path) -> tuple[NDArray[np.float64], list[str]]:
+def _read_parquet(path: Path, labels: Labels | None) -> tuple[NDArray[np.float64], list[str]]:
     try:
         import pyarrow.parquet as parquet
         from pyarrow import ArrowException
@@ -157,8 +214,7 @@ def _read_parquet(path: Path) -> tuple[NDArray[np.float64], list[str]]:
     columns = []
     for name in table.column_names:
         try:
-            column = table[name].to_numpy()
-            columns.append(np.asarray(column, dtype=np.float64))
+            columns.append(np.asarray(_column(table[name], name, labels), dtype=np.float64))
         except (TypeError, ValueError):
             raise InvalidInputError(f"{path}: column {name!r} does not hold numbers") from None
     if not columns:
@@ -166,7 +222,15 @@ def _read_parquet(path: Path) -> tuple[NDArray[np.float64], list[str]]:
     return np.column_stack(columns), list(table.column_names)
 
 
-def _read_numpy(path: Path, suffix: str, target: str | None) -> Table:
+def _column(column: Any, name: str, labels: Labels | None) -> Any:
+    """The entries of an arrow column, as numbers where it is the one that may hold text."""
+    cells = column.to_pylist() if labels is not None and name == labels.column else []
+    if labels is not None and any(isinstance(cell, str) for cell in cells):
+        return labels.numbers("" if cell is None else str(cell) for cell in cells)
+    return column.to_numpy()
+
+
+def _read_numpy(path: Path, suffix: str, target: str | None, text: bool) -> Table:
     if suffix == ".npy":
         try:
             x = np.load(path, allow_pickle=False)
@@ -195,6 +259,13 @@ def _read_numpy(path: Path, suffix: str, target: str | None) -> Table:
     label = str(by_lower["target_name"]) if "target_name" in by_lower else "y"
     if y is None:
         return Table(rows, None, tuple(names))
+    if text and y.dtype.kind == "U" and y.ndim == 1:
+        found = Labels(label)
+        try:
+            codes, classes = found.sort(found.numbers(y.tolist()))
+        except ValueError as error:
+            raise InvalidInputError(f"{path}: y: {error}; drop such rows") from None
+        return Table(rows, codes, tuple(names), label, classes)
     if y.dtype.kind not in "fiub" or y.ndim not in (1, 2):
         raise InvalidInputError(f"{path}: y has shape {y.shape} and type {y.dtype}")
     return Table(rows, y.astype(np.float64), tuple(names), label)

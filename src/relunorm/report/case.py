@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Affine, Network
+from relunorm.report.classes import Classes, as_classes
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability
@@ -38,9 +39,10 @@ class Case:
         name: what to call it on the page.
         domain: where it is looked at.
         domain_from: ``given``, ``data`` (the box around it) or ``default`` (the box [-1, 1]^d).
-        x, y: the rows of data that are used, and their targets.
+        x, y: the rows of data that are used, and their targets (of classes, their numbers).
         rows: how many rows were given.
         target: the target's name.
+        classes: the names of the target's classes, if it has any.
         plane: what `--slice` asked for: two coordinates, three inputs as rows, or None.
     """
 
@@ -52,8 +54,14 @@ class Case:
     y: Array | None = None
     rows: int = 0
     target: str = ""
+    classes: Classes | None = None
     plane: Any = None
     _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def scale(self) -> Array | None:
+        """The target where its scale means something: numbers, not classes."""
+        return self.y if self.classes is None else None
 
     def stability(self, seconds: float) -> Stability:
         """Which units change sign on the domain, found once for all sections.
@@ -112,10 +120,17 @@ def make_case(
     *,
     name: str,
     target_name: str = "",
+    classes: ArrayLike | None = None,
+    model: Any = None,
     plane: Any = None,
 ) -> Case:
-    """Check what was given and choose what was not."""
-    x, y, rows = _rows(network, data, target)
+    """Check what was given and choose what was not; ``model`` may know its classes."""
+    if classes is not None and target is None:
+        raise InvalidInputError("classes without a target: pass the labels of the rows, too")
+    found = None if target is None else as_classes(target, classes, model)
+    if classes is not None and found is None:
+        raise InvalidInputError("classes need a target with one label for each row of data")
+    x, y, rows = _rows(network, data, target if found is None else found[0])
     if domain is not None and not isinstance(domain, Domain):
         raise InvalidDomainError(
             f"domain is {domain!r}, expected a Box, Ball or Polytope, such as "
@@ -130,7 +145,8 @@ def make_case(
     if plane is not None:
         plane = _check_plane(plane, network.input_size)
     label = name or Path(network.origin).name or "A network"
-    return Case(network, label, where, source, x, y, rows, target_name, plane)  # type: ignore[arg-type]
+    names = None if found is None else found[1]
+    return Case(network, label, where, source, x, y, rows, target_name, names, plane)  # type: ignore[arg-type]
 
 
 def _affordable(network: Network, rows: int) -> int:

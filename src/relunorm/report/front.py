@@ -30,6 +30,7 @@ def report(
     slice: Any = None,
     name: str = "",
     target_name: str = "",
+    classes: ArrayLike | None = None,
     time_limit: float = 40.0,
     progress: Progress | None = None,
 ) -> Report:
@@ -38,12 +39,14 @@ def report(
     Args:
         model: a `Network`, or anything `load` reads.
         data: rows of inputs, (n, d) or (n, *input shape).
-        target: their targets, for the advice about scale.
+        target: their targets: numbers, for the advice about scale, or class labels (text).
         domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
         slice: for more than two inputs, the plane to draw: two coordinates (i, j), or three inputs
             as rows. By default that of the data's two main directions.
         name: what to call the network; its origin by default.
         target_name: what to call the target.
+        classes: the class labels in the order of the outputs; makes a target of numbers one of
+            classes, too. By default those of a scikit-learn classifier, else the labels sorted.
         time_limit: seconds in all. Sections that need more say what is missing; what one leaves
             over the later ones get. Compiling, the first time on a machine, is not counted.
         progress: called before each section with its title, its number, how many there are and
@@ -62,14 +65,17 @@ def report(
     began = time.perf_counter()
     network = _read(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
-    case = make_case(network, data, target, domain, name=name, target_name=target_name, plane=slice)
+    case = make_case(
+        network, data, target, domain, name=name, target_name=target_name, classes=classes,
+        model=model, plane=slice,
+    )  # fmt: skip
     sections, interrupted = run_sections(case, float(time_limit), progress)
     return Report(
         {
             "schema": SCHEMA,
             "relunorm": relunorm.__version__,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "model": {"name": case.name, "digest": network.digest},
+            "model": {"name": case.name, "digest": _digest(case, sections)},
             "domain": _domain(case),
             "data": _data(case),
             "time": {
@@ -97,6 +103,12 @@ def _read(model: Any, data: ArrayLike | None) -> Network:
             raise error from None
 
 
+def _digest(case: Case, sections: dict[str, Any]) -> str:
+    """As the first section found it: of a large network it is not cheap."""
+    body = sections["network"]["body"]
+    return case.network.digest if body is None else body["digest"]
+
+
 def _domain(case: Case) -> dict[str, Any]:
     box = case.domain.bounding_box
     return {
@@ -115,4 +127,7 @@ def _data(case: Case) -> dict[str, Any] | None:
         "used": len(case.x),
         "columns": case.network.input_size,
         "target": case.target if case.y is not None else None,
+        "classes": None
+        if case.classes is None or case.y is None
+        else case.classes.to_dict(case.y, case.all_rows),
     }

@@ -26,12 +26,14 @@ class Section:
         title: its heading.
         weight: its share of the time.
         call: what a reader can run to get more of it.
+        compiled: whether it, or one after it, runs the kernels that `warm_up` compiles.
     """
 
     name: str
     title: str
     weight: float
     call: str
+    compiled: bool = False
 
     def compute(self, case: Case, seconds: float) -> dict[str, Any]:
         """Its body: numbers with their kinds, JSON-safe."""
@@ -47,35 +49,45 @@ SECTIONS = (
     Section("network", "What it is", 1.0, "rn.load(model).to_dict()"),
     Section("line", "Profile along a line", 0.5, "rn.along(network, start, end)"),
     Section("geometry", "Geometry through depth", 1.0, "rn.geometry(network, X)"),
-    Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)"),
-    Section("units", "Unit health", 1.5, "rn.diagnose(network, X, y, domain, time_limit=600)"),
+    Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)", True),
+    Section(
+        "units", "Unit health", 1.5, "rn.diagnose(network, X, y, domain, time_limit=600)", True
+    ),
     Section(
         "removal",
         "What can be removed",
         3.0,
         'rn.normalize(network, "minimal", domain, time_limit=600)',
+        True,
     ),
     Section(
-        "lipschitz", "Lipschitz constant", 2.5, "rn.lipschitz(network, domain, time_limit=600)"
+        "lipschitz",
+        "Lipschitz constant",
+        2.5,
+        "rn.lipschitz(network, domain, time_limit=600)",
+        True,
     ),
 )
 
 
-def warm_up(case: Case) -> None:
+def warm_up(case: Case) -> float:
     """Load the code of the sections and compile (or load) its kernels: a matter of the machine.
 
-    The first time on a machine this takes up to a minute, later a fraction of a second.
+    Returns the seconds the kernels took: the first time on a machine up to a minute, later a
+    fraction of a second.
     """
     from relunorm.domain import Box
     from relunorm.lipschitz import branch, enumeration, front
 
     for section in SECTIONS:
         section.function()
+    began = time.perf_counter()
     inputs, units = case.network.input_size, case.network.units
     for dimension in {2, inputs if inputs <= COUNTED_INPUTS else 2}:
         enumeration.compile_kernels(dimension, Box.cube(dimension))
     if 2 < inputs <= front.TREE_INPUTS and units <= front.TREE_UNITS:
         branch.compile_kernels()
+    return time.perf_counter() - began
 
 
 def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:

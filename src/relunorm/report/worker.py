@@ -1,7 +1,8 @@
 """A process that computes sections and can be killed: what makes the time budgets hard.
 
-It reads one pickled `Case` and then one request (section name, seconds) at a time from standard
-input, and writes one JSON document a line. It is started by `relunorm.report.runner` alone.
+It reads one pickled `Case`, says that it is ready, reads one request (section name, seconds) at a
+time from standard input, and writes one JSON document a line. The empty name asks it to compile. It
+is started by `relunorm.report.engine` alone.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from relunorm.report.section import SECTIONS, attempt, warm_up
 class Worker:
     """The parent's end: ask for a section, wait for a while, kill."""
 
-    def __init__(self, case: Case):
-        code = "from relunorm.report.worker import serve; serve()"
+    def __init__(self, case: Case, compiled: bool = False):
+        code = f"from relunorm.report.worker import serve; serve({compiled})"
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -33,13 +34,25 @@ class Worker:
             env={**os.environ, "PYTHONPATH": paths},
         )
         self._lines: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self._send(pickle.dumps(case))
+        self._started = threading.Event()
+        threading.Thread(target=self._follow, args=(case,), daemon=True).start()
 
-    def ready(self, timeout: float) -> None:
-        """Wait until it has started and compiled; a later answer tells if it has not."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started (or ended: the next answer tells)."""
+        return self._started.is_set()
+
+    def ready(self, timeout: float) -> bool:
+        """Wait until it has started; False if that takes longer."""
+        return self._started.wait(timeout)
+
+    def compile(self, timeout: float) -> float:
+        """Wait until it has compiled; the seconds that took. A later answer tells if it has not."""
+        self.ask("", timeout)
         with suppress(queue.Empty):
-            self.answer(timeout)
+            found = self.answer(timeout)
+            return 0.0 if found is None else found["compiling"]
+        return timeout
 
     def ask(self, name: str, seconds: float) -> None:
         """Start a section."""
@@ -71,21 +84,26 @@ class Worker:
         try:
             pipe.write(content)
             pipe.flush()
-        except BrokenPipeError:  # it died; `answer` says so
+        except (BrokenPipeError, ValueError):  # it died or was killed; `answer` says so
             return
 
-    def _read(self) -> None:
+    def _follow(self, case: Case) -> None:
+        """Hand over the case, which may be large, and then listen."""
+        self._send(pickle.dumps(case))
         pipe = self._process.stdout
         assert pipe is not None
         try:
             for line in iter(pipe.readline, b""):
-                self._lines.put(line)
+                if self._started.is_set():
+                    self._lines.put(line)
+                self._started.set()
         except ValueError:  # closed by `kill`
             return
         self._lines.put(b"")
+        self._started.set()
 
 
-def serve() -> None:
+def serve(compiled: bool) -> None:
     """The process's end: compute what is asked for until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a solver prints must not mix with the answers
@@ -93,11 +111,15 @@ def serve() -> None:
     known = {section.name: section for section in SECTIONS}
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):  # the parent has all it wants
         case: Case = pickle.load(requests)
-        warm_up(case)
+        if compiled:
+            warm_up(case)
         answers.write(b"{}\n")
         answers.flush()
         while True:
             name, seconds = pickle.load(requests)
-            found = attempt(known[name], case, seconds)
+            if name:
+                found = attempt(known[name], case, seconds)
+            else:
+                found = {"compiling": warm_up(case)}
             answers.write(json.dumps(found, allow_nan=False).encode() + b"\n")
             answers.flush()

@@ -43,6 +43,7 @@
         R.el("div", {}, R.el("dt", {}, "Data"), R.el("dd", {}, data
           ? `${R.plural(data.rows, "row")}${data.used < data.rows ? `, ${R.number(data.used)} used` : ""}`
           : "none given")),
+        data?.classes && R.el("div", {}, R.el("dt", {}, "Classes"), R.el("dd", {}, R.classesInWords(data))),
         R.el("div", {}, R.el("dt", {}, "Made"), R.el("dd", {},
           `${report.created.slice(0, 10)} in ${R.number(report.time.seconds, 3)} s`,
           report.time.interrupted ? ", interrupted" : "")))),

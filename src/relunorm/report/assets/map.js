@@ -163,15 +163,13 @@
     const { xy, labels } = model.body.points;
     for (let i = 0; i < xy.length; i += 2) {
       const x = frame.x(xy[i]), y = frame.y(xy[i + 1]);
-      const kind = labels ? labels[i / 2] : 0;
-      pen.beginPath();
-      if (kind % 2) pen.rect(x - 2.4, y - 2.4, 4.8, 4.8);
-      else pen.arc(x, y, 2.7, 0, 2 * Math.PI);
-      pen.fillStyle = kind % 2 ? "#ffffff" : "#14181c";
-      pen.strokeStyle = kind % 2 ? "#14181c" : "#ffffff";
+      const { d, fill, stroke } = R.classMark(labels ? labels[i / 2] : 0, x, y, 2.6);
+      const shape = new Path2D(d);
+      pen.fillStyle = fill;
+      pen.strokeStyle = stroke;
       pen.lineWidth = 1;
-      pen.fill();
-      pen.stroke();
+      pen.fill(shape);
+      pen.stroke(shape);
     }
   };
 

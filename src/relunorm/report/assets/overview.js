@@ -5,7 +5,7 @@
     const { network, removal, regions, lipschitz, units } = report.sections;
     return [
       R.el("div", { class: "facts" }, facts(network, removal, regions, lipschitz, units)),
-      R.section(network, structure),
+      R.section(network, (body) => structure(body, report)),
     ];
   };
 
@@ -41,7 +41,7 @@
     return found;
   };
 
-  const structure = (body) => {
+  const structure = (body, report) => {
     const size = (shape) => shape.join(" × ");
     const last = body.layers.rows.length - 1;
     const rows = body.layers.rows.map((row, k) => [
@@ -59,8 +59,10 @@
       R.el("h3", {}, "Outputs ", R.kind(range.kind)),
       R.note(`On ${range.on}. The network has ${R.plural(body.outputs.value, "output")}.`),
       range.note && R.note(range.note),
-      R.table([">output", ">smallest", ">mean", ">largest"],
-        range.rows.map((r) => [r.output, r.min, r.mean, r.max].map((v) => R.number(v))),
+      R.classified(report, body.classified),
+      R.table(["output", ">smallest", ">mean", ">largest"],
+        range.rows.map((r) => [R.outputName(report, r.output).replace(/^output /, ""),
+          ...[r.min, r.mean, r.max].map((v) => R.number(v))]),
         "Range of the outputs"),
       R.note("Fingerprint of the weights (sha256): ", R.el("code", {}, body.digest)),
     ];

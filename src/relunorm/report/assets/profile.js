@@ -3,7 +3,7 @@
 ((R) => {
   const DASHES = ["", "7 4", "2 4", "9 3 2 3"];
 
-  R.profile = (body) => {
+  R.profile = (body, report) => {
     const { at, values, layer, every } = body.knots;
     const state = { piece: -1 };
     const readout = R.el("p", { class: "readout-line", role: "status" },
@@ -39,7 +39,7 @@
         values[0].length > 1 && values[0].map((_, o) => R.el("li", {},
           R.svg("svg", { width: 26, height: 14, "aria-hidden": "true" },
             R.svg("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: `curve curve-${o}`,
-              "stroke-dasharray": DASHES[o] })), `output ${o}`)));
+              "stroke-dasharray": DASHES[o] })), R.outputName(report, o))));
     }
   };
 

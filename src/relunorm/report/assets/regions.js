@@ -5,11 +5,11 @@
     const { regions, line } = report.sections;
     const alone = line.body?.one_input;
     const profile = [R.el("h3", {}, alone ? "The function itself" : "Along a line"),
-      R.section(line, R.profile)];
+      R.section(line, (body) => R.profile(body, report))];
     return [
       alone && profile,
       R.section(regions, (body) => [
-        body.cells && explorable(body),
+        body.cells && explorable(body, report),
         R.el("h3", {}, "How many ", R.kind(body.count.kind, body.count.side)),
         counts(body),
       ]),
@@ -17,8 +17,9 @@
     ];
   };
 
-  const explorable = (body) => {
-    const model = R.mapModel(body);
+  const explorable = (body, report) => {
+    const model = { ...R.mapModel(body), classes: report.data?.classes,
+      name: (k) => R.outputName(report, k) };
     const state = { color: "value", output: 0, layer: model.depth, region: -1, points: false,
       zero: model.ranges[0].value.lo < 0 && model.ranges[0].value.hi > 0 };
     const canvas = R.el("canvas", { tabindex: 0, role: "application", id: "region-map",
@@ -56,11 +57,14 @@
     ];
   };
 
-  const explain = (model, state) => {
+  const explain = (model, state) => [...colours(model, state),
+    state.points && model.classes && R.classLegend(model.classes)].filter(Boolean);
+
+  const colours = (model, state) => {
     if (state.color === "pattern") {
       return [R.note("One colour for each pattern of the layers up to the slider.")];
     }
-    const name = model.outputs > 1 ? `output ${state.output}` : "output";
+    const name = model.outputs > 1 ? model.name(state.output) : "output";
     return [state.color === "value"
       ? R.legend(model.ranges[state.output].value, name)
       : R.legend(model.ranges[state.output].gradient, `norm of the gradient of the ${name}`)];
@@ -87,7 +91,7 @@
       select("region-color", "Colour", [["value", "value"], ["gradient", "gradient norm"],
         ["pattern", "pattern"]], (value) => { state.color = value; redraw(); }),
       model.outputs > 1 && select("region-output", "Output",
-        Array.from({ length: model.outputs }, (_, k) => [k, `${k}`]),
+        Array.from({ length: model.outputs }, (_, k) => [k, model.name(k).replace(/^output /, "")]),
         (value) => { state.output = Number(value); redraw(); reread(); }),
       model.depth > 0 && R.el("label", { class: "wide" }, "Layers",
         R.el("input", { type: "range", id: "layer-slider", min: 0, max: model.depth, step: 1,
@@ -153,7 +157,7 @@
       R.el("h4", {}, `Region ${k + 1} of ${R.number(model.polygons.length)} `, R.kind("exact")),
       R.el("dl", {},
         pair("at", R.vector([px, py], 5)),
-        pair(model.outputs > 1 ? `output ${o}` : "output", R.el("code", { id: "affine-map",
+        pair(model.outputs > 1 ? model.name(o) : "output", R.el("code", { id: "affine-map",
           "data-a": JSON.stringify([a, b]), "data-c": c, "data-x": px, "data-y": py },
         `${R.number(a, 8)}\u00a0${names[0]} ${term(b, `\u00a0${names[1]}`)} ${term(c, "")}`)),
         pair("value here", R.number(model.value(k, o, px, py), 6)),

@@ -53,8 +53,7 @@
   };
 
   // Marks that differ in shape as well as in colour, for layers and outputs.
-  R.mark = (kind, x, y, size, attributes) => {
-    const s = size;
+  R.markPath = (kind, x, y, s) => {
     const paths = [
       `M${x - s},${y}a${s},${s} 0 1,0 ${2 * s},0a${s},${s} 0 1,0 ${-2 * s},0`,
       `M${x - s},${y - s}h${2 * s}v${2 * s}h${-2 * s}z`,
@@ -62,6 +61,8 @@
       `M${x},${y - 1.4 * s}l${1.4 * s},${1.4 * s}l${-1.4 * s},${1.4 * s}l${-1.4 * s},${-1.4 * s}z`,
       `M${x},${y + 1.3 * s}l${1.2 * s},${-2.2 * s}h${-2.4 * s}z`,
     ];
-    return R.svg("path", { d: paths[kind % paths.length], ...attributes });
+    return paths[kind % paths.length];
   };
+  R.mark = (kind, x, y, size, attributes) =>
+    R.svg("path", { d: R.markPath(kind, x, y, size), ...attributes });
 })((window.relunormReport ??= {}));

@@ -11,7 +11,8 @@
     R.el("h3", {}, "Between dead and linear ", R.kind(body.dead.kind)),
     R.el("div", { class: "beside" }, R.cone(body)),
     R.el("h3", {}, "Target scale ", body.target && R.kind("estimate")),
-    body.target ? R.target(body.target) : R.note("No target was given."),
+    body.target ? R.target(body.target) : R.note(report.data?.classes
+      ? "The target holds classes, which have no scale." : "No target was given."),
     R.el("h3", {}, "Counts by layer"),
     table(body),
   ]);

@@ -189,7 +189,9 @@ def _points(case: Case, plane: Plane | None, most: int = 400) -> dict[str, Any]:
         rows = (rows - plane.origin) @ np.stack([plane.u, plane.v]).T
     span = float(np.ptp(rows, axis=0).max())
     labels = None
-    if case.y is not None and case.y.ndim == 1 and len(np.unique(case.y)) <= 8:
+    if case.classes is not None and case.y is not None:
+        labels = case.y[picks].astype(int).tolist()
+    elif case.y is not None and case.y.ndim == 1 and len(np.unique(case.y)) <= 8:
         labels = np.unique(case.y, return_inverse=True)[1][picks].tolist()
     return {
         "kind": "exact" if plane is None else "estimate",

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from relunorm.errors import RelunormError
-from relunorm.forms.normalize import Normalized, normalize
+from relunorm.forms.normalize import normalize
+from relunorm.forms.normalized import Normalized
 from relunorm.forms.removal import summarize
 from relunorm.io import load, save
 from relunorm.network import Network

@@ -1,0 +1,20 @@
+"""``--data``: a file, or the data of an example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from relunorm.io.table import Table, read_table
+
+
+def parse_table(text: str, target: str | None, width: int, *, labels: bool = False) -> Table:
+    """The table of ``train.csv`` or ``example:moons``; see `read_table`.
+
+    Args:
+        labels: whether the target may hold text.
+    """
+    from relunorm.examples import example_data_path
+
+    name = text.removeprefix("example:")
+    path = Path(text) if name == text else example_data_path(name)
+    return read_table(path, target, width, text=labels)

@@ -1,0 +1,213 @@
+"""One way through `normalize`: remove, shape, certify; and how far the result can be believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from relunorm.domain import Domain
+from relunorm.forms.atoms import atoms
+from relunorm.forms.attack import spread
+from relunorm.forms.bounded import bounded
+from relunorm.forms.bounds import proved_bounds, quick_bounds, unit_ranges
+from relunorm.forms.canonical import canonical, pin_inputs
+from relunorm.forms.certificate import Certificate, certify
+from relunorm.forms.demand import Asking, largest, relate_on_demand
+from relunorm.forms.exact import ShallowForm
+from relunorm.forms.l1 import check_l1, l1
+from relunorm.forms.match import Forced, relate
+from relunorm.forms.narrow import narrow
+from relunorm.forms.outward import Range
+from relunorm.forms.pow2 import pow2
+from relunorm.forms.removal import Architecture, Prefer, Reduced, Rules, Straight
+from relunorm.forms.signed import signed
+from relunorm.forms.straight import nothing_known, proved, spend
+from relunorm.forms.sweep import remove as remove_units
+from relunorm.forms.unit import unit
+from relunorm.network import Network
+from relunorm.stability import Stability
+from relunorm.stability.reach import Reach
+
+Dtype = Literal["float32", "float64"]
+#: Forms whose thresholds lie within what reaches a unit over the domain.
+NEED_DOMAIN = ("bounded", "l1")
+#: A certificate whose bound exceeds this share of the largest value is tried in another way too.
+TIGHT = 1e-12
+#: Removals on a solver's word are undone when the bound exceeds this share of the outputs.
+UNBELIEVED = 1e-3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What stays the same while the eps budget is tried out."""
+
+    network: Network
+    base: Network
+    form: str
+    domain: Domain | None
+    reach: Reach | None
+    found: Stability | None
+    architecture: Architecture
+    prefer: Prefer
+    split: bool
+    pure: bool
+    dtype: Dtype
+
+    @property
+    def steps(self) -> bool:
+        """Whether a unit jumps; then no bound is certified."""
+        return any(layer.activation.kind == "step" for layer in self.base.layers)
+
+    def believed(
+        self, result: Network, certificate: Certificate | None, eps: float, domain: Domain
+    ) -> bool:
+        """Whether a result that rests on a solver's word is certified and stands up to points."""
+        if certificate is None:
+            return False
+        points = spread(domain, 256, np.random.default_rng(0))
+        value = self.network(points)
+        near = certificate.bound <= max(eps, UNBELIEVED * np.abs(value).max(initial=0.0))
+        if self.steps:
+            return near
+        gap = np.abs(value - result(points)).max(initial=0.0)
+        return near and bool(gap <= certificate.evaluated("float64"))
+
+    def run(
+        self, wanted: bool, budget: float, rational: ShallowForm | None
+    ) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+        """Remove, shape and certify."""
+        base, found, reach = self.base, self.found, self.reach
+        free = self.architecture == "any"
+        ranges = unit_ranges(base, reach, found)
+        straight = nothing_known(base) if found is None else proved(base, found)
+        if budget:
+            straight = spend(base, straight, ranges, budget, skips=free)
+        if rational is not None:
+            reduced = Reduced(_like(rational.network(), base), [])
+        elif self.form == "canonical":
+            work = pin_inputs(base, self.domain)
+            reduced = canonical(work, straight, ranges, reach, architecture=self.architecture)
+        elif wanted:
+            fold = free and self.pure and self.form == "bounded"
+            rules = Rules(architecture=self.architecture, prefer=self.prefer, fold_all=fold)
+            reduced = remove_units(base, straight, ranges, reach, rules)
+        else:  # pow2 promises the same bits, and multiplying linear stages out would round
+            reduced = Reduced.whole(self.network if self.form == "pow2" else base)
+        result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
+        if self.dtype == "float32":
+            result = narrow(result)
+        certificate = None
+        if reach is not None:
+            forced = _linearised(straight) if budget else Forced()
+            certificate = self._certificate(result, reach, forced)
+        return reduced, result, facts, certificate
+
+    def _certificate(self, result: Network, reach: Reach, forced: Forced) -> Certificate | None:
+        """Of the relation that proves most: by the bounds of the analysis, or by bounds on demand.
+
+        The first knows more about the network that was given, the second matches units before it
+        asks what they are.
+        """
+        proofs = None if self.found is None else self.found.proofs.to_dict()
+        ranges, trusted = proved_bounds(self.base, reach, proofs)
+        other = result.folded()
+        walk = relate(
+            self.base, other, reach, ranges, quick_bounds(other, reach),
+            (forced, Forced()), away=self.steps,
+        )  # fmt: skip
+        pair = (self.network, result)
+        makers = [partial(certify, walk, pair, (proofs, None), trusted)]
+        walks = [walk]
+        scale = max(float(side.boxes[-1].largest.max(initial=1.0)) for side in walk.sides)
+        if not forced.slope and not largest(walk) <= TIGHT * scale:
+            order = sorted((0, 1), key=lambda i: (self.base, other)[i].units)
+            points = spread(reach.domain, 256, np.random.default_rng(0))
+            asked = [Asking.about((self.base, other)[i], reach, points) for i in order]
+            walks.append(relate_on_demand(asked, TIGHT * scale, reach, away=self.steps))
+            packed = [asked[order.index(i)].query.proofs.to_dict() for i in (0, 1)]
+            makers.append(partial(certify, walks[-1], pair, packed, 0, order))
+        best = min(range(len(walks)), key=lambda i: largest(walks[i]))
+        # magnitudes beyond float64 prove nothing
+        return makers[best]() if np.isfinite(largest(walks[best])) else None
+
+
+def within(
+    job: Job, wanted: bool, eps: float, rational: ShallowForm | None
+) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    """Spend the eps budget so that the proved bound stays within it."""
+    budget = eps
+    for attempt in range(8):
+        made = job.run(wanted, budget, rational)
+        certificate = made[-1]
+        # costs of merged units can add up to more than their path weights; the proof decides
+        bound = np.inf if certificate is None else certificate.bound
+        if not budget or job.steps or bound <= eps:
+            return made
+        budget = 0.9 * budget * eps / bound if attempt < 6 else 0.0
+    return job.run(wanted, 0.0, rational)
+
+
+def _shape(
+    form: str,
+    reduced: Reduced,
+    ranges: list[Range],
+    reach: Reach | None,
+    *,
+    split: bool,
+    pure: bool,
+) -> tuple[Network, dict[str, Any]]:
+    """Put the (reduced) network into the form; what is guaranteed about the result."""
+    network = reduced.network
+    if form == "signed":
+        return signed(network, split=split), {}
+    if form == "unit":
+        return unit(network, pure=pure), {}
+    if form == "pow2":
+        return pow2(network), {}
+    if form == "atoms":
+        return atoms(network), {}
+    if reach is not None and form in NEED_DOMAIN:
+        inherited = inherit(reduced, ranges, reach)
+        if form == "bounded":
+            return bounded(network, inherited, reach, pure=pure), {}
+        result = l1(network, inherited, reach)
+        return result, check_l1(result, reach).to_dict()
+    return network, {}
+
+
+def inherit(reduced: Reduced, ranges: list[Range], reach: Reach) -> list[Range]:
+    """Bounds of a reduced network's units: those of the units they were, where that is known.
+
+    Tighter ones may hold in the reduced network, but the certificate speaks about the original.
+    """
+    found = quick_bounds(reduced.network, reach)
+    for k, labels in enumerate(reduced.origins):
+        for i, origin in enumerate(labels):
+            if origin is not None:
+                layer, unit_index = origin
+                found[k].lo[i] = ranges[layer].lo[unit_index]
+                found[k].hi[i] = ranges[layer].hi[unit_index]
+    return found
+
+
+def _linearised(straight: Straight) -> Forced:
+    """The units that were linearised within the budget."""
+    slope, constant = {}, {}
+    for k, reasons in enumerate(straight.why):
+        for i, why in enumerate(reasons):
+            if why is not None and why.reason == "small":
+                slope[k, i] = float(straight.slope[k][i])
+                constant[k, i] = float(straight.constant[k][i])
+    return Forced(slope, constant)
+
+
+def _like(network: Network, original: Network) -> Network:
+    """The network with the shapes and origin of the one it stands for."""
+    return network.replace(
+        input_shape=original.input_shape,
+        output_shape=original.output_shape,
+        origin=original.origin,
+    )

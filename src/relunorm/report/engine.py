@@ -1,0 +1,138 @@
+"""Where the sections are computed: in this process, or in one that can be killed.
+
+A killed process has to be replaced, and starting one costs a second or more. So a section that is
+over its time is waited for while its replacement starts beside it, and is killed only when that
+one is ready: at worst a section that ends too late costs as long again as the start.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from contextlib import suppress
+from typing import Any, Protocol
+
+from relunorm.report.case import Case
+from relunorm.report.section import Section, attempt, entry, warm_up
+from relunorm.report.worker import Worker
+
+#: How much longer than its time a section may take before it is replaced: a share, and seconds.
+GRACE = 1.25, 0.1
+#: Seconds after the end of all time in which what is finished can still be handed over.
+HANDING_OVER = 0.5
+#: Seconds for compiling.
+START = 120.0
+#: Seconds an interrupted section has to hand over what it found.
+LAST_WORDS = 3.0
+#: Seconds between two looks at a section that is over its time and at its replacement.
+LOOK = 0.02
+
+
+class Engine(Protocol):
+    """Something that computes sections."""
+
+    def compile(self) -> float:
+        """What has to be done once on a machine; returns the seconds it took."""
+        ...
+
+    def run(self, section: Section, seconds: float, left: float) -> dict[str, Any]:
+        """A section's entry of the document, in its seconds; ``left`` are those of the report."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class Here:
+    """Sections in this process."""
+
+    def __init__(self, case: Case):
+        self.case = case
+
+    def compile(self) -> float:
+        """Load or compile the kernels."""
+        return warm_up(self.case)
+
+    def run(self, section: Section, seconds: float, left: float) -> dict[str, Any]:
+        """Compute it; every room ends near its time by itself."""
+        del left
+        return attempt(section, self.case, seconds)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class Apart:
+    """Sections in a process that is replaced when one of them overruns or ends it."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        self.worker: Worker | None = None
+        self.spare: Worker | None = None
+        self.compiled = False
+        self.start_seconds = 0.0
+
+    def compile(self) -> float:
+        """Let the process load or compile the kernels."""
+        self.compiled = True  # a process that is still to start does it, too
+        return 0.0 if self.worker is None else self.worker.compile(START)
+
+    def run(self, section: Section, seconds: float, left: float) -> dict[str, Any]:
+        """Ask for it, and wait as long as it may take."""
+        began = time.perf_counter()
+        why = ""
+        if self.worker is None and not self._replace(left):
+            return entry(section, None, "no time was left to start a process", left)
+        assert self.worker is not None
+        self.worker.ask(section.name, seconds)
+        try:
+            found = self._wait(self.worker, seconds, began + left)
+            if found is not None:
+                return found
+            why = "its process ended by itself, most likely for want of memory"
+        except queue.Empty:
+            waited = time.perf_counter() - began
+            why = f"it was not done after {waited:.3g} s (its share was {seconds:.3g} s)"
+        except KeyboardInterrupt:
+            why = "interrupted"
+            with suppress(queue.Empty):
+                found = self.worker.answer(LAST_WORDS)
+                if found is not None:
+                    return found
+        self.worker.kill()
+        self.worker = None
+        return entry(section, None, why, time.perf_counter() - began)
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in (self.worker, self.spare):
+            if worker is not None:
+                worker.kill()
+        self.worker = self.spare = None
+
+    def _replace(self, left: float) -> bool:
+        """A process in the place of the one that ended; False if it is not ready in time."""
+        began = time.perf_counter()
+        self.worker, self.spare = self.spare or Worker(self.case, self.compiled), None
+        ready = self.worker.ready(left + HANDING_OVER)
+        self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
+        return ready
+
+    def _wait(self, worker: Worker, seconds: float, end: float) -> dict[str, Any] | None:
+        """The answer, until the section is over its time and another process could go on.
+
+        Raises:
+            queue.Empty: when it is not there by then.
+        """
+        now = time.perf_counter()
+        with suppress(queue.Empty):
+            return worker.answer(min(GRACE[0] * seconds + GRACE[1], end - now))
+        if self.spare is None and end - time.perf_counter() > self.start_seconds:
+            self.spare = Worker(self.case, self.compiled)
+        while time.perf_counter() < end + HANDING_OVER:
+            with suppress(queue.Empty):
+                return worker.answer(LOOK)
+            if self.spare is not None and self.spare.is_ready:
+                break
+        raise queue.Empty

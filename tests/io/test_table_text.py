@@ -1,0 +1,81 @@
+"""Tables whose target column holds text: numbered where it is allowed, refused where it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relunorm.cli.domains import parse_domain
+from relunorm.errors import InvalidInputError
+from relunorm.io.table import Table, read_table
+
+ROWS = 'a,kind,b\n1,"z, last",2\n3,first,4\ntrue,first,6\n'
+
+
+def csv_file(folder: Path, content: str = ROWS) -> Path:
+    path = folder / "t.csv"
+    path.write_text(content)
+    return path
+
+
+def npz_file(folder: Path) -> Path:
+    path = folder / "t.npz"
+    x = np.array([[1.0, 2], [3, 4], [1, 6]])
+    np.savez(path, x=x, y=np.array(["z, last", "first", "first"]), target_name="kind")
+    return path
+
+
+def parquet_file(folder: Path) -> Path:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = folder / "t.parquet"
+    kind = arrow.array(["z, last", "first", "first"]).dictionary_encode()
+    parquet.write_table(arrow.table({"a": [1, 3, 1], "kind": kind, "b": [2.0, 4, 6]}), path)
+    return path
+
+
+@pytest.mark.parametrize("make", [csv_file, npz_file, parquet_file])
+def test_the_labels_come_back(make, tmp_path: Path) -> None:
+    path = make(tmp_path)
+    table = read_table(path, "kind", 2, text=True)
+    assert table.classes == ("first", "z, last")
+    assert table.y is not None
+    assert table.y.tolist() == [1, 0, 0]
+    assert table.labels is not None
+    assert table.labels.tolist() == ["z, last", "first", "first"]
+    assert table.x.tolist() == [[1, 2], [3, 4], [1, 6]]
+    with pytest.raises(InvalidInputError):
+        read_table(path, "kind", 2)
+
+
+def test_a_column_of_numbers_stays_one(tmp_path: Path) -> None:
+    path = csv_file(tmp_path, "a,y\n1,5\n2,true\n")
+    table = read_table(path, "y", text=True)
+    assert table.classes == ()
+    assert table.labels is table.y
+    assert isinstance(table, Table)
+    assert table.y is not None
+    assert table.y.tolist() == [5, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,kind\n1,x\n2,\n", "line 3, column 'kind': an empty cell"),
+        ("a,kind\n1,x\nred,y\n", "line 3, column 'a': 'red' is not a number"),
+        ("a,kind\n1,x\n2,y,z\n", "line 3 has 3 cells, expected 2"),
+        ("a,kind\n1,x\n2,nan\n", "column 'kind'"),
+    ],
+)
+def test_faults_are_named(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        read_table(csv_file(tmp_path, content), "kind", text=True)
+
+
+def test_a_domain_leaves_the_labels_out(tmp_path: Path) -> None:
+    box = parse_domain(f"data:{csv_file(tmp_path)}?target=kind", 2)
+    assert box.bounding_box.lo.tolist() == [1, 2]
+    assert box.bounding_box.hi.tolist() == [3, 6]

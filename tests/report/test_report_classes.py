@@ -1,0 +1,114 @@
+"""Targets that are class labels: numbered in the order of the outputs, named on the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from report.validation import check, random_network
+
+import relunorm as rn
+from relunorm.errors import InvalidInputError
+from relunorm.report.case import make_case
+from relunorm.report.classes import as_classes
+
+X = np.random.default_rng(0).normal(size=(30, 2))
+NET = random_network(2, 5, 3, seed=23)
+#: The class each row of X is put into by NET, so a right numbering finds every row right.
+WINNER = NET(X).argmax(axis=1)
+
+
+def document(names: list[str], **options: Any) -> dict[str, Any]:
+    found = rn.report(NET, X, np.array(names)[WINNER], target_name="kind", time_limit=6, **options)
+    return check(found.to_dict())
+
+
+def test_labels_are_sorted_unless_an_order_is_given() -> None:
+    sorted_ones = document(["a", "b", "c"])
+    classes = sorted_ones["data"]["classes"]
+    assert classes["names"] == ["a", "b", "c"]
+    assert classes["counts"] == np.bincount(WINNER, minlength=3).tolist()
+    assert classes["from"] == "sorted"
+    assert sorted_ones["sections"]["network"]["body"]["classified"] == {
+        "kind": "exact", "right": 30, "rows": 30, "rule": "largest"
+    }  # fmt: skip
+    turned = document(["c", "a", "b"])
+    assert turned["sections"]["network"]["body"]["classified"]["right"] < 30
+    given = document(["c", "a", "b"], classes=["c", "a", "b"])
+    assert given["data"]["classes"]["from"] == "given"
+    assert given["sections"]["network"]["body"]["classified"]["right"] == 30
+    assert given["sections"]["regions"]["body"]["points"]["labels"] == WINNER.tolist()
+
+
+def test_classes_have_no_scale() -> None:
+    body = document(["a", "b", "c"])["sections"]["units"]["body"]
+    assert body["target"] is None
+    assert not any("scale" in sentence for sentence in body["sentences"])
+
+
+def test_a_classifier_knows_its_classes() -> None:
+    like = rn.to_sklearn(NET, classes=["low", "mid", "top"])
+    labels = like.predict(X)
+    assert labels.tolist() == np.array(["low", "mid", "top"])[WINNER].tolist()
+    case = make_case(rn.load(like), X, labels, None, name="", model=like)
+    assert case.classes is not None
+    assert case.classes.source == "model"
+    assert case.y is not None
+    assert case.y.tolist() == WINNER.tolist()
+    assert case.scale is None
+
+
+def test_of_two_classes_the_sign_of_one_output_decides() -> None:
+    net = random_network(2, 4, 1, seed=23)
+    above = net(X)[:, 0] > 0
+    labels = np.where(above, "yes", "no")
+    body = rn.report(net, X, labels, time_limit=4).sections["network"]["body"]
+    assert body["classified"] == {"kind": "exact", "right": 30, "rows": 30, "rule": "sign"}
+    assert rn.report(net, X, np.array(["a", "b", "c"])[WINNER], time_limit=4).sections["network"][
+        "body"
+    ]["classified"] is None  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "classes", "codes", "names"),
+    [
+        (["b", "a"], None, [1, 0], ("a", "b")),
+        ([b"b", b"a"], None, [1, 0], ("a", "b")),
+        (np.array(["b", " a "], dtype=object), None, [1, 0], ("a", "b")),
+        ([["b"], ["a"]], ["b", "a"], [0, 1], ("b", "a")),
+        ([2.0, 7.0], [7, 2], [1, 0], ("7", "2")),
+        ([2, 7], ["7", "2"], [1, 0], ("7", "2")),
+        ([True, False], [False, True], [1, 0], ("0", "1")),
+    ],
+)
+def test_labels_of_every_type(target: Any, classes: Any, codes: list[int], names: Any) -> None:
+    found = as_classes(target, classes)
+    assert found is not None
+    assert found[0].tolist() == codes
+    assert found[1].names == names
+
+
+def test_plain_numbers_are_no_classes() -> None:
+    assert as_classes([0.0, 1.0]) is None
+    assert as_classes(np.array([1, 2], dtype=object)) is None
+    assert as_classes([[1], [2, 3]]) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "classes", "message"),
+    [
+        (["a", "b"], ["a"], "'b', which is none of the classes 'a'"),
+        (["a", ""], None, "row 1 of the target holds ''"),
+        (np.array(["a", None], dtype=object), None, "row 1 of the target holds None"),
+        (np.array(["a", float("nan")], dtype=object), None, "row 1 of the target holds nan"),
+        (["a", "b"], ["a", "b", "a"], "two classes are the same"),
+        ([1, 2], ["one", "two"], "the target holds numbers, but the classes are 'one', 'two'"),
+        (["a", "b"], [["a"], ["b"]], "expected a list of labels"),
+        (np.ones((2, 3)), ["a", "b"], "one label for each row"),
+        (None, ["a", "b"], "classes without a target"),
+    ],
+)
+def test_bad_labels_are_named(target: Any, classes: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make_case(NET, X[:2], target, None, name="", classes=classes)
