@@ -13,7 +13,7 @@ from relunorm.dying.init import RandomState, generator
 from relunorm.dying.kept_function import ReaderMode, reader_weights
 from relunorm.dying.optimizer_state import FreshUnits
 from relunorm.dying.revive import Revival, replace_, untouchable
-from relunorm.dying.sites import Watch
+from relunorm.dying.watch import Watch
 from relunorm.dying.wiring_trace import SiteWiring, wiring
 from relunorm.errors import InvalidInputError
 

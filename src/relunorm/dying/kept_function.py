@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.dying.init import evaluating
-from relunorm.dying.sites import SiteMode, Watch, call
+from relunorm.dying.sites import SiteMode
+from relunorm.dying.watch import Watch, call
 from relunorm.dying.wiring_trace import WEIGHTED, SiteWiring, tensors_in
 from relunorm.errors import InvalidInputError
 
@@ -64,9 +65,7 @@ class ReaderMode(SiteMode):
         super().__init__(observe)
         self.read, self.weights = read, weights
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         axis = WEIGHTED.get(func)
         if axis is not None:
             given = [*args, *(kwargs or {}).values()]
