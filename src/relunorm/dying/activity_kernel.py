@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from numba import carray, cfunc, types
+from numba import cfunc, types
+from numba.np.numpy_support import carray
 
 
 def _activity(values, outer, units, inner, active, sizes):  # pragma: no cover - compiled

@@ -56,8 +56,8 @@ class _Tally:
         """Hold one batch's sums."""
         entries, row = values.numel(), len(self.steps)
         activity = self.compiled.get(values.dtype)
-        plain = activity is not None and entries <= ONE_THREAD and type(values) is Tensor
-        if plain and values.is_contiguous():
+        plain = entries <= ONE_THREAD and type(values) is Tensor
+        if activity is not None and plain and values.is_contiguous():
             inner = math.prod(values.shape[axis + 1 :])
             outer = entries // (self.units * inner)
             active, magnitude = self.addresses[2 * row : 2 * row + 2]

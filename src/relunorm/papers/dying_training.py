@@ -39,7 +39,7 @@ def figure1(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         tuple(random_state + s for s in plan.seeds), updates=plan.updates,
     )  # fmt: skip
     found = Sweep(plan, tables).run()
-    figure, (left, right) = _figure(1, 2, (9, 3.8))
+    figure, (left, right) = empty_figure(1, 2, (9, 3.8))
     rows = []
     for rule in plan.rules:
         by_gamma = [
@@ -77,7 +77,7 @@ def figure6(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """Dead units by depth: perceptrons and residual networks with batch norm, Adam and SGD."""
     depths = (1, 2, 4, 8) if full else (1, 4)
     updates = 30_000 if full else 3_000
-    figure, axes = _figure(1, 2, (9, 3.8))
+    figure, axes = empty_figure(1, 2, (9, 3.8))
     rows = []
     for ax, kind in zip(axes, ("mlp", "residual"), strict=True):
         for optimizer in ("adam", "sgd"):
@@ -150,7 +150,8 @@ def _worst(model: Any, x: Any, training: bool = False) -> float:
     return max(float(site.dead.mean()) for site in monitor.report().sites)
 
 
-def _figure(lines: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+def empty_figure(lines: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure of its own, outside pyplot, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
