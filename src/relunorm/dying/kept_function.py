@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ class Undo:
 class ReaderMode(SiteMode):
     """Also shows what layers read: ``read(weight, values)`` with one row per sample and place."""
 
-    def __init__(self, observe: Any, read: Any, weights: dict[int, Tensor]):
+    def __init__(self, observe: Any, read: Any, weights: Container[int]):
         super().__init__(observe)
         self.read, self.weights = read, weights
 

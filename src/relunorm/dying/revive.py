@@ -164,6 +164,8 @@ def replace_(
             continue
         _forget(fresh, site, chosen)
         done[name] = tuple(chosen.tolist())
+        if keep and held is None:  # these gave something, so the outputs have moved rightly
+            before = outputs(model, batch)
     return Revival(done, skipped)
 
 
