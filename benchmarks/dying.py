@@ -72,8 +72,9 @@ def monitor() -> None:
         ("allocator", "plain step ms", "watched step ms", "median of block ratios", "95% interval",
          "ratio of minima", "page faults a step, plain and watched"),
         rows,
-        note="CPU seconds of one thread; one model, 60 pairs of blocks of 100 steps (one "
-        "window, so a block takes its held sums in once), with and without monitor in turn; the interval is that of the median by order statistics. Load "
+        note="CPU seconds of one thread, one model; 60 pairs of blocks of 100 steps (a window, so "
+        "a block takes its held sums in once), with and without monitor in turn; the interval is "
+        "that of the median by order statistics. Load "
         f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores. No hardware counters on this "
         "machine, so no instruction counts.",
     )  # fmt: skip

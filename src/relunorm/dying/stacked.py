@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relunorm.dying.deep_models import Block
@@ -67,14 +68,15 @@ class Stacked(nn.Module):
         return self._buffers[path + name] if found is None else found  # type: ignore[return-value]
 
     def _normalized(self, norm: nn.BatchNorm1d, path: str, x: Tensor) -> Tensor:
-        mean, variance = x.mean(1), x.var(1, unbiased=False)
-        with torch.no_grad():
-            rows, momentum = x.shape[1], norm.momentum or 0.0
-            self._at(path, "running_mean").lerp_(mean, momentum)
-            self._at(path, "running_var").lerp_(variance * (rows / (rows - 1)), momentum)
-            self._at(path, "num_batches_tracked").add_(1)
-        scale = self._at(path, "weight") * (variance + norm.eps).rsqrt()
-        return torch.addcmul(self._at(path, "bias")[:, None], x - mean[:, None], scale[:, None])
+        """One batch norm over all members' features side by side."""
+        names = ("running_mean", "running_var", "weight", "bias")
+        parts = [self._at(path, name).view(-1) for name in names]
+        wide = x.transpose(0, 1).flatten(1)
+        self._at(path, "num_batches_tracked").add_(1)
+        wide = F.batch_norm(
+            wide, *parts, training=True, momentum=norm.momentum or 0.0, eps=norm.eps
+        )
+        return wide.unflatten(1, (x.shape[0], x.shape[2])).transpose(0, 1)
 
     def unstack(self) -> list[nn.Module]:
         """The networks as they are now, on the host."""
