@@ -72,14 +72,15 @@ def monitor() -> None:
         ("allocator", "plain step ms", "watched step ms", "median of block ratios", "95% interval",
          "ratio of minima", "page faults a step, plain and watched"),
         rows,
-        note="CPU seconds of one thread; one model, 60 pairs of blocks of 40 steps, with and "
-        "without monitor in turn; the interval is that of the median by order statistics. Load "
+        note="CPU seconds of one thread, one model; 60 pairs of blocks of 100 steps (a window, so "
+        "a block takes its held sums in once), with and without monitor in turn; the interval is "
+        "that of the median by order statistics. Load "
         f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores. No hardware counters on this "
         "machine, so no instruction counts.",
     )  # fmt: skip
 
 
-def blocks(pairs: int = 60, steps: int = 40) -> None:
+def blocks(pairs: int = 60, steps: int = 100) -> None:
     """Measure in this process; one JSON line on stdout."""
     torch.manual_seed(0)
     x, y = torch.randn(128, 784), torch.randint(0, 10, (128,))

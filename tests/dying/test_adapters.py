@@ -61,10 +61,32 @@ def test_tensorboard_files(tmp_path):
 def test_mlflow_protocol_and_missing_package():
     writer = Writer()
     watch(to_mlflow(writer))
-    assert any(name == "relu/dead" for name, _, _ in writer.rows)
+    assert {"relu/dead", "relu/dead.1"} <= {name for name, _, _ in writer.rows}
     if find_spec("mlflow") is None:
         with pytest.raises(MissingDependencyError, match="pip install mlflow"):
             to_mlflow()
+
+
+@pytest.mark.filterwarnings("ignore")  # of mlflow's own dependencies
+def test_mlflow_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for it
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4))
+    net.append(net[1])  # its second call has the name 1#1, and MLflow allows no #
+    try:
+        with mlflow.start_run() as run, DeadUnitMonitor(net, log=to_mlflow(), log_every=2):
+            for _ in range(4):
+                net(torch.rand(8, 3))
+        client = mlflow.MlflowClient()
+        kept = client.get_run(run.info.run_id).data.metrics
+        history = client.get_metric_history(run.info.run_id, "relu/dead")
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert set(kept) == {f"relu/{name}" for name in
+                         ("dead", "dormant", "linear", "dead.1", "dead.1_1")}  # fmt: skip
+    assert [metric.step for metric in history] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +117,7 @@ def test_skorch():
     assert not any(m._forward_hooks for m in net.module_.modules())
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning trails behind torch's deprecations
 def test_lightning(tmp_path):
     lightning = pytest.importorskip("lightning", reason="lightning is not installed")
     from relunorm.dying.adapters.lightning import DeadUnits

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from relunorm.dying import DeadUnitMonitor
+from relunorm.dying.monitor import _Tally
 from relunorm.errors import InvalidInputError
 
 
@@ -503,3 +504,64 @@ def test_the_axis_of_the_units_comes_from_the_layer(layer, before, shape, known)
     assert np.flatnonzero(site.dead).tolist() == [1, 5]
     assert (site.units, site.axis_known) == (16, known)
     assert ("guess" in repr(site)) is not known
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 5), (8, 16), (131, 33), (3, 4, 5), (2, 6, 7, 3)])
+@pytest.mark.parametrize("axis", [1, -1])
+def test_compiled_sums_against_torch(kind, shape, axis):
+    gen = torch.Generator().manual_seed(0)
+    values = torch.randn(shape, generator=gen, dtype=torch.float64).to(kind)
+    axis %= values.ndim
+    values.select(axis, 0).fill_(-1.0)
+    units = shape[axis]
+    tally = _Tally(units, True, values.device, window=5)
+    tally.add(values, axis, 0)
+    strided = torch.stack([values, values], -1)[..., 0]  # the same by torch
+    assert not strided.is_contiguous()
+    tally.add(strided, axis, 1)
+    rows = values.double().movedim(axis, 0).reshape(units, -1)
+    expected = torch.stack([(rows > 0).double().sum(1), rows.abs().sum(1)])
+    for found in tally.held[:2]:
+        assert torch.equal(found[0], expected[0])
+        torch.testing.assert_close(found[1], expected[1], rtol=1e-6, atol=0)
+
+
+def test_compiled_sums_keep_nan_and_infinities():
+    values = torch.tensor([[torch.nan, 1.0], [2.0, torch.inf], [-torch.inf, 0.0], [1.0, 1.0]])
+    tally = _Tally(2, True, values.device, window=5)
+    tally.add(values, 1, 0)
+    assert tally.held[0, 0].tolist() == [2.0, 3.0]
+    assert tally.held[0, 1].isnan().tolist() == [True, False]
+    assert tally.held[0, 1, 1] == torch.inf
+
+
+def test_large_and_channels_last_activations(monkeypatch):
+    model = seeded(nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU()))
+    x = batches(4, 2, 9, 9)[0]
+    share = (model[0](x) > 0).double().mean((0, 2, 3))
+    for limit, layout in ((1 << 18, torch.channels_last), (100, torch.contiguous_format)):
+        monkeypatch.setattr("relunorm.dying.monitor.ONE_THREAD", limit)
+        with DeadUnitMonitor(model) as monitor:
+            model(x.to(memory_format=layout))
+        np.testing.assert_allclose(monitor.report()["1"].active_share, share, atol=1e-12)
+
+
+def test_modules_are_named_under_several_monitors_and_after_a_caught_error():
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.LeakyReLU())
+
+        def forward(self, x):
+            try:
+                self.parts[0][1]("no tensor")
+            except TypeError:
+                x = F.relu(x)
+            return self.parts(x)
+
+    model = seeded(Careful())
+    with DeadUnitMonitor(model) as first, DeadUnitMonitor(model) as second:
+        model(batches(5, 3)[0])
+    for monitor in (first, second):
+        assert [s.name for s in monitor.report().sites] == ["", "parts.0.1", "parts.1"]

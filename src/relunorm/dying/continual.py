@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relunorm.dying.init import RandomState, generator
-from relunorm.dying.kept_function import ReaderMode, reader_weights
+from relunorm.dying.init import RandomState, evaluating, generator
+from relunorm.dying.kept_function import ReaderMode
 from relunorm.dying.optimizer_state import FreshUnits
 from relunorm.dying.revive import Revival, replace_, untouchable
-from relunorm.dying.sites import Watch
+from relunorm.dying.watch import Watch, call, unwrapped
 from relunorm.dying.wiring_trace import SiteWiring, wiring
 from relunorm.errors import InvalidInputError
 
@@ -57,21 +57,32 @@ class ContinualBackprop:
         self.rate, self.maturity, self.decay = rate, maturity, decay
         self.fresh = FreshUnits(optimizer) if optimizer is not None else None
         self.sites: list[SiteWiring] = wiring(model, batch)
+        if not any(site.revivable for site in self.sites):
+            found = "; ".join(f"{site.name or 'model'}: {site.problem}" for site in self.sites)
+            raise InvalidInputError(
+                f"no rectifier of the model can have its units replaced ({found or 'none seen'})"
+            )
         self._gen = generator(random_state)
         self._means: dict[str, Tensor] = {}
-        self._read: dict[int, Tensor] = {}  # by reading weight: mean of each column's input
+        self._read: dict[nn.Module, Tensor] = {}  # by reading layer: mean of each column's input
+        self._readers: dict[int, nn.Module] = {}  # by weight, which may be another every pass
         self._utility: dict[str, Tensor] = {}
         self._age = {site.name: torch.zeros(site.units) for site in self.sites if site.revivable}
         self._due = dict.fromkeys(self._age, 0.0)
-        weights: dict[int, Tensor] = {}
-        for site in self.sites:
-            weights.update(reader_weights(site))
-        self._watch: Watch | None = Watch(
-            model, lambda module: ReaderMode(self._observe, self._mean_read, weights)
-        )
+        self._watch: Watch | None = Watch(model, self._mode)
+
+    def _mode(self, module: nn.Module) -> ReaderMode:
+        self._readers = {
+            id(reader.module.weight): reader.module
+            for site in self.sites
+            for reader in site.readers
+        }
+        return ReaderMode(self._observe, self._mean_read, self._readers)
 
     def _mean_read(self, weight: Tensor, values: Tensor) -> None:
-        self._read[id(weight)] = values.mean(0, dtype=torch.float32)
+        layer = self._readers.get(id(weight))
+        if layer is not None:
+            self._read[layer] = values.mean(0, dtype=torch.float32)
 
     def _observe(self, name: str, values: Tensor, leaky: bool, axis: int, known: bool) -> None:
         if name in self._age:
@@ -82,6 +93,14 @@ class ContinualBackprop:
     @torch.no_grad()
     def step(self) -> Revival:
         """Update utilities from the last forward pass and replace what is due."""
+        if self._replaced():
+            self._trace_again()
+            return Revival({}, {})
+        if not self._means:
+            raise InvalidInputError(
+                "no forward pass of the model was seen before this step: passes of a compiled or "
+                "copied model are not; train the model that was given"
+            )
         picked: dict[str, Any] = {}
         for site in self.sites:
             if site.name not in self._means:
@@ -111,6 +130,35 @@ class ContinualBackprop:
             keep=False,
         )  # fmt: skip
 
+    def _replaced(self) -> bool:
+        """Whether a layer around a site is no longer in the model."""
+        there = set(unwrapped(self.model).modules())
+        return any(
+            module not in there
+            for site in self.sites
+            for module in (*_around(site), *(reader.module for reader in site.readers))
+        )
+
+    def _trace_again(self) -> None:
+        """Follow the model as it is now; sites whose layers are the same keep age and utility."""
+        if self._watch is not None:
+            self._watch.close()
+        old = {site.name: site for site in self.sites}
+        self.sites = wiring(self.model, self.batch)
+        for site in self.sites:
+            before = old.get(site.name)
+            same = before is not None and _around(before) == _around(site)
+            if site.revivable and not same:
+                self._age[site.name] = torch.zeros(site.units)
+                self._due[site.name] = 0.0
+                self._utility.pop(site.name, None)
+        gone = self._age.keys() - {site.name for site in self.sites if site.revivable}
+        for name in gone:
+            del self._age[name], self._due[name]
+            self._utility.pop(name, None)
+        self._means, self._read = {}, {}
+        self._watch = Watch(self.model, self._mode)
+
     def _worth(self, name: str) -> Tensor:
         """Utilities divided by 1 - decay^age: a mean over the unit's own life."""
         return self._utility[name].cpu() / (1 - self.decay ** self._age[name].clamp_min(1))
@@ -119,8 +167,12 @@ class ContinualBackprop:
         """Add the units' mean contribution to the next bias before their weights go to zero.
 
         The mean is of what the reader was given in the last forward pass, after pooling, scaling
-        or normalisation on the way.
+        or normalisation on the way. Replicas on other devices read with weights of their own; then
+        the batch given at the start shows it.
         """
+        if any(reader.module not in self._read for reader in site.readers):
+            with evaluating(self.model):
+                call(unwrapped(self.model), self.batch)
         for reader in site.readers:
             weight: Any = reader.module.weight
             bias: Any = reader.module.bias
@@ -129,7 +181,7 @@ class ContinualBackprop:
             columns = reader.columns(units.to(weight.device))
             own = weight[:, columns]
             own = own.flatten(2).sum(2) if own.ndim > 2 else own
-            bias += own @ self._read[id(weight)][columns].to(own)
+            bias += own @ self._read[reader.module][columns].to(own)
 
     def utilities(self) -> dict[str, np.ndarray]:
         """The mean utility of every unit over its life, recent updates first, per site."""
@@ -158,3 +210,8 @@ def _outgoing_size(site: SiteWiring) -> Tensor:
         sizes = weight.abs().transpose(0, 1).flatten(1).sum(1).float()
         total = total + reader.per_unit(sizes, site.units)
     return total
+
+
+def _around(site: SiteWiring) -> list[nn.Module]:
+    """The layers that make a site's pre-activations."""
+    return [part[1] for part in (site.source, site.norm) if part is not None]

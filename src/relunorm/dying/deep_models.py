@@ -18,7 +18,7 @@ def mlp(inputs: int, width: int, depth: int, gen: torch.Generator) -> nn.Module:
     return _uniform(nn.Sequential(*parts, nn.Linear(width, 1)), gen)
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """x + W relu(BN(x)): normalisation stands before the rectifier."""
 
     def __init__(self, width: int):
@@ -31,7 +31,7 @@ class _Block(nn.Module):
 
 def residual(inputs: int, width: int, depth: int, gen: torch.Generator) -> nn.Module:
     """A linear layer in, ``depth`` residual blocks, a linear layer out."""
-    blocks = [_Block(width) for _ in range(depth)]
+    blocks = [Block(width) for _ in range(depth)]
     return _uniform(nn.Sequential(nn.Linear(inputs, width), *blocks, nn.Linear(width, 1)), gen)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relunorm.dying.sites import call
+from relunorm.dying.watch import call
 from relunorm.errors import InvalidInputError
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relunorm.dying.init import evaluating
-from relunorm.dying.sites import SiteMode, Watch, call
+from relunorm.dying.sites import SiteMode
+from relunorm.dying.watch import Watch, call
 from relunorm.dying.wiring_trace import WEIGHTED, SiteWiring, tensors_in
 from relunorm.errors import InvalidInputError
 
@@ -60,13 +62,11 @@ class Undo:
 class ReaderMode(SiteMode):
     """Also shows what layers read: ``read(weight, values)`` with one row per sample and place."""
 
-    def __init__(self, observe: Any, read: Any, weights: dict[int, Tensor]):
+    def __init__(self, observe: Any, read: Any, weights: Container[int]):
         super().__init__(observe)
         self.read, self.weights = read, weights
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         axis = WEIGHTED.get(func)
         if axis is not None:
             given = [*args, *(kwargs or {}).values()]

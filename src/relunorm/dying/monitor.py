@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.dying.monitor_report import MonitorReport, SiteReport
-from relunorm.dying.sites import SiteMode, Watch
+from relunorm.dying.sites import SiteMode
+from relunorm.dying.watch import Watch
 from relunorm.errors import InvalidInputError
 
 Log = Callable[[str, float, int], None]
 
 
-#: Batches whose sums a tally holds before it looks at them: three tensor operations a batch.
-HELD = 32
-#: Entries of the largest activation for which scratch memory is kept.
-SCRATCH = 1 << 20
+#: Batches whose sums a tally holds before it looks at them.
+HELD = 128
+#: Entries of the largest activation that the compiled loop reads; torch shares larger ones among
+#: its threads.
+ONE_THREAD = 1 << 18
 
 
 class _Tally:
@@ -33,40 +37,53 @@ class _Tally:
         # Created outside inference mode, so that later passes outside it may update them.
         with torch.inference_mode(False), torch.no_grad():
             wide = {"device": device, "dtype": torch.int64}
-            narrow = {"device": device, "dtype": torch.float32}
+            # Held counts: exact as float64; as float32, which GPUs prefer, up to 2^24.
+            held = torch.float64 if device.type == "cpu" else torch.float32
             # float64 holds every count, where the device has it.
             kind = torch.float32 if device.type == "mps" else torch.float64
             # This stretch, the one before: samples on which active, sum of sizes, samples in it.
             self.sums = [torch.zeros(3, units, device=device, dtype=kind) for _ in range(2)]
             self.last = torch.full((units,), -1, **wide)
             self.first_death = torch.full((units,), -1, **wide)
-            self.held_active = torch.zeros(HELD, units, **narrow)
-            self.held_magnitude = torch.zeros(HELD, units, **narrow)
-        self.rows = list(zip(self.held_active.unbind(), self.held_magnitude.unbind(), strict=True))
+            self.held = torch.zeros(HELD, 2, units, device=device, dtype=held)
+        self.addresses = [row.data_ptr() for row in self.held.view(2 * HELD, units)]
+        self.compiled = _compiled() if device.type == "cpu" else {}
         self.steps: list[int] = []
         self.counts: list[int] = []  # samples of the held batches
         self.samples = [0, 0]  # this stretch, the one before
 
-    def add(self, values: Tensor, axis: int, step: int, scratch: Tensor) -> None:
-        """Hold one batch's sums; ``scratch``, of the same shape, is written over."""
-        rest = [k for k in range(values.ndim) if k != axis]
-        active, magnitude = self.rows[len(self.steps)]
-        # Ones and zeros as floats: summing booleans is four times slower, and float32 counts whole
-        # numbers up to 2^24. NaN is not above 0.
-        torch.sum(torch.gt(values, 0, out=scratch), rest, dtype=torch.float32, out=active)
-        sizes = torch.abs(values, out=scratch) if self.leaky else values
-        torch.sum(sizes, rest, dtype=torch.float32, out=magnitude)
-        self.counts.append(values.numel() // self.units)
+    def add(self, values: Tensor, axis: int, step: int) -> None:
+        """Hold one batch's sums."""
+        entries, row = values.numel(), len(self.steps)
+        activity = self.compiled.get(values.dtype)
+        plain = entries <= ONE_THREAD and type(values) is Tensor
+        if activity is not None and plain and values.is_contiguous():
+            inner = math.prod(values.shape[axis + 1 :])
+            outer = entries // (self.units * inner)
+            active, magnitude = self.addresses[2 * row : 2 * row + 2]
+            activity(values.data_ptr(), outer, self.units, inner, active, magnitude)
+        else:
+            self._sum(values.detach(), axis, self.held[row])
+        self.counts.append(entries // self.units)
         self.steps.append(step)
-        if len(self.steps) == HELD:
+        if row + 1 == HELD:
             self.flush()
+
+    def _sum(self, values: Tensor, axis: int, row: Tensor) -> None:
+        """The same sums by torch: other devices and types, large or strided activations."""
+        rest = [k for k in range(values.ndim) if k != axis]
+        # Ones and zeros as floats: summing booleans is four times slower. NaN is not above 0.
+        scratch = torch.empty_like(values)
+        torch.sum(torch.gt(values, 0, out=scratch), rest, dtype=row.dtype, out=row[0])
+        sizes = torch.abs(values, out=scratch) if self.leaky else values
+        torch.sum(sizes, rest, dtype=row.dtype, out=row[1])
 
     def flush(self) -> None:
         """Take the held sums into the tally."""
         count = len(self.steps)
         if not count:
             return
-        active, sizes = self.held_active[:count], self.held_magnitude[:count]
+        active, sizes = self.held[:count].unbind(1)
         steps, counts = torch.tensor([self.steps, self.counts], device=active.device)
         # A batch in which a unit's sizes overflow or are NaN says nothing about its size.
         fine = sizes.isfinite()
@@ -128,7 +145,8 @@ class DeadUnitMonitor:
         every: look at every so-many-th forward pass only.
         log: called as log(name, value, step) by `log_to`, every ``log_every`` batches.
 
-    Cost: two reductions over each activation; measured in benchmarks/dying.py.
+    Cost: on a CPU one read of each activation, elsewhere two reductions over it; measured in
+    benchmarks/dying.py.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> _ = model[0].weight.data.zero_(), model[0].bias.data.copy_(torch.tensor([1., -1., 1.]))
@@ -162,7 +180,6 @@ class DeadUnitMonitor:
         self.batches = 0
         self._passes = 0
         self._tallies: dict[str, _Tally] = {}
-        self._scratch: Tensor | None = None
         self._lock = threading.Lock()
         self._watch: Watch | None = Watch(model, self._begin)
 
@@ -195,14 +212,13 @@ class DeadUnitMonitor:
             self.batches += 1
         if self.log is not None and self.batches % self.log_every == 0:
             self.log_to(self.log)
-        return SiteMode(_Look(self, step))
+        return SiteMode(partial(self._observe, step))
 
     def _observe(
-        self, name: str, values: Tensor, leaky: bool, axis: int, known: bool, step: int
+        self, step: int, name: str, values: Tensor, leaky: bool, axis: int, known: bool
     ) -> None:
         if not values.numel() or values.is_meta:  # an empty batch shows nothing
             return
-        values = values.detach()
         units, device = values.shape[axis], values.device
         with self._lock:
             tally = self._tallies.get(name)
@@ -211,17 +227,7 @@ class DeadUnitMonitor:
                 tally.axis, tally.axis_known = axis, known
             if tally.device != device:  # another replica's device
                 values = values.to(tally.device)
-            tally.add(values, axis, step, self._scratch_like(values))
-
-    def _scratch_like(self, values: Tensor) -> Tensor:
-        """Memory for one small activation, kept: on a CPU fresh pages cost more than the sums."""
-        if values.numel() > SCRATCH:
-            return torch.empty_like(values)
-        kept = self._scratch
-        if kept is None or kept.dtype != values.dtype or kept.device != values.device:
-            with torch.inference_mode(False):
-                kept = self._scratch = torch.empty(0, dtype=values.dtype, device=values.device)
-        return kept.resize_(values.shape)
+            tally.add(values, axis, step)
 
     def report(self) -> MonitorReport:
         """What was seen up to now. Exact counts of the batches that went by."""
@@ -266,14 +272,11 @@ class DeadUnitMonitor:
         return f"DeadUnitMonitor({state}, {len(self._tallies)} sites, {self.batches} batches)"
 
 
-class _Look:
-    """Binds an observation to the batch it belongs to."""
+def _compiled() -> Any:
+    """The compiled loops, imported when activations on the host are first seen."""
+    from relunorm.dying.activity_kernel import ACTIVITY
 
-    def __init__(self, monitor: DeadUnitMonitor, step: int):
-        self.monitor, self.step = monitor, step
-
-    def __call__(self, name: str, values: Tensor, leaky: bool, axis: int, known: bool) -> None:
-        self.monitor._observe(name, values, leaky, axis, known, self.step)
+    return ACTIVITY
 
 
 def module_sites(model: nn.Module, *inputs: Any) -> list[str]:

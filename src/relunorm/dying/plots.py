@@ -41,17 +41,17 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
     ax.plot(found.gamma, found.delta, "o", color="white", mec="black", ms=6)
     ax.set(xlim=(-e, e), ylim=(-e, e), xlabel="w", ylabel="b")
     ax.set_title(
-        f"$\\gamma$={found.gamma:g}, $\\beta$={found.beta:g}: {found.optimum:.1f}% optimum, "
+        f"$\\gamma$={found.gamma:g}, $\\beta$={found.beta:g}\n{found.optimum:.1f}% optimum, "
         f"{found.dead:.1f}% dead",
         fontsize=9,
     )
     if alone:
-        _legend(ax, ends)
+        basin_legend(figure, ends, columns=2)
     return figure
 
 
-def _legend(ax: Any, ends: bool) -> None:
-    """What the colours of the starts and the marks stand for, below the axes."""
+def basin_legend(figure: Any, ends: bool = True, columns: int = 5) -> None:
+    """What the colours of the starts and the marks stand for, once, below all panels."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -60,20 +60,20 @@ def _legend(ax: Any, ends: bool) -> None:
     keys.append(Line2D([], [], ls=":", color="0.4", label="edge of the dead cone"))
     if ends:
         keys.append(Line2D([], [], ls="", marker=".", color="black", label="where dead ones stop"))
-    ax.legend(
-        handles=keys, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize=7,
-        frameon=False,
-    )  # fmt: skip
+    figure.legend(
+        handles=keys, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+    )
 
 
 def plot_field(gamma: float, ax: Any = None, extent: float = 2.0, delta: float = 0.0) -> Any:
     """Streamlines of gradient descent over the size of the gradient (figure 3)."""
+    alone = ax is None
     figure, ax = _axes(ax)
     axis = np.linspace(-extent, extent, 161)
     w, b = np.meshgrid(axis, axis)
     dw, db = vector_field(w, b, gamma, delta)
     size = np.log10(np.maximum(np.hypot(dw, db), 1e-9))
-    image = ax.imshow(
+    ax.imshow(
         size, origin="lower", extent=(-extent, extent, -extent, extent), cmap="viridis",
         vmin=-5, vmax=0.5, aspect="equal",
     )  # fmt: skip
@@ -82,8 +82,14 @@ def plot_field(gamma: float, ax: Any = None, extent: float = 2.0, delta: float =
     ax.plot(gamma, delta, "o", color="white", mec="black", ms=6, zorder=5)
     ax.set(xlim=(-extent, extent), ylim=(-extent, extent), xlabel="w", ylabel="b")
     ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)
-    figure.colorbar(image, ax=ax, shrink=0.8, label="log10 |gradient|")
+    if alone:
+        field_bar(figure, [ax])
     return figure
+
+
+def field_bar(figure: Any, axes: Any) -> None:
+    """The colour bar that all panels of `plot_field` share."""
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label="log10 |gradient|")
 
 
 def _cone(ax: Any, extent: float) -> None:

@@ -68,6 +68,11 @@ class Reviver:
         if self.updates % self.every or late:
             return None
         report = self.monitor.report()
+        if not report.batches:
+            raise InvalidInputError(
+                f"no forward pass of the model was seen in {self.every} updates: passes of a "
+                "compiled or copied model are not; train the model that was given"
+            )
         if self.rule == "redo":
             found = redo_(
                 self.model, self.batch, self.fresh, report=report, tau=self.tau,

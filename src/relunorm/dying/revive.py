@@ -24,7 +24,7 @@ from relunorm.dying.kept_function import Undo, fold_constants, moved, outputs
 from relunorm.dying.monitor import DeadUnitMonitor
 from relunorm.dying.monitor_report import MonitorReport
 from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.sites import call
+from relunorm.dying.watch import call
 from relunorm.dying.wiring_trace import SiteWiring, tensors_in, wiring
 from relunorm.errors import InvalidInputError
 
@@ -164,6 +164,8 @@ def replace_(
             continue
         _forget(fresh, site, chosen)
         done[name] = tuple(chosen.tolist())
+        if keep and held is None:  # these gave something, so the outputs have moved rightly
+            before = outputs(model, batch)
     return Revival(done, skipped)
 
 

@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relunorm.dying.sites import SiteMode, Watch, call, unwrapped
+from relunorm.dying.sites import SiteMode
 from relunorm.dying.unit_labels import Labels
+from relunorm.dying.watch import Watch, call, unwrapped
 from relunorm.errors import InvalidInputError
 
 #: Calls that leave every entry in its place; 0 stays 0.
@@ -135,13 +136,7 @@ class _Tracer(SiteMode):
         self.first = 0  # id of the call's first tensor
         self.uses: dict[int, int] = {}  # calls that took a tensor and gave tensors
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         inputs = list(tensors_in((*args, *kwargs.values())))
         self.input = self.origins.get(id(inputs[0])) if inputs else None

@@ -11,8 +11,8 @@ import numpy as np
 
 from relunorm.dying.basins import basin
 from relunorm.dying.oscillation import beta_star, momentum
-from relunorm.dying.plots import plot_basin, plot_field
-from relunorm.papers.dying_training import figure1, figure6, read_sample
+from relunorm.dying.plots import basin_legend, field_bar, plot_basin, plot_field
+from relunorm.papers.dying_training import empty_figure, figure1, figure6, read_sample
 from relunorm.papers.exhibit import Exhibit, Sample
 
 __all__ = ["EXHIBITS", "figure2", "figure3", "figure4", "figure5", "read_sample"]
@@ -28,7 +28,7 @@ MEASURED = {
 def figure2(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """Eigenvalues of (20) as beta grows, and three paths of an affine unit."""
     eta = 0.1
-    figure, (left, right) = _figure(1, 2, (9, 4))
+    figure, (left, right) = empty_figure(1, 2, (9, 4))
     betas = np.linspace(0, 0.9999, 400)
     values: Any = np.array([momentum(eta, b).eigenvalues for b in betas])
     for k in range(2):
@@ -65,7 +65,7 @@ def figure2(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
 def figure3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """The vector field of one unit at four scales."""
     gammas = (1.0, 0.1, 0.01, 0.001)
-    figure, axes = _figure(1, 4, (17, 4))
+    figure, axes = empty_figure(1, 4, (14, 3.7))
     rows = []
     for ax, gamma in zip(axes, gammas, strict=True):
         plot_field(gamma, ax)
@@ -74,6 +74,8 @@ def figure3(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
         lower_left = found.classes[np.ix_(half, half)]
         right = found.classes[:, found.axis > 0]
         rows.append((gamma, 100 * (lower_left == 1).mean(), 100 * (right == 1).mean()))
+        ax.label_outer()
+    field_bar(figure, axes)
     return Exhibit(
         "figure3",
         "Figure 3: gradient descent on one unit",
@@ -115,22 +117,17 @@ def _maps(
     grid = 201 if full else 101
     columns = min(len(pairs), 5)
     lines = -(-len(pairs) // columns)
-    figure, axes = _figure(lines, columns, (3.6 * columns, 3.6 * lines))
+    figure, axes = empty_figure(lines, columns, (3.2 * columns, 3.5 * lines + 0.3))
     rows = []
     for ax, (gamma, beta) in zip(np.ravel(axes), pairs, strict=False):
         found = basin(gamma, beta, grid=grid)
         plot_basin(found, ax)
         expected = MEASURED.get(gamma, {}).get(beta)
         rows.append((gamma, beta, found.optimum, found.dead, found.other, expected))
+        ax.label_outer()
+    basin_legend(figure)
     header = ("gamma", "beta", "optimum %", "dead %", "other %", "measured elsewhere")
     return Exhibit(name, title, header, tuple(rows), note, figure, {"grid": grid, "eta": 0.1})
-
-
-def _figure(lines: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(lines, columns)
 
 
 EXHIBITS = {

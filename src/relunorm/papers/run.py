@@ -17,7 +17,7 @@ from typing import Any
 
 import relunorm
 from relunorm.papers import TITLES, exhibits, read_sample
-from relunorm.papers.exhibit import Exhibit, Make, cost_of, items_of, source_of
+from relunorm.papers.exhibit import WORKSPACE, Exhibit, Make, cost_of, items_of, source_of
 from relunorm.sweep.front import Standing, sweep
 from relunorm.sweep.identity import identify, source_version
 from relunorm.sweep.record import Run
@@ -102,14 +102,21 @@ class MakeExhibit:
 
     def __call__(self, paper: str, name: str, content: str | None, **more: Any) -> dict[str, Any]:
         task = Task(paper, name, **more)
-        found = task.make(
-            read_sample(paper, task.data, task.target),
-            full=task.full,
-            random_state=task.random_state,
-        )
+        home = None if self.folder is None else self.folder / paper
+        if home is not None:
+            home.mkdir(parents=True, exist_ok=True)
+        token = WORKSPACE.set(home)
+        try:
+            found = task.make(
+                read_sample(paper, task.data, task.target),
+                full=task.full,
+                random_state=task.random_state,
+            )
+        finally:
+            WORKSPACE.reset(token)
         _check_items(task, found)
         facts = {"paper": paper, "has_figure": found.figure is not None}
-        written = [] if self.folder is None else found.save(self.folder / paper, **facts)
+        written = [] if home is None else found.save(home, **facts)
         hashes = {path.name: _hash(path) for path in written}
         return {"document": {**found.to_dict(), **facts}, "files": hashes}
 

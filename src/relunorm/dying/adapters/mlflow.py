@@ -12,6 +12,9 @@ from relunorm.errors import MissingDependencyError
 def to_mlflow(client: Any = None) -> Log:
     """A ``log`` for `DeadUnitMonitor` that writes to the active MLflow run.
 
+    The share of dead units in the model is the metric ``relu/dead``, that of a site
+    ``relu/dead.SITE``.
+
     Args:
         client: anything with ``log_metric(key, value, step=...)``; the module mlflow by default.
     """
@@ -24,7 +27,10 @@ def to_mlflow(client: Any = None) -> Log:
             ) from None
 
     def log(name: str, value: float, step: int) -> None:
-        # MLflow allows letters, digits and _-./ and spaces in a key; a second call is "act#1".
-        client.log_metric(re.sub(r"[^\w\-./ ]", "_", name), value, step=step)
+        # MLflow allows letters, digits and _-./ and spaces in a key; a second call is "act#1". Its
+        # file store makes a key a path: relu/dead, a file, cannot hold relu/dead/act as well.
+        group, _, rest = name.partition("/")
+        key = f"{group}/{rest.replace('/', '.')}" if rest else group
+        client.log_metric(re.sub(r"[^\w\-./ ]", "_", key), value, step=step)
 
     return log
