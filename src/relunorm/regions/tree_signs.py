@@ -80,6 +80,9 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
     forms, size, live = state.forms, state.size, state.live
     d = forms.shape[1] - 1
     first, width = net.first[source], net.first[source + 1] - net.first[source]
+    if start < 0:
+        _add_sparse(net, state, begin, end, -start - 1, source)
+        return
     count = 0
     for j in range(width):
         if net.slopes[source, state.bits[first + j]] != 0.0:
@@ -93,6 +96,21 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
             for k in range(d + 1):
                 forms[i, k] += w * forms[first + j, k]
             size[i] += abs(w) * size[first + j]
+
+
+@inner
+def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-def]
+    """As `_add_layer`, with the entries of a sparse matrix (`pack.Packed`)."""
+    forms, size, index = state.forms, state.size, net.index
+    first, columns = net.first[source], index[at]
+    for i in range(begin, end):
+        for p in range(index[at + 1 + i - begin], index[at + 2 + i - begin]):
+            j = first + index[columns + p]
+            w = net.weights[p] * net.slopes[source, state.bits[j]]
+            if w != 0.0:
+                for k in range(forms.shape[1]):
+                    forms[i, k] += w * forms[j, k]
+                size[i] += abs(w) * size[j]
 
 
 @kernel
