@@ -21,7 +21,7 @@ def pooled_net(rng, inputs=6, width=40, slope=0.0):
         Layer(Affine({1: second}, rng.standard_normal(width) / 4)),
         Layer(Affine({1: third, 2: second.T.tocsr()}, rng.standard_normal(width) / 4)),
     ]
-    output = Affine({3: rng.standard_normal((2, width)), 2: second[:2]}, np.zeros(2))
+    output = Affine({3: rng.standard_normal((2, width)), 2: second.toarray()[:2]}, np.zeros(2))
     return Network(layers, output, input_shape=inputs)
 
 

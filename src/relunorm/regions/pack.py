@@ -8,7 +8,7 @@ two-dimensional network. Exact up to rounding; costs one product per matrix that
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -71,9 +71,9 @@ def pack(
     k = network.input_size if embedding is None else embedding.shape[1]
     offset = None if offset is None or not offset.any() else offset
     flat = _Flat(by_columns, sparse)
-    sources, bias, size0, ptr = [], [], [], [0]
+    sources, widths, bias, ptr, moved = [], [], [], [0], []
     for affine in network.maps:
-        shift, size = affine.bias, np.abs(affine.bias)
+        shift = affine.bias
         for source, matrix in affine.terms.items():
             sources.append(source)
             if source:
@@ -81,12 +81,14 @@ def pack(
                 continue
             if offset is not None:
                 shift = shift + matrix @ offset
-                size = size + abs(matrix) @ np.abs(offset)
+                moved.append((sum(widths), abs(matrix) @ np.abs(offset)))
             flat.add_dense(mx.dense(matrix if embedding is None else matrix @ embedding))
         bias.append(shift)
-        size0.append(size)
+        widths.append(len(shift))
         ptr.append(len(sources))
-    widths = [len(shift) for shift in bias]
+    size0 = np.abs(np.concatenate([affine.bias for affine in network.maps] if moved else bias))
+    for begin, size in moved:
+        size0[begin : begin + len(size)] += size
     first = np.array(list(itertools.accumulate(widths, initial=0)), np.int64)
     slopes = np.array([layer.activation.slopes for layer in network.layers]).reshape(-1, 2)
     layers = len(network.layers)
@@ -98,22 +100,28 @@ def pack(
         np.array(flat.starts, np.int64),
         weights,
         np.concatenate(bias),
-        np.concatenate(size0),
+        size0,
         slopes,
         np.array([k, layers, first[layers], widths[-1]], np.int64),
         index,
     )
 
 
+#: The index of a network without sparse matrices.
+_NO_INDEX: NDArray[np.int64] = np.zeros(0, np.int64)
+
+
 class _Flat:
     """Matrices one behind the other, and where each starts (see `Packed`)."""
 
     def __init__(self, by_columns: bool, sparse: bool):
-        self._order, self._by_columns, self._sparse = "CF"[by_columns], by_columns, sparse
+        self._order: Literal["C", "F"] = "F" if by_columns else "C"
+        self._by_columns, self._sparse = by_columns, sparse
         self.starts: list[int] = []
         self._blocks: list[Any] = []
         self._index: list[NDArray[np.int64]] = []
         self._size = self._index_size = 0
+        self._is_mixed = False  # whether some blocks are matrices still to be written out
 
     def add(self, matrix: Any) -> None:
         """The next matrix, sparse where that is wanted and quicker."""
@@ -131,13 +139,14 @@ class _Flat:
     def add_dense(self, matrix: Any) -> None:
         """The next matrix, all of it."""
         self.starts.append(self._size)
-        if sp.issparse(matrix) and self._sparse:
-            matrix = matrix.toarray()  # small, or full enough
-        if sp.issparse(matrix):
+        if isinstance(matrix, np.ndarray):
+            self._append(matrix.ravel(self._order))
+        elif self._sparse:  # small, or full enough
+            self._append(matrix.toarray().ravel(self._order))
+        else:
+            self._is_mixed = True
             self._blocks.append(matrix)
             self._size += matrix.shape[0] * matrix.shape[1]
-        else:
-            self._append(matrix.ravel(self._order))
 
     def _append(self, block: NDArray[np.float64]) -> None:
         self._blocks.append(block)
@@ -145,8 +154,8 @@ class _Flat:
 
     def joined(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The weights, and the index of the sparse ones."""
-        index = np.concatenate(self._index) if self._index else np.zeros(0, np.int64)
-        if any(sp.issparse(block) for block in self._blocks):
+        index = np.concatenate(self._index) if self._index else _NO_INDEX
+        if self._is_mixed:
             return self._written(), index
         return np.concatenate(self._blocks) if self._blocks else np.zeros(0), index
 

@@ -20,7 +20,7 @@ and falls below minus that at another, which is the same criterion.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,12 +108,19 @@ def new_faces(net: Packed, search: Search, size: int, maps: bool) -> Faces:
 
 def grown(search: Search) -> Search:
     """The same search with stacks twice as large."""
+
+    def longer(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
+        return np.concatenate([array, np.empty_like(array)], axis)
+
     p = search.pieces
-    axes = (0, 2, 0, 0, 0)  # along which each grows
-    longer = [
-        np.concatenate([a, np.empty_like(a)], axis) for a, axis in zip(p[:5], axes, strict=True)
-    ]
-    return search._replace(pieces=Pieces(*longer, p.hidden))
+    pieces = p._replace(
+        corners=longer(p.corners),
+        sides=longer(p.sides, 2),
+        loops=longer(p.loops),
+        entries=longer(p.entries),
+        open=longer(p.open),
+    )
+    return search._replace(pieces=pieces)
 
 
 def give(search: Search) -> Search | None:
