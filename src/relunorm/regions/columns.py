@@ -139,9 +139,9 @@ def _add_column(net, columns, start, begin, end, j, unit, slope):  # type: ignor
         _add(net.weights, start + j * (end - begin), begin, end, forms, size, unit, slope)
         return
     at = -start - 1
-    rows, weight = net.index[at], abs(slope) * size[unit]
-    for p in range(net.index[at + 1 + j], net.index[at + 2 + j]):
-        i, w = begin + net.index[rows + p], net.weights[p]
+    rows, weight = net.start[at], abs(slope) * size[unit]
+    for p in range(net.start[at + 1 + j], net.start[at + 2 + j]):
+        i, w = begin + net.start[rows + p], net.weights[p]
         for k in range(len(forms)):
             forms[k, i] += w * (slope * forms[k, unit])
         size[i] += abs(w) * weight
@@ -197,8 +197,8 @@ def add_output(net, start, j, slope, form, out):  # type: ignore[no-untyped-def]
                 out[o * count + k] += w * form[k]
         return
     at = -start - 1
-    rows = net.index[at]
-    for p in range(net.index[at + 1 + j], net.index[at + 2 + j]):
-        o, w = net.index[rows + p], slope * net.weights[p]
+    rows = net.start[at]
+    for p in range(net.start[at + 1 + j], net.start[at + 2 + j]):
+        o, w = net.start[rows + p], slope * net.weights[p]
         for k in range(count):
             out[o * count + k] += w * form[k]

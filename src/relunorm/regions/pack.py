@@ -33,8 +33,9 @@ class Packed(NamedTuple):
     Its terms are ``term_ptr[l]`` to ``term_ptr[l + 1]``: term k reads value ``source[k]`` with a
     matrix stored from ``weights[start[k]]``, row by row or (`columns`) column by column. Where
     ``start[k]`` is negative the matrix is sparse: with o = -1 - start[k], its row (or column) j has
-    the weights p from ``index[o + 1 + j]`` up to ``index[o + 2 + j]``, and weight p stands in
-    column (or row) ``index[p + index[o]]``.
+    the weights p from ``start[o + 1 + j]`` up to ``start[o + 2 + j]``, and weight p stands in
+    column (or row) ``start[p + start[o]]``. (Behind the starts, not in an array of their own: one
+    more array in the tuple made the sign tree a third slower.)
     ``size0[i]`` is the sum of the absolute values of what was added up for the constant part of
     unit i, for rounding bounds.
     """
@@ -48,7 +49,6 @@ class Packed(NamedTuple):
     size0: NDArray[np.float64]
     slopes: NDArray[np.float64]  # (L, 2): below and above the kink
     shape: NDArray[np.int64]  # dimension of t, hidden layers, units, outputs
-    index: NDArray[np.int64]  # where the weights of sparse matrices stand; empty if there are none
 
 
 def pack(
@@ -70,7 +70,8 @@ def pack(
     check_units(network)
     k = network.input_size if embedding is None else embedding.shape[1]
     offset = None if offset is None or not offset.any() else offset
-    flat = _Flat(by_columns, sparse)
+    terms = sum(len(affine.terms) for affine in network.maps)
+    flat = _Flat(terms, by_columns, sparse)
     sources, widths, bias, ptr, moved = [], [], [], [0], []
     for affine in network.maps:
         shift = affine.bias
@@ -92,35 +93,29 @@ def pack(
     first = np.array(list(itertools.accumulate(widths, initial=0)), np.int64)
     slopes = np.array([layer.activation.slopes for layer in network.layers]).reshape(-1, 2)
     layers = len(network.layers)
-    weights, index = flat.joined()
     return Packed(
         first,
         np.array(ptr, np.int64),
         np.array(sources, np.int64),
-        np.array(flat.starts, np.int64),
-        weights,
+        flat.starts(),
+        flat.weights(),
         np.concatenate(bias),
         size0,
         slopes,
         np.array([k, layers, first[layers], widths[-1]], np.int64),
-        index,
     )
-
-
-#: The index of a network without sparse matrices.
-_NO_INDEX: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class _Flat:
     """Matrices one behind the other, and where each starts (see `Packed`)."""
 
-    def __init__(self, by_columns: bool, sparse: bool):
+    def __init__(self, terms: int, by_columns: bool, sparse: bool):
         self._order: Literal["C", "F"] = "F" if by_columns else "C"
         self._by_columns, self._sparse = by_columns, sparse
-        self.starts: list[int] = []
+        self._starts: list[int] = []
         self._blocks: list[Any] = []
         self._index: list[NDArray[np.int64]] = []
-        self._size = self._index_size = 0
+        self._size, self._index_end = 0, terms
         self._is_mixed = False  # whether some blocks are matrices still to be written out
 
     def add(self, matrix: Any) -> None:
@@ -129,16 +124,16 @@ class _Flat:
             self.add_dense(matrix)
             return
         lines = sp.csc_array(matrix) if self._by_columns else sp.csr_array(matrix)
-        rows_at = self._index_size + 1 + len(lines.indptr)
-        self.starts.append(-1 - self._index_size)
+        rows_at = self._index_end + 1 + len(lines.indptr)
+        self._starts.append(-1 - self._index_end)
         head = np.concatenate([[rows_at - self._size], lines.indptr.astype(np.int64) + self._size])
         self._index += [head, lines.indices.astype(np.int64)]
-        self._index_size = rows_at + len(lines.indices)
+        self._index_end = rows_at + len(lines.indices)
         self._append(lines.data)
 
     def add_dense(self, matrix: Any) -> None:
         """The next matrix, all of it."""
-        self.starts.append(self._size)
+        self._starts.append(self._size)
         if isinstance(matrix, np.ndarray):
             self._append(matrix.ravel(self._order))
         elif self._sparse:  # small, or full enough
@@ -152,12 +147,16 @@ class _Flat:
         self._blocks.append(block)
         self._size += len(block)
 
-    def joined(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The weights, and the index of the sparse ones."""
-        index = np.concatenate(self._index) if self._index else _NO_INDEX
+    def starts(self) -> NDArray[np.int64]:
+        """Where each matrix starts and, behind that, where the entries of sparse ones stand."""
+        starts = np.array(self._starts, np.int64)
+        return np.concatenate([starts, *self._index]) if self._index else starts
+
+    def weights(self) -> NDArray[np.float64]:
+        """All weights."""
         if self._is_mixed:
-            return self._written(), index
-        return np.concatenate(self._blocks) if self._blocks else np.zeros(0), index
+            return self._written()
+        return np.concatenate(self._blocks) if self._blocks else np.zeros(0)
 
     def _written(self) -> NDArray[np.float64]:
         """Flat and sparse matrices as one flat array.
@@ -166,7 +165,7 @@ class _Flat:
         memory, and convolutions have gigabytes of them.
         """
         flat = np.zeros(self._size)
-        for start, block in zip(self.starts, self._blocks, strict=True):
+        for start, block in zip(self._starts, self._blocks, strict=True):
             if sp.issparse(block):
                 rows, columns = block.shape
                 entries = block.tocoo()

@@ -43,6 +43,8 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
         if net.source[term] == 0:
             _add_input(net, state, begin, end, net.start[term])
+        elif net.start[term] < 0:
+            _add_sparse(net, state, begin, end, -net.start[term] - 1, net.source[term] - 1)
         else:
             _add_layer(net, state, begin, end, net.start[term], net.source[term] - 1)
     ulps = quiet(d)
@@ -80,9 +82,6 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
     forms, size, live = state.forms, state.size, state.live
     d = forms.shape[1] - 1
     first, width = net.first[source], net.first[source + 1] - net.first[source]
-    if start < 0:
-        _add_sparse(net, state, begin, end, -start - 1, source)
-        return
     count = 0
     for j in range(width):
         if net.slopes[source, state.bits[first + j]] != 0.0:
@@ -98,10 +97,10 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
             size[i] += abs(w) * size[first + j]
 
 
-@inner
+@kernel  # not inlined: it would take registers from the dense loops
 def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-def]
     """As `_add_layer`, with the entries of a sparse matrix (`pack.Packed`)."""
-    forms, size, index = state.forms, state.size, net.index
+    forms, size, index = state.forms, state.size, net.start
     first, columns = net.first[source], index[at]
     for i in range(begin, end):
         for p in range(index[at + 1 + i - begin], index[at + 2 + i - begin]):
