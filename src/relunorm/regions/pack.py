@@ -123,7 +123,7 @@ class _Flat:
         if not (self._sparse and is_packed_sparse(matrix)):
             self.add_dense(matrix)
             return
-        lines = sp.csc_array(matrix) if self._by_columns else sp.csr_array(matrix)
+        lines: Any = sp.csc_array(matrix) if self._by_columns else sp.csr_array(matrix)
         rows_at = self._index_end + 1 + len(lines.indptr)
         self._starts.append(-1 - self._index_end)
         head = np.concatenate([[rows_at - self._size], lines.indptr.astype(np.int64) + self._size])
