@@ -41,10 +41,11 @@ class Local:
         return full
 
 
-def localize(network: Network, domain: Domain | None) -> Local:
-    """Fold linear stages, fixed coordinates and every unit that intervals prove stable.
+def localize(network: Network, domain: Domain | None, deadline: float = np.inf) -> Local:
+    """Fold linear stages, fixed coordinates and every unit that bounds prove stable.
 
-    Exact up to the rounding of the matrix products. Without a domain only linear stages go.
+    Exact up to the rounding of the matrix products. Without a domain only linear stages go. After
+    the deadline (of `time.monotonic`) units are bounded by intervals alone, so fewer are folded.
     """
     network = network.folded()
     everything = np.arange(network.input_size)
@@ -59,7 +60,7 @@ def localize(network: Network, domain: Domain | None) -> Local:
             domain = Box(domain.lo[free], domain.hi[free])
             everything = free
     box = domain.bounding_box
-    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain)
+    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, deadline=deadline)
     return Local(fold_stable(network, bounds), domain, everything, fixed)
 
 

@@ -10,15 +10,18 @@ which `SLACK` covers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Domain
+from relunorm.domain import Box, Domain
+from relunorm.extrema.sparse_backward import tightened
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
 
@@ -29,6 +32,13 @@ SLACK = 1e-13
 
 #: Backward bounds for a layer are skipped when they would take more multiplications than this.
 MAX_WORK = 4e9
+
+#: Coefficients substituted backward at a time, which bounds memory and the time between two looks
+#: at the clock (16 MB; networks of up to a thousand units a layer are done in one go).
+CHUNK = 1 << 21
+
+#: Coefficients of rows that a domain bounds at a time: a polytope solves two programmes a row.
+DOMAIN_ENTRIES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -167,6 +177,7 @@ def unit_bounds(
     domain: Domain | None = None,
     known: UnitBounds | None = None,
     linear: bool = True,
+    deadline: float = np.inf,
 ) -> UnitBounds:
     """Sound bounds on every pre-activation over boxes [lo, hi] of shape (n, d).
 
@@ -175,6 +186,7 @@ def unit_bounds(
         domain: when given, units that read only the input are bounded over it as well.
         known: bounds that already hold, intersected.
         linear: whether to run backward linear bounds where intervals leave units undecided.
+        deadline: of `time.monotonic`; units not tightened by then keep their interval bounds.
     """
     lows, highs = [lo], [hi]
     relaxed: list[Lines | None] = []
@@ -184,11 +196,9 @@ def unit_bounds(
         if known is not None:
             low, high = np.maximum(low, known.lows[index]), np.minimum(high, known.highs[index])
         if domain is not None and layer.affine.sources == (0,):
-            ends = domain.support(mx.dense(layer.affine.terms[0]))
-            low = np.maximum(low, ends[0] + layer.affine.bias - SLACK * np.abs(ends[0]))
-            high = np.minimum(high, ends[1] + layer.affine.bias + SLACK * np.abs(ends[1]))
+            low, high = _over_domain(layer.affine, domain, low, high, deadline)
         elif linear and layer.affine.sources != (0,):
-            low, high = _tighten(network, index, low, high, relaxed, lo, hi)
+            low, high = _tighten(network, index, low, high, relaxed, lo, hi, deadline)
         high = np.maximum(low, high)  # crossing by rounding only; a real crossing is an empty box
         pre.append((low, high))
         step = layer.activation.kind == "step"
@@ -199,6 +209,26 @@ def unit_bounds(
     return UnitBounds(tuple(p[0] for p in pre), tuple(p[1] for p in pre))
 
 
+def _over_domain(
+    affine: Affine, domain: Domain, low: Batch, high: Batch, deadline: float
+) -> tuple[Batch, Batch]:
+    """Bounds on units that read only the input: the domain's own, for as long as there is time."""
+    matrix = affine.terms[0]
+    if isinstance(domain, Box) and sp.issparse(matrix):
+        return low, high  # intervals are exact there
+    low, high = low.copy(), high.copy()
+    step = max(1, DOMAIN_ENTRIES // matrix.shape[1])
+    for start in range(0, affine.size, step):
+        if time.monotonic() > deadline:
+            break
+        part = slice(start, start + step)
+        below, above = domain.support(mx.dense(matrix[part]))
+        below, above = below - SLACK * np.abs(below), above + SLACK * np.abs(above)
+        low[:, part] = np.maximum(low[:, part], below + affine.bias[part])
+        high[:, part] = np.minimum(high[:, part], above + affine.bias[part])
+    return low, high
+
+
 def _tighten(
     network: Network,
     index: int,
@@ -207,6 +237,7 @@ def _tighten(
     relaxed: Sequence[Lines | None],
     lo: Batch,
     hi: Batch,
+    deadline: float,
 ) -> tuple[Batch, Batch]:
     """Backward bounds for the units that some box leaves undecided."""
     affine = network.layers[index].affine
@@ -216,18 +247,40 @@ def _tighten(
     cost = sum(mx.nnz(m) for a in [*network.maps][: index + 1] for m in a.terms.values())
     if 2.0 * len(lo) * len(open_units) * cost > MAX_WORK:
         return low, high
+    low, high = low.copy(), high.copy()
+    if len(lo) == 1 and all(sp.issparse(m) for m in affine.terms.values()):
+        box = lo[0], hi[0]
+        done, least, most = tightened(network, affine, open_units, relaxed, box, SLACK, deadline)
+        high[0, done] = np.minimum(high[0, done], most)
+        low[0, done] = np.maximum(low[0, done], least)
+        return low, high
+    step = max(1, CHUNK // (2 * len(lo) * max(network.widths)))
+    for start in range(0, len(open_units), step):
+        if time.monotonic() > deadline:
+            break
+        some = open_units[start : start + step]
+        bound = _both_sides(network, affine, some, relaxed, lo, hi)
+        high[:, some] = np.minimum(high[:, some], bound[:, : len(some)])
+        low[:, some] = np.maximum(low[:, some], -bound[:, len(some) :])
+    return low, high
+
+
+def _both_sides(
+    network: Network,
+    affine: Affine,
+    units: NDArray[np.intp],
+    relaxed: Sequence[Lines | None],
+    lo: Batch,
+    hi: Batch,
+) -> Batch:
+    """Upper bounds on some units of a map and, behind them, on their negatives."""
     rows: dict[int, Batch] = {}
     for source, matrix in affine.terms.items():
-        picked: Any = mx.dense(matrix[open_units])
+        picked: Any = mx.dense(matrix[units])
         both = np.concatenate([picked, -picked])
         rows[source] = np.broadcast_to(both, (len(lo), *both.shape))
-    bias = np.concatenate([affine.bias[open_units], -affine.bias[open_units]])
-    bound, _, _ = backward(network, rows, np.tile(bias, (len(lo), 1)), relaxed, lo, hi)
-    count = len(open_units)
-    low, high = low.copy(), high.copy()
-    high[:, open_units] = np.minimum(high[:, open_units], bound[:, :count])
-    low[:, open_units] = np.maximum(low[:, open_units], -bound[:, count:])
-    return low, high
+    bias = np.concatenate([affine.bias[units], -affine.bias[units]])
+    return backward(network, rows, np.tile(bias, (len(lo), 1)), relaxed, lo, hi)[0]
 
 
 def output_bound(

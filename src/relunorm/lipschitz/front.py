@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.magnitude import down, to_size, up
-from relunorm.lipschitz.norms import as_norm, round_up
+from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -31,6 +32,9 @@ AUTO_SDP = 700
 #: Seconds auto gives the sign tree before it turns to LipSDP and a longer search.
 FIRST_LOOK = 0.5
 
+#: Shares of the time that is left for folding what is stable, and for products of norms.
+FOLD_SHARE, PRODUCT_SHARE = 0.25, 0.5
+
 #: Auto searches the sign tree only up to this many free inputs and changing units.
 TREE_INPUTS, TREE_UNITS = 64, 2000
 
@@ -46,7 +50,8 @@ HIDDEN = (
 class _Run:
     """The state of one call: what was found so far."""
 
-    local: Local
+    network: Network
+    domain: Domain | None
     norm: float
     deadline: float
     lower: float = 0.0
@@ -58,13 +63,24 @@ class _Run:
     hidden: bool = False
     progress: Callable[[float, float], None] | None = None
 
+    @cached_property
+    def local(self) -> Local:
+        """What matters of the network on the domain; in a hurry, a little more than that."""
+        return localize(self.network, self.domain, self.share(FOLD_SHARE).at)
+
     def left(self) -> float:
         return max(self.deadline - time.monotonic(), 0.0)
 
-    def upper_bound(self, name: str, compute: Callable[[], float], note: str = "") -> None:
+    def share(self, part: float) -> Deadline:
+        return Deadline(part * self.left())
+
+    def upper_bound(
+        self, name: str, compute: Callable[[], float], note: str | Callable[[], str] = ""
+    ) -> None:
         begin = time.monotonic()
         value = compute()
-        self.bounds.append(LipschitzBound(name, "upper", value, time.monotonic() - begin, note))
+        said = note if isinstance(note, str) else note()
+        self.bounds.append(LipschitzBound(name, "upper", value, time.monotonic() - begin, said))
         if value < self.upper:
             self.upper, self.method = value, name
         self.report()
@@ -106,8 +122,9 @@ def lipschitz(
         domain: a box, ball or polytope; None for the whole input space. A side of length zero of a
             box removes its coordinate: only differences within the box count.
         norm: 1, 2 or inf.
-        time_limit: wall seconds for the methods whose cost is not known beforehand (LipSDP,
-            search, the sign tree); None for no limit.
+        time_limit: wall seconds; None for no limit. A method that time does not suffice for gives
+            a rougher bound, or none, and its note in ``bounds`` says so. Compiling the sign tree
+            (once per installation) is not counted.
         method: ``auto``, or one of product, paths, theorem6, sdp, search, enumeration, branch: only
             that one (and a short search for the lower end).
         random_state: seed of the search.
@@ -127,6 +144,8 @@ def lipschitz(
     search.check_lipschitz(network)
     _check_interior(domain)
     words = "whole space" if domain is None else repr(domain)
+    if domain is not None:
+        domain.check_dimension(network.input_size)
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     network, exponent = to_size(network)
 
@@ -134,7 +153,7 @@ def lipschitz(
         if on_progress is not None:
             on_progress(down(lower, exponent), up(upper, exponent))
 
-    run = _Run(localize(network, domain), p, deadline, progress=tell)
+    run = _Run(network, domain, p, deadline, progress=tell)
     run.witness = np.zeros(network.input_size) if domain is None else np.array(domain.center)
     if domain is not None and _is_point(domain):
         bound = LipschitzBound("single point", "upper", 0.0, 0.0)
@@ -249,10 +268,21 @@ def _auto_sdp(run: _Run) -> None:
 
 def _product(run: _Run, network: Network) -> None:
     # Folding active units adds skips, which a product of norms pays for: keep the better form.
-    forms = [network] if run.local.domain is None else [network, run.local.network]
-    run.upper_bound(
-        spectral.METHOD, lambda: min(spectral.norm_product(form, run.norm) for form in forms)
-    )
+    until = run.share(PRODUCT_SHARE)
+
+    def best() -> float:
+        value = spectral.norm_product(network, run.norm, until)
+        if run.domain is None or time.monotonic() > until.at:
+            return value
+        return min(value, spectral.norm_product(run.local.network, run.norm, until))
+
+    run.upper_bound(spectral.METHOD, best, lambda: _rough(until))
+
+
+def _rough(deadline: Deadline) -> str:
+    if not deadline.rough:
+        return ""
+    return f"time limit: {deadline.rough} spectral norms bounded by absolute values, not exactly"
 
 
 def _paths(run: _Run) -> None:
@@ -261,9 +291,10 @@ def _paths(run: _Run) -> None:
 
 def _theorem6(run: _Run, network: Network) -> None:
     factor, note = _from_l2(run)
-    begin = time.monotonic()
-    found = theorem6.theorem6(network)
+    begin, until = time.monotonic(), run.share(PRODUCT_SHARE)
+    found = theorem6.theorem6(network, deadline=until)
     seconds = time.monotonic() - begin
+    note = "; ".join(filter(None, (note, _rough(until))))
     values = (found.count, found.paths, found.spectral)
     for name, value in zip(theorem6.METHODS, values, strict=True):
         run.upper_bound(name, lambda value=value: factor * value, note)
@@ -276,6 +307,10 @@ def _theorem6(run: _Run, network: Network) -> None:
 def _sdp(run: _Run) -> None:
     factor, note = _from_l2(run)
     limit = run.left() / 2 if np.isfinite(run.deadline) else None
+    needed = sdp.shortest(run.local.network) / FLOPS
+    if limit is not None and needed > limit:
+        run.refused(sdp.METHOD, f"time limit: the first step alone takes about {needed:.1f} s")
+        return
     run.upper_bound(sdp.METHOD, lambda: factor * sdp.lipsdp(run.local.network, limit), note)
 
 

@@ -7,6 +7,7 @@ factorisation of c I - A A^T.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,12 @@ ROUNDOFF = 2.0**-53
 #: A Gram matrix with at most this many rows is factorised to prove a sparse spectral norm.
 GRAM_ROWS = 4096
 
+#: Multiplications a rough bound may spend on a product (a tenth of a second or less).
+ROUGH_WORK = 2e7
+
+#: Operations a second that factorisations make on one core; only to judge whether time will do.
+FLOPS = 1e10
+
 
 def as_norm(norm: Any) -> float:
     """1.0, 2.0 or inf from what a caller wrote (also the strings '1', '2', 'inf')."""
@@ -36,11 +43,29 @@ def as_norm(norm: Any) -> float:
     return value
 
 
-def operator_norm(matrix: Any, norm: float) -> float:
+class Deadline:
+    """A moment of `time.monotonic` by which norms should be known.
+
+    Attributes:
+        rough: how many norms were bounded roughly because finding them would have taken longer.
+    """
+
+    def __init__(self, seconds: float):
+        self.at, self.rough = time.monotonic() + seconds, 0
+
+    def allows(self, seconds: float) -> bool:
+        """Whether there is time for work of so many seconds; counts it as left out if not."""
+        enough = time.monotonic() + seconds <= self.at
+        self.rough += not enough
+        return enough
+
+
+def operator_norm(matrix: Any, norm: float, deadline: Deadline | None = None) -> float:
     """max |A x|_p / |x|_p for p = 1, 2 or inf: a sound upper bound, tight to rounding.
 
     For a sparse matrix with more than `GRAM_ROWS` rows and columns and p = 2 the bound is that of
-    |A|, which may be loose by a factor.
+    |A|, which may be loose by a factor. A spectral norm that cannot be had before the deadline is
+    bounded by `_rough_spectral`.
 
     >>> row = np.array([[3.0, -4.0]])
     >>> [round(operator_norm(row, p), 9) for p in (1.0, 2.0, np.inf)]
@@ -49,7 +74,9 @@ def operator_norm(matrix: Any, norm: float) -> float:
     if min(matrix.shape) == 0:
         return 0.0
     if norm == 2.0:
-        return _spectral(matrix)
+        if deadline is None or deadline.allows(_seconds(matrix)):
+            return _spectral(matrix)
+        return _rough_spectral(matrix)
     sums = abs(matrix).sum(axis=0 if norm == 1.0 else 1)
     return round_up(float(np.max(sums)), sum(matrix.shape))
 
@@ -66,6 +93,15 @@ def operator_norms(batch: NDArray[np.float64], norm: float) -> Vector:
 def round_up(value: float, terms: int) -> float:
     """``value`` plus the rounding that ``terms`` floating-point operations can have cost it."""
     return value * (1.0 + 2.0 * (terms + 1) * ROUNDOFF)
+
+
+def _seconds(matrix: Any) -> float:
+    """About how long `_spectral` takes: two factorisations of a Gram matrix, or an SVD."""
+    small, large = sorted(matrix.shape)
+    if small == 1 or (sp.issparse(matrix) and small > GRAM_ROWS):
+        return 0.0
+    work = small**3 if sp.issparse(matrix) else 4.0 * small * small * large
+    return work / FLOPS
 
 
 def _spectral(matrix: Any) -> float:
@@ -122,6 +158,32 @@ def is_positive_definite(matrix: NDArray[np.float64]) -> bool:
     except np.linalg.LinAlgError:
         return False
     return True
+
+
+def _rough_spectral(matrix: Any, squarings: int = 2) -> float:
+    """A sound bound without a factorisation: |A|^2 = |A A^T|, bounded by absolute values.
+
+    Signs cancel within the product, so each squaring is tighter. A product that is computed in
+    floating point is off by at most k u |A| |A|^T entry by entry, k the length of its sums (Higham
+    2002, section 3.5).
+    """
+    bound = nonnegative_spectral_bound(abs(matrix))
+    rows, columns = matrix.shape
+    factor = mx.as_matrix(matrix if rows <= columns else matrix.T)
+    other = mx.as_matrix(factor.T)
+    if not squarings or _product_work(factor) > ROUGH_WORK:
+        return bound
+    error = 2.0 * (factor.shape[1] + 2) * ROUNDOFF * bound * bound
+    square = _rough_spectral(mx.matmul(factor, other), squarings - 1) + error
+    return min(bound, round_up(float(np.sqrt(square)), 4))
+
+
+def _product_work(matrix: Any) -> float:
+    """Multiplications in A A^T; those of dense matrices count a sixteenth."""
+    rows, columns = matrix.shape
+    if not sp.issparse(matrix):
+        return rows * rows * columns / 16
+    return float((np.bincount(matrix.indices, minlength=columns).astype(float) ** 2).sum())
 
 
 def nonnegative_spectral_bound(matrix: Any, steps: int = 30) -> float:

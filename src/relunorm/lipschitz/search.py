@@ -19,6 +19,9 @@ METHOD = "search"
 #: Jacobian entries evaluated in one batch.
 BATCH_ENTRIES = 1 << 21
 
+#: Numbers that the products behind a batch of Jacobians may take (64 MB).
+BATCH_WORK = 1 << 23
+
 #: Populations of the first half of a search.
 ISLANDS = 12
 
@@ -49,12 +52,16 @@ def search(
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     entries = max(network.output_size * network.input_size, max(network.widths))
     count = int(np.clip(BATCH_ENTRIES // entries, 16, 1024))
+    count = max(16, min(count, BATCH_WORK // (network.output_size * max(network.widths))))
     scale = _length(network, domain)
     # Separate populations first: one good region found early must not crowd out the others.
-    parts = [
-        _evolve(network, domain, norm, None, count // 4, 1 + rounds // 6, scale, deadline, rng)
-        for _ in range(ISLANDS)
-    ]
+    parts = []
+    for _ in range(ISLANDS):
+        parts.append(
+            _evolve(network, domain, norm, None, count // 4, 1 + rounds // 6, scale, deadline, rng)
+        )
+        if time.monotonic() > deadline:
+            break
     points = np.concatenate([part[0] for part in parts])
     values = np.concatenate([part[1] for part in parts])
     points, values = _evolve(

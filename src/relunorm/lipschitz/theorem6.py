@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.lipschitz.norms import operator_norm, round_up
+from relunorm.lipschitz.norms import Deadline, operator_norm, round_up
 from relunorm.matrix import Matrix
 from relunorm.network import Network
 
@@ -77,13 +77,16 @@ class Theorem6:
         }
 
 
-def theorem6(network: Network, at: ArrayLike | None = None) -> Theorem6:
+def theorem6(
+    network: Network, at: ArrayLike | None = None, deadline: Deadline | None = None
+) -> Theorem6:
     """Theorem 6(i), (ii) and (13)-(15) of seed 003: sound bounds in l2, per region or global.
 
     Args:
         network: a plain ReLU perceptron with at least one hidden layer.
         at: a point; the bounds are then those of its region (fewer active units, smaller bounds).
             Without it they are global.
+        deadline: spectral norms that cannot be had before it are bounded roughly.
 
     A bound whose computation leaves float64 is infinite.
 
@@ -101,12 +104,12 @@ def theorem6(network: Network, at: ArrayLike | None = None) -> Theorem6:
         )
     active = _supports(network, at)
     with np.errstate(over="ignore", invalid="ignore"):
-        return _bounds(network, active)
+        return _bounds(network, active, deadline)
 
 
-def _bounds(network: Network, active: list[Any]) -> Theorem6:
+def _bounds(network: Network, active: list[Any], deadline: Deadline | None) -> Theorem6:
     weights = network.weights()[0]
-    norms = [operator_norm(matrix, 2.0) for matrix in weights]
+    norms = [operator_norm(matrix, 2.0, deadline) for matrix in weights]
     products = np.append(np.cumprod(norms[::-1])[::-1], 1.0)
     largest = max(float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights)
     depth, width = len(weights), max(network.widths)

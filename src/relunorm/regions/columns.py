@@ -105,8 +105,7 @@ def _compute(net, columns, layer):  # type: ignore[no-untyped-def]
         for u in range(net.first[source], net.first[source + 1]):
             slope = net.slopes[source, bits[u]]
             if slope != 0.0:
-                at = start + (u - net.first[source]) * width
-                _add(net.weights, at, begin, end, forms, size, u, slope)
+                _add_column(net, columns, start, begin, end, u - net.first[source], u, slope)
     for u in range(net.first[layer - 1] if layer else begin, begin):
         columns.used[u] = bits[u]
     columns.age[layer] = 0
@@ -127,9 +126,25 @@ def _exchange(net, columns, layer):  # type: ignore[no-untyped-def]
         columns.age[layer] += 1
         for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
             if net.source[term] == layer:
-                at = net.start[term] + (u - net.first[source]) * (end - begin)
-                _add(net.weights, at, begin, end, columns.forms, columns.size, u, step)
+                j = u - net.first[source]
+                _add_column(net, columns, net.start[term], begin, end, j, u, step)
     return True
+
+
+@inner
+def _add_column(net, columns, start, begin, end, j, unit, slope):  # type: ignore[no-untyped-def]
+    """Add ``slope`` times column j, that of one unit, of the matrix that starts there."""
+    forms, size = columns.forms, columns.size
+    if start >= 0:
+        _add(net.weights, start + j * (end - begin), begin, end, forms, size, unit, slope)
+        return
+    at = -start - 1
+    rows, weight = net.start[at], abs(slope) * size[unit]
+    for p in range(net.start[at + 1 + j], net.start[at + 2 + j]):
+        i, w = begin + net.start[rows + p], net.weights[p]
+        for k in range(len(forms)):
+            forms[k, i] += w * (slope * forms[k, unit])
+        size[i] += abs(w) * weight
 
 
 @inner
@@ -168,7 +183,22 @@ def output_forms(net, columns, out):  # type: ignore[no-untyped-def]
         for u in range(first, net.first[source + 1]):
             slope = net.slopes[source, bits[u]]
             if slope != 0.0:
-                for o in range(outputs):
-                    w = slope * net.weights[start + (u - first) * outputs + o]
-                    for k in range(d + 1):
-                        out[o * (d + 1) + k] += w * forms[k, u]
+                add_output(net, start, u - first, slope, forms[:, u], out)
+
+
+@inner
+def add_output(net, start, j, slope, form, out):  # type: ignore[no-untyped-def]
+    """Add ``slope`` times column j of an output's matrix times a unit's form."""
+    outputs, count = net.shape[3], len(form)
+    if start >= 0:
+        for o in range(outputs):
+            w = slope * net.weights[start + j * outputs + o]
+            for k in range(count):
+                out[o * count + k] += w * form[k]
+        return
+    at = -start - 1
+    rows = net.start[at]
+    for p in range(net.start[at + 1 + j], net.start[at + 2 + j]):
+        o, w = net.start[rows + p], slope * net.weights[p]
+        for k in range(count):
+            out[o * count + k] += w * form[k]

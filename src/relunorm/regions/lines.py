@@ -9,9 +9,11 @@ size: nothing but forward products of the stored matrices is needed.
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,9 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
+from relunorm.regions.budget import Budget
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 
 Array = NDArray[np.float64]
+
+#: Values at the breakpoints of a leg may take so many numbers (256 MB) before it is halved.
+ROOM = 1 << 25
+#: Shares of a leg below this are not halved any more.
+SHORTEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,6 +44,9 @@ class Line:
             vertices are among them, also where the line turns inside a region.
         packed: the pattern of each piece, as ``np.packbits`` writes it.
         values: the network at the breakpoints, shape (pieces + 1, outputs).
+        complete: False where a time limit or Ctrl-C ended the work; ``vertices`` then end where
+            the line was followed to, and everything else is about that part of it.
+        reason: why it is not complete.
     """
 
     network: Network
@@ -43,6 +54,8 @@ class Line:
     breakpoints: Array
     packed: NDArray[np.uint8]
     values: Array
+    complete: bool = True
+    reason: str = ""
 
     def __len__(self) -> int:
         """How many pieces; a turn inside a region makes two of one visit."""
@@ -88,21 +101,27 @@ class Line:
             "distinct_patterns": self.distinct,
             "breakpoints": self.breakpoints.tolist(),
             "values": self.values.tolist(),
+            "complete": self.complete,
+            "reason": self.reason,
         }
 
     def __repr__(self) -> str:
-        return f"Line({len(self):,} pieces, {len(self.vertices)} vertices)"
+        partial = "" if self.complete else f", partial: {self.reason}"
+        return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
 
 
-def along(network: Network, *points: ArrayLike) -> Line:
+def along(network: Network, *points: ArrayLike, time_limit: float | None = None) -> Line:
     """The regions a line or polyline passes through, exactly.
 
     Args:
         network: relu, leaky or linear stages, any skips, dense or sparse.
         points: two or more inputs, or one array of them, shape (k, d).
+        time_limit: seconds after which to stop; the result then says that it is partial, and so it
+            does after Ctrl-C.
 
     Exactness: crossings are exact up to rounding; pieces below 1e-10 of their leg are merged.
-    Cost: one product per matrix with as many rows as breakpoints known at that layer.
+    Cost: one product per matrix with as many rows as breakpoints known at that layer. A leg with so
+    many that they would take more than `ROOM` numbers is followed half by half.
 
     >>> from relunorm import Network
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[-1.0, -1.0], [0.0]])
@@ -110,25 +129,75 @@ def along(network: Network, *points: ArrayLike) -> Line:
     >>> line.breakpoints.tolist(), line.values.ravel().tolist()
     ([0.0, 0.25, 0.75, 1.0], [1.0, 0.0, 0.0, 1.0])
     """
+    budget = Budget(time.perf_counter(), None, time_limit, None)
     vertices = _vertices(network, points)
     for index, layer in enumerate(network.layers):
         if layer.activation.kind == "step":
             raise InvalidInputError(
                 f"layer {index} has step units; regions are defined here for relu and leaky units"
             )
-    legs = [_leg(network, a, b) for a, b in itertools.pairwise(vertices)]
-    packed = np.concatenate([bits for _, bits, _ in legs])
-    starts = np.concatenate([index + t[:-1] for index, (t, _, _) in enumerate(legs)])
-    values = np.concatenate([out[:-1] for _, _, out in legs])
+    parts: list[_Part] = []
+    try:
+        for part in _followed(network, vertices):
+            parts.append(part)
+            budget.book(len(part.packed), lambda: 0.0)
+            if budget.spent and part.end < len(vertices) - 1:
+                budget.stop(budget.spent)
+                break
+    except KeyboardInterrupt:
+        if not parts:
+            raise
+        budget.stop("interrupted")
+    return _joined(network, vertices, parts, budget.reason)
+
+
+class _Part(NamedTuple):
+    """A stretch of a polyline: its breakpoints, patterns between them and outputs at them."""
+
+    t: Array
+    packed: NDArray[np.uint8]
+    values: Array
+
+    @property
+    def end(self) -> float:
+        return float(self.t[-1])
+
+
+def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
+    """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
+    for index, (a, b) in enumerate(itertools.pairwise(vertices)):
+        open_ = [(0.0, 1.0)]
+        while open_:
+            start, end = open_.pop()
+            ends = ((1 - share) * a + share * b for share in (start, end))
+            found = _leg(network, *ends, room=ROOM if end - start > SHORTEST else np.inf)
+            if found is None:
+                middle = (start + end) / 2
+                open_ += [(middle, end), (start, middle)]
+            else:
+                yield _Part(index + start + (end - start) * found[0], *found[1:])
+
+
+def _joined(network: Network, vertices: Array, parts: list[_Part], reason: str) -> Line:
+    """One line of its parts; where it ends early, so do its vertices."""
+    packed = np.concatenate([part.packed for part in parts])
+    starts = np.concatenate([part.t[:-1] for part in parts])
+    values = np.concatenate([part.values[:-1] for part in parts])
     # The line turns at its vertices, so a vertex inside a region is a breakpoint, too.
     new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(axis=1)]) | (starts % 1.0 == 0.0)
-    return Line(
-        network,
-        vertices,
-        np.append(starts[new], float(len(legs))),
-        packed[new],
-        np.concatenate([values[new], legs[-1][2][-1:]]),
-    )
+    breakpoints = np.append(starts[new], parts[-1].end)
+    whole, share = divmod(parts[-1].end, 1.0)
+    if share:  # in the middle of a leg: that leg is shorter now, and its parameter runs to 1
+        legs = int(whole)
+        last = (1 - share) * vertices[legs] + share * vertices[legs + 1]
+        vertices = np.concatenate([vertices[: legs + 1], last[None]])
+        late = breakpoints > legs
+        breakpoints[late] = legs + (breakpoints[late] - legs) / share
+        breakpoints[-1] = legs + 1
+    else:
+        vertices = vertices[: int(whole) + 1]
+    ends = np.concatenate([values[new], parts[-1].values[-1:]])
+    return Line(network, vertices, breakpoints, packed[new], ends, not reason, reason)
 
 
 def _vertices(network: Network, points: tuple[ArrayLike, ...]) -> Array:
@@ -149,8 +218,13 @@ def _vertices(network: Network, points: tuple[ArrayLike, ...]) -> Array:
     return vertices
 
 
-def _leg(network: Network, a: Array, b: Array) -> tuple[Array, NDArray[np.uint8], Array]:
-    """Breakpoints in [0, 1], packed patterns between them and outputs at them, for one segment."""
+def _leg(
+    network: Network, a: Array, b: Array, room: float
+) -> tuple[Array, NDArray[np.uint8], Array] | None:
+    """Breakpoints in [0, 1], packed patterns between them and outputs at them, for one segment.
+
+    None where the values at the breakpoints would take more than ``room`` numbers.
+    """
     t = np.array([0.0, 1.0])
     values: list[Any] = [np.stack([a, b])]
     kept: list[tuple[Array, NDArray[np.bool_]]] = []
@@ -163,6 +237,9 @@ def _leg(network: Network, a: Array, b: Array) -> tuple[Array, NDArray[np.uint8]
             values[0] = None
         if noise is not None:
             left, share = _find_crossings(z, t, noise)
+            live = z.shape[1] + sum(v.shape[1] for v in values if v is not None)
+            if (len(t) + len(left)) * live > room:
+                return None
             if len(left):
                 t, z, values = _insert(left, share, t, z, values)
             kept.append((t, z[1:] + z[:-1] > noise))

@@ -8,7 +8,7 @@ two-dimensional network. Exact up to rounding; costs one product per matrix that
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,13 +21,21 @@ from relunorm.network import Affine, Network
 #: Flat arrays of networks with at most this many weights are kept for the next question (8 MB).
 KEPT_WEIGHTS = 1 << 20
 
+#: A matrix of more entries than this, less than one in `SPARSE_BELOW` of them non-zero, is packed
+#: sparse: a stored entry costs about as much as that many in a loop of vector instructions.
+SPARSE_FROM, SPARSE_BELOW = 1 << 14, 8
+
 
 class Packed(NamedTuple):
     """Layers 0 .. L-1 are hidden, layer L is the output; value 0 is the window's t.
 
     Layer l owns the units ``first[l]`` to ``first[l + 1]`` (outputs are numbered after all units).
     Its terms are ``term_ptr[l]`` to ``term_ptr[l + 1]``: term k reads value ``source[k]`` with a
-    matrix stored from ``weights[start[k]]``, row by row or (`columns`) column by column.
+    matrix stored from ``weights[start[k]]``, row by row or (`columns`) column by column. Where
+    ``start[k]`` is negative the matrix is sparse: with o = -1 - start[k], its row (or column) j has
+    the weights p from ``start[o + 1 + j]`` up to ``start[o + 2 + j]``, and weight p stands in
+    column (or row) ``start[p + start[o]]``. (Behind the starts, not in an array of their own: one
+    more array in the tuple made the sign tree a third slower.)
     ``size0[i]`` is the sum of the absolute values of what was added up for the constant part of
     unit i, for rounding bounds.
     """
@@ -48,6 +56,7 @@ def pack(
     embedding: NDArray[np.float64] | None,
     offset: NDArray[np.float64] | None,
     by_columns: bool = False,
+    sparse: bool = False,
 ) -> Packed:
     """Flat arrays of ``t -> network(embedding @ t + offset)``.
 
@@ -56,33 +65,31 @@ def pack(
         embedding: shape (d, k), the window's columns; None for the identity.
         offset: shape (d,); None for 0.
         by_columns: whether matrices are stored column by column.
+        sparse: whether the caller reads sparse matrices (see `Packed`); else all are dense.
     """
     check_units(network)
-    order = "F" if by_columns else "C"
     k = network.input_size if embedding is None else embedding.shape[1]
     offset = None if offset is None or not offset.any() else offset
-    sources, starts, blocks, bias, size0, ptr = [], [], [], [], [], [0]
-    position = 0
+    terms = sum(len(affine.terms) for affine in network.maps)
+    flat = _Flat(terms, by_columns, sparse)
+    sources, widths, bias, ptr, moved = [], [], [], [0], []
     for affine in network.maps:
-        shift, size = affine.bias, np.abs(affine.bias)
+        shift = affine.bias
         for source, matrix in affine.terms.items():
             sources.append(source)
-            starts.append(position)
-            position += matrix.shape[0] * (k if source == 0 else matrix.shape[1])
-            if source and sp.issparse(matrix):
-                blocks.append(matrix)
+            if source:
+                flat.add(matrix)
                 continue
-            block = mx.dense(matrix)
-            if source == 0:
-                if offset is not None:
-                    shift = shift + block @ offset
-                    size = size + np.abs(block) @ np.abs(offset)
-                block = block if embedding is None else block @ embedding
-            blocks.append(block.ravel(order))
+            if offset is not None:
+                shift = shift + matrix @ offset
+                moved.append((sum(widths), abs(matrix) @ np.abs(offset)))
+            flat.add_dense(mx.dense(matrix if embedding is None else matrix @ embedding))
         bias.append(shift)
-        size0.append(size)
+        widths.append(len(shift))
         ptr.append(len(sources))
-    widths = [len(shift) for shift in bias]
+    size0 = np.abs(np.concatenate([affine.bias for affine in network.maps] if moved else bias))
+    for begin, size in moved:
+        size0[begin : begin + len(size)] += size
     first = np.array(list(itertools.accumulate(widths, initial=0)), np.int64)
     slopes = np.array([layer.activation.slopes for layer in network.layers]).reshape(-1, 2)
     layers = len(network.layers)
@@ -90,34 +97,99 @@ def pack(
         first,
         np.array(ptr, np.int64),
         np.array(sources, np.int64),
-        np.array(starts, np.int64),
-        _joined(blocks, starts, position, by_columns),
+        flat.starts(),
+        flat.weights(),
         np.concatenate(bias),
-        np.concatenate(size0),
+        size0,
         slopes,
         np.array([k, layers, first[layers], widths[-1]], np.int64),
     )
 
 
-def _joined(blocks: list[Any], starts: list[int], size: int, by_columns: bool) -> Any:
-    """Flat and sparse matrices as one flat array.
+class _Flat:
+    """Matrices one behind the other, and where each starts (see `Packed`)."""
 
-    Of a large sparse matrix only the entries are written: untouched zeros take neither time nor
-    memory, and convolutions have gigabytes of them.
-    """
-    if not any(sp.issparse(block) for block in blocks):
-        return np.concatenate(blocks) if blocks else np.zeros(0)
-    flat = np.zeros(size)
-    for start, block in zip(starts, blocks, strict=True):
-        if sp.issparse(block):
-            rows, columns = block.shape
-            entries = block.tocoo()
-            entries.sum_duplicates()
-            i, j = entries.row.astype(np.int64), entries.col.astype(np.int64)
-            flat[start + (j * rows + i if by_columns else i * columns + j)] = entries.data
+    def __init__(self, terms: int, by_columns: bool, sparse: bool):
+        self._order: Literal["C", "F"] = "F" if by_columns else "C"
+        self._by_columns, self._sparse = by_columns, sparse
+        self._starts: list[int] = []
+        self._blocks: list[Any] = []
+        self._index: list[NDArray[np.int64]] = []
+        self._size, self._index_end = 0, terms
+        self._is_mixed = False  # whether some blocks are matrices still to be written out
+
+    def add(self, matrix: Any) -> None:
+        """The next matrix, sparse where that is wanted and quicker."""
+        if not (self._sparse and is_packed_sparse(matrix)):
+            self.add_dense(matrix)
+            return
+        lines: Any = sp.csc_array(matrix) if self._by_columns else sp.csr_array(matrix)
+        rows_at = self._index_end + 1 + len(lines.indptr)
+        self._starts.append(-1 - self._index_end)
+        head = np.concatenate([[rows_at - self._size], lines.indptr.astype(np.int64) + self._size])
+        self._index += [head, lines.indices.astype(np.int64)]
+        self._index_end = rows_at + len(lines.indices)
+        self._append(lines.data)
+
+    def add_dense(self, matrix: Any) -> None:
+        """The next matrix, all of it."""
+        self._starts.append(self._size)
+        if isinstance(matrix, np.ndarray):
+            self._append(matrix.ravel(self._order))
+        elif self._sparse:  # small, or full enough
+            self._append(matrix.toarray().ravel(self._order))
         else:
-            flat[start : start + len(block)] = block
-    return flat
+            self._is_mixed = True
+            self._blocks.append(matrix)
+            self._size += matrix.shape[0] * matrix.shape[1]
+
+    def _append(self, block: NDArray[np.float64]) -> None:
+        self._blocks.append(block)
+        self._size += len(block)
+
+    def starts(self) -> NDArray[np.int64]:
+        """Where each matrix starts and, behind that, where the entries of sparse ones stand."""
+        starts = np.array(self._starts, np.int64)
+        return np.concatenate([starts, *self._index]) if self._index else starts
+
+    def weights(self) -> NDArray[np.float64]:
+        """All weights."""
+        if self._is_mixed:
+            return self._written()
+        return np.concatenate(self._blocks) if self._blocks else np.zeros(0)
+
+    def _written(self) -> NDArray[np.float64]:
+        """Flat and sparse matrices as one flat array.
+
+        Of a sparse matrix only the entries are written: untouched zeros take neither time nor
+        memory, and convolutions have gigabytes of them.
+        """
+        flat = np.zeros(self._size)
+        for start, block in zip(self._starts, self._blocks, strict=True):
+            if sp.issparse(block):
+                rows, columns = block.shape
+                entries = block.tocoo()
+                i, j = entries.row.astype(np.int64), entries.col.astype(np.int64)
+                flat[start + (j * rows + i if self._by_columns else i * columns + j)] = entries.data
+            else:
+                flat[start : start + len(block)] = block
+        return flat
+
+
+def packed_size(matrix: Any) -> int:
+    """Numbers a packed matrix takes, indices included."""
+    if is_packed_sparse(matrix):
+        return 2 * int(sp.csr_array(matrix).nnz) + max(matrix.shape)
+    return matrix.shape[0] * matrix.shape[1]
+
+
+def is_packed_sparse(matrix: Any) -> bool:
+    """Whether a matrix is large and empty enough to be packed sparse, however it is stored."""
+    size = matrix.shape[0] * matrix.shape[1]
+    if size <= SPARSE_FROM:
+        return False
+    entries = matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix)
+    return SPARSE_BELOW * int(entries) < size
 
 
 def pack_box(
@@ -126,7 +198,10 @@ def pack_box(
     offset: NDArray[np.float64],
     by_columns: bool = False,
 ) -> Packed:
-    """`pack` for a window that stretches and moves every coordinate: x = scale * t + offset."""
+    """`pack` for a window that stretches and moves every coordinate: x = scale * t + offset.
+
+    Sparse matrices stay sparse.
+    """
     plain = _plain(network, by_columns)
     if not offset.any() and (scale == 1.0).all():
         return plain
@@ -136,7 +211,7 @@ def pack_box(
     begin = 0
     for layer, affine in enumerate(network.maps):
         if 0 in affine.terms:  # sources are sorted, so the input's matrix is a map's first
-            matrix = mx.dense(affine.terms[0])
+            matrix = affine.terms[0]
             rows, columns = matrix.shape
             at = int(plain.start[plain.term_ptr[layer]])
             block = weights[at : at + rows * columns]
@@ -145,7 +220,7 @@ def pack_box(
             else:
                 block.reshape(rows, columns)[...] *= scale
             bias[begin : begin + rows] += matrix @ offset
-            size0[begin : begin + rows] += np.abs(matrix) @ np.abs(offset)
+            size0[begin : begin + rows] += abs(matrix) @ np.abs(offset)
         begin += affine.size
     return plain._replace(weights=weights, bias=bias, size0=size0)
 
@@ -158,7 +233,7 @@ def _plain(network: Network, by_columns: bool) -> Packed:
     key = "packed by columns" if by_columns else "packed by rows"
     kept = network.__dict__.get(key)
     if kept is None:
-        kept = pack(network, None, None, by_columns)
+        kept = pack(network, None, None, by_columns, sparse=True)
         if len(kept.weights) <= KEPT_WEIGHTS:
             network.__dict__[key] = kept
     return kept

@@ -13,12 +13,13 @@ from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.enumerate import regions
+from relunorm.regions.pack import packed_size
 from relunorm.regions.result import Regions
 
 Array = NDArray[np.float64]
 
-#: Dense copies of the weights may take this many bytes.
-DENSE_LIMIT = 4 << 30
+#: The copy of the weights that the search makes may take this many bytes.
+PACKED_LIMIT = 4 << 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,11 +92,14 @@ def on_plane(
         s0, s1, t0, t1 = bounds
         bounds = Box(np.array([s0, t0]), np.array([s1, t1]))
     need = 8 * sum(
-        a.size * network.widths[source] for a in network.maps for source in a.sources if source
+        packed_size(matrix)
+        for affine in network.maps
+        for source, matrix in affine.terms.items()
+        if source
     )
-    if need > DENSE_LIMIT:
+    if need > PACKED_LIMIT:
         raise InvalidInputError(
-            f"clipping keeps the weights dense, here {need / 2**30:.1f} GiB; use along for lines"
+            f"clipping copies the weights, here {need / 2**30:.1f} GiB; use along for lines"
         )
     found = regions(restrict(network, np.stack(rows[1:]).T, rows[0]), bounds, **options)
     return Slice(found, *rows)

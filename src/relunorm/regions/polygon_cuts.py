@@ -153,9 +153,11 @@ def cut(net, columns, pieces, top, w):  # type: ignore[no-untyped-def]
 
     A crossing is interpolated from the positive end.
     """
+    if top + 2 > len(pieces.entries):
+        return False
     entry, other, loops = pieces.entries[top], pieces.entries[top + 1], pieces.loops
     loop, count, layer, made = entry[LOOP], entry[COUNT], entry[LAYER], entry[POOL]
-    if loop + 3 * count + 6 > len(loops):
+    if loop + 3 * count + 6 > len(loops) or made + 2 > len(pieces.corners):
         return False
     words = pieces.open.shape[2]
     c = leading_zeros(pieces.open[top, 0, w])

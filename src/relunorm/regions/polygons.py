@@ -20,12 +20,12 @@ and falls below minus that at another, which is the same criterion.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.columns import Columns, new_columns, output_forms, start_layer
+from relunorm.regions.columns import Columns, add_output, new_columns, output_forms, start_layer
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
 from relunorm.regions.polygon_cuts import COUNT, DEPTH, LAYER, LOOP, Pieces, cut, look, sort_out
@@ -33,6 +33,9 @@ from relunorm.regions.words import WORD, bit_of, leading_zeros
 
 #: Returned by `run` when the stack is too small.
 GROW = 1
+#: Cuts on the way to a piece that there is room for at first. A path may have one a unit, but in
+#: wide networks far fewer meet any piece.
+FIRST_DEPTH = 1024
 
 # Entries of Search.at: pieces on the stack, whether the top piece is new to its layer.
 TOP, FRESH = range(2)
@@ -68,13 +71,14 @@ def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
     widest = max(b - a for a, b in pairwise(first[: layers + 1]))
     count, words = len(corners), (widest + WORD - 1) // WORD
     # A path through the tree cuts at most once a unit, and a cut makes at most two corners.
-    room = count + 2 * units
+    depth = min(units, FIRST_DEPTH)
+    room = count + 2 * depth
     pieces = Pieces(
         np.empty((room, 2)),
         np.empty((2, layers * words, room), np.uint64),
-        np.empty(16 * units + 4 * room, np.int32),
-        np.empty((units + 2, 5), np.int64),
-        np.empty((units + 2, 2, words), np.uint64),
+        np.empty(16 * depth + 4 * room, np.int32),
+        np.empty((depth + 2, 5), np.int64),
+        np.empty((depth + 2, 2, words), np.uint64),
         np.zeros(1, np.int64),
     )
     pieces.corners[:count] = corners
@@ -103,10 +107,20 @@ def new_faces(net: Packed, search: Search, size: int, maps: bool) -> Faces:
 
 
 def grown(search: Search) -> Search:
-    """The same search with a stack twice as large."""
-    loops = search.pieces.loops
-    longer = np.concatenate([loops, np.empty_like(loops)])
-    return search._replace(pieces=search.pieces._replace(loops=longer))
+    """The same search with stacks twice as large."""
+
+    def longer(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
+        return np.concatenate([array, np.empty_like(array)], axis)
+
+    p = search.pieces
+    pieces = p._replace(
+        corners=longer(p.corners),
+        sides=longer(p.sides, 2),
+        loops=longer(p.loops),
+        entries=longer(p.entries),
+        open=longer(p.open),
+    )
+    return search._replace(pieces=pieces)
 
 
 def give(search: Search) -> Search | None:
@@ -216,10 +230,7 @@ def _prepare_output(net, search, layer):  # type: ignore[no-untyped-def]
                 steps[i, k] = 0.0
             for term in range(net.term_ptr[layer + 1], net.term_ptr[layer + 2]):
                 if net.source[term] == layer + 1:
-                    for o in range(outputs):
-                        weight = step * net.weights[net.start[term] + i * outputs + o]
-                        for k in range(3):
-                            steps[i, 3 * o + k] += weight * forms[k, begin + i]
+                    add_output(net, net.start[term], i, step, forms[:, begin + i], steps[i])
 
 
 @inner

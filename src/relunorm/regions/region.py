@@ -24,6 +24,9 @@ Array = NDArray[np.float64]
 #: Above this many inputs, polytopes are computed by a general solver.
 COMPILED_UP_TO = 24
 
+#: A solver is not asked which of more rows than inputs are facets beyond so many rows times inputs.
+FACET_ENTRIES = 1 << 22
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Region:
@@ -65,7 +68,8 @@ class Region:
         """{x : A x <= b} with every row a facet, named after the unit that makes it.
 
         Costs about one small linear programme per unit; for large inputs with more units than
-        inputs, one programme of a general solver each.
+        inputs, one programme of a general solver each. Where those would be thousands over a
+        thousand inputs (`FACET_ENTRIES`) it is refused.
         """
         if self.network.input_size <= COMPILED_UP_TO:
             return self._geometry.cell(self.pattern, self.interior_point)
@@ -191,6 +195,13 @@ class Region:
     def _large_cell(self) -> Cell:
         from relunorm.regions.sparse_walls import facet_rows, is_bounded
 
+        units, size = self.network.units, self.network.input_size
+        if units > size and units * size > FACET_ENTRIES:
+            raise InvalidInputError(
+                f"which of {units:,} units make walls would take as many linear programmes over "
+                f"{size:,} inputs; pattern, configuration and affine are there without them. Look "
+                "at the region on a plane (relunorm.on_plane) or along a line (relunorm.along)"
+            )
         A, b, walls = self._rows
         kept, at = facet_rows(A, b, self.interior_point)
         named = tuple(wall for wall, keep in zip(walls, kept, strict=True) if keep)

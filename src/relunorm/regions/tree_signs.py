@@ -43,6 +43,8 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
         if net.source[term] == 0:
             _add_input(net, state, begin, end, net.start[term])
+        elif net.start[term] < 0:
+            _add_sparse(net, state, begin, end, -net.start[term] - 1, net.source[term] - 1)
         else:
             _add_layer(net, state, begin, end, net.start[term], net.source[term] - 1)
     ulps = quiet(d)
@@ -93,6 +95,21 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
             for k in range(d + 1):
                 forms[i, k] += w * forms[first + j, k]
             size[i] += abs(w) * size[first + j]
+
+
+@kernel  # not inlined: it would take registers from the dense loops
+def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-def]
+    """As `_add_layer`, with the entries of a sparse matrix (`pack.Packed`)."""
+    forms, size, index = state.forms, state.size, net.start
+    first, columns = net.first[source], index[at]
+    for i in range(begin, end):
+        for p in range(index[at + 1 + i - begin], index[at + 2 + i - begin]):
+            j = first + index[columns + p]
+            w = net.weights[p] * net.slopes[source, state.bits[j]]
+            if w != 0.0:
+                for k in range(forms.shape[1]):
+                    forms[i, k] += w * forms[j, k]
+                size[i] += abs(w) * size[j]
 
 
 @kernel

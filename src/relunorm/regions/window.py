@@ -65,9 +65,9 @@ class Window:
         if self.scale is not None:
             return pack_box(network, self.scale, self.offset, by_columns)
         if not self.homogeneous:
-            return pack(network, self.embedding, self.offset, by_columns)
+            return pack(network, self.embedding, self.offset, by_columns, sparse=True)
         lifted, k = _homogeneous(network, self.embedding), self.dimension
-        return pack(lifted, np.eye(k), np.zeros(k), by_columns)
+        return pack(lifted, np.eye(k), np.zeros(k), by_columns, sparse=True)
 
     def points(self, t: Array) -> Array:
         """Window coordinates to inputs."""

@@ -1,0 +1,61 @@
+"""Time limits: every interval is sound, and what time did not suffice for is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from relunorm import Box, Network, lipschitz
+from relunorm.lipschitz import norms, sdp
+from relunorm.lipschitz.norms import Deadline, operator_norm
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rough_norms_are_upper_bounds_and_not_far_off(seed):
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=rng.integers(1, 40, 2))
+    if seed % 2:
+        matrix = sp.csr_array(matrix * (rng.random(matrix.shape) < 0.3))
+    exact = np.linalg.norm(matrix.toarray() if seed % 2 else matrix, 2)
+    late = Deadline(-1.0)
+    rough = operator_norm(matrix, 2.0, late)
+    assert late.rough == 1
+    assert exact <= rough <= 2 * exact
+    soon = Deadline(60.0)
+    assert operator_norm(matrix, 2.0, soon) == operator_norm(matrix, 2.0)
+    assert soon.rough == 0
+
+
+def test_a_rough_norm_spends_no_more_than_it_may(monkeypatch):
+    matrix = np.random.default_rng(0).normal(size=(20, 30))
+    monkeypatch.setattr(norms, "ROUGH_WORK", 0.0)
+    bound = norms.nonnegative_spectral_bound(np.abs(matrix))
+    assert operator_norm(matrix, 2.0, Deadline(-1.0)) == bound
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+def test_an_interval_in_no_time_holds_the_constant(norm):
+    rng = np.random.default_rng(3)
+    weights = [rng.normal(size=(12, 3)), rng.normal(size=(12, 12)), rng.normal(size=(2, 12))]
+    net = Network.from_weights(weights, [rng.normal(size=w.shape[0]) for w in weights])
+    box = Box(np.full(3, -0.2), np.full(3, 0.2))
+    exact = lipschitz(net, box, norm=norm, time_limit=None, method="branch")
+    assert exact.exact
+    hurried = lipschitz(net, box, norm=norm, time_limit=1e-9)
+    assert hurried.lower <= exact.upper
+    assert exact.lower <= hurried.upper < np.inf
+    if norm == 2:
+        assert "time limit" in next(b.note for b in hurried.bounds if b.method == "norm product")
+
+
+def test_lipsdp_that_cannot_begin_in_time_is_skipped_with_a_note(monkeypatch):
+    monkeypatch.setattr(sdp, "STEPS_AT_LEAST", 1e12)
+    rng = np.random.default_rng(4)
+    net = Network.from_weights([rng.normal(size=(6, 3)), rng.normal(size=(1, 6))])
+    result = lipschitz(net, Box.cube(3), time_limit=5, method="sdp")
+    (skipped,) = [b for b in result.bounds if b.method == sdp.METHOD]
+    assert np.isnan(skipped.value)
+    assert "time limit" in skipped.note
+    assert result.lower > 0
+    assert result.upper == np.inf
