@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 from record import record
 
+from relunorm.papers.reduced import Experiment
 from relunorm.train.bound import spline_bound
 from relunorm.train.crossing import crossing_bound
 from relunorm.train.estimator import ReLURegressor
@@ -64,24 +65,9 @@ class Goal:
         return "-" if not asked else ("no: " + ", ".join(missed) if missed else "yes")
 
 
-def franke(p: np.ndarray) -> np.ndarray:
-    """Franke's function on [0, 1]^2 (seed 001, eq. 5.4)."""
-    x, y = 9 * p[:, 0], 9 * p[:, 1]
-    return (
-        0.75 * np.exp(-((x - 2) ** 2 + (y - 2) ** 2) / 4)
-        + 0.75 * np.exp(-((x + 1) ** 2) / 49 - (y + 1) / 10)
-        + 0.5 * np.exp(-((x - 7) ** 2 + (y - 3) ** 2) / 4)
-        - 0.2 * np.exp(-((x - 4) ** 2) - (y - 7) ** 2)
-    )
-
-
 def paper_data(d: int, draw: int) -> tuple[np.ndarray, ...]:
     """Training and validation rows of seed 001, section 5."""
-    rng = np.random.default_rng(draw)
-    n = 200 if d == 1 else 500
-    x, held = rng.random((n, d)), rng.random((1000, d))
-    target = franke if d == 2 else lambda p: np.sin(4 * np.pi * p[:, 0])
-    return x, target(x), held, target(held)
+    return Experiment(d, (), {}, 0).data(draw)
 
 
 def timed(run: Callable[[], object]) -> tuple[object, float]:
