@@ -15,10 +15,10 @@ from torch import Tensor
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.dictionary import greedy_units
-from relunorm.train.holdout import SHARE, Clean, alpha_or_hint
+from relunorm.train.holdout import SHARE, Clean, decide
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
-from relunorm.train.task import Fit, Task, assemble
+from relunorm.train.task import Fit, Penalty, Task, assemble
 
 #: Candidates sampled per greedy run, rows they are scored on, exchanges tried per round.
 CANDIDATES, SCORED_ROWS, EXCHANGES = 300, 4000, 4
@@ -35,9 +35,9 @@ def solve_greedy(task: Task) -> Fit:
             f"solver 'greedy' fits one hidden layer, but hidden={task.hidden}; use solver='deep'"
         )
     units = min(_free_units(task), max(1, len(task.x) // 2))
-    alpha, stopped = alpha_or_hint(task, _predictions, Clean())
+    task, stopped = decide(task, _predictions, Clean(), slopes=True)
     task.report("penalty", 0.2, float("nan"))
-    search = _Search(replace(task, alpha=alpha), units)
+    search = _Search(task, units)
     search.stopped = stopped
     search.start()
     try:
@@ -59,9 +59,9 @@ def _free_units(task: Task) -> int:
     return free
 
 
-def _problem(task: Task, ridge: float | Tensor) -> ShallowProblem:
+def _problem(task: Task, ridge: float | Tensor, affine: float | Tensor) -> ShallowProblem:
     bounds = Bounds.around(task.x, task.constraint or "unit")
-    return ShallowProblem(task.x, task.y, bounds, task.weight, ridge)
+    return ShallowProblem(task.x, task.y, bounds, task.weight, ridge, affine)
 
 
 def _grow(task: Task, count: int, stream: torch.Generator, kept=None) -> tuple[Tensor, Tensor]:
@@ -70,16 +70,25 @@ def _grow(task: Task, count: int, stream: torch.Generator, kept=None) -> tuple[T
     if len(x) > SCORED_ROWS:
         pick = torch.randint(len(x), (SCORED_ROWS,), generator=stream, device=x.device)
         x, y, root = x[pick], y[pick], root[pick]
-    return greedy_units(x, y, root, count, CANDIDATES + 2 * count, stream, kept)
+    candidates = CANDIDATES + 2 * count
+    return greedy_units(x, y, root, count, candidates, stream, kept, task.affine)
 
 
-def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
-    """Held-out predictions of one start refined under every penalty at once."""
+def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
+    """Held-out predictions of one start refined under every penalty at once.
+
+    One start for every penalty of the affine part: what a free plane leaves is not what a
+    penalized one does.
+    """
     units = min(_free_units(task), max(1, len(task.x) // 2))
-    w, b = _grow(task, units, task.generator(5))
-    count = len(ladder)
-    problem = _problem(task, task.x.new_tensor(ladder))
-    start = w.expand(count, -1, -1), b.expand(count, -1)
+    affine = [penalty.affine for penalty in tried]
+    grown = {
+        value: _grow(replace(task, affine=value), units, task.generator(5)) for value in set(affine)
+    }
+    count = len(tried)
+    ridge = task.x.new_tensor([penalty.alpha for penalty in tried])
+    problem = _problem(task, ridge, task.x.new_tensor(affine))
+    start = tuple(torch.stack([grown[value][k] for value in affine]) for k in (0, 1))
     found = minimize(problem, start, iterations=6, deadline=task.moment(SHARE))
     if found.interrupted:
         raise KeyboardInterrupt
@@ -95,7 +104,7 @@ class _Search:
 
     def __init__(self, task: Task, units: int):
         self.task, self.units = task, units
-        self.problem = _problem(task, task.alpha or 0.0)
+        self.problem = _problem(task, task.alpha or 0.0, task.affine)
         self.stream = task.generator(6)
         self.curve: list[float] = []
         self.iterations, self.stopped, self.loss = 0, "", float("inf")
@@ -175,6 +184,7 @@ class _Search:
             curve=self.curve,
             iterations=self.iterations,
             alpha=float(self.task.alpha or 0.0),
+            affine=self.task.affine,
             stopped=self.stopped,
         )
 
