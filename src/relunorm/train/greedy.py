@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.dictionary import greedy_units
+from relunorm.train.dictionary import greedy_units, revived
 from relunorm.train.holdout import SHARE, Clean, decide
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
@@ -171,7 +171,12 @@ class _Search:
         return torch.cat([kept[0], w]), torch.cat([kept[1], b])
 
     def fit(self) -> Fit:
-        """The answer, with the affine part as units where there is no skip."""
+        """The answer, every unit live, with the affine part as units where there is no skip.
+
+        A unit may leave the data, though not their box, while others gain. Back among the rows it
+        cannot raise the penalized loss, whatever it does there: its weight is fitted anew.
+        """
+        self.b = revived(self.task.x, self.w, self.b, self.stream)
         weights, loss = self.problem.output((self.w[None], self.b[None]))
         table, layer = weights[0], (self.w, self.b)
         if not self.task.skip:
