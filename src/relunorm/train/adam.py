@@ -40,7 +40,12 @@ def solve_adam(task: Task) -> Fit:
         stopped = trainer.run()
     except KeyboardInterrupt:
         stopped = "interrupted"
-    hidden, weights, loss = trainer.finish()
+    try:
+        hidden, weights, loss = trainer.finish()
+    except KeyboardInterrupt:
+        # what was trained is not thrown away: the last step is done again
+        stopped = "interrupted"
+        hidden, weights, loss = trainer.finish()
     return assemble(
         hidden,
         weights,

@@ -28,12 +28,15 @@ def solve_deep(task: Task) -> Fit:
     spent. An estimate (local search). Cost per start and iteration O(n P^2 + P^3), P parameters.
     """
     task, stopped = decide(task, _predictions, CLEAN, slopes=task.skip)
-    task.report("penalty", 0.1, float("nan"))
     alpha = float(task.alpha or 0.0)
     problem = _problem(task, alpha, task.affine)
     search = _Search(problem, task)
     search.stopped = stopped
-    search.run()
+    try:
+        task.report("penalty", 0.1, float("nan"))
+        search.run()
+    except KeyboardInterrupt:
+        search.interrupt()
     weights, loss = problem.output(search.point)
     member = [(w[0], b[0]) for w, b in layers(search.point)]
     return assemble(
@@ -94,12 +97,17 @@ class _Search:
             if self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
 
+    def interrupt(self) -> None:
+        """Stop with what there is; if that is nothing, with one start and a few steps."""
+        if not self.curve:
+            task = self.task
+            self._advance(live_start(task.x, task.hidden, 1, task.generator(100)), 3, 0)
+        self.stopped = "interrupted"
+
     def _knock_out(self, members: int, turn: int) -> None:
         task = self.task
         if self.stopped:
-            # interrupted before there was any network: one start, a few steps
-            self._advance(live_start(task.x, task.hidden, 1, task.generator(100)), 3, 0)
-            self.stopped = "interrupted"
+            self.interrupt()
             return
         point = live_start(task.x, task.hidden, members, task.generator(100 + turn))
         for stage, (iterations, share) in enumerate(STAGES):

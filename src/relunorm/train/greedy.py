@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.dictionary import greedy_units, revived
+from relunorm.train.dictionary import greedy_units, revived, sample_units
 from relunorm.train.holdout import SHARE, Clean, decide
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
@@ -36,14 +36,14 @@ def solve_greedy(task: Task) -> Fit:
         )
     units = min(_free_units(task), max(1, len(task.x) // 2))
     task, stopped = decide(task, _predictions, Clean(), slopes=True)
-    task.report("penalty", 0.2, float("nan"))
     search = _Search(task, units)
     search.stopped = stopped
-    search.start()
     try:
+        task.report("penalty", 0.2, float("nan"))
+        search.start()
         search.run()
     except KeyboardInterrupt:
-        search.stopped = "interrupted"
+        search.interrupt()
     return search.fit()
 
 
@@ -117,6 +117,13 @@ class _Search:
         w, b = _grow(self.task, self.units, self.stream)
         # interrupted before there was any network: a few steps only
         self._refine(w[None], b[None], 3 if self.stopped else 30)
+
+    def interrupt(self) -> None:
+        """Stop with what there is; if that is nothing, with random live units."""
+        self.stopped = "interrupted"
+        if not self.curve:
+            w, b = sample_units(self.task.x, self.units, self.stream)
+            self._refine(w[None], b[None], 0)
 
     def run(self) -> None:
         """Exchange rounds until the rounds or the time are spent."""

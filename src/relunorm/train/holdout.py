@@ -125,8 +125,9 @@ def decide(task: Task, predict: Predict, clean: Clean, slopes: bool) -> tuple[Ta
     """
     if task.alpha is not None:
         return task, ""
-    affine = affine_ridge(task.x, task.y, task.weight) if slopes else 0.0
+    affine = 0.0
     try:
+        affine = affine_ridge(task.x, task.y, task.weight) if slopes else 0.0
         chosen, stopped = choose_penalty(task, predict, clean, affine), ""
     except KeyboardInterrupt:
         chosen, stopped = Penalty(CAUTIOUS, affine), "interrupted"
