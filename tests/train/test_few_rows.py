@@ -24,13 +24,13 @@ def draw(n: int, d: int, truth: str, seed: int) -> tuple[np.ndarray, ...]:
     return x[:n], y[:n], x[n:], y[n:]
 
 
-@pytest.mark.parametrize("shape", [(30, 30), (50, 200)])
+@pytest.mark.parametrize(("shape", "hidden"), [((30, 30), 4), ((50, 200), 20)])
 @pytest.mark.parametrize("truth", ["sparse", "noise", "index"])
-def test_never_far_behind_ridge_regression(shape, truth):
+def test_never_far_behind_ridge_regression(shape, hidden, truth):
     ours, ridge = [], []
     for seed in range(2):
         x, y, held, target = draw(*shape, truth, 40 + seed)
-        model = ReLURegressor(hidden=4, random_state=seed, n_init=1).fit(x, y)
+        model = ReLURegressor(hidden=hidden, random_state=seed, n_init=1).fit(x, y)
         assert model.affine_alpha_ > 0
         ours.append(np.mean((model.predict(held) - target) ** 2))
         linear = RidgeCV(np.logspace(-6, 4, 31)).fit(x, y)

@@ -233,7 +233,7 @@ class _Trainer:
 
     def _choose(self, pairs: list[tuple[Tensor, Tensor]]) -> Penalty:
         """The penalty of the output layer on the kept rows that suits the rows held out."""
-        tried = ladder(self.penalty.affine)
+        tried = ladder(self.penalty.affine, len(self.kept), self.x.shape[1])
         gram = self._accumulate(pairs, list(self.kept.split(SLICE)))
         block, m = self._block(pairs, self.held), self.y.shape[1]
         errors = [

@@ -47,19 +47,22 @@ CAUTIOUS = 1e-2
 SHARE, EVALUATIONS, FEWEST_SAMPLED = 0.3, 100, 200
 
 
-def ladder(affine: float) -> tuple[Penalty, ...]:
+def ladder(affine: float, rows: int, inputs: int) -> tuple[Penalty, ...]:
     """What is tried, weakest first, given the penalty that the affine part alone would need.
 
     Where even a plane must be held back, the units may have to go: `STRONGER` leaves ridge
-    regression among the choices.
+    regression among the choices. A free plane is one only where the rows determine it.
 
-    >>> len(ladder(0.0)), ladder(0.5)[-1]
+    >>> len(ladder(0.0, 100, 3)), ladder(0.5, 100, 30)[-1]
     (8, Penalty(alpha=1000.0, affine=0.5))
+    >>> ladder(0.5, 30, 30)[0]
+    Penalty(alpha=1e-08, affine=0.5)
     """
     free = [Penalty(alpha) for alpha in LADDER]
     if not affine:
         return tuple(free)
-    return (*free, *(Penalty(alpha, affine) for alpha in (*LADDER, *STRONGER)))
+    held = [Penalty(alpha, affine) for alpha in (*LADDER, *STRONGER)]
+    return tuple(free + held if rows > inputs + 1 else held)
 
 
 def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) -> Penalty:
@@ -85,7 +88,7 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
         task = task.rows(order[:n])
         order = torch.arange(n, device=order.device)
     size = max(1, n // 5)
-    tried, errors = ladder(affine), []
+    tried, errors = ladder(affine, n - size, task.x.shape[1]), []
     for fold in range(folds):
         if time.monotonic() > task.moment(SHARE):
             break
@@ -94,9 +97,10 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
         keep[held] = False
         part = replace(task.rows(keep), seed=task.seed + fold)
         if fold == 0:
-            first = _errors(part, task, held, predict, (Penalty(clean.alpha),))
+            plain = replace(tried[0], alpha=clean.alpha)
+            first = _errors(part, task, held, predict, (plain,))
             if float(first.mean()) < clean.share:
-                return Penalty(clean.alpha)
+                return plain
         errors.append(_errors(part, task, held, predict, tried))
     if not errors:
         return cautious
