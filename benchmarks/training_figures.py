@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from record import record
 
-from relunorm.papers.reduced import franke
+from relunorm.papers.reduced import Experiment
 from relunorm.train.bound import spline_bound
 from relunorm.train.crossing import crossing_bound
 from relunorm.train.estimator import ReLURegressor
@@ -67,11 +67,7 @@ class Goal:
 
 def paper_data(d: int, draw: int) -> tuple[np.ndarray, ...]:
     """Training and validation rows of seed 001, section 5."""
-    rng = np.random.default_rng(draw)
-    n = 200 if d == 1 else 500
-    x, held = rng.random((n, d)), rng.random((1000, d))
-    target = franke if d == 2 else lambda p: np.sin(4 * np.pi * p[:, 0])
-    return x, target(x), held, target(held)
+    return Experiment(d, (), {}, 0).data(draw)
 
 
 def timed(run: Callable[[], object]) -> tuple[object, float]:

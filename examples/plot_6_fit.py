@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.neural_network import MLPRegressor
 
 import relunorm as rn
+from relunorm.papers.reduced import franke
 
 rng = np.random.default_rng(0)
 x = rng.random((200, 1))
@@ -46,17 +47,6 @@ plt.show()
 
 # %%
 # Two inputs: Franke's function with 40 units.
-
-
-def franke(p):
-    a, b = 9 * p[:, 0], 9 * p[:, 1]
-    return (
-        0.75 * np.exp(-((a - 2) ** 2 + (b - 2) ** 2) / 4)
-        + 0.75 * np.exp(-((a + 1) ** 2) / 49 - (b + 1) / 10)
-        + 0.5 * np.exp(-((a - 7) ** 2 + (b - 3) ** 2) / 4)
-        - 0.2 * np.exp(-((a - 4) ** 2) - (b - 7) ** 2)
-    )
-
 
 train, test = rng.random((500, 2)), rng.random((1000, 2))
 surface = rn.ReLURegressor(hidden=40, random_state=0).fit(train, franke(train))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from relunorm.errors import InvalidInputError
+from relunorm.papers.reduced import franke
 from relunorm.train.bound import spline_bound
 from relunorm.train.deep import solve_deep
 from relunorm.train.exact import solve_exact, tube_knots
@@ -159,16 +160,6 @@ def test_exact_refuses_what_it_cannot_certify():
         solve_exact(task(x, y, 3, alpha=0.1))
     with pytest.raises(InvalidInputError, match="single value"):
         solve_exact(task(np.ones(9), y[:9], 3))
-
-
-def franke(p: np.ndarray) -> np.ndarray:
-    x, y = 9 * p[:, 0], 9 * p[:, 1]
-    return (
-        0.75 * np.exp(-((x - 2) ** 2 + (y - 2) ** 2) / 4)
-        + 0.75 * np.exp(-((x + 1) ** 2) / 49 - (y + 1) / 10)
-        + 0.5 * np.exp(-((x - 7) ** 2 + (y - 3) ** 2) / 4)
-        - 0.2 * np.exp(-((x - 4) ** 2) - (y - 7) ** 2)
-    )
 
 
 def test_greedy_on_franke_and_exchange_only_improves():

@@ -27,9 +27,12 @@ FLOAT32_SHARE = 1e-3
 
 
 def fit(
-    data: Annotated[str, typer.Argument(help="A table: .csv, .parquet, or .npz with x and y.")],
+    data: Annotated[
+        str, typer.Argument(help="A table: .csv (also .gz), .parquet, or .npz with x and y.")
+    ],
     target: Annotated[
-        str | None, typer.Option(help="Name of the column to predict (an .npz has y already).")
+        list[str] | None,
+        typer.Option(help="Name of the column to predict (an .npz has y already)."),
     ] = None,
     hidden: Annotated[
         str, typer.Option(help="ReLU units; one number per hidden layer, such as 20 or 20,10.")
@@ -68,7 +71,12 @@ def fit(
     """
     if output is not None:
         _check_output(Path(output))
-    table = _read(Path(data), target)
+    if target is not None and len(target) > 1:
+        raise InvalidInputError(
+            f"--target was given {len(target)} times; a table has one target (several outputs: an "
+            ".npz with y of shape (n, outputs))"
+        )
+    table = _read(Path(data), target[0] if target else None)
     train, held = _split(table, holdout, seed)
     settings = {
         "hidden": _widths(hidden),
@@ -114,7 +122,20 @@ def _read(path: Path, target: str | None) -> Table:
             f"{path}: {len(table.x)} row{'s' if len(table.x) != 1 else ''} of data; a fit needs at "
             f"least {FEWEST_ROWS}"
         )
+    _check_range(table, path)
     return table
+
+
+def _check_range(table: Table, path: Path) -> None:
+    """Values that no scaling can bring to order one are refused by the column's name."""
+    import numpy as np
+
+    from relunorm.train.scaling import Scaling
+
+    assert table.y is not None
+    ones, y = np.ones(len(table.x)), table.y.reshape(len(table.x), -1)
+    Scaling.of(table.x, ones, f"{path}: the input", table.names)
+    Scaling.of(y, ones, f"{path}: the target", [table.target or "y"] * y.shape[1])
 
 
 def _split(table: Table, holdout: float, seed: int) -> tuple[Table, Table | None]:
@@ -181,7 +202,8 @@ def _report(
         notes.append(f"{units} units for {len(train.x)} rows: it can repeat them, not explain them")
     measured = "holdout_rmse" if held is not None else "train_rmse"
     if rows[0][measured] > 1.05 * rows[1][measured] + 1e-9 * float(np.abs(table.y).max()):
-        notes.append("a linear model predicts better on the rows held out: use that instead")
+        where = "on the rows held out" if held is not None else "on these few rows"
+        notes.append(f"a linear model predicts better {where}: use that instead")
     return {
         "schema": "relunorm.fit/1",
         "source": source,

@@ -175,7 +175,9 @@ def _bar(quiet: bool) -> AbstractContextManager[Any]:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console()
+    console = Console()
+    # a file or a pipe has no width of its own, and 80 characters would cut numbers short
+    return console if console.is_terminal else Console(width=max(console.width, 160))
 
 
 def _verdicts(console: Console, document: dict[str, Any], output: Path | None) -> None:
@@ -203,7 +205,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from relunorm.papers.exhibit import cell
 
     console.print(f"[bold]{markup(document['title'])}[/bold]")
-    table = Table(*map(markup, document["columns"]))
+    table = Table()
+    for name in document["columns"]:
+        # a number that does not fit goes on in the next line: half of it would be another number
+        table.add_column(markup(name), overflow="fold")
     for values in document["rows"]:
         table.add_row(*(markup(cell(value)) for value in values))
     console.print(table)

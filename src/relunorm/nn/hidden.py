@@ -35,6 +35,22 @@ class HiddenLinear:
     source: str | None
 
 
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The user's module inside ``torch.compile``, ``DataParallel`` and its distributed kin.
+
+    >>> net = nn.Linear(2, 1)
+    >>> unwrapped(nn.DataParallel(net)) is net
+    True
+    """
+    while True:
+        if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            module = module.module
+        elif isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
+            module = inner
+        else:
+            return module
+
+
 def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
     """Every Linear followed by ReLU, in execution order.
 

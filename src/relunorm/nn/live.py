@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.errors import InvalidInputError
-from relunorm.nn.hidden import flat_rows, hidden_linears
+from relunorm.nn.hidden import flat_rows, hidden_linears, unwrapped
 from relunorm.train.thresholds import live_thresholds
 
 
@@ -30,7 +30,7 @@ def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None =
     >>> bool((share > 0).all() and (share < 1).all())
     True
     """
-    layers = hidden_linears(module)
+    layers = hidden_linears(unwrapped(module))
     for layer in layers:
         if layer.linear.bias is None:
             raise InvalidInputError(
@@ -49,12 +49,13 @@ def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None =
         for name, value in (("weight", w), ("bias", b)):
             _assign(linear, name, value)
 
+    inner = unwrapped(module)
     hooks = [layer.linear.register_forward_pre_hook(set_layer) for layer in layers]
     training = module.training
     try:
         with torch.no_grad():
             module.eval()
-            module(X)
+            inner(X)
     finally:
         for hook in hooks:
             hook.remove()
@@ -75,7 +76,7 @@ def _check(module: nn.Module, X: Tensor) -> None:
     try:
         with torch.no_grad():
             module.eval()
-            module(X)
+            unwrapped(module)(X)
     except RuntimeError as error:
         raise InvalidInputError(
             f"{type(module).__name__} cannot take data of shape {tuple(X.shape)} and {X.dtype}: "

@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.nn.hidden import HiddenLinear, hidden_linears
+from relunorm.nn.hidden import HiddenLinear, hidden_linears, unwrapped
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,23 @@ class ClippedThresholds(nn.Module):
         self._linear = (linear,)
 
     def forward(self, b: Tensor) -> Tensor:
-        low, high = self.reach.extremes(self._linear[0].weight)
-        if self.training and torch.is_grad_enabled() and b.requires_grad:
+        weight = self._linear[0].weight
+        if weight.device != b.device:
+            raise InvalidInputError(
+                f"a constrained layer has its threshold on {b.device} and its weight on "
+                f"{weight.device}: replicas of nn.DataParallel on several devices are not "
+                "supported; use DistributedDataParallel"
+            )
+        low, high = self.reach.extremes(weight)
+        if self._stores and torch.is_grad_enabled() and b.requires_grad:
             b.data.clamp_(-high.detach(), -low.detach())
         return torch.clamp(b, -high, -low)
+
+    @property
+    def _stores(self) -> bool:
+        # an exported program may not write to its parameters; torch < 2.7 cannot tell
+        exporting = getattr(torch.compiler, "is_exporting", None)
+        return self.training and not (exporting is not None and exporting())
 
     def right_inverse(self, b: Tensor) -> Tensor:
         """Thresholds are stored as they are."""
@@ -103,7 +116,8 @@ def constrain(module: nn.Module, domain: Domain | Any) -> nn.Module:
     sound bounds.
 
     Args:
-        module: anything torch.fx can trace, for example a Sequential.
+        module: anything torch.fx can trace, for example a Sequential; also compiled or wrapped for
+            several devices.
         domain: a `Domain`, or data of shape (n, d): the smallest box around it.
 
     >>> net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)).double()
@@ -116,11 +130,16 @@ def constrain(module: nn.Module, domain: Domain | Any) -> nn.Module:
     >>> torch.allclose(release(net)(x), before), type(net[0]).__name__
     (True, 'Linear')
     """
-    layers = hidden_linears(module)
+    layers = hidden_linears(unwrapped(module))
     if any(parametrize.is_parametrized(layer.linear) for layer in layers):
         raise InvalidInputError("the module already has parametrizations; call release first")
     for layer in layers:
         for name, linear in ((layer.name, layer.linear), *layer.readers):
+            if any(p.is_meta for p in linear.parameters()):
+                raise InvalidInputError(
+                    f"layer {name!r} is on the meta device and has no weights yet; materialize the "
+                    "module first"
+                )
             if not all(bool(p.isfinite().all()) for p in linear.parameters()):
                 raise InvalidInputError(f"layer {name!r} holds NaN or infinite weights")
     reaches: dict[str, Reach] = {}

@@ -65,6 +65,11 @@ class Experiment:
         return sine if self.inputs == 1 else franke
 
     @property
+    def label(self) -> str:
+        """What is fitted by what, for the pictures."""
+        return f"{'sin(4πx)' if self.inputs == 1 else 'Franke’s function'} by {self.structure}"
+
+    @property
     def structure(self) -> str:
         return "{" + ",".join(map(str, (self.inputs, *self.hidden, 1))) + "}"
 
@@ -222,7 +227,7 @@ def _draw_sine(experiment: Experiment, results: dict[str, Any], shown: list[int]
     """One row per shown start, one column per run; the exact function dashed."""
     labels = list(results["models"])
     size = (3.2 * len(labels), 2.6 * len(shown))
-    figure, axes = _axes(len(shown), len(labels), experiment.structure, size)
+    figure, axes = _axes(len(shown), len(labels), experiment.label, size)
     grid = np.linspace(0, 1, 400)[:, None]
     for row, start in enumerate(shown):
         for column, label in enumerate(labels):
@@ -233,11 +238,15 @@ def _draw_sine(experiment: Experiment, results: dict[str, Any], shown: list[int]
             if len(experiment.hidden) == 1:
                 knots = _knots(model.network_)
                 ax.plot(knots, model.predict(knots[:, None]), "C1.", label="knots")
-            ax.set_title(f"{label}\nMSE {results['errors'][label][start][0]:.1e}", fontsize=8)
+            ax.set_title(_caption(label, results, start), fontsize=9)
             ax.set_xlabel("x")
-            ax.set_ylabel("y")
+            ax.set_ylabel(f"start {start}\nf(x)" if column == 0 else "f(x)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
+
+
+def _caption(label: str, results: dict[str, Any], start: int) -> str:
+    return f"{label}\ntrain MSE {results['errors'][label][start][0]:.1e}"
 
 
 def _knots(network: Any) -> Array:
@@ -249,9 +258,11 @@ def _knots(network: Any) -> Array:
 
 def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[int]) -> Any:
     """Contours 0 to 1 by 0.1 and the cut y = 0.2 x, one row per run."""
+    from matplotlib.lines import Line2D
+
     labels = list(results["models"])
-    size = (8, 3 * len(labels))
-    figure, axes = _axes(len(labels), 2, experiment.structure, size)
+    size = (8, 3 * len(labels) + 0.8)
+    figure, axes = _axes(len(labels), 2, f"{experiment.label}, start {shown[0]}", size)
     ticks = np.linspace(0, 1, 81)
     mesh = np.stack(np.meshgrid(ticks, ticks), axis=-1)
     flat = mesh.reshape(-1, 2)
@@ -260,15 +271,21 @@ def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[in
         model = results["models"][label][shown[0]]
         left, right = axes[2 * row], axes[2 * row + 1]
         levels = np.linspace(0, 1, 11)
-        for values, style in ((experiment.target(flat), "dashed"), (model.predict(flat), "solid")):
-            left.contour(ticks, ticks, values.reshape(81, 81), levels, linestyles=style)
-        left.set_title(f"{label}: MSE {results['errors'][label][shown[0]][0]:.1e}", fontsize=8)
-        right.plot(ticks, experiment.target(cut), "k--", linewidth=0.8, label="Franke's function")
-        right.plot(ticks, model.predict(cut), label="network")
-        right.legend(fontsize=7)
-        right.set_title("y = 0.2 x", fontsize=8)
+        surfaces = ((model.predict(flat), "solid"), (experiment.target(flat), "dashed"))
+        for values, style in surfaces:
+            lines = left.contour(ticks, ticks, values.reshape(81, 81), levels, linestyles=style)
+            if style == "dashed":
+                left.clabel(lines, levels[1::2], fontsize=7, fmt="%.1f")
+        left.set_title(_caption(label, results, shown[0]), fontsize=9)
+        right.plot(ticks, experiment.target(cut), "k--", linewidth=0.8)
+        right.plot(ticks, model.predict(cut))
+        right.set_title("along y = 0.2 x", fontsize=9)
         left.set(xlabel="x", ylabel="y")
         right.set(xlabel="x", ylabel="f(x, 0.2 x)")
+    # the same two styles left and right: contours take their color from the level
+    styles = [Line2D([], [], color="k", linestyle=style) for style in ("dashed", "solid")]
+    names = ["Franke's function", "network (contours 0 to 1 by 0.1)"]
+    figure.legend(styles, names, loc="outside lower center", ncols=2)
     return figure
 
 

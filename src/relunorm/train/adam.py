@@ -3,19 +3,23 @@
 Live start, unit rows kept by stepping in the tangent space and normalizing (the same path as the
 parametrization w = u/|u| with |u| = 1), thresholds clipped into the support interval of what the
 layer can receive, forward and backward passes written out, and at the end the output layer by least
-squares over the rows (some hundred per unknown of them, evenly spread).
+squares over the rows (some hundred per unknown of them, evenly spread). With few rows per input the
+rows held out also choose the penalties of that last step.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from relunorm.train.holdout import CAUTIOUS
+from relunorm.train.affine import affine_ridge
+from relunorm.train.holdout import CAUTIOUS, ladder, strongest
 from relunorm.train.layered import live_start
-from relunorm.train.task import Fit, Task, assemble
+from relunorm.train.shallow import ridge_diagonal, ridge_table
+from relunorm.train.task import Fit, Penalty, Task, assemble
 
 #: Updates that the default number of epochs aims at, and how often thresholds are clipped.
 UPDATES, CLIP_EVERY = 12_000, 16
@@ -36,7 +40,12 @@ def solve_adam(task: Task) -> Fit:
         stopped = trainer.run()
     except KeyboardInterrupt:
         stopped = "interrupted"
-    hidden, weights, loss = trainer.finish()
+    try:
+        hidden, weights, loss = trainer.finish()
+    except KeyboardInterrupt:
+        # what was trained is not thrown away: the last step is done again
+        stopped = "interrupted"
+        hidden, weights, loss = trainer.finish()
     return assemble(
         hidden,
         weights,
@@ -44,7 +53,8 @@ def solve_adam(task: Task) -> Fit:
         loss,
         curve=trainer.curve,
         iterations=max(1, trainer.updates),
-        alpha=trainer.alpha,
+        alpha=trainer.penalty.alpha,
+        affine=trainer.penalty.affine,
         stopped=stopped,
         facts={"epochs": len(trainer.curve), "batch": trainer.batch},
     )
@@ -59,21 +69,28 @@ class _Trainer:
         steps = math.ceil(n / self.batch)
         self.epochs = int(task.options.get("epochs", max(3, min(400, round(UPDATES / steps)))))
         self.lr = float(task.options.get("lr", 3e-3))
-        self.alpha = 1e-6 if task.alpha is None else task.alpha
-        if task.alpha is None and n < 50:
-            self.alpha = CAUTIOUS
+        self.penalty = self._first_penalty()
+        self.open = task.alpha is None and self.penalty.affine > 0
         stream = task.generator(8)
         self.stream = stream
         self.x, self.y = task.x.float(), task.y.float()
         weight = task.weight / task.weight.mean()
         self.weight = None if bool((weight == 1).all()) else weight.float()[:, None]
         self._allocate(live_start(task.x[:4096].double(), task.hidden, 1, stream))
-        held = min(n // 10, 20_000)
+        held = min(n // (5 if self.open else 10), 20_000)
         order = torch.randperm(n, generator=stream, device=self.x.device)
         self.held, self.kept = order[:held], order[held:]
         self.curve: list[float] = []
         self.updates, self.best = 0, float("inf")
         self.saved = self.flat.clone()
+
+    def _first_penalty(self) -> Penalty:
+        """What the updates use: the units' penalty matters at the end only, the slopes' always."""
+        task, n = self.task, len(self.task.x)
+        if task.alpha is not None:
+            return Penalty(task.alpha, task.affine)
+        affine = affine_ridge(task.x, task.y, task.weight) if task.skip else 0.0
+        return Penalty(CAUTIOUS if n < 50 else 1e-6, affine)
 
     def _allocate(self, start: tuple[Tensor, ...]) -> None:
         m, d = self.y.shape[1], self.x.shape[1]
@@ -155,6 +172,8 @@ class _Trainer:
         torch.sum(signal, 0, out=self.gc)
         if self.task.skip:
             torch.mm(signal.mT, values[0], out=self.gs)
+            if self.penalty.affine:
+                self.gs.add_(self.s, alpha=2 * self.penalty.affine)
         upstream = signal @ self.v
         for index in range(len(self.hidden) - 2, -1, -2):
             w = self.hidden[index]
@@ -200,32 +219,53 @@ class _Trainer:
         if self.task.constraint is not None:
             hidden[::2] = [w / w.norm(dim=1, keepdim=True).clamp_min(1e-30) for w in hidden[::2]]
         pairs = list(zip(hidden[::2], hidden[1::2], strict=True))
-        gram = self._accumulate(pairs)
-        q = gram.shape[0] - self.y.shape[1]
-        inner, target = gram[:q, :q], gram[:q, q:]
-        share = float(inner[0, 0] / self.task.weight.sum())
-        ridge = torch.full_like(inner[0], self.alpha * float(inner[0, 0]))
-        ridge[: 1 + self.x.shape[1] * self.task.skip] = 0.0
-        ridge += 1e-12 * inner.diagonal().amax()
-        weights = torch.linalg.solve(inner + torch.diag(ridge), target)
-        fit = float((weights * (inner @ weights - 2 * target)).sum() + gram.diagonal()[q:].sum())
-        return pairs, weights, max(fit, 0.0) / share
-
-    def _accumulate(self, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Gram matrix of [1, x, last hidden layer, y] over slices of rows, evenly spread."""
-        total = None
+        if self.open and len(self.held):
+            self.penalty = self._choose(pairs)
         slices = range(0, len(self.task.x), SLICE)
         unknowns = 1 + self.x.shape[1] * self.task.skip + len(pairs[-1][1])
         stride = max(1, len(slices) * SLICE // max(FINISH_ROWS, FINISH_SHARE * unknowns))
-        for at in slices[::stride]:
-            rows = slice(at, at + SLICE)
-            x, y = self.task.x[rows].double(), self.task.y[rows].double()
-            h = x
-            for w, b in pairs:
-                h = torch.addmm(b, h, w.mT).clamp_min_(0)
-            parts = [torch.ones_like(x[:, :1]), *([x] if self.task.skip else []), h, y]
-            block = torch.cat(parts, dim=1)
+        gram = self._accumulate(pairs, [slice(at, at + SLICE) for at in slices[::stride]])
+        weights = self._output(gram, self.penalty)
+        q = len(weights)
+        inner, target = gram[:q, :q], gram[:q, q:]
+        fit = float((weights * (inner @ weights - 2 * target)).sum() + gram.diagonal()[q:].sum())
+        return pairs, weights, max(fit, 0.0) * float(self.task.weight.sum() / inner[0, 0])
+
+    def _choose(self, pairs: list[tuple[Tensor, Tensor]]) -> Penalty:
+        """The penalty of the output layer on the kept rows that suits the rows held out."""
+        tried = ladder(self.penalty.affine, len(self.kept), self.x.shape[1])
+        gram = self._accumulate(pairs, list(self.kept.split(SLICE)))
+        block, m = self._block(pairs, self.held), self.y.shape[1]
+        errors = [
+            (block[:, :-m] @ self._output(gram, penalty) - block[:, -m:]).square().mean(dim=1)
+            for penalty in tried
+        ]
+        return tried[strongest(torch.stack(errors) * self.task.weight[self.held])]
+
+    def _output(self, gram: Tensor, penalty: Penalty) -> Tensor:
+        """The output layer (q, m), rows (a, [S], c), that is best for the features' Gram matrix."""
+        q, slopes = gram.shape[0] - self.y.shape[1], self.x.shape[1] * self.task.skip
+        inner = gram[:q, :q]
+        table = ridge_table(inner[0, 0], penalty.alpha, penalty.affine)
+        ridge = ridge_diagonal(table, slopes, q - 1 - slopes)
+        ridge = ridge + 1e-12 * inner.diagonal().amax()
+        return torch.linalg.solve(inner + torch.diag(ridge), gram[:q, q:])
+
+    def _accumulate(
+        self, pairs: list[tuple[Tensor, Tensor]], parts: Sequence[slice | Tensor]
+    ) -> Tensor:
+        """Gram matrix of [1, x, last hidden layer, y], summed over parts of the rows."""
+        total = None
+        for rows in parts:
+            block = self._block(pairs, rows)
             part = (block * self.task.weight[rows, None]).mT @ block
             total = part if total is None else total.add_(part)
         assert total is not None
         return total
+
+    def _block(self, pairs: list[tuple[Tensor, Tensor]], rows: slice | Tensor) -> Tensor:
+        x, y = self.task.x[rows].double(), self.task.y[rows].double()
+        h = x
+        for w, b in pairs:
+            h = torch.addmm(b, h, w.mT).clamp_min_(0)
+        return torch.cat([torch.ones_like(x[:, :1]), *([x] if self.task.skip else []), h, y], dim=1)

@@ -7,14 +7,12 @@ and the best one runs to convergence. No start can begin with a dead unit, and n
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor
 
-from relunorm.train.holdout import SHARE, Clean, alpha_or_hint
+from relunorm.train.holdout import SHARE, Clean, decide
 from relunorm.train.layered import LayeredProblem, layers, live_start
 from relunorm.train.lm import Point, Solution, minimize
-from relunorm.train.task import Fit, Task, assemble
+from relunorm.train.task import Fit, Penalty, Task, assemble
 
 #: Starts of one knock-out; iterations of its stages and the members that enter them.
 STARTS = 12
@@ -29,13 +27,16 @@ def solve_deep(task: Task) -> Fit:
     ``rounds`` is the number of starts. With a time limit knock-outs are repeated until it is
     spent. An estimate (local search). Cost per start and iteration O(n P^2 + P^3), P parameters.
     """
-    alpha, stopped = alpha_or_hint(task, _predictions, CLEAN)
-    task.report("penalty", 0.1, float("nan"))
-    task = replace(task, alpha=alpha)
-    problem = _problem(task, alpha)
+    task, stopped = decide(task, _predictions, CLEAN, slopes=task.skip)
+    alpha = float(task.alpha or 0.0)
+    problem = _problem(task, alpha, task.affine)
     search = _Search(problem, task)
     search.stopped = stopped
-    search.run()
+    try:
+        task.report("penalty", 0.1, float("nan"))
+        search.run()
+    except KeyboardInterrupt:
+        search.interrupt()
     weights, loss = problem.output(search.point)
     member = [(w[0], b[0]) for w, b in layers(search.point)]
     return assemble(
@@ -46,23 +47,30 @@ def solve_deep(task: Task) -> Fit:
         curve=search.curve,
         iterations=search.iterations,
         alpha=alpha,
+        affine=task.affine,
         stopped=search.stopped,
     )
 
 
-def _problem(task: Task, ridge: float | Tensor) -> LayeredProblem:
+def _problem(task: Task, ridge: float | Tensor, affine: float | Tensor) -> LayeredProblem:
     clip = task.constraint == "tight"
-    return LayeredProblem(task.x, task.y, task.weight, ridge, task.skip, clip)
+    return LayeredProblem(task.x, task.y, task.weight, ridge, task.skip, clip, affine)
 
 
-def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
+def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
     """Held-out predictions of the best of a few starts, refined under every penalty."""
     start = live_start(task.x, task.hidden, 3, task.generator(7))
     until = task.moment(SHARE)
-    first = minimize(_problem(task, 1e-4), start, iterations=10, deadline=until)
-    count, best = len(ladder), int(first.loss.argmin())
+    # the plane is held back here as far as any of the penalties will
+    ridge, affine = (
+        task.x.new_tensor([getattr(penalty, part) for penalty in tried])
+        for part in ("alpha", "affine")
+    )
+    early = _problem(task, 1e-4, float(affine.amax()))
+    first = minimize(early, start, iterations=10, deadline=until)
+    count, best = len(tried), int(first.loss.argmin())
     point = tuple(part[best].expand(count, *part.shape[1:]) for part in first.point)
-    problem = _problem(task, task.x.new_tensor(ladder))
+    problem = _problem(task, ridge, affine)
     found = minimize(problem, point, iterations=12, deadline=until)
     if first.interrupted or found.interrupted:
         raise KeyboardInterrupt
@@ -89,12 +97,17 @@ class _Search:
             if self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
 
+    def interrupt(self) -> None:
+        """Stop with what there is; if that is nothing, with one start and a few steps."""
+        if not self.curve:
+            task = self.task
+            self._advance(live_start(task.x, task.hidden, 1, task.generator(100)), 3, 0)
+        self.stopped = "interrupted"
+
     def _knock_out(self, members: int, turn: int) -> None:
         task = self.task
         if self.stopped:
-            # interrupted before there was any network: one start, a few steps
-            self._advance(live_start(task.x, task.hidden, 1, task.generator(100)), 3, 0)
-            self.stopped = "interrupted"
+            self.interrupt()
             return
         point = live_start(task.x, task.hidden, members, task.generator(100 + turn))
         for stage, (iterations, share) in enumerate(STAGES):

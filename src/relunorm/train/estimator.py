@@ -35,7 +35,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             ``adam`` (large data), or ``slsqp``, ``bfgs``, ``lbfgs`` for comparison.
         constraint: ``tight`` (support interval), ``bounded`` (X_B), ``unit`` (rows only) or None.
         alpha: penalty on the squared output weights of the last hidden layer, in normalized units;
-            ``auto`` chooses it by hold-out (0 for ``exact``).
+            ``auto`` chooses it by hold-out (0 for ``exact``), and where rows are few per input one
+            for the slopes of the affine part too.
         skip: whether the affine part is a connection of its own. Without it one hidden layer spends
             d + 1 units on it and has no output bias, as (2.10) of seed 001; deeper networks are
             plain perceptrons.
@@ -62,6 +63,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         lower_bound_: mean squared error, in the target's units, that no network of this size can
             beat; None where not certified.
         alpha_, solver_: what ``auto`` became.
+        affine_alpha_: penalty on the squared slopes of the affine part, in normalized units; 0 but
+            for few rows per input and ``alpha="auto"``.
         restart_losses_: what every restart reached, in the order of the seeds: mean squared error
             of the normalized target plus penalty.
         stopped_: "" or why the search ended early ("time limit", "interrupted").
@@ -208,6 +211,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         self.loss_curve_ = [float(value) for value in fit.curve]
         self.n_iter_ = max(1, fit.iterations)
         self.alpha_ = fit.alpha
+        self.affine_alpha_ = fit.affine
         self.stopped_ = fit.stopped
         self.lower_bound_ = self.optimality_gap_ = None
         if fit.lower_bound is not None:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.dictionary import greedy_units
-from relunorm.train.holdout import SHARE, Clean, alpha_or_hint
+from relunorm.train.dictionary import greedy_units, revived, sample_units
+from relunorm.train.holdout import SHARE, Clean, decide
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
-from relunorm.train.task import Fit, Task, assemble
+from relunorm.train.task import Fit, Penalty, Task, assemble
 
 #: Candidates sampled per greedy run, rows they are scored on, exchanges tried per round.
 CANDIDATES, SCORED_ROWS, EXCHANGES = 300, 4000, 4
@@ -35,15 +35,15 @@ def solve_greedy(task: Task) -> Fit:
             f"solver 'greedy' fits one hidden layer, but hidden={task.hidden}; use solver='deep'"
         )
     units = min(_free_units(task), max(1, len(task.x) // 2))
-    alpha, stopped = alpha_or_hint(task, _predictions, Clean())
-    task.report("penalty", 0.2, float("nan"))
-    search = _Search(replace(task, alpha=alpha), units)
+    task, stopped = decide(task, _predictions, Clean(), slopes=True)
+    search = _Search(task, units)
     search.stopped = stopped
-    search.start()
     try:
+        task.report("penalty", 0.2, float("nan"))
+        search.start()
         search.run()
     except KeyboardInterrupt:
-        search.stopped = "interrupted"
+        search.interrupt()
     return search.fit()
 
 
@@ -59,9 +59,9 @@ def _free_units(task: Task) -> int:
     return free
 
 
-def _problem(task: Task, ridge: float | Tensor) -> ShallowProblem:
+def _problem(task: Task, ridge: float | Tensor, affine: float | Tensor) -> ShallowProblem:
     bounds = Bounds.around(task.x, task.constraint or "unit")
-    return ShallowProblem(task.x, task.y, bounds, task.weight, ridge)
+    return ShallowProblem(task.x, task.y, bounds, task.weight, ridge, affine)
 
 
 def _grow(task: Task, count: int, stream: torch.Generator, kept=None) -> tuple[Tensor, Tensor]:
@@ -70,16 +70,25 @@ def _grow(task: Task, count: int, stream: torch.Generator, kept=None) -> tuple[T
     if len(x) > SCORED_ROWS:
         pick = torch.randint(len(x), (SCORED_ROWS,), generator=stream, device=x.device)
         x, y, root = x[pick], y[pick], root[pick]
-    return greedy_units(x, y, root, count, CANDIDATES + 2 * count, stream, kept)
+    candidates = CANDIDATES + 2 * count
+    return greedy_units(x, y, root, count, candidates, stream, kept, task.affine)
 
 
-def _predictions(task: Task, ladder: tuple[float, ...], x: Tensor) -> Tensor:
-    """Held-out predictions of one start refined under every penalty at once."""
+def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
+    """Held-out predictions of one start refined under every penalty at once.
+
+    One start for every penalty of the affine part: what a free plane leaves is not what a
+    penalized one does.
+    """
     units = min(_free_units(task), max(1, len(task.x) // 2))
-    w, b = _grow(task, units, task.generator(5))
-    count = len(ladder)
-    problem = _problem(task, task.x.new_tensor(ladder))
-    start = w.expand(count, -1, -1), b.expand(count, -1)
+    affine = [penalty.affine for penalty in tried]
+    grown = {
+        value: _grow(replace(task, affine=value), units, task.generator(5)) for value in set(affine)
+    }
+    count = len(tried)
+    ridge = task.x.new_tensor([penalty.alpha for penalty in tried])
+    problem = _problem(task, ridge, task.x.new_tensor(affine))
+    start = tuple(torch.stack([grown[value][k] for value in affine]) for k in (0, 1))
     found = minimize(problem, start, iterations=6, deadline=task.moment(SHARE))
     if found.interrupted:
         raise KeyboardInterrupt
@@ -95,7 +104,7 @@ class _Search:
 
     def __init__(self, task: Task, units: int):
         self.task, self.units = task, units
-        self.problem = _problem(task, task.alpha or 0.0)
+        self.problem = _problem(task, task.alpha or 0.0, task.affine)
         self.stream = task.generator(6)
         self.curve: list[float] = []
         self.iterations, self.stopped, self.loss = 0, "", float("inf")
@@ -108,6 +117,13 @@ class _Search:
         w, b = _grow(self.task, self.units, self.stream)
         # interrupted before there was any network: a few steps only
         self._refine(w[None], b[None], 3 if self.stopped else 30)
+
+    def interrupt(self) -> None:
+        """Stop with what there is; if that is nothing, with random live units."""
+        self.stopped = "interrupted"
+        if not self.curve:
+            w, b = sample_units(self.task.x, self.units, self.stream)
+            self._refine(w[None], b[None], 0)
 
     def run(self) -> None:
         """Exchange rounds until the rounds or the time are spent."""
@@ -162,7 +178,12 @@ class _Search:
         return torch.cat([kept[0], w]), torch.cat([kept[1], b])
 
     def fit(self) -> Fit:
-        """The answer, with the affine part as units where there is no skip."""
+        """The answer, every unit live, with the affine part as units where there is no skip.
+
+        A unit may leave the data, though not their box, while others gain. Back among the rows it
+        cannot raise the penalized loss, whatever it does there: its weight is fitted anew.
+        """
+        self.b = revived(self.task.x, self.w, self.b, self.stream)
         weights, loss = self.problem.output((self.w[None], self.b[None]))
         table, layer = weights[0], (self.w, self.b)
         if not self.task.skip:
@@ -175,6 +196,7 @@ class _Search:
             curve=self.curve,
             iterations=self.iterations,
             alpha=float(self.task.alpha or 0.0),
+            affine=self.task.affine,
             stopped=self.stopped,
         )
 

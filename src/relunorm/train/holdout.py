@@ -1,4 +1,8 @@
-"""Which penalty: decided on rows that were held out."""
+"""Which penalty: decided on rows that were held out.
+
+The slopes of the affine part are left alone, or held back as cross-validation of the plane alone
+says (`affine_ridge`); the units get every penalty of a ladder beside both.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from relunorm.train.task import Task
+from relunorm.train.affine import affine_ridge
+from relunorm.train.task import Penalty, Task
 
 #: Fits a task once per penalty and predicts on the inputs given last.
-Predict = Callable[[Task, tuple[float, ...], Tensor], Tensor]
+Predict = Callable[[Task, tuple[Penalty, ...], Tensor], Tensor]
 
 #: Penalties that are tried, relative to a target of variance one.
 LADDER = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+#: More of them beside a penalized affine part; at the last one units have no say.
+STRONGER = (10.0, 1e3)
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,25 @@ CAUTIOUS = 1e-2
 SHARE, EVALUATIONS, FEWEST_SAMPLED = 0.3, 100, 200
 
 
-def choose_alpha(task: Task, predict: Predict, clean: Clean) -> float:
+def ladder(affine: float, rows: int, inputs: int) -> tuple[Penalty, ...]:
+    """What is tried, weakest first, given the penalty that the affine part alone would need.
+
+    Where even a plane must be held back, the units may have to go: `STRONGER` leaves ridge
+    regression among the choices. A free plane is one only where the rows determine it.
+
+    >>> len(ladder(0.0, 100, 3)), ladder(0.5, 100, 30)[-1]
+    (8, Penalty(alpha=1000.0, affine=0.5))
+    >>> ladder(0.5, 30, 30)[0]
+    Penalty(alpha=1e-08, affine=0.5)
+    """
+    free = [Penalty(alpha) for alpha in LADDER]
+    if not affine:
+        return tuple(free)
+    held = [Penalty(alpha, affine) for alpha in (*LADDER, *STRONGER)]
+    return tuple(free + held if rows > inputs + 1 else held)
+
+
+def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) -> Penalty:
     """The penalty with the smallest error on held-out rows; data free of noise needs no search.
 
     Small tables are split more often (up to three folds), since one split of them is a coin toss.
@@ -50,18 +75,20 @@ def choose_alpha(task: Task, predict: Predict, clean: Clean) -> float:
     Args:
         predict: fits the task once per penalty, all from the same start, and returns predictions
             (penalties, rows, m) on the inputs given last.
+        affine: what the affine part alone would need.
     """
     total = len(task.x)
     n = int(min(total, total * task.affordable(SHARE) / EVALUATIONS))
+    cautious = Penalty(CAUTIOUS, affine)
     if n < FEWEST or n < min(total, FEWEST_SAMPLED):
-        return CAUTIOUS
+        return cautious
     folds = max(1, min(3, 2000 // total))
     order = torch.randperm(total, generator=task.generator(91), device=task.x.device)
     if n < total:
         task = task.rows(order[:n])
         order = torch.arange(n, device=order.device)
     size = max(1, n // 5)
-    errors = []
+    tried, errors = ladder(affine, n - size, task.x.shape[1]), []
     for fold in range(folds):
         if time.monotonic() > task.moment(SHARE):
             break
@@ -70,29 +97,45 @@ def choose_alpha(task: Task, predict: Predict, clean: Clean) -> float:
         keep[held] = False
         part = replace(task.rows(keep), seed=task.seed + fold)
         if fold == 0:
-            first = _errors(part, task, held, predict, (clean.alpha,))
+            plain = replace(tried[0], alpha=clean.alpha)
+            first = _errors(part, task, held, predict, (plain,))
             if float(first.mean()) < clean.share:
-                return clean.alpha
-        errors.append(_errors(part, task, held, predict, LADDER))
+                return plain
+        errors.append(_errors(part, task, held, predict, tried))
     if not errors:
-        return CAUTIOUS
-    table = torch.cat(errors, dim=1)
+        return cautious
+    return tried[strongest(torch.cat(errors, dim=1))]
+
+
+def strongest(table: Tensor) -> int:
+    """The last penalty whose mean error is within one standard error of the smallest.
+
+    Args:
+        table: (penalties, held rows) squared errors, weakest penalty first.
+    """
     mean = table.mean(dim=1)
     best = int(mean.argmin())
     # paired differences to the best: their spread is what one split's luck is worth
     spread = (table - table[best]).std(dim=1) / table.shape[1] ** 0.5
     allowed = mean <= mean[best] + spread
-    return LADDER[max(i for i in range(len(LADDER)) if bool(allowed[i]) and i >= best)]
+    return max(i for i in range(len(table)) if bool(allowed[i]) and i >= best)
 
 
-def alpha_or_hint(task: Task, predict: Predict, clean: Clean) -> tuple[float, str]:
-    """The task's own penalty, or the chosen one; and "interrupted" if the choice was cut short."""
+def decide(task: Task, predict: Predict, clean: Clean, slopes: bool) -> tuple[Task, str]:
+    """The task with its own penalty or the chosen one; "interrupted" if the choice was cut short.
+
+    Args:
+        slopes: whether there is an affine part.
+    """
     if task.alpha is not None:
-        return task.alpha, ""
+        return task, ""
+    affine = 0.0
     try:
-        return choose_alpha(task, predict, clean), ""
+        affine = affine_ridge(task.x, task.y, task.weight) if slopes else 0.0
+        chosen, stopped = choose_penalty(task, predict, clean, affine), ""
     except KeyboardInterrupt:
-        return CAUTIOUS, "interrupted"
+        chosen, stopped = Penalty(CAUTIOUS, affine), "interrupted"
+    return replace(task, alpha=chosen.alpha, affine=chosen.affine), stopped
 
 
 def _errors(
@@ -100,9 +143,9 @@ def _errors(
     task: Task,
     held: Tensor,
     predict: Predict,
-    ladder: tuple[float, ...],
+    tried: tuple[Penalty, ...],
 ) -> Tensor:
     """(penalties, held rows) weighted squared errors, averaged over outputs."""
     weight = task.weight[held] / task.weight[held].mean()
-    fitted = predict(part, ladder, task.x[held])
+    fitted = predict(part, tried, task.x[held])
     return (fitted - task.y[held]).square().mean(dim=2) * weight

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from relunorm.train.lm import Model, Point, dense_step
-from relunorm.train.shallow import SLICE_DOUBLES, factor
+from relunorm.train.shallow import SLICE_DOUBLES, factor, ridge_diagonal, ridge_table
 from relunorm.train.thresholds import live_thresholds
 
 
@@ -25,6 +25,7 @@ class LayeredProblem:
         weight: (n,) non-negative row weights; ones if omitted.
         ridge: penalty ridge * sum(weight) * |c|^2 on the output weights of the last hidden layer;
             one number, or one per member.
+        affine: the same for the slopes S that read x directly.
         skip: whether the output also reads x.
         clip: whether thresholds stay within their data-driven interval.
 
@@ -39,12 +40,12 @@ class LayeredProblem:
         ridge: float | Tensor = 0.0,
         skip: bool = True,
         clip: bool = True,
+        affine: float | Tensor = 0.0,
     ):
         self.x, self.y, self.skip, self.clip = x, y, skip, clip
         self.root = torch.ones_like(x[:, 0]) if weight is None else weight.sqrt()
         self.energy = float(((y * self.root[:, None]) ** 2).sum())
-        total = self.root.square().sum()
-        self.penalty = torch.as_tensor(ridge, dtype=x.dtype, device=x.device) * total
+        self.ridges = ridge_table(self.root.square().sum(), ridge, affine)
 
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in all hidden parameters, layer by layer, weights first."""
@@ -109,9 +110,8 @@ class LayeredProblem:
             gram = block.mT @ block if gram is None else gram + block.mT @ block
         assert gram is not None
         m = self.y.shape[1]
-        first = 1 + self.x.shape[1] * self.skip
-        only = torch.nn.functional.pad(gram.new_ones(gram.shape[1] - m - first), (first, 0))
-        ridge = self.penalty[..., None] * only
+        slopes = self.x.shape[1] * self.skip
+        ridge = ridge_diagonal(self.ridges, slopes, gram.shape[1] - m - 1 - slopes)
         root, scale, info = factor(gram[:, :-m, :-m], ridge)
         top = torch.linalg.solve_triangular(
             root, gram[:, :-m, -m:] * scale[:, :, None], upper=False

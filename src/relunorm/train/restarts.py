@@ -1,7 +1,7 @@
 """Several fits from different seeds, the best one kept; spread over joblib.
 
 The first fit runs here and chooses the penalty; the others take it over, so that all are measured
-by the same objective, mean squared error + alpha |c|^2. Each fit runs on one thread from its own
+by the same objective, mean squared error + penalty. Each fit runs on one thread from its own
 seed: the answer does not depend on the backend or the number of jobs.
 """
 
@@ -57,7 +57,9 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
         first = solver(name)(task)
     fits = {0: first}
     deadline = None if task.time_limit is None else time.time() + task.deadline - time.monotonic()
-    rest = Restart(name, replace(task, alpha=first.alpha, progress=None), deadline)
+    rest = Restart(
+        name, replace(task, alpha=first.alpha, affine=first.affine, progress=None), deadline
+    )
     draws = np.random.SeedSequence([task.seed, 11]).generate_state(restarts - 1)
     seeds = [int(draw) >> 1 for draw in draws]
 
@@ -84,4 +86,5 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
 
 
 def _objective(fit: Fit) -> float:
-    return fit.loss + fit.alpha * float(np.square(fit.output).sum())
+    held = fit.alpha * float(np.square(fit.output).sum())
+    return fit.loss + held + fit.affine * float(np.square(fit.skip).sum())

@@ -67,6 +67,7 @@ class ShallowProblem:
         weight: (n,) non-negative row weights; ones if omitted.
         ridge: penalty ridge * sum(weight) * |c|^2 on the units' output weights; one number, or one
             per member.
+        affine: the same for the slopes S of the affine part.
 
     A point is ``(w, b)`` with w (B, K, d) of unit rows and b (B, K).
     """
@@ -78,12 +79,12 @@ class ShallowProblem:
         bounds: Bounds,
         weight: Tensor | None = None,
         ridge: float | Tensor = 0.0,
+        affine: float | Tensor = 0.0,
     ):
         self.x, self.y, self.bounds = x, y, bounds
         self.root = torch.ones_like(x[:, 0]) if weight is None else weight.sqrt()
         self.energy = float(((y * self.root[:, None]) ** 2).sum())
-        total = self.root.square().sum()
-        self.penalty = torch.as_tensor(ridge, dtype=x.dtype, device=x.device) * total
+        self.ridges = ridge_table(self.root.square().sum(), ridge, affine)
 
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in (tangent of w, b), unit by unit."""
@@ -146,8 +147,7 @@ class ShallowProblem:
         return (weights.square().sum(dim=2) / inverse.diagonal(dim1=1, dim2=2))[:, 1 + d :]
 
     def _ridge(self, d: int, units: int) -> Tensor:
-        only = torch.nn.functional.pad(self.x.new_ones(units), (1 + d, 0))
-        return self.penalty[..., None] * only
+        return ridge_diagonal(self.ridges, d, units)
 
     def _gram(self, w: Tensor, b: Tensor, jacobian: bool) -> Tensor:
         """Gram matrix of [1, x, relu | tangent and threshold columns | y], summed over slices."""
@@ -184,6 +184,21 @@ def _householder(w: Tensor) -> tuple[Tensor, Tensor]:
     sign = torch.where(w[..., :1] < 0, -1.0, 1.0)
     head = torch.cat([w[..., :1] + sign, w[..., 1:]], dim=-1)
     return head, 2 / head.square().sum(-1, keepdim=True)
+
+
+def ridge_table(total: Tensor, ridge: float | Tensor, affine: float | Tensor) -> Tensor:
+    """(3,) or (B, 3): what the bias, a slope and a unit's output weight are penalized with."""
+    parts = (
+        torch.as_tensor(part, dtype=total.dtype, device=total.device) for part in (affine, ridge)
+    )
+    slopes, units = torch.broadcast_tensors(*parts)
+    return torch.stack([torch.zeros_like(units), slopes, units], dim=-1) * total
+
+
+def ridge_diagonal(table: Tensor, slopes: int, units: int) -> Tensor:
+    """The penalty of every row (a, S, c) of an output layer."""
+    counts = torch.tensor([1, slopes, units], device=table.device)
+    return table.repeat_interleave(counts, dim=-1)
 
 
 def factor(gram: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:

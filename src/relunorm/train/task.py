@@ -21,6 +21,14 @@ SPEED = 4e9
 
 
 @dataclass(frozen=True)
+class Penalty:
+    """alpha |c|^2 + affine |S|^2 beside the mean squared error: output weights and slopes."""
+
+    alpha: float
+    affine: float = 0.0
+
+
+@dataclass(frozen=True)
 class Task:
     """A regression problem in normalized units.
 
@@ -32,6 +40,7 @@ class Task:
         constraint: how the hidden rows and thresholds are bounded; None for not at all.
         alpha: penalty alpha * |c|^2 on the output weights of the last hidden layer, beside the mean
             squared error; None to choose it by hold-out.
+        affine: penalty affine * |S|^2 on the slopes of the affine part; chosen too without alpha.
         skip: whether the output also reads x.
         rounds: restarts or improvement rounds; None for the solver's own number, or as many as the
             time allows where a time limit is set.
@@ -47,6 +56,7 @@ class Task:
     hidden: tuple[int, ...]
     constraint: Constraint | None = "tight"
     alpha: float | None = None
+    affine: float = 0.0
     skip: bool = True
     rounds: int | None = None
     time_limit: float | None = None
@@ -103,6 +113,7 @@ class Fit:
         curve: loss after every iteration or round.
         iterations: how many there were.
         alpha: the penalty that was used.
+        affine: that on the slopes of the affine part.
         lower_bound: no network of this size has a smaller ``loss``; None if not certified.
         stopped: "" if the solver ended by itself, else "time limit" or "interrupted".
         facts: further numbers worth showing.
@@ -116,6 +127,7 @@ class Fit:
     curve: list[float]
     iterations: int
     alpha: float = 0.0
+    affine: float = 0.0
     lower_bound: float | None = None
     stopped: str = ""
     facts: dict[str, Any] = field(default_factory=dict)

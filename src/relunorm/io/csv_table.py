@@ -1,0 +1,207 @@
+"""Text tables in: delimiter, names, encoding, decimal commas and .gz found out from the file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError
+from relunorm.io.labels import Labels, is_label
+
+#: What may stand between two cells, likeliest first; spaces only where none of these is there.
+DELIMITERS = ",;\t|"
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+_QUOTED = re.compile(r'"[^"]*"')
+
+
+def read_csv(
+    path: Path, target: str | None = None, labels: Labels | None = None
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The columns (n, d) of a text table and their names (x0, x1, ... if it has none).
+
+    Args:
+        path: UTF-8 or UTF-16, with or without its mark, also compressed by gzip.
+        target: only for error messages: a class label is met differently from a text input.
+        labels: takes the text of its column, if that does not hold numbers.
+
+    Raises:
+        InvalidInputError: the first line and column that cannot be used.
+    """
+    try:
+        return _read(path, target, labels)
+    except UnicodeDecodeError as error:
+        wrong = error.object[error.start]
+        raise InvalidInputError(
+            f"{path}: byte 0x{wrong:02x} is not UTF-8; save the table as UTF-8 first"
+        ) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidInputError(f"{path}: not a readable .gz file ({error})") from None
+
+
+def _read(
+    path: Path, target: str | None, labels: Labels | None
+) -> tuple[NDArray[np.float64], list[str]]:
+    with _open(path) as file:
+        head = file.readline()
+        filled = bool(head.strip()) and any(line.strip() for line in file)
+    if not head.strip():
+        raise InvalidInputError(f"{path}: the table is empty")
+    delimiter = _delimiter(head)
+    # numpy.savetxt writes its header as a comment
+    first = next(csv.reader([head.lstrip("# ")], delimiter=delimiter, skipinitialspace=True))
+    has_names = not all(_is_number(cell) for cell in first)
+    names = [f"x{k}" for k in range(len(first))]
+    if has_names:
+        names = [cell.strip() for cell in first]
+        _check_names(path, names)
+        if not filled:
+            raise InvalidInputError(f"{path}: the table has names but no rows")
+    # cells are converted one by one only where the fast reader met something else than numbers
+    readers = [_number] if delimiter == "," else [_number, _european]
+    converters: list[Any] = [None, *readers]
+    if labels is not None and labels.column in names:
+        at = names.index(labels.column)
+        converters += [
+            dict.fromkeys(range(len(names)), read) | {at: labels.number} for read in readers
+        ]
+    for converter in converters:
+        try:
+            with _open(path) as file:
+                numbers = np.loadtxt(
+                    file,
+                    delimiter=None if delimiter == " " else delimiter,
+                    skiprows=int(has_names),
+                    ndmin=2,
+                    quotechar='"',
+                    comments=None,
+                    converters=converter,
+                )
+            return _same_width(path, numbers, names), names
+        except UnicodeDecodeError:
+            raise
+        except ValueError as error:
+            fault = str(error)
+    fault = _first_fault(path, delimiter, has_names, names, target, labels) or fault
+    raise InvalidInputError(f"{path}: {fault}")
+
+
+def _open(path: Path) -> TextIO:
+    """The text of the file, whatever its compression and encoding."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    kind: Any = gzip.open if zipped else open
+    with kind(path, "rb") as file:
+        head = file.read(4096)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return kind(path, "rt", newline="", encoding="utf-16")
+    if b"\0" in head:
+        raise InvalidInputError(f"{path}: holds null bytes; expected text in UTF-8 (or UTF-16)")
+    return kind(path, "rt", newline="", encoding="utf-8-sig")
+
+
+def _delimiter(head: str) -> str:
+    """What separates the cells of the first line, quoted text aside."""
+    bare = _QUOTED.sub("", head)
+    best = max(DELIMITERS, key=bare.count)
+    return " " if best not in bare and " " in bare.strip() else best
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if "" in names:
+        raise InvalidInputError(
+            f"{path}: column {names.index('') + 1} has no name; name it, or drop it if it only "
+            "counts the rows (pandas: to_csv(..., index=False))"
+        )
+    check_distinct(path, names)
+
+
+def check_distinct(path: Path, names: list[str]) -> None:
+    """Refuse a table in which a name could mean either of two columns."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"{path}: two columns have the same name {twice[0]!r}; rename or drop one of them"
+        )
+
+
+def _same_width(path: Path, numbers: NDArray[np.float64], names: list[str]) -> NDArray[np.float64]:
+    if numbers.shape[1] != len(names):
+        raise InvalidInputError(
+            f"{path}: {len(names)} names in the first line, but {numbers.shape[1]} columns of "
+            "numbers"
+        )
+    return numbers
+
+
+def _first_fault(
+    path: Path,
+    delimiter: str,
+    has_names: bool,
+    names: list[str],
+    target: str | None,
+    labels: Labels | None,
+) -> str:
+    """Which cell a reader could not use, for the error message."""
+    with _open(path) as file:
+        for line, row in enumerate(csv.reader(file, delimiter=delimiter), start=1):
+            if (line == 1 and has_names) or not row:
+                continue
+            if len(row) != len(names):
+                cells = f"{len(row)} cell{'s' if len(row) != 1 else ''}"
+                return f"line {line} has {cells}, expected {len(names)}"
+            for name, cell in zip(names, row, strict=True):
+                usable = is_label if labels is not None and name == labels.column else _is_number
+                if not usable(cell):
+                    hint = _hint(cell, name, names, target)
+                    shown = repr(cell) if cell.strip() else "an empty cell"
+                    return f"line {line}, column {name!r}: {shown} is not a number; {hint}"
+    return ""
+
+
+def _hint(cell: str, name: str, names: list[str], target: str | None) -> str:
+    if re.fullmatch(r"[+-]?[\d.]*,[\d.,]*", cell.strip()):
+        return (
+            "with decimal commas, separate the columns by semicolons or tabs and use no decimal "
+            "point; commas between thousands must go"
+        )
+    if not cell.strip() or cell.strip().lower() in ("na", "n/a", "null", "none", "?", "-"):
+        return "fill or drop missing values first"
+    if len(names) == 1:
+        return "is there a separator other than comma, semicolon, tab, | and spaces?"
+    if name == target:
+        return "this is the target, and a regression predicts numbers: encode classes as 0 and 1"
+    return "drop the column or encode it, and fill or drop missing values first"
+
+
+def _number(cell: str) -> float:
+    """A cell as a number; true and false are 1 and 0, as in other kinds of table."""
+    truth = {"true": 1.0, "false": 0.0}.get(cell.strip().lower())
+    if truth is not None:
+        return truth
+    if "_" in cell:
+        raise ValueError(cell)  # Python reads 1_000; no other program does
+    return float(cell)
+
+
+def _european(cell: str) -> float:
+    """A cell with a decimal comma, or without any fraction."""
+    if "." in cell:
+        raise ValueError(cell)
+    comma = _DECIMAL_COMMA.fullmatch(cell.strip())
+    return float(cell.replace(",", ".")) if comma else _number(cell)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        _number(cell)
+    except ValueError:
+        return False
+    return True
