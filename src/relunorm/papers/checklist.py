@@ -92,6 +92,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "derived: the field is homogeneous",
         "Figure 6, born dead",
         "Figure 6, depth",
+        "Figure 6, residual depth",
         "Figure 6, SGD",
         "Figure 6, caption: gradients",
         "Section 6: one unit rescales",
