@@ -108,7 +108,9 @@ def floor(n: int, width: int) -> dict[str, float]:
         f"{n * width} normals": lambda: fill_normals(rng, other),
         "triangular root times normals": lambda: multiply_by_root(root, other),
         "inner products": lambda: inner_products(state),
-        "normalization and ReLU": lambda: normalize_and_respond(other, 0.0, True, True, True),
+        "normalization and ReLU": lambda: normalize_and_respond(
+            other, np.ones(n), 0.0, True, True, True
+        ),
     }
     return {what: 1000 * seconds(call, 50) for what, call in parts.items()}
 

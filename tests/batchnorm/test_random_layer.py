@@ -109,7 +109,7 @@ def test_normalization_against_its_definition(n, width, slope, recenter, rescale
         spread = z.std(axis=0) if std or recenter else np.sqrt((z * z).mean(axis=0))
         y = np.divide(y, spread, out=np.zeros_like(y), where=spread > 0)
     expected = np.where(y > 0, y, slope * y)
-    normalize_and_respond(z, slope, recenter, rescale, std or recenter)
+    normalize_and_respond(z, np.ones(n), slope, recenter, rescale, std or recenter)
     if n > 1 or not rescale:  # the deviation of one point is 0 or rounding
         np.testing.assert_allclose(z, expected, rtol=1e-12, atol=1e-12)
 
@@ -127,10 +127,10 @@ def test_roots_are_triangular_and_add_no_noise(dimensions):
     """Also of dependent points, down to one dimension, and of points that are equal."""
     X = np.random.default_rng(0).standard_normal((6, dimensions))
     X[5] = X[0]
-    root = triangular_root(X @ X.T)
+    root = triangular_root(X @ X.T, X)
     assert (np.triu(root, 1) == 0).all()
     np.testing.assert_allclose(root @ root.T, X @ X.T, atol=1e-13)
-    np.testing.assert_allclose(root[5], root[0], atol=1e-7)
+    np.testing.assert_allclose(root[5], root[0], atol=1e-14)
 
 
 def test_few_inputs_and_many_have_one_law():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,38 @@ def real_number(name: str, value: Any) -> float:
     if isinstance(value, (int, float, np.integer, np.floating)) and np.isfinite(value):
         return float(value)
     raise InvalidInputError(f"{name} is {value!r}, expected a finite number")
+
+
+def switch(name: str, value: Any) -> bool:
+    """True or False, or a clear error: any text would count as True."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InvalidInputError(f"{name} is {value!r}, expected True or False")
+
+
+def callback(progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:
+    """The function that is told (done, all); None stands for one that does nothing."""
+    if progress is None:
+        return lambda done, total: None
+    if callable(progress):
+        return progress
+    raise InvalidInputError(f"progress is {progress!r}, expected a function of (done, all)")
+
+
+def until(
+    progress: Callable[[int, int], None] | None, time_limit: float | None
+) -> Callable[[int, int], bool]:
+    """What is asked between pieces of work, stop(done, all): reports it, says whether time is up."""
+    report = callback(progress)
+    if time_limit is not None and real_number("time_limit", time_limit) < 0:
+        raise InvalidInputError(f"time_limit is {time_limit}, expected seconds of at least 0")
+    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
+
+    def stop(done: int, total: int) -> bool:
+        report(done, total)
+        return time.monotonic() > deadline
+
+    return stop
 
 
 def generator(random_state: Any) -> np.random.Generator:

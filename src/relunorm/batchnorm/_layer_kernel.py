@@ -21,16 +21,16 @@ FAST = {"contract", "reassoc", "nsz"}
 
 
 @numba.njit(cache=True, fastmath=FAST)
-def _add(total, row):  # pragma: no cover
+def _add(total, count, row):  # pragma: no cover
     for k in range(len(row)):
-        total[k] += row[k]
+        total[k] += count * row[k]
 
 
 @numba.njit(cache=True, fastmath=FAST)
-def _add_squares(total, mean, row):  # pragma: no cover
+def _add_squares(total, count, mean, row):  # pragma: no cover
     for k in range(len(row)):
         apart = row[k] - mean[k]
-        total[k] += apart * apart
+        total[k] += count * apart * apart
 
 
 @numba.njit(cache=True, fastmath=FAST)
@@ -41,32 +41,33 @@ def _respond(row, mean, factor, slope):  # pragma: no cover
 
 
 @numba.njit(cache=True, fastmath=FAST, error_model="numpy")
-def normalize_and_respond(z, slope, recenter, rescale, about_mean):  # pragma: no cover
+def normalize_and_respond(z, counts, slope, recenter, rescale, about_mean):  # pragma: no cover
     """Batch normalization over axis 0 and the (leaky) ReLU, in place.
 
-    ``about_mean``: rescaling divides by the deviation about the mean, otherwise by the root mean
+    ``counts``: how many points of the batch each row stands for. ``about_mean``: rescaling divides by the deviation about the mean, otherwise by the root mean
     square. A neuron whose statistic is 0 responds with 0.
     """
-    n, width = z.shape
+    rows, width = z.shape
+    n = counts.sum()
     means, factors = np.empty(BLOCK), np.empty(BLOCK)
     for low in range(0, width, BLOCK):
         high = min(width, low + BLOCK)
         mean, factor = means[: high - low], factors[: high - low]
         mean[:] = 0.0
         if recenter or (rescale and about_mean):
-            for i in range(n):
-                _add(mean, z[i, low:high])
+            for i in range(rows):
+                _add(mean, counts[i], z[i, low:high])
             for k in range(len(mean)):
                 mean[k] /= n
         factor[:] = 0.0 if rescale else 1.0
         if rescale:
-            for i in range(n):
-                _add_squares(factor, mean, z[i, low:high])
+            for i in range(rows):
+                _add_squares(factor, counts[i], mean, z[i, low:high])
             for k in range(len(factor)):
                 factor[k] = math.sqrt(n / factor[k]) if factor[k] > 0 else 0.0
         if not recenter:
             mean[:] = 0.0
-        for i in range(n):
+        for i in range(rows):
             _respond(z[i, low:high], mean, factor, slope)
 
 

@@ -10,7 +10,6 @@ statement of what is in doubt (`relunorm.batchnorm._smallest_cone`).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, points, real_number, whole_number
+from relunorm.batchnorm._arguments import generator, points, until, whole_number
 from relunorm.batchnorm._spherical import polygons
 from relunorm.errors import InvalidInputError
 
@@ -165,28 +164,12 @@ def gamma(
         return _exact(np.array([[1], [-1]], np.int8), np.array([0.5, 0.5]), lines)
     if k == 2:
         return _exact(*_arcs(lines), lines)
-    stop = _stopper(progress, time_limit)
+    stop = until(progress, time_limit)
     if k == 3:
         return _exact(*polygons(lines, SAME_LINE, stop), lines)
     from relunorm.batchnorm._smallest_cone import smallest_cone
 
     return smallest_cone(lines, samples, max_cells, generator(random_state), stop)
-
-
-def _stopper(
-    progress: Callable[[int, int], None] | None, time_limit: float | None
-) -> Callable[[int, int], bool]:
-    """What is asked after each piece of work: reports it, and says whether time is up."""
-    if time_limit is not None and real_number("time_limit", time_limit) < 0:
-        raise InvalidInputError(f"time_limit is {time_limit}, expected seconds of at least 0")
-    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
-
-    def stop(done: int, total: int) -> bool:
-        if progress is not None:
-            progress(done, total)
-        return time.monotonic() > deadline
-
-    return stop
 
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:

@@ -8,6 +8,9 @@ Without rescaling this is the arc-cosine kernel (seed 004, eq. 111; Cho & Saul 2
 form. With rescaling, 1/s^2 = n / (z'Mz) = n * integral of exp(-t z'Mz) over t > 0 (M = I for the
 root mean square, H for the standard deviation) tilts the Gaussian to covariance (G^-1 + 2tM)^-1,
 and what is left is a smooth integral in one variable of the same kernel.
+
+Equal points stay equal: they are merged, and weigh in the statistics by their number. The map is a
+function of a Gram matrix in floats, which tells points apart from an angle of about 1e-7 on.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.batchnorm._arguments import real_numbers
+from relunorm.batchnorm._equal_points import EqualPoints
 from relunorm.errors import InvalidInputError
 
 Statistic = Literal["auto", "rms", "std"]
@@ -83,8 +87,15 @@ def center_gram(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
     The subtraction is exact in real numbers, so the result's rows sum to 0 up to rounding.
     """
-    rows = gram - gram.mean(axis=0)
-    return rows - rows.mean(axis=1, keepdims=True)
+    gram = square(gram)
+    return _centered(gram, np.ones(gram.shape[-1]))
+
+
+def _centered(gram: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean, over points that stand for ``counts`` each, subtracted on both sides."""
+    share = counts / counts.sum()
+    rows = gram - share @ gram
+    return rows - (rows @ share)[..., None]
 
 
 def kernel_gram(gram: NDArray[np.float64], slope: float = 0.0) -> NDArray[np.float64]:
@@ -92,6 +103,7 @@ def kernel_gram(gram: NDArray[np.float64], slope: float = 0.0) -> NDArray[np.flo
 
     |z_i| |z_j| ((1 + a^2) J(r) - 2 a J(-r)); a = 0 is ReLU.
     """
+    gram = square(gram)
     norms = np.sqrt(np.maximum(np.diagonal(gram, axis1=-2, axis2=-1), 0.0))
     products = norms[..., :, None] * norms[..., None, :]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -131,29 +143,51 @@ def gram_step(
     True
     """
     gram = check_gram(gram)
-    slope = nonlinearity_slope(nl)
-    used = center_gram(gram) if recenter else gram
-    if not np.trace(used) > 1e-12 * max(np.trace(gram), 1e-300):
+    kind = resolve_statistic(statistic, recenter) if rescale else None
+    equal = EqualPoints.of(gram)  # equal rows of a symmetric matrix: a distance of 0
+    merged = gram[np.ix_(equal.first, equal.first)]
+    after = merged_step(merged, equal.counts, nonlinearity_slope(nl), recenter, kind, nodes)
+    return equal.expand(after, 0, 1)
+
+
+def merged_step(
+    gram: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    slope: float,
+    recenter: bool,
+    statistic: Literal["rms", "std"] | None,
+    nodes: int = NODES,
+) -> NDArray[np.float64]:
+    """`gram_step` of points that stand for ``counts`` points of the batch each."""
+    used = _centered(gram, counts) if recenter else gram
+    if not counts @ used.diagonal() > 1e-12 * max(counts @ gram.diagonal(), 1e-300):
         raise InvalidInputError(
             "all points of the batch are equal, so recentering leaves nothing; give "
             "different points"
         )
-    if not rescale:
+    if statistic is None:
         return kernel_gram(used, slope)
-    return _rescaled(used, slope, resolve_statistic(statistic, recenter), nodes)
+    return _rescaled(used, counts, slope, statistic, nodes)
 
 
 def _rescaled(
-    gram: NDArray[np.float64], slope: float, statistic: str, nodes: int
+    gram: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    slope: float,
+    statistic: Literal["rms", "std"],
+    nodes: int,
 ) -> NDArray[np.float64]:
-    """n * integral over t of det(I + 2tBMB)^-1/2 kernel(B (I + 2tBMB)^-1 B), B = G^1/2."""
-    n = len(gram)
+    """n * integral over t of det(I + 2tBMB)^-1/2 kernel(B (I + 2tBMB)^-1 B), B = G^1/2, where z'Mz
+    is n times the square of the statistic.
+    """
+    n = counts.sum()
     root = matrix_root(gram)
-    inner = root @ (root - root.mean(axis=0)) if statistic == "std" else gram  # B M B
+    apart = root - counts @ root / n if statistic == "std" else root
+    inner = root @ (counts[:, None] * apart)  # B M B
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
     values = np.where(values > 1e-14 * values.max(), values, 0.0)
     positive = int(np.count_nonzero(values))
-    flat = statistic == "std" and np.trace(gram) > (1 + 1e-9) * values.sum()
+    flat = statistic == "std" and counts @ gram.diagonal() > (1 + 1e-9) * values.sum()
     if flat and positive <= 2:
         raise InvalidInputError(
             "dividing by the standard deviation without recentering has no finite second moment "
@@ -163,7 +197,7 @@ def _rescaled(
     scale = values.sum() / n
     # trapezoid in y = log(t * scale): the integrand decays exponentially on both sides
     y = np.linspace(-36.0, 60.0, nodes)
-    total = np.zeros((n, n))
+    total = np.zeros(gram.shape)
     for t, weight in zip(np.exp(y) / scale, np.exp(y) / scale * (y[1] - y[0]), strict=True):
         shrink = 1 / (1 + 2 * t * values)
         determinant = np.exp(0.5 * np.sum(np.log(shrink)))
@@ -182,16 +216,28 @@ def matrix_root(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def angles_of(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """All pairwise angles in radians, shape (n, n); NaN where a point is 0."""
+    gram = square(gram)
     norms = np.sqrt(np.maximum(np.diagonal(gram, axis1=-2, axis2=-1), 0.0))
     with np.errstate(invalid="ignore", divide="ignore"):
         cosines = gram / (norms[..., :, None] * norms[..., None, :])
-    return np.arccos(np.clip(cosines, -1.0, 1.0))
+    # the product of two rounded roots may miss the square, and arccos makes 1e-8 of it
+    squares = np.diagonal(gram, axis1=-2, axis2=-1)
+    equal = (gram == squares[..., :, None]) & (gram == squares[..., None, :]) & (gram > 0)
+    return np.where(equal, 0.0, np.arccos(np.clip(cosines, -1.0, 1.0)))
+
+
+def square(gram: ArrayLike) -> NDArray[np.float64]:
+    """Real numbers of shape (..., n, n), or a clear error."""
+    given = real_numbers("the Gram matrix", gram).astype(np.float64, copy=False)
+    if given.ndim < 2 or given.shape[-1] != given.shape[-2] or not given.size:
+        raise InvalidInputError(f"the Gram matrix has shape {given.shape}, expected (n, n)")
+    return given
 
 
 def check_gram(gram: ArrayLike) -> NDArray[np.float64]:
     """A finite symmetric positive semi-definite matrix, or a clear error."""
-    given = real_numbers("the Gram matrix", gram).astype(np.float64, copy=False)
-    if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
+    given = square(gram)
+    if given.ndim != 2:
         raise InvalidInputError(f"the Gram matrix has shape {given.shape}, expected (n, n)")
     if not np.isfinite(given).all():
         raise InvalidInputError("the Gram matrix holds NaN or infinite entries")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.batchnorm._arguments import real_number
-from relunorm.batchnorm.gram import angles_of
+from relunorm.batchnorm.gram import angles_of, square
 from relunorm.errors import InvalidInputError
 
 #: A point is odd when its norm is this many times the next one's ...
@@ -26,8 +26,9 @@ def soft_rank(gram: NDArray[np.float64]) -> float:
     >>> soft_rank(np.eye(4)), soft_rank(np.ones((4, 4)))
     (4.0, 1.0)
     """
-    square = float(np.sum(gram * gram))
-    return float(np.trace(gram)) ** 2 / square if square > 0 else 0.0
+    gram = square(gram)
+    total = float(np.sum(gram * gram))
+    return float(np.trace(gram)) ** 2 / total if total > 0 else 0.0
 
 
 def numeric_rank(singular_values: NDArray[np.float64], tolerance: float) -> int:
@@ -91,16 +92,17 @@ def odd_points(
     >>> odd_points(np.diag([9.0, 1, 1, 1]) + np.pad(np.full((3, 3), 0.9), ((1, 0), (1, 0)))).points
     (0,)
     """
+    gram = square(gram)
     n = len(gram)
     norms = np.sqrt(np.maximum(np.diag(gram), 0.0))
-    if n < 4 or norms.max() == 0:
-        return OddTest((), 1.0, None, norm_gap, angle_gap)
     order = np.argsort(-norms, kind="stable")
     with np.errstate(divide="ignore", invalid="ignore"):
-        gaps = norms[order[:2]] / norms[order[1:3]]
-    gaps = np.where(np.isnan(gaps), 1.0, gaps)
-    count = 2 if gaps[1] > gaps[0] else 1
-    gap = float(gaps[count - 1])
+        gaps = norms[order[: n - 1][:2]] / norms[order[1:3]]
+    gaps = np.where(np.isnan(gaps), 1.0, gaps)  # 0 / 0: no gap, nor has a single point one
+    count = 2 if len(gaps) > 1 and gaps[1] > gaps[0] else 1
+    gap = float(gaps[count - 1]) if len(gaps) else 1.0
+    if n < 4 or norms.max() == 0:
+        return OddTest((), gap, None, norm_gap, angle_gap)
     outside, inside = order[:count], order[count:]
     angles = angles_of(gram)
     within = angles[np.ix_(inside, inside)][np.triu_indices(len(inside), 1)]
