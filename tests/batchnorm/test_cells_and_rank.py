@@ -18,6 +18,9 @@ from relunorm.batchnorm import (
     rank_condition,
     sample_neuron_counts,
 )
+from relunorm.batchnorm._cone_cut import cone_of
+from relunorm.batchnorm._cone_measure import ConeMeasure
+from relunorm.batchnorm._orthant_measure import OrthantMeasure
 from relunorm.batchnorm.cells import distinct_lines
 from relunorm.errors import InvalidInputError
 
@@ -322,7 +325,7 @@ def test_the_smallest_cell_in_space_can_be_stopped_and_watched():
 
     assert "stopped after 10 of 30" in gamma(X, progress=interrupt).doubt
     beyond = gamma(np.random.default_rng(0).standard_normal((8, 4)), time_limit=0)
-    assert "time limit left 63 cells unmeasured" in beyond.doubt
+    assert "the time limit ended the search" in beyond.doubt
     with pytest.raises(InvalidInputError, match="time_limit"):
         gamma(X, time_limit=-1)
 
@@ -367,3 +370,73 @@ def test_stopped_trials_are_said():
 def test_bad_tolerance(tolerance):
     with pytest.raises(InvalidInputError, match="tolerance"):
         sample_neuron_counts(np.eye(3), 2, tolerance=tolerance)
+
+
+@pytest.mark.parametrize(("n", "d"), [(14, 64), (25, 30), (30, 20)])
+def test_a_time_limit_holds_in_many_dimensions(n, d, monkeypatch):
+    """On a clock that moves by 0.1 ms whenever it is read: 20 s to minutes before."""
+    from relunorm.batchnorm import _arguments
+
+    read = iter(range(10**9))
+    monkeypatch.setattr(_arguments.time, "monotonic", lambda: 1e-4 * next(read))
+    found = gamma(np.random.default_rng(0).standard_normal((n, d)), time_limit=0.002)
+    assert next(read) < 100
+    assert found.cells >= 2
+    assert "time limit" in found.doubt
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_simplicial_cones_in_many_dimensions():
+    """Correlations of 1/2: all k positive has probability 1/(k + 1), exactly."""
+    rng = np.random.default_rng(0)
+    for k in (5, 14, 25):
+        measure = OrthantMeasure(np.linalg.cholesky((np.eye(k) + 1) / 2))
+        measure.sample(20_000, rng)
+        assert measure.error < 0.02 / (k + 1)
+        assert abs(measure.value - 1 / (k + 1)) < 4 * measure.error
+
+
+def test_simplicial_cones_by_both_measures():
+    rng = np.random.default_rng(1)
+    for k in (4, 6, 7):
+        inner = rng.standard_normal((k, k))
+        inner /= np.linalg.norm(inner, axis=1, keepdims=True)
+        one = OrthantMeasure(inner)
+        other = ConeMeasure(cone_of(inner, np.ones(k, np.int8), lambda: False), lambda: False)
+        for measure in (one, other):
+            measure.sample(10_000, rng)
+        assert abs(one.value - other.value) < 4 * np.hypot(one.error, other.error)
+
+
+def test_as_many_points_as_dimensions_are_measured():
+    """14 points in 64 dimensions ended with an infinite error; orthogonal ones are known."""
+    found = gamma(np.random.default_rng(0).standard_normal((14, 64)), max_cells=60, samples=500)
+    assert 0 < found.error < 0.1 * found.gamma
+    assert found.gamma < 2.0**-14
+    assert gamma(np.eye(14), max_cells=20, samples=10).gamma == pytest.approx(2.0**-14)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 3])
+def test_points_that_nearly_share_a_line_are_said(zeros):
+    """[[1, 0], [1, 1e-13], [0, 1]] was called 0.25, exact; it is 1.6e-14."""
+    more = np.eye(2 + zeros)[2:]
+
+    def batch(angle):
+        flat = np.array([[1, 0], [1, angle], [0, 1]])
+        return np.vstack([np.pad(flat, ((0, 0), (0, zeros))), more])
+
+    found = gamma(batch(1e-13), samples=100)
+    assert found.kind == "estimate"
+    assert math.isinf(found.error)
+    assert "1e-13 apart" in found.doubt
+    assert "1.6e-14" in found.doubt
+    apart = gamma(batch(1e-11), samples=100)
+    assert "apart" not in apart.doubt
+    assert apart.gamma == pytest.approx(1e-11 / (2 * np.pi) / 2**zeros, rel=0.1)
+
+
+def test_proportional_points_are_one_line():
+    x = np.random.default_rng(0).standard_normal((3, 50))
+    rows = np.vstack([x, -x / 3, 0.1 * x, 1e200 * x])
+    found = gamma(rows)
+    assert (found.hyperplanes, found.kind, found.doubt) == (3, "exact", "")

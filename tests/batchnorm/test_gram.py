@@ -18,6 +18,7 @@ from relunorm.batchnorm.gram import (
     kernel_gram,
     matrix_root,
 )
+from relunorm.batchnorm.measure import odd_points, pair_angles, soft_rank
 from relunorm.errors import InvalidInputError
 
 
@@ -207,3 +208,18 @@ def test_other_bad_input():
         symmetric_state(2)
     with pytest.raises(InvalidInputError, match="no"):
         symmetric_state(5, recenter=False)
+
+
+def test_matrices_that_are_not_square_are_refused():
+    flat, small = np.ones((2, 3)), np.eye(2)
+    for call in (
+        center_gram,
+        kernel_gram,
+        pair_angles,
+        soft_rank,
+        odd_points,
+        lambda g: gram_derivative(g, small),
+        lambda g: gram_derivative(np.eye(3), small),
+    ):
+        with pytest.raises(InvalidInputError, match="shape"):
+            call(flat)

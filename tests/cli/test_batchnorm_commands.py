@@ -107,3 +107,11 @@ def test_figure5_on_points_of_a_plane(files, capsys):
     assert run("papers", "batchnorm", "figure5", *data, "--json") == 0
     found = json.loads(capsys.readouterr().out)["exhibits"][0]["rows"]
     assert [row[5] is None for row in found] == [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 3, 2), (4, 0)])
+@pytest.mark.parametrize("command", ["geometry", "diagnose"])
+def test_an_empty_batch_is_refused(files, capsys, command, shape):
+    np.save(files / "empty.npy", np.zeros(shape))
+    assert run(command, files / "model.npz", "--data", files / "empty.npy") == 2
+    assert "expected at least one of each" in capsys.readouterr().err

@@ -128,3 +128,17 @@ def test_points_that_the_layers_type_merges_are_not_exclusive():
     X = np.array([[1.0, 0], [1 + 1e-12, 0], [0, 1], [-1, -1]])
     assert datapoint_init_(nn.Linear(2, 4, dtype=torch.float64), X).exclusive >= 3
     assert datapoint_init_(nn.Linear(2, 4), X).exclusive == 2
+
+
+def test_responses_that_are_rounding_are_not_exclusive():
+    """An offset of a million spreads in float32: what fires depends on the order of sums."""
+    X = 77.1 + 1e-4 * np.random.default_rng(0).standard_normal((27, 3))
+    for seed in range(5):
+        layer = nn.Linear(3, 11)
+        found = datapoint_init_(layer, X, threshold=0.99, random_state=seed)
+        x = torch.from_numpy(X).to(layer.weight)
+        for fires in (layer(x) > 0, torch.cat([layer(row) > 0 for row in x.split(1)])):
+            own = fires[list(found.points), range(11)]
+            assert found.exclusive <= int((own & (fires.sum(dim=0) == 1)).sum())
+    exact = datapoint_init_(nn.Linear(3, 11, dtype=torch.float64), X, threshold=0.5)
+    assert exact.exclusive > 0

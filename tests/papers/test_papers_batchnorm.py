@@ -99,3 +99,14 @@ def test_figure2_a_low_rank_start_trains_with_he(digits):
 def test_a_users_table_without_labels_is_refused_for_training(digits):
     with pytest.raises(InvalidInputError, match="--target"):
         exhibits("batchnorm")["figure2"](Sample(digits.x, None, "table.csv"))
+
+
+def test_figure1_starts_at_layer_1_and_ends_at_the_last(digits):
+    """It plotted the input as layer 1 and left out the last layer."""
+    from relunorm.papers.batchnorm_theorems import _draw_parts, _mean_cosines
+
+    run = propagate(digits.subset(5, 0), 3, 30, recenter=False)
+    expected = [np.abs(np.cos(run.angles(k))).mean() for k in (1, 2, 3)]
+    np.testing.assert_allclose(_mean_cosines(run), expected)
+    for line in _draw_parts(_mean_cosines(run), run).axes[0].lines:
+        np.testing.assert_allclose(line.get_xydata(), np.column_stack([[1, 2, 3], expected]))

@@ -43,20 +43,18 @@ def callback(progress: Callable[[int, int], None] | None) -> Callable[[int, int]
     raise InvalidInputError(f"progress is {progress!r}, expected a function of (done, all)")
 
 
-def until(
-    progress: Callable[[int, int], None] | None, time_limit: float | None
-) -> Callable[[int, int], bool]:
-    """What is asked between pieces of work, stop(done, all): reports it, says whether time is up."""
-    report = callback(progress)
-    if time_limit is not None and real_number("time_limit", time_limit) < 0:
-        raise InvalidInputError(f"time_limit is {time_limit}, expected seconds of at least 0")
-    deadline = math.inf if time_limit is None else time.monotonic() + time_limit
+class TimeLimit:
+    """Asked between pieces of work whether the seconds given, from now on, have passed."""
 
-    def stop(done: int, total: int) -> bool:
-        report(done, total)
-        return time.monotonic() > deadline
+    def __init__(self, time_limit: float | None):
+        if time_limit is not None and real_number("time_limit", time_limit) < 0:
+            raise InvalidInputError(f"time_limit is {time_limit}, expected seconds of at least 0")
+        self.start = time.monotonic()
+        self.seconds = math.inf if time_limit is None else float(time_limit)
 
-    return stop
+    def __call__(self, share: float = 1.0) -> bool:
+        """Whether this share of the time has passed."""
+        return time.monotonic() > self.start + share * self.seconds
 
 
 def generator(random_state: Any) -> np.random.Generator:

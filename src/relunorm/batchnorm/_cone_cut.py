@@ -8,6 +8,7 @@ Fukuda & Prodon 1996). Incidences are carried along, never recomputed from round
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -24,6 +25,14 @@ class TooComplexError(Exception):
     """A cone whose description would be too large; never leaves this package."""
 
 
+class TooThinError(Exception):
+    """A cone without interior after rounding; never leaves this package."""
+
+
+class TimeUpError(Exception):
+    """The time limit has passed; never leaves this package."""
+
+
 @dataclass(frozen=True, eq=False)
 class Cone:
     """Unit extreme rays (m, k), and which of the hyperplanes each lies on (m, lines)."""
@@ -37,25 +46,36 @@ class Cone:
         return np.sign(sides[np.abs(sides).argmax(axis=0), np.arange(len(lines))]).astype(np.int8)
 
 
-def arrangement(lines: NDArray[np.float64]) -> list[Cone]:
+def arrangement(lines: NDArray[np.float64], late: Callable[[], bool]) -> list[Cone]:
     """All cells on the positive side of one hyperplane: every cell or its opposite, once each."""
     first, rest = _basis(lines)
     k = len(first)
     cells = [_orthant(lines, first, (1, *signs)) for signs in product((1, -1), repeat=k - 1)]
     for index in rest:
-        cells = [piece for cell in cells for piece in cut(cell, lines[index], index) if piece]
+        pieces: list[Cone] = []
+        for cell in cells:
+            pieces += [piece for piece in cut(cell, lines[index], index) if piece]
+            in_time(late)
+        cells = pieces
     return cells
 
 
-def cone_of(lines: NDArray[np.float64], signs: NDArray[np.int8]) -> Cone:
+def in_time(late: Callable[[], bool]) -> None:
+    """Leave a long computation when the time is up."""
+    if late():
+        raise TimeUpError
+
+
+def cone_of(lines: NDArray[np.float64], signs: NDArray[np.int8], late: Callable[[], bool]) -> Cone:
     """The cell with these signs, which must have an interior."""
     first, rest = _basis(lines)
     cone = _orthant(lines, first, tuple(int(signs[i]) for i in first))
     for index in rest:
+        in_time(late)
         above, below = cut(cone, lines[index], index)
         kept = above if signs[index] > 0 else below
         if kept is None:
-            raise TooComplexError("the cell is thinner than rounding")
+            raise TooThinError("the cell is thinner than rounding")
         cone = kept
     return cone
 

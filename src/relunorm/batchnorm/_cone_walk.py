@@ -10,6 +10,8 @@ orders of magnitude more often than not. It ranks cells, small ones first; it do
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
@@ -23,20 +25,23 @@ def walk(
     max_cells: int,
     starts: NDArray[np.float64],
     rng: np.random.Generator,
+    late: Callable[[], bool],
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     """Sign patterns and rough measures of up to ``max_cells`` cells, from these starts and random
-    ones.
+    ones; at least one, and no more once it is ``late``.
     """
     found: dict[bytes, tuple[NDArray[np.float64], float]] = {}
     anywhere = rng.standard_normal((16, lines.shape[1]))
-    _visit(lines, _unit(starts), found, max_cells, rng)
+    _visit(lines, _unit(starts), found, max_cells, rng, late)
     queue = list(_unit(anywhere))
     for rays in (SCOUTS, 8 * SCOUTS):
         if rays > SCOUTS and len(found) < max_cells:
             # small facets are hit seldom: look again, harder
             for v, _ in list(found.values()):
+                if late():
+                    break
                 queue += _exits(lines, v, rays, rng)
-        _collect(lines, queue, found, max_cells, rng)
+        _collect(lines, queue, found, max_cells, rng, late)
     signs = np.array([np.frombuffer(key, np.int8) for key in found])
     return signs, np.array([volume for _, volume in found.values()])
 
@@ -47,9 +52,12 @@ def _visit(
     found: dict[bytes, tuple[NDArray[np.float64], float]],
     goal: int,
     rng: np.random.Generator,
+    late: Callable[[], bool],
 ) -> None:
     """The cells of these directions into ``found``, without their neighbours."""
     for v in starts[:goal]:
+        if found and late():
+            break
         key = cell_signs(lines, v).tobytes()
         if key not in found:
             found[key] = _scout(lines, v, rng)
@@ -61,9 +69,10 @@ def _collect(
     found: dict[bytes, tuple[NDArray[np.float64], float]],
     goal: int,
     rng: np.random.Generator,
+    late: Callable[[], bool],
 ) -> None:
     """Empty the queue into ``found``, adding the cells seen on the way; stop at ``goal``."""
-    while queue and len(found) < goal:
+    while queue and len(found) < goal and not (found and late()):
         v = queue.pop()
         key = cell_signs(lines, v).tobytes()
         if key not in found:
@@ -81,7 +90,8 @@ def _scout(
     for _ in range(3):
         shares, u, theta, _ = _shares(lines, v, SCOUTS, rng)
         middle = v * np.cos(theta / 2)[:, None] + u * np.sin(theta / 2)[:, None]
-        v = _unit((middle * shares[:, None]).sum(axis=0))
+        if shares.any():  # else every ray's share is below what floats hold
+            v = _unit((middle * shares[:, None]).sum(axis=0))
     return v, float(_shares(lines, v, SCOUTS, rng)[0].mean())
 
 

@@ -8,9 +8,18 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm._cone_cut import Cone, TooComplexError, arrangement, cone_of
-from relunorm.batchnorm._cone_measure import ConeMeasure
+from relunorm.batchnorm._arguments import TimeLimit
+from relunorm.batchnorm._cone_cut import (
+    Cone,
+    TimeUpError,
+    TooComplexError,
+    TooThinError,
+    arrangement,
+    cone_of,
+)
+from relunorm.batchnorm._cone_measure import ConeMeasure, Measure
 from relunorm.batchnorm._cone_walk import cell_signs, walk
+from relunorm.batchnorm._orthant_measure import OrthantMeasure
 from relunorm.batchnorm._thin_corners import thin_corners
 from relunorm.batchnorm.cells import CellVolumes, Seen, cell_count
 
@@ -22,6 +31,10 @@ SHORTLIST = 64
 APART = 3.0
 #: How many times ``samples`` may be spent on telling cells apart.
 EFFORT = 64
+#: Share of the time limit in which cells are looked for; the rest is for measuring them.
+SEARCH = 0.5
+#: The relative error of `FIRST` samples up to which an orthant's measure is trusted.
+TRUSTED = 0.3
 
 
 def smallest_cone(
@@ -29,51 +42,53 @@ def smallest_cone(
     samples: int,
     max_cells: int,
     rng: np.random.Generator,
-    stop: Callable[[int, int], bool],
+    report: Callable[[int, int], None],
+    late: TimeLimit,
 ) -> CellVolumes:
-    """List the cells if they are at most ``max_cells``, else walk; measure, until ``stop(measured,
-    all)``; find the smallest.
+    """List the cells if they are at most ``max_cells``, else walk; measure, telling ``report``
+    (measured, all), until it is ``late``; find the smallest.
     """
     count, k = lines.shape
-    listed = cell_count(count, k) <= max_cells  # the most there can be
+    cones = _listed(lines, max_cells, lambda: late(SEARCH / 2))
+    listed = cones is not None
     doubts = []
-    if listed:
-        cones: list[Cone | None] = list(arrangement(lines))
-        signs = np.array([cone.signs(lines) for cone in cones if cone is not None])
+    if cones is not None:
+        signs = np.array([cone.signs(lines) for cone in cones])
         volumes = np.zeros(len(cones))
-        order = range(len(cones))
+        order = list(range(len(cones)))
         seen = Seen()
     else:
-        signs, volumes, order = _collected(lines, max_cells, rng)
-        cones = [None] * len(signs)
+        signs, volumes, order = _collected(lines, max_cells, rng, late)
         seen = _seen(lines, signs, samples, rng)
-        doubts.append(
-            f"{2 * len(signs)} of at most {cell_count(count, k)} cells were seen, which hold "
-            f"{100 * seen.share:.3g} +- {100 * seen.error:.1g} % of the whole, and "
-            f"{2 * len(order)} were chosen to be measured, among them those in the thinnest "
-            "corners; a smaller one may have been missed; raise max_cells to that number to list "
-            "them all (about 0.2 ms a cell in four dimensions, ten times that in seven)"
-        )
-    measures: dict[int, ConeMeasure] = {}
-    tried = 0
+        doubts.append(_unseen(len(signs), len(order), lines, seen, late(SEARCH)))
+    measures: dict[int, Measure] = {}
+    tried = thin = 0
     for tried, index in enumerate(order, 1):
         try:
-            cone = cones[index]
-            measures[index] = ConeMeasure(cone_of(lines, signs[index]) if cone is None else cone)
+            cone = cone_of(lines, signs[index], late) if cones is None else cones[index]
+            measures[index] = _measured(cone, lines * signs[index][:, None], rng, late)
+        except TooThinError:
+            thin += 1
+            continue
         except TooComplexError:
             continue
-        measures[index].sample(FIRST, rng)
-        if stop(tried, len(order)):
+        except TimeUpError:
+            tried -= 1
             break
+        report(tried, len(order))
     if tried < len(order):
         doubts.append(f"the time limit left {len(order) - tried} cells unmeasured")
-    if len(measures) < tried:
-        doubts.append(f"{tried - len(measures)} cells have too many extreme rays to be measured")
+    if thin:
+        doubts.append(f"{thin} cells are thinner than rounding and were not measured")
+    if len(measures) + thin < tried:
+        complex_cells = tried - thin - len(measures)
+        doubts.append(
+            f"{complex_cells} cells have too many extreme rays, or are too thin in too many "
+            "dimensions, to be measured"
+        )
     if not measures:
         return _rough(lines, signs, volumes, seen, doubts)
-    smallest, rivals, ties = _tell_apart(
-        measures, samples, rng, lambda: stop(len(order), len(order))
-    )
+    smallest, rivals, ties = _tell_apart(measures, samples, rng, late)
     if rivals > ties:
         doubts.append(
             f"{rivals - ties} other cells are as small within the error; if one of them is "
@@ -93,7 +108,7 @@ def smallest_cone(
         np.vstack([signs, -signs]),
         np.concatenate([volumes, volumes]),
         smallest,
-        2 * len(cones) if listed else None,
+        2 * len(signs) if listed else None,
         rivals,
         seen,
         "; ".join(doubts),
@@ -101,14 +116,65 @@ def smallest_cone(
     )
 
 
+def _listed(
+    lines: NDArray[np.float64], max_cells: int, late: Callable[[], bool]
+) -> list[Cone] | None:
+    """One cell of each opposite pair, or None where there may be too many or it gets late."""
+    if cell_count(*lines.shape) > max_cells:  # the most there can be
+        return None
+    try:
+        return arrangement(lines, late)
+    except TimeUpError:
+        return None
+
+
+def _unseen(found: int, chosen: int, lines: NDArray[np.float64], seen: Seen, late: bool) -> str:
+    """What is in doubt where the cells were not listed."""
+    total = cell_count(*lines.shape)
+    advice = "most of them are out of reach"
+    if late:
+        advice = "the time limit ended the search for more"
+    elif total <= 1_000_000:
+        advice = (
+            "raise max_cells to that number to list them all (about 0.2 ms a cell in four "
+            "dimensions, ten times that in seven)"
+        )
+    return (
+        f"{2 * found} of at most {total} cells were seen, which hold {100 * seen.share:.3g} +- "
+        f"{100 * seen.error:.1g} % of the whole, and {2 * chosen} were chosen to be measured, "
+        f"among them those in the thinnest corners; a smaller one may have been missed; {advice}"
+    )
+
+
+def _measured(
+    cone: Cone, inner: NDArray[np.float64], rng: np.random.Generator, late: Callable[[], bool]
+) -> Measure:
+    """A first measure of the cone of all w with ``inner @ w > 0``."""
+    try:
+        measure: Measure = ConeMeasure(cone, late)
+    except TooComplexError:
+        if len(inner) > inner.shape[1]:
+            raise
+        measure = OrthantMeasure(inner)
+    measure.sample(FIRST, rng)
+    if isinstance(measure, OrthantMeasure) and not measure.error < TRUSTED * measure.value:
+        raise TooComplexError("the values scatter too widely for their spread to be an error bar")
+    return measure
+
+
 def _collected(
-    lines: NDArray[np.float64], max_cells: int, rng: np.random.Generator
+    lines: NDArray[np.float64],
+    max_cells: int,
+    rng: np.random.Generator,
+    late: TimeLimit,
 ) -> tuple[NDArray[np.int8], NDArray[np.float64], list[int]]:
     """Cells of an arrangement too large to list, one of each opposite pair, their rough measures,
     and which to measure well: those in thin corners and those that seem smallest.
     """
-    thin = thin_corners(lines, min(SHORTLIST, max(1, max_cells // 4)), rng)
-    signs, volumes = _one_of_each_pair(*walk(lines, max(1, max_cells // 2), thin, rng))
+    few, many = min(SHORTLIST, max(1, max_cells // 4)), max(1, max_cells // 2)
+    thin = thin_corners(lines, few, rng, lambda: late(SEARCH / 2))
+    walked = walk(lines, many, thin, rng, lambda: late(SEARCH))
+    signs, volumes = _one_of_each_pair(*walked)
     known, _ = _one_of_each_pair(cell_signs(lines, thin), np.zeros(len(thin)))
     thinnest = {row.tobytes() for row in known}
     order = [i for i, row in enumerate(signs) if row.tobytes() in thinnest]
@@ -128,10 +194,10 @@ def _seen(
 
 
 def _tell_apart(
-    measures: dict[int, ConeMeasure],
+    measures: dict[int, Measure],
     samples: int,
     rng: np.random.Generator,
-    stop: Callable[[], bool],
+    late: Callable[[], bool],
 ) -> tuple[int, int, int]:
     """Sample whatever may be the smallest until one is left, what is left is known to be equal, or
     the effort is spent: the smallest, how many others it may be, and how many of them are equal.
@@ -143,13 +209,15 @@ def _tell_apart(
         smallest = min(able, key=lambda i: able[i].value)
         ties = sum(_equal(able[smallest], m) for m in able.values()) - 1
         left -= sum(m.samples for m in able.values())
-        if len(able) == max(ties, 0) + 1 or left < 0 or stop():
+        if len(able) == max(ties, 0) + 1 or left < 0 or late():
             return smallest, len(able) - 1, max(ties, 0)
         for measure in able.values():
             measure.sample(measure.samples, rng)
+            if late():
+                break
 
 
-def _equal(one: ConeMeasure, other: ConeMeasure) -> bool:
+def _equal(one: Measure, other: Measure) -> bool:
     """Both measures without sampling error (pieces with orthogonal rays), and the same."""
     rounding = 1e-7 * one.value  # a standard error is the root of a difference of squares
     return max(one.error, other.error, abs(one.value - other.value)) <= rounding

@@ -9,6 +9,7 @@ which is never; looking for near misses finds them directly. A search, not a pro
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -18,17 +19,21 @@ from relunorm.batchnorm._cone_cut import ON_PLANE
 
 #: Sets of k - 1 hyperplanes looked at; drawn at random where there are more.
 MAX_CORNERS = 50_000
+#: Looked at between two questions whether the time is up.
+CHUNK = 1000
 
 
 def thin_corners(
-    lines: NDArray[np.float64], count: int, rng: np.random.Generator
+    lines: NDArray[np.float64],
+    count: int,
+    rng: np.random.Generator,
+    late: Callable[[], bool],
 ) -> NDArray[np.float64]:
-    """A direction (corners, k) inside each of up to ``count`` thin corners, thinnest first."""
+    """A direction (corners, k) inside each of up to ``count`` thin corners, thinnest first; of the
+    corners looked at before it is ``late``.
+    """
     n, k = lines.shape
-    corners = _corners(n, k - 1, rng)
-    _, singular, vectors = np.linalg.svd(lines[corners])
-    proper = singular[:, -1] > 1e-9  # else the k - 1 meet in more than a ray
-    corners, rays = corners[proper], vectors[proper, -1]
+    corners, rays = _rays(lines, _corners(n, k - 1, rng), late)
     near = np.abs(rays @ lines.T)
     near[near < ON_PLANE] = np.inf
     np.put_along_axis(near, corners, np.inf, axis=1)
@@ -40,6 +45,22 @@ def thin_corners(
     _, first = np.unique(np.sort(sets, axis=1), axis=0, return_index=True)
     edges, size = _edges(lines, sets[first], rays[order[first]])
     return edges[np.argsort(size)[:count]].mean(axis=1)
+
+
+def _rays(
+    lines: NDArray[np.float64], corners: NDArray[np.int64], late: Callable[[], bool]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The corners that are one ray, and that ray."""
+    kept, rays = [], []
+    for low in range(0, len(corners), CHUNK):
+        some = corners[low : low + CHUNK]
+        _, singular, vectors = np.linalg.svd(lines[some])
+        proper = singular[:, -1] > 1e-9  # else the k - 1 meet in more than a ray
+        kept.append(some[proper])
+        rays.append(vectors[proper, -1])
+        if late():
+            break
+    return np.concatenate(kept), np.concatenate(rays)
 
 
 def _corners(n: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, points, until, whole_number
+from relunorm.batchnorm._arguments import TimeLimit, callback, generator, points, whole_number
 from relunorm.batchnorm._spherical import polygons
 from relunorm.errors import InvalidInputError
 
 #: Directions closer than this (sine of the angle) count as one line.
 SAME_LINE = 1e-12
+#: Proportional points lie within this of one line, by rounding alone.
+SAME_POINT = 4 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,10 @@ class CellVolumes:
         hyperplanes: how many different hyperplanes the points give.
         signs: (cells, hyperplanes) the sign pattern of each cell found; 0 at hyperplanes that were
             not placed before a time limit.
-        volumes: measure of each cell found (estimates beyond k = 3); exact ones sum to 1.
+        volumes: measure of each cell found; exact ones sum to 1. Beyond k = 3 they are estimates:
+            of cells that were measured, from 256 samples or more (a relative error of some per cent
+            each; that of ``smallest`` is ``error``); of others, where they were not all listed, a
+            rough guess that may be orders of magnitude off; 0 where a time limit left them.
         smallest: index of the smallest cell found.
         cells_total: how many cells there are, or None where they were not all listed.
         rivals: cells, a cone and its opposite counted once, whose measures could not be told from
@@ -128,9 +133,14 @@ def gamma(
 ) -> CellVolumes:
     """gamma(X) of Def. 1 for a batch X of shape (n, d), one row per point.
 
-    Exact when the points span at most 3 dimensions. Beyond, an estimate: every cell is listed with
-    its extreme rays where there are at most ``max_cells`` of them, and measured by sampling whose
-    relative error does not depend on how thin a cell is. Cells that may be the smallest are sampled
+    Exact when the points span at most 3 dimensions. Points within 1e-12 of one line (the sine of
+    the angle) count as one; where that is more than rounding of proportional points, ``doubt`` says
+    so, the result is no longer called exact, and ``error`` is infinite.
+
+    Beyond 3 dimensions, an estimate: every cell is listed with its extreme rays where there are at
+    most ``max_cells`` of them, and measured by sampling whose relative error does not depend on how
+    thin a cell is (beyond nine dimensions a simplicial cone as an orthant's probability, unless it
+    is too thin for that). Cells that may be the smallest are sampled
     again until one is left or 64 ``samples`` are spent; then that one is measured with fresh
     samples (picking the smallest of noisy values is biased). With more cells, ``max_cells`` of them
     are collected, from the thinnest corners of the arrangement and by walking, and the 128 pairs
@@ -144,8 +154,7 @@ def gamma(
         progress: called with (hyperplanes placed, all) in 3 dimensions, (cells measured, all)
             beyond.
         time_limit: seconds after which to stop and return what was found, as an interrupt does in
-            3 dimensions; ``doubt`` then says what is missing. Beyond 3 dimensions it holds for the
-            measuring; the listing before is bounded by ``max_cells``.
+            3 dimensions; ``doubt`` then says what is missing.
 
     In 3 dimensions n points cost O(n^3) products of vectors: 300 points (89,702 cells) a second or
     two.
@@ -158,37 +167,73 @@ def gamma(
     """
     samples = whole_number("samples", samples, 2)
     max_cells = whole_number("max_cells", max_cells, 2)
-    lines = distinct_lines(X)
+    report, late = callback(progress), TimeLimit(time_limit)
+    lines, merged = _lines(X)
+    found = _volumes(lines, samples, max_cells, generator(random_state), report, late)
+    if not merged:
+        return found
+    # the cell between two such points is at most the wedge between their hyperplanes
+    doubt = (
+        f"points within {SAME_LINE:g} of a line count as one, and some of them are {merged:.2g} "
+        f"apart: taken as different, they have a cell of at most {merged / (2 * math.pi):.2g} "
+        "between them"
+    )
+    doubt = "; ".join(filter(None, (found.doubt, doubt)))
+    return replace(found, kind="estimate", error=math.inf, doubt=doubt)
+
+
+def _volumes(
+    lines: NDArray[np.float64],
+    samples: int,
+    max_cells: int,
+    rng: np.random.Generator,
+    report: Callable[[int, int], None],
+    late: TimeLimit,
+) -> CellVolumes:
     k = lines.shape[1]
     if k == 1:
         return _exact(np.array([[1], [-1]], np.int8), np.array([0.5, 0.5]), lines)
     if k == 2:
         return _exact(*_arcs(lines), lines)
-    stop = until(progress, time_limit)
     if k == 3:
+
+        def stop(done: int, total: int) -> bool:
+            report(done, total)
+            return late()
+
         return _exact(*polygons(lines, SAME_LINE, stop), lines)
     from relunorm.batchnorm._smallest_cone import smallest_cone
 
-    return smallest_cone(lines, samples, max_cells, generator(random_state), stop)
+    return smallest_cone(lines, samples, max_cells, rng, report, late)
 
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:
     """Unit normals of the different hyperplanes, in coordinates of the points' span: (lines, k)."""
+    return _lines(X)[0]
+
+
+def _lines(X: ArrayLike) -> tuple[NDArray[np.float64], float]:
+    """`distinct_lines`, and the least angle between points counted as one line that is more than
+    rounding, or 0.
+    """
     X = points(X)
     unit = unit_rows(X[X.any(axis=1)])
     if not len(unit):
         raise InvalidInputError("every point of the batch is 0, so no hyperplane cuts the weights")
+    kept: list[int] = []
+    merged = []
+    for i in range(len(unit)):
+        near, far = (np.linalg.norm(unit[kept] + s * unit[i], axis=1) for s in (-1, 1))
+        apart = float(np.minimum(near, far).min(initial=2.0))
+        if apart >= SAME_LINE:
+            kept.append(i)
+        elif apart > SAME_POINT:
+            merged.append(apart)
+    unit = unit[kept]
     _, singular, vectors = np.linalg.svd(unit, full_matrices=False)
     rank = int(np.count_nonzero(singular > 1e-12 * singular[0]))
     unit = unit @ vectors[:rank].T
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    kept: list[int] = []
-    for i in range(len(unit)):
-        along = unit[kept] @ unit[i]
-        rest = unit[i] - along[:, None] * unit[kept]
-        if not (np.linalg.norm(rest, axis=1) < SAME_LINE).any():
-            kept.append(i)
-    return unit[kept]
+    return unit / np.linalg.norm(unit, axis=1, keepdims=True), min(merged, default=0.0)
 
 
 def unit_rows(X: NDArray[np.float64]) -> NDArray[np.float64]:

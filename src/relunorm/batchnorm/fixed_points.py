@@ -168,6 +168,8 @@ def gram_derivative(gram: NDArray[np.float64], change: NDArray[np.float64]) -> N
     (dg_ii/g_ii + dg_jj/g_jj)/2.
     """
     g, d = center_gram(gram), center_gram(change)
+    if g.ndim != 2 or g.shape != d.shape:
+        raise InvalidInputError(f"gram and change have shapes {g.shape}, {d.shape}, expected one")
     diagonal = np.diag(g)
     norms = np.sqrt(diagonal)
     products = np.outer(norms, norms)

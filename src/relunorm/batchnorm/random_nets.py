@@ -17,7 +17,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import callback, generator, points, switch, until, whole_number
+from relunorm.batchnorm._arguments import (
+    TimeLimit,
+    callback,
+    generator,
+    points,
+    switch,
+    whole_number,
+)
 from relunorm.batchnorm._equal_points import EqualPoints
 from relunorm.batchnorm._layer_kernel import inner_products
 from relunorm.batchnorm._random_layer import RandomLayer
@@ -141,7 +148,7 @@ def propagate(
     if method not in ("weights", "gram", "infinite"):
         raise InvalidInputError(f"method {method!r} is not known; use weights, gram or infinite")
     slope = nonlinearity_slope(nl)
-    rng, report, stop = generator(random_state), callback(progress), until(None, time_limit)
+    rng, report, late = generator(random_state), callback(progress), TimeLimit(time_limit)
     options: dict[str, Any] = {
         "width": width,
         "nl": nl,
@@ -168,7 +175,7 @@ def propagate(
     made = 0.0  # log scale still in the activations
     try:
         for layer in range(layers):
-            if stop(layer, layers):
+            if late():
                 complete = False
                 break
             new = state

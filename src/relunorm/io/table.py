@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -182,7 +183,7 @@ def _read_numpy(path: Path, suffix: str, text: bool) -> Table:
         raise InvalidInputError(
             f"{path}: x has shape {x.shape} and type {x.dtype}; expected numbers of shape (n, d)"
         )
-    rows = x.reshape(len(x), -1).astype(np.float64)
+    rows = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float64)  # -1 needs a row
     given = by_lower.get("feature_names")
     names = [f"x{k}" for k in range(rows.shape[1])]
     if given is not None and np.shape(given) == (rows.shape[1],):

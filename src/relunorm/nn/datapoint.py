@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relunorm.batchnorm._arguments import generator, real_number, real_numbers, whole_number
@@ -23,8 +23,8 @@ class DatapointInit:
 
     Attributes:
         points: index of the data point each of the first neurons stands for.
-        exclusive: how many of them fire for their own point and no other of the data, counted on
-            the layer's responses in its own type.
+        exclusive: how many of them fire for their own point and no other of the data: on the
+            weights as stored and the data in the layer's type, whatever its sums may round to.
         free: neurons left with their previous weights (more neurons than points).
         random_state: the seed used to choose points when there are more of them than neurons.
     """
@@ -121,15 +121,31 @@ def datapoint_init_(
     with torch.no_grad():
         layer.weight[:count] = weight
         layer.bias[:count] = bias
-        fires = nn.functional.linear(torch.from_numpy(given).to(weight), weight, bias) > 0
-    alone = fires.sum(dim=0) == 1
-    alone &= fires[torch.from_numpy(chosen), torch.arange(count)]
     return DatapointInit(
         tuple(index[chosen].tolist()),
-        int(alone.sum()),
+        _exclusive(torch.from_numpy(given).to(weight), layer, chosen),
         layer.out_features - count,
         seed,
     )
+
+
+@torch.no_grad()
+def _exclusive(x: Tensor, layer: nn.Linear, chosen: np.ndarray) -> int:
+    """How many neurons fire for their own point alone, as the layer stands and however its sums are
+    rounded.
+
+    A sum of d products and a bias in floats is off by at most (d + 1) u (|w||x| + |b|), u half a
+    unit in the last place, in any order. Types shorter than float32 are summed in float32.
+    """
+    count = len(chosen)
+    fires = (nn.functional.linear(x, layer.weight, layer.bias) > 0)[:, :count].cpu()
+    unit = min(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps) / 2
+    x, weight, bias = (t.double().cpu() for t in (x, layer.weight[:count], layer.bias[:count]))
+    response = nn.functional.linear(x, weight, bias)
+    rounding = (x.shape[1] + 1) * unit * nn.functional.linear(x.abs(), weight.abs(), bias.abs())
+    may, must = fires | (response + rounding > 0), fires & (response - rounding > 0)
+    own = must[torch.from_numpy(chosen), torch.arange(count)]
+    return int((own & (may.sum(dim=0) == 1)).sum())
 
 
 def _data(layer: nn.Linear, data: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

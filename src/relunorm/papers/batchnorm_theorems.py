@@ -117,7 +117,7 @@ def parts(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
     """Figure 1: the parts of batch norm one at a time."""
     X = data.subset(10, random_state)
     linear = propagate(X, 600, 1000, "linear", False, True, random_state=random_state)
-    cosines = [np.abs(np.cos(linear.angles(k))).mean() for k in range(linear.layers)]
+    cosines = _mean_cosines(linear)
     relu = propagate(X, 600, 1000, "relu", False, True, random_state=random_state)
     kept = _recentering_alone(X, random_state)
     odd, same = _odd_is_largest(data, random_state, 60 if full else 20)
@@ -340,13 +340,18 @@ def _kernel(rng: np.random.Generator) -> tuple[float, float, float]:
     return float(deviation), float((kernel - gram)[off].min()), float(abs(ray))
 
 
+def _mean_cosines(run: Any) -> list[float]:
+    """Mean |cosine| of pairs after layers 1, 2, ... to the last."""
+    return [float(np.abs(np.cos(run.angles(k))).mean()) for k in range(1, run.layers + 1)]
+
+
 def _draw_parts(cosines: list[float], relu: Any) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     ax = figure.subplots()
     ax.semilogx(np.arange(1, len(cosines) + 1), cosines, label="rescaling alone (linear)")
-    with_relu = [np.abs(np.cos(relu.angles(k))).mean() for k in range(relu.layers)]
+    with_relu = _mean_cosines(relu)
     ax.semilogx(np.arange(1, len(with_relu) + 1), with_relu, label="rescaling and ReLU")
     ax.set(xlabel="layer", ylabel="mean |cosine| of pairs", ylim=(0, 1),
            title="10 digits through a random network of width 1000")  # fmt: skip
