@@ -45,7 +45,8 @@ def normalize_and_respond(z, counts, slope, recenter, rescale, about_mean):  # p
     """Batch normalization over axis 0 and the (leaky) ReLU, in place.
 
     ``counts``: how many points of the batch each row stands for. ``about_mean``: rescaling divides
-    by the deviation about the mean, otherwise by the root mean square. A neuron whose statistic is 0 responds with 0.
+    by the deviation about the mean, otherwise by the root mean square. A neuron whose statistic is
+    0 responds with 0.
     """
     rows, width = z.shape
     n = counts.sum()
