@@ -470,3 +470,42 @@ def test_bad_cluster_angle():
     for angle in (-1, 0, np.nan, 4):
         with pytest.raises(InvalidInputError, match="angle"):
             cluster_sizes(np.eye(3), angle)
+
+
+class Turned(nn.Module):
+    """The batch on the second axis."""
+
+    def forward(self, x):
+        return x.T
+
+
+@pytest.mark.parametrize("n", [20, 23])
+def test_chunks_as_long_as_the_features_are_no_batch(n):
+    """Five features, chunks of five points: the turned layer seemed to have the batch first."""
+    model = nn.Sequential(nn.Identity(), Turned())
+    with pytest.raises(InvalidInputError, match="batch of"):
+        rn.geometry(model, batch(n), layers=["1"], chunk=5)
+    probe = rn.geometry(model, batch(n), chunk=5)
+    assert [layer.name for layer in probe.layers] == ["0"]
+
+
+def test_the_page_names_layers_and_counts_points():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 40))
+    wide = rn.geometry([X[:, : max(3, 40 - 3 * k)] for k in range(16)]).figure()
+    FigureCanvasAgg(wide).draw()
+    ranks = wide.axes[1]
+    low, high = ranks.get_ylim()
+    inside = [
+        t.get_text()
+        for t, y in zip(ranks.get_yticklabels(), ranks.get_yticks(), strict=True)
+        if low <= y <= high and t.get_text()
+    ]
+    assert len(inside) >= 3
+    model = deep(norm=False).eval()
+    labels = [t.get_text() for t in rn.geometry(model, batch()).figure().axes[0].get_xticklabels()]
+    assert labels == ["1", "3", "5"]
+    one = rn.geometry(model, batch(1)).figure()
+    assert one.get_suptitle().startswith("Geometry of 1 point through")
+    for k in (0, 2, 4, 5):
+        assert [t.get_text() for t in one.axes[k].texts] == ["needs at least two points"]

@@ -333,3 +333,12 @@ def test_beyond_the_range_of_numbers():
         Tree([0.0, 1, 3]).jump(2**63)
     with pytest.raises(InvalidInputError, match="normalize"):
         Tree([0.0, 1e200, 3], exact=True).gram()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_gram_matrix_below_floats_is_not_called_zero(exact):
+    tree = Tree([1e-310, 2e-310, 5e-310], exact=exact).run(10)
+    with pytest.raises(InvalidInputError, match="too small for floats"):
+        tree.gram()
+    large = Tree([1e-10, 2e-10, 5e-10]).run(10).gram(normalize=True)
+    np.testing.assert_allclose(tree.gram(normalize=True), large, rtol=1e-9)

@@ -124,6 +124,7 @@ def _chunked(
         """A copy: modules that work in place may write into the output later."""
         return _scaled(_flat(name, output)[0], exponents[name])
 
+    modules = _following(model, modules, inputs, chunk, layers)
     for start in range(0, len(inputs), chunk):
         _forward(model, modules, inputs.part(slice(start, start + chunk)), count, layers)
     m = len(picks)
@@ -183,6 +184,22 @@ def _singular_values(
     # inner products of this length, and eigenvalues, are off by about width x 2^-52 of the largest
     values = np.linalg.eigvalsh(gram)[::-1]
     return np.sqrt(np.maximum(values, 0.0)), math.sqrt(width * 2.0**-52)
+
+
+def _following(
+    model: nn.Module,
+    modules: dict[str, nn.Module],
+    inputs: Inputs,
+    chunk: int,
+    layers: Sequence[str] | None,
+) -> dict[str, nn.Module]:
+    """The modules whose outputs have the batch first, not something else that is ``chunk`` long:
+    seen by sending another number of points.
+    """
+    names: set[str] = set()
+    few = inputs.part(slice(0, chunk - 1 if chunk > 1 else 2))
+    _forward(model, modules, few, lambda name, _: names.add(name.split("#")[0]), layers)
+    return {name: module for name, module in modules.items() if name in names}
 
 
 def _flat(name: str, output: Tensor) -> tuple[Tensor, float]:

@@ -26,12 +26,33 @@ def draw(probe: Geometry) -> Any:
     _histogram(axes[1, 1], probe)
     _pairs(axes[1, 2], probe)
     for ax in (axes[0, 0], axes[0, 1], axes[0, 2], axes[1, 0]):
-        ax.set_xlabel("layer")
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        _name_layers(ax, [layer.name for layer in probe.layers])
+    if probe.points < 2:
+        for ax in (axes[0, 0], axes[0, 2], axes[1, 1], axes[1, 2]):
+            _say(ax, "needs at least two points")
     odd = [layer.name for layer in probe.layers if layer.odd.count]
     verdict = f"odd point from {_named(odd[0])} on" if odd else "no odd point"
-    figure.suptitle(f"Geometry of {probe.points} points {_where(probe)}: {verdict}")
+    points = f"{probe.points} point{'s' if probe.points != 1 else ''}"
+    figure.suptitle(f"Geometry of {points} {_where(probe)}: {verdict}")
     return figure
+
+
+def _name_layers(ax: Any, names: list[str]) -> None:
+    """The layers' own names on the axis: at most twelve, evenly spaced, the first among them."""
+    step = -(-len(names) // 12)
+    shown = names[::step]
+    crowded = sum(map(len, shown)) > 40
+    ax.set_xticks(range(0, len(names), step), shown)
+    ax.tick_params(axis="x", labelsize=7, labelrotation=60 if crowded else 0)
+    ax.set_xlabel("layer")
+
+
+def _say(ax: Any, text: str) -> None:
+    """Words where there is nothing to draw."""
+    ax.set(xticks=[], yticks=[])
+    if ax.get_legend() is not None:
+        ax.get_legend().remove()
+    ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes, color="grey")
 
 
 def _where(probe: Geometry) -> str:
@@ -53,7 +74,11 @@ def _column(probe: Geometry, name: str) -> np.ndarray:
 def _log_if_wide(ax: Any, values: np.ndarray) -> None:
     """A logarithmic axis where a linear one would hide the small values, in plain numbers."""
     if np.isfinite(values).all() and values.min() > 0 and values.max() > 20 * values.min():
+        from matplotlib.ticker import LogLocator
+
         ax.set_yscale("log")
+        # a factor of 20 may hold a single power of ten
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter("")
 

@@ -187,7 +187,7 @@ class Tree:
                 trace = sum(whole[i, i] for i in range(self.n))
                 whole = whole / trace
             try:
-                return whole.astype(np.float64)
+                return _not_vanished(whole.astype(np.float64))
             except OverflowError:
                 raise _too_large() from None
         parts = [(s.exponent, s.gram(), o) for s, o in self._live()]
@@ -204,7 +204,7 @@ class Tree:
             return total / np.trace(total)
         if 2 * top > 1000:
             raise _too_large()
-        return total * 2.0 ** (2 * top)
+        return _not_vanished(total * 2.0 ** (2 * top))
 
     def _live(self) -> list[tuple[Any, NDArray[np.int64]]]:
         """The state and the order of every coordinate that is not constant."""
@@ -315,6 +315,15 @@ class Tree:
         coordinates = f", coordinates={len(self._states)}" if len(self._states) > 1 else ""
         mode = ", exact" if self.exact else ""
         return f"Tree(n={self.n}, depth={self.depth}{coordinates}{mode})"
+
+
+def _not_vanished(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A Gram matrix that is not below what floats hold, as that of different points never is 0."""
+    if not gram.any():
+        raise InvalidInputError(
+            "the Gram matrix is too small for floats; ask for normalize=True or rescale the batch"
+        )
+    return gram
 
 
 def _too_large() -> InvalidInputError:
