@@ -19,8 +19,8 @@ from relunorm.batchnorm._cone_cut import ON_PLANE
 
 #: Sets of k - 1 hyperplanes looked at; drawn at random where there are more.
 MAX_CORNERS = 50_000
-#: Looked at between two questions whether the time is up.
-CHUNK = 1000
+#: Operations between two questions whether the time is up, about (an SVD is some k^3 of them).
+CHUNK = 8_000_000
 
 
 def thin_corners(
@@ -52,8 +52,9 @@ def _rays(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The corners that are one ray, and that ray."""
     kept, rays = [], []
-    for low in range(0, len(corners), CHUNK):
-        some = corners[low : low + CHUNK]
+    count = max(1, CHUNK // lines.shape[1] ** 3)
+    for low in range(0, len(corners), count):
+        some = corners[low : low + count]
         _, singular, vectors = np.linalg.svd(lines[some])
         proper = singular[:, -1] > 1e-9  # else the k - 1 meet in more than a ray
         kept.append(some[proper])

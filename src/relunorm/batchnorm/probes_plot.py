@@ -50,6 +50,8 @@ def _name_layers(ax: Any, names: list[str]) -> None:
 def _say(ax: Any, text: str) -> None:
     """Words where there is nothing to draw."""
     ax.set(xticks=[], yticks=[])
+    for line in list(ax.lines):
+        line.remove()
     if ax.get_legend() is not None:
         ax.get_legend().remove()
     ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes, color="grey")
