@@ -381,7 +381,7 @@ def test_a_time_limit_holds_in_many_dimensions(n, d, monkeypatch):
     monkeypatch.setattr(_arguments.time, "monotonic", lambda: 1e-4 * next(read))
     found = gamma(np.random.default_rng(0).standard_normal((n, d)), time_limit=0.002)
     assert next(read) < 100
-    assert found.cells >= 2
+    assert 2 <= found.cells < 100  # 2,000 were collected whatever the limit
     assert "time limit" in found.doubt
     json.dumps(found.to_dict(), allow_nan=False)
 

@@ -52,7 +52,7 @@ def _rays(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The corners that are one ray, and that ray."""
     kept, rays = [], []
-    count = max(1, CHUNK // lines.shape[1] ** 3)
+    count = min(2000, max(1, CHUNK // lines.shape[1] ** 3))
     for low in range(0, len(corners), count):
         some = corners[low : low + count]
         _, singular, vectors = np.linalg.svd(lines[some])
