@@ -70,7 +70,7 @@ def test_leaky_units_are_not_dead_and_maxima_are_no_units():
     assert rn.diagnose(leaky, x).dead == 0
     pool = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
     pool.append(nn.Linear(12, 2))
-    assert rn.diagnose(pool, np.ones((2, 1, 6, 6))).units == 48
+    assert rn.diagnose(pool, np.ones((2, 1, 6, 6))).units == 3
 
 
 def test_one_constant_column_of_several():
