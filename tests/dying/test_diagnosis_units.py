@@ -34,6 +34,7 @@ class Whole(nn.Module):
 
 def conv(inputs, outputs):
     made = nn.Conv2d(inputs, outputs, 3, padding=1)
+    assert made.bias is not None
     with torch.no_grad():
         made.weight[0] = 0.0
         made.bias[0], made.bias[-1] = -1.0, -0.6  # dead, and dead at most positions
@@ -84,12 +85,13 @@ def test_units_are_those_of_the_monitor(name):
 
 
 def test_a_flattened_channel_is_one_unit_and_padding_is_none():
-    model = Whole(lambda m, x: F.relu(F.pad(m.a(x), (1, 0)).flatten(1)), a=conv(1, 4))
+    made = conv(1, 4)
+    model = Whole(lambda m, x: F.relu(F.pad(m.a(x), (1, 0)).flatten(1)), a=made)
     x = 0.3 * np.random.default_rng(0).normal(size=(6, *IMAGES))
     found = rn.diagnose(model, x)
     layer = found.layers[0]
     assert layer.positions.tolist() == [20] * 4
-    z = model.a(torch.tensor(x, dtype=torch.float32)).detach().double().flatten(2).numpy()
+    z = made(torch.tensor(x, dtype=torch.float32)).detach().double().flatten(2).numpy()
     expected = z.mean((0, 2))[1:] / z.std((0, 2))[1:]
     np.testing.assert_allclose(layer.cone[1:], expected, rtol=1e-5)
     silent = (z <= 0).all(0).sum(1)
@@ -99,14 +101,15 @@ def test_a_flattened_channel_is_one_unit_and_padding_is_none():
 
 
 def test_channels_are_proved_and_compared_whole():
-    model = Whole(lambda m, x: F.relu(m.a(x)), a=nn.Conv2d(1, 3, 3, padding=1, bias=False))
+    made = nn.Conv2d(1, 3, 3, padding=1, bias=False)
     with torch.no_grad():
-        model.a.weight[1] = -model.a.weight[0].abs()
-        model.a.weight[2] = 2 * model.a.weight[0]
-        model.a.weight[0, 0, 0, 0] = model.a.weight[2, 0, 0, 0] = 0.0
+        made.weight[1] = -made.weight[0].abs()
+        made.weight[2] = 2 * made.weight[0]
+    model = Whole(lambda m, x: F.relu(m.a(x)), a=made)
     found = rn.diagnose(model, np.ones((2, 1, 3, 3)), domain=rn.Box.cube(9, 0.0, 1.0))
     layer = found.layers[0]
     assert layer.duplicate_of.tolist() == [-1, -1, 0]
+    assert layer.provably_dead is not None
     assert layer.provably_dead.tolist() == [False, True, False]
     assert found.undecided == 0
 
@@ -148,7 +151,7 @@ def test_only_pieces():
 def onnx_model(nodes, shape, **constants):
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", *shape])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    given = [numpy_helper.from_array(np.float32(v), k) for k, v in constants.items()]
+    given = [numpy_helper.from_array(np.asarray(v, np.float32), k) for k, v in constants.items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, given)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
@@ -210,4 +213,4 @@ def test_a_record_of_units_is_checked():
             Layer(affine, unit_of=np.array(bad))
     net = rn.Network([Layer(affine, unit_of=np.array([0, 1, 1]))],
                      Affine({1: np.eye(3)}, np.zeros(3)), input_shape=3)  # fmt: skip
-    assert net.folded().layers[0].unit_of.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(net.folded().layers[0].unit_of, [0, 1, 1])
