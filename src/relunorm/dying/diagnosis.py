@@ -331,7 +331,7 @@ def _layer(
         ~dead & (score <= tau),
         cone,
         units.positions,
-        units.count_of(~(z > 0).any(axis=0) & silent),
+        units.count_of(((z > 0).sum(axis=0) == 0) & silent),
     )
 
 

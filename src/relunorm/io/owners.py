@@ -8,6 +8,8 @@ are followed, not the shapes. Exact; `NOBODY` owns entries that are constant, su
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -40,7 +42,7 @@ def carried(owners: Owners | None, matrix: Matrix) -> Owners | None:
     """
     if owners is None:
         return None
-    table = sp.csr_array(matrix)
+    table: Any = sp.csr_array(matrix)
     table.eliminate_zeros()
     full = np.flatnonzero(np.diff(table.indptr))
     found = np.full(table.shape[0], NOBODY)
