@@ -5,6 +5,7 @@ python benchmarks/dying.py [maps] [monitor] [ensemble]
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -166,6 +167,14 @@ def ensemble(members: int = 32) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    wanted = sys.argv[1:] or ["maps", "monitor", "ensemble"]
+    parts = {"maps": maps, "monitor": monitor, "ensemble": ensemble}
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "part", nargs="*", help=f"{', '.join(parts)} (all by default); blocks: one run of monitor"
+    )
+    wanted = parser.parse_args().part or list(parts)
+    parts["blocks"] = blocks
+    if unknown := set(wanted) - set(parts):
+        parser.error(f"no part called {', '.join(sorted(unknown))}")
     for name in wanted:
-        {"maps": maps, "monitor": monitor, "blocks": blocks, "ensemble": ensemble}[name]()
+        parts[name]()

@@ -153,12 +153,18 @@ class Layer:
         activation: what follows it.
         name: where the layer came from (a module path, a node name), for messages and tables.
         shape: the shape of its output before flattening, for example (channels, height, width).
+        piece: whether it only helps to write another operation, such as max(a, b) = a + relu(b - a)
+            or the upper end of a clip: exact, but no unit of the model it was read from.
+        unit_of: per entry, the unit of that model it belongs to (a channel has an entry at every
+            position), or -1; None where every entry is a unit of its own.
     """
 
     affine: Affine
     activation: Activation = RELU
     name: str = ""
     shape: tuple[int, ...] = ()
+    piece: bool = False
+    unit_of: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(int(n) for n in self.shape) or (self.affine.size,)
@@ -167,10 +173,12 @@ class Layer:
                 f"layer {self.name!r}: shape {shape} does not have {self.affine.size} entries"
             )
         object.__setattr__(self, "shape", shape)
+        if self.unit_of is not None:
+            object.__setattr__(self, "unit_of", _units(self.unit_of, self.affine.size, self.name))
 
     @property
     def width(self) -> int:
-        """How many units the layer has."""
+        """How many units the layer has, a channel counted at every position."""
         return self.affine.size
 
     @property
@@ -195,6 +203,20 @@ def substitute(affine: Affine, expressed: Sequence[Affine]) -> Affine:
 def whole(source: int, size: int) -> Affine:
     """The map that gives one value as it is."""
     return Affine({source: mx.identity(size)}, np.zeros(size))
+
+
+def _units(unit_of: Any, size: int, name: str) -> NDArray[np.int64]:
+    """A frozen copy, once it is known to number units 0, 1, ... without a gap."""
+    own = np.array(unit_of)
+    fits = own.shape == (size,) and own.dtype.kind == "i" and -1 <= own.min() <= own.max() < size
+    if not fits or not np.bincount(own[own >= 0]).all():
+        raise InvalidNetworkError(
+            f"layer {name!r}: unit_of has shape {own.shape}, expected the number of a unit, or -1, "
+            f"for each of {size} entries, with no number left out"
+        )
+    own = own.astype(np.int64)
+    own.flags.writeable = False
+    return own
 
 
 def _own(matrix: Any) -> Matrix:

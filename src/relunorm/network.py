@@ -7,6 +7,7 @@ special case. The output is an affine map of any values.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -327,7 +328,7 @@ class Network:
         for layer in self.layers:
             affine = substitute(layer.affine, expressed)
             if layer.has_units:
-                layers.append(Layer(affine, layer.activation, layer.name, layer.shape))
+                layers.append(dataclasses.replace(layer, affine=affine))
                 expressed.append(whole(len(layers), layer.width))
             else:
                 expressed.append(affine)

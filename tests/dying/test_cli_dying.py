@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import relunorm as rn
 from relunorm.cli import main
 from relunorm.errors import InvalidInputError
+from relunorm.papers import dying as dying_paper
 from relunorm.papers import exhibits
 from relunorm.papers.dying import read_sample
 from relunorm.papers.regression_data import load_tables
@@ -49,6 +51,17 @@ def test_sweep_with_checkpoint(capsys, tmp_path):
     assert first["rows"] == again["rows"]
 
 
+def test_sweep_of_a_file_with_its_target(capsys, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(80, 3))
+    np.savetxt(tmp_path / "t.csv", rows, delimiter=",", header="a,b,c", comments="")
+    out = run(
+        capsys, "dying", "sweep", "--data", str(tmp_path / "t.csv"), "--target", "b", "--updates",
+        "100", "--gamma", "1", "--optimizer", "sgd", "--seeds", "1", "--hidden", "4", "--json",
+        "--quiet",
+    )  # fmt: skip
+    assert json.loads(out)["rows"]
+
+
 def test_diagnose(capsys, tmp_path):
     rng = np.random.default_rng(0)
     net = rn.Network.from_weights([rng.normal(size=(6, 3)), rng.normal(size=(1, 6))])
@@ -61,10 +74,46 @@ def test_diagnose(capsys, tmp_path):
     assert "TargetScaler" in run(capsys, *arguments).replace("\n", " ")
 
 
+@pytest.mark.parametrize("domain", [(), ("--domain", "box:-1,1")])
+def test_diagnose_in_80_columns(domain, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    path = "feature_extractor.first_block.activation_function"
+    unit_of = np.repeat([0, 1], 3)
+    layer = rn.Layer(
+        rn.Affine({0: np.ones((6, 2))}, np.arange(6.0) - 3), name=path, unit_of=unit_of
+    )
+    output = rn.Affine({1: np.ones((1, 6))}, np.zeros(1))
+    rn.save(rn.Network([layer], output, input_shape=2), tmp_path / "m.npz")
+    np.savez(tmp_path / "d.npz", x=np.ones((5, 2)))
+    files = [str(tmp_path / "m.npz"), "--data", str(tmp_path / "d.npz")]
+    text = run(capsys, "diagnose", *files, *domain)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    rows = text[text.index("feature") :].splitlines()
+    assert "".join(row.split()[0] for row in rows[: len(path)] if row.strip()).startswith(path)
+    assert "silent at 2 of 6 in all" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("name", ["figure2", "figure3"])
 def test_exhibits_draw(name, tmp_path):
     made = exhibits("dying")[name](read_sample(None, None))
     assert all(path.stat().st_size for path in made.save(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["figure4", "figure5"])
+def test_maps_have_room_for_their_titles_and_name_every_mark(name, monkeypatch):
+    small = partial(dying_paper.basin, max_steps=100)
+    monkeypatch.setattr(dying_paper, "basin", lambda *a, grid: small(*a, grid=5))
+    figure = exhibits("dying")[name](read_sample(None, None)).figure
+    assert figure is not None
+    figure.draw_without_rendering()
+    page = figure.bbox
+    for ax in figure.axes:
+        box = ax.get_tightbbox()
+        assert box.y1 <= page.y1 - 3
+        assert box.x0 >= page.x0
+        assert box.x1 <= page.x1
+        assert not figure.legends[0].get_window_extent().overlaps(box)
+    assert "the optimum" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_data_sources(tmp_path):
@@ -73,6 +122,10 @@ def test_data_sources(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n4,5,7\n")
     x, y = load_tables([f"{tmp_path / 't.csv'}?target=c"])["t"]
     assert (x.shape, y.tolist()) == ((2, 2), [3.0, 7.0])
+    both = load_tables([str(tmp_path / "t.csv"), "friedman"], target="a")
+    assert both["t"][1].tolist() == [1.0, 4.0]
+    with pytest.raises(InvalidInputError, match="of a file"):
+        load_tables(["friedman"], target="a")
     with pytest.raises(InvalidInputError, match="which column"):
         load_tables([str(tmp_path / "t.csv")])
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import relunorm as rn
-from relunorm.dying.diagnosis import duplicates
+from relunorm.dying.duplicate_units import duplicates
 from relunorm.dying.target_advice import target_advice
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.stability import stability
@@ -49,7 +49,9 @@ def test_torch_module_and_convolution():
         model[0].weight[1], model[0].bias[1] = 0.0, -1.0
     x = np.random.default_rng(0).normal(size=(10, 1, 4, 4))
     found = rn.diagnose(model, x)
-    assert found.layers[0].dead.reshape(3, 4).all(axis=1).tolist()[1]
+    assert found.layers[0].width == 3
+    assert found.layers[0].dead[1]
+    assert found.layers[0].dead_positions[1] == 4
     assert found.rows == 10
 
 

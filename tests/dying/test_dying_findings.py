@@ -70,7 +70,7 @@ def test_leaky_units_are_not_dead_and_maxima_are_no_units():
     assert rn.diagnose(leaky, x).dead == 0
     pool = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
     pool.append(nn.Linear(12, 2))
-    assert rn.diagnose(pool, np.ones((2, 1, 6, 6))).units == 48
+    assert rn.diagnose(pool, np.ones((2, 1, 6, 6))).units == 3
 
 
 def test_one_constant_column_of_several():
@@ -80,12 +80,27 @@ def test_one_constant_column_of_several():
     assert "1 of 2 target columns" in " ".join(found.advice)
 
 
+def test_covariances_that_rounding_has_touched_are_taken():
+    x = np.random.default_rng(0).normal(size=(2, 40)).astype(np.float32)  # of rank 1
+    cov = np.cov(x.T)
+    found = dying.firing_probability(np.ones(40), 0.5, covariance=cov.astype(np.float32))
+    np.testing.assert_allclose(found, dying.firing_probability(np.ones(40), 0.5, covariance=cov),
+                               rtol=1e-6)  # fmt: skip
+    assert dying.firing_probability([1.0], 0.5, covariance=[[0.0]]) == 1
+    huge = dying.firing_probability([1e-150, 0.0], 1.0, covariance=1e300 * np.eye(2))
+    np.testing.assert_allclose(huge, dying.firing_probability([1.0, 0.0], 1.0))
+
+
 def test_refusals_in_words():
     net = rn.Network.from_weights([[[1.0]], [[1.0]]])
     for bad in (
         lambda: rn.diagnose(net, [[1.0]], domain="box:-1,1"),  # type: ignore[arg-type]
         lambda: rn.diagnose(net, [[1.0]], [1.0], optimizer=object()),  # type: ignore[arg-type]
         lambda: dying.basin(grid=2.5),  # type: ignore[arg-type]
+        lambda: dying.basin(grid=3, mode="xx"),
+        lambda: dying.basin(grid=3, mode="eager"),
+        lambda: dying.firing_probability([1, -1], 0.5, covariance=[[1, 2], [2, 1]]),
+        lambda: dying.in_dead_cone([1, -1], 0.5, covariance=[[1.0, 0.5], [0.4, 1.0]]),
         lambda: dying.trajectory([1.0], [0.0], beta=1.5),
         lambda: dying.trajectory([1.0], [0.0], eta=-1.0),
     ):

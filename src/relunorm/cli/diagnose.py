@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup
+from relunorm.cli.output import Json, emit, markup, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,19 +47,44 @@ def diagnose(
     emit(document, json, lambda console: _render(console, document))
 
 
+#: Counts of a layer -> how the table heads them; 80 columns hold them beside a name.
+_HEADS = {
+    "units": "units",
+    "dead": "dead",
+    "provably_dead": "proved\ndead",
+    "always_on": "always\non",
+    "provably_on": "proved\non",
+    "dormant": "dor-\nmant",
+    "duplicate": "dupli-\ncate",
+}
+
+
 def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    names = ("units", "dead", "provably_dead", "always_on", "provably_on", "dormant", "duplicate")
-    titles = (n.replace("_", "\n").replace("provably", "proved") for n in names[:-1])
-    table = Table("layer", *titles, "dupli-\ncate", "lowest\ncone")  # 80 columns hold it
+    names = [n for n in _HEADS if any(row["counts"][n] is not None for row in document["layers"])]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
+    table.add_column("layer", overflow="fold")  # whole names, on several lines if need be
+    for head in (*(_HEADS[n] for n in names), "lowest\ncone"):
+        table.add_column(head, justify="right", no_wrap=True)
     for row in document["layers"]:
-        counts = row["counts"]
-        cells = ["-" if counts[n] is None else str(counts[n]) for n in names]
+        cells = [str(row["counts"][n]) for n in names]
         cone = min((v for v in row["cone"] if v is not None), default=float("nan"))
-        table.add_row(markup(row["name"] or str(row["layer"])), *cells, f"{cone:.2f}")
+        table.add_row(markup(_name(row)), *cells, f"{cone:.2f}")
     console.print(table)
+    for row in document["layers"]:
+        if sum(row["positions"]) > len(row["positions"]):
+            console.print(
+                f"{_name(row)}: a unit has several positions; silent at "
+                f"{sum(row['dead_positions'])} of {sum(row['positions'])} in all",
+                markup=False,
+            )
     if document["undecided"]:
         console.print(f"{document['undecided']} units undecided on the domain; raise --time-limit")
     for line in document["advice"]:
         console.print(f"- {line}", markup=False)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return printable(row["name"] or str(row["layer"]))

@@ -65,6 +65,9 @@ def sweep(
             help="FILE, FILE?target=COLUMN, openml:NAME, diabetes or friedman; repeatable."
         ),
     ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The column to predict of every FILE that names none.")
+    ] = None,
     updates: Annotated[int, typer.Option(help="Gradient updates; 250000 in the paper.")] = 30_000,
     gamma: Annotated[list[float] | None, typer.Option(help="Target scales; repeatable.")] = None,
     delta: Annotated[list[float] | None, typer.Option(help="Target shifts; repeatable.")] = None,
@@ -85,7 +88,7 @@ def sweep(
     from relunorm.dying.sweep import GAMMAS, RULES, Plan, Sweep, by_name
     from relunorm.papers.regression_data import load_tables
 
-    tables = load_tables(data or ["diabetes"])
+    tables = load_tables(data or ["diabetes"], target)
     plan = Plan(
         tuple(tables),
         tuple(gamma or GAMMAS),

@@ -130,6 +130,10 @@ def basin(
     w, b = (part.ravel().copy() for part in np.meshgrid(axis, axis))
     squares = ((update_tolerance / gamma) ** 2, (gradient_tolerance / gamma) ** 2)
     rule = (delta / gamma, eta, beta, *squares)
+    if mode not in (None, "compile", "graph", "eager"):
+        raise InvalidInputError(f"mode is {mode!r}, expected compile, graph, eager or None")
+    if mode is not None and device is None:
+        raise InvalidInputError(f"mode {mode!r} needs a device, such as device='cuda'")
     run = _on_cpu if device is None else _on_device(device, mode)
     end_w, end_b, moving, steps, point_steps = run(w, b, rule, max_steps, progress)
     reached = np.hypot(end_w - 1, end_b - delta / gamma) < near

@@ -12,6 +12,9 @@ from scipy.special import ndtr, ndtri
 
 from relunorm.errors import InvalidInputError
 
+#: How far a covariance may be from symmetric and semidefinite, as a share of its largest entry.
+ROUNDING = 1e-6
+
 
 def cone_position(
     w: ArrayLike,
@@ -25,7 +28,8 @@ def cone_position(
 
     Args:
         w: shape (..., d). b: shape (...).
-        mean: of the inputs, 0 by default. covariance: of the inputs, the identity by default.
+        mean: of the inputs, 0 by default. covariance: of the inputs, the identity by default;
+            symmetric with no negative eigenvalue, up to 1e-6 of its largest entry.
 
     >>> cone_position([[3.0, 4.0]], [-10.0]).tolist()
     [-2.0]
@@ -41,7 +45,7 @@ def cone_position(
     if covariance is None:
         spread = np.linalg.norm(w, axis=-1)
     else:
-        c = _fits(covariance, (w.shape[-1],) * 2, "covariance")
+        c = _covariance(covariance, w.shape[-1])
         spread = np.sqrt(np.maximum(np.einsum("...i,ij,...j->...", w, c, w), 0.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         position = b / spread
@@ -102,3 +106,25 @@ def _fits(value: ArrayLike, shape: tuple[int, ...], name: str) -> NDArray[np.flo
     if array.shape != shape or not np.isfinite(array).all():
         raise InvalidInputError(f"{name} has shape {array.shape}, expected {shape}, all finite")
     return array
+
+
+def _covariance(value: ArrayLike, size: int) -> NDArray[np.float64]:
+    """A covariance, up to what rounding in float32 leaves of one."""
+    c = _fits(value, (size, size), "covariance")
+    largest = np.abs(c).max(initial=0.0)
+    if largest == 0:
+        return c
+    scaled = c / largest
+    apart = float(np.abs(scaled - scaled.T).max())
+    if apart > ROUNDING:
+        raise InvalidInputError(
+            f"covariance is not symmetric: entries across the diagonal differ by {apart:.1g} of "
+            "the largest one"
+        )
+    lowest = float(np.linalg.eigvalsh((scaled + scaled.T) / 2)[0])
+    if lowest < -ROUNDING:
+        raise InvalidInputError(
+            f"covariance has the negative eigenvalue {lowest * largest:.3g}, so it is none: some "
+            "combination of inputs would have a negative variance"
+        )
+    return c

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
 from relunorm.domain import Domain
+from relunorm.dying.duplicate_units import duplicate_units
 from relunorm.dying.target import mean_and_deviation
 from relunorm.dying.target_advice import TargetAdvice, target_advice
+from relunorm.dying.unit_entries import UnitEntries
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.network import Affine, Network
+from relunorm.network import Layer, Network
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability
@@ -25,19 +25,21 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, repr=False)
 class LayerDiagnosis:
-    """The units of one layer.
+    """The units of one layer; a channel or a feature of a sequence is one, at many positions.
 
     Attributes:
         layer: index into ``network.layers``. name: where it came from. activation: as text.
-        active_share: share of the rows on which a unit is active.
-        dead, always_on: active on no row, on every row. A leaky unit is never dead: below 0 it
-            passes its slope on.
+        active_share: share of the rows (and positions) on which a unit is active.
+        dead, always_on: active on no row, on every row, at any position. A leaky unit is never
+            dead: below 0 it passes its slope on.
         provably_dead, provably_on: on the whole domain; None when no domain was given.
         duplicate_of: an earlier unit of the layer with the same boundary and side, or -1.
         score: mean |value| over the layer's mean (ReDo's dormancy score).
         dormant: not dead, score at most tau.
         cone: mean over deviation of the pre-activation on the data: b/|w| for standard normal
             inputs (seed 002, eq. 23). Far below 0: dying; far above: linear.
+        positions: how many entries of the layer a unit has. dead_positions: at how many of them it
+            is active on no row: no reason to revive a unit that is active elsewhere.
     """
 
     layer: int
@@ -52,6 +54,8 @@ class LayerDiagnosis:
     score: NDArray[np.float64]
     dormant: Mask
     cone: NDArray[np.float64]
+    positions: NDArray[np.int64]
+    dead_positions: NDArray[np.int64]
 
     @property
     def width(self) -> int:
@@ -92,6 +96,8 @@ class LayerDiagnosis:
 
     def __repr__(self) -> str:
         found = ", ".join(f"{n} {k.replace('_', ' ')}" for k, n in self.counts.items() if n)
+        if (self.positions > 1).any():
+            found += f"; silent at {self.dead_positions.sum()} of {self.positions.sum()} positions"
         return f"LayerDiagnosis({self.name or self.layer}: {found})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,6 +113,8 @@ class LayerDiagnosis:
             "score": self.score.tolist(),
             "duplicate_of": self.duplicate_of.tolist(),
             "cone": cone,
+            "positions": self.positions.tolist(),
+            "dead_positions": self.dead_positions.tolist(),
         }
 
 
@@ -209,9 +217,11 @@ def diagnose(
     network = _network(model, rows)
     if not network.hidden:
         raise InvalidInputError(f"{network!r} has no units to diagnose")
-    names = unit_layers(model, network)
+    names = _unit_layers(network)
     if not names:
-        raise InvalidInputError(f"{network!r} has no units to diagnose but those of maxima")
+        raise InvalidInputError(
+            f"{network!r} has no units to diagnose but pieces of maxima, minima, |x| and the like"
+        )
     proved, undecided = _proofs(network, domain, time_limit, analysis, names)
     layers = tuple(
         _layer(network, index, names[index], z, proved.get(index), tau)
@@ -265,24 +275,29 @@ def _proofs(
     found = analysis or stability(network, domain, time_limit=time_limit)
     every = zip(network.hidden, found.layers, strict=True)
     layers = {index: layer for index, layer in every if index in names}
-    undecided = sum(int((layer.verdict == "undecided").sum()) for layer in layers.values())
+    undecided = sum(_undecided(network.layers[index], x.verdict) for index, x in layers.items())
     return layers, undecided
 
 
-def unit_layers(model: Any, network: Network) -> dict[int, str]:
+def _undecided(layer: Layer, verdict: NDArray[np.str_]) -> int:
+    """Units with an open position that may still turn out dead, or on, at all of them."""
+    units = UnitEntries.of_layer(layer)
+    may = [units.all_of(np.isin(verdict, ("undecided", side))) for side in ("dead", "active")]
+    return int(((may[0] | may[1]) & (units.count_of(verdict == "undecided") > 0)).sum())
+
+
+def _unit_layers(network: Network) -> dict[int, str]:
     """The layers of a network that hold a model's units, with a name for each.
 
-    Max pooling is read as layers of differences, max(a, b) = a + relu(b - a): no units of the
-    model, so they are left out. They are told by their names: a pooling module or node.
+    A maximum is read as max(a, b) = a + relu(b - a), a clip with a relu for each end, |x| as
+    2 relu(x) - x: the reader marks such helpers as pieces, and they are left out. So are layers
+    of constants, which no unit owns.
     """
     found: dict[int, str] = {}
     for index in network.hidden:
-        name = network.layers[index].name
-        part = model
-        for step in name.split("."):
-            part = getattr(part, "_modules", {}).get(step)
-        label = f"{name} {type(part).__name__ if part is not None else ''}"
-        if "maxpool" not in label.lower().replace("_", ""):
+        layer = network.layers[index]
+        name = layer.name
+        if not layer.piece and (layer.unit_of is None or layer.unit_of.max() >= 0):
             again = sum(given.split("#")[0] == name for given in found.values())
             found[index] = f"{name}#{again}" if name and again else name
     return found
@@ -292,16 +307,16 @@ def _layer(
     network: Network, index: int, name: str, z: NDArray[np.float64], proved: Any, tau: float
 ) -> LayerDiagnosis:
     layer = network.layers[index]
-    active = (z > 0).mean(axis=0)
-    magnitude = np.abs(layer.activation.apply_(z.copy())).mean(axis=0)
+    units = UnitEntries.of_layer(layer)
+    active, magnitude, cone = np.empty((3, len(units.positions)))
+    for which, part in units.samples(z):
+        active[which] = (part > 0).mean(axis=0)
+        magnitude[which] = np.abs(layer.activation.apply_(part.copy())).mean(axis=0)
+        cone[which] = _position(part)
     mean = magnitude.mean()
     score = magnitude / mean if mean > 0 else np.zeros_like(magnitude)
     silent = layer.activation.slopes[0] == 0  # what a leaky unit gives below 0 is no silence
     dead = (active == 0) & silent
-    center, spread = mean_and_deviation(z)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cone = np.where(spread > 0, center / spread, np.sign(center) * np.inf)
-    cone = np.where(np.isnan(cone), -np.inf, cone)
     return LayerDiagnosis(
         index,
         name,
@@ -309,52 +324,23 @@ def _layer(
         active,
         dead,
         active == 1,
-        None if proved is None else (proved.verdict == "dead") & silent,
-        None if proved is None else proved.verdict == "active",
-        duplicates(layer.affine),
+        None if proved is None else units.all_of(proved.verdict == "dead") & silent,
+        None if proved is None else units.all_of(proved.verdict == "active"),
+        duplicate_units(layer.affine, units),
         score,
         ~dead & (score <= tau),
         cone,
+        units.positions,
+        units.count_of(((z > 0).sum(axis=0) == 0) & silent),
     )
 
 
-def duplicates(affine: Affine, tolerance: float = 1e-10) -> NDArray[np.int64]:
-    """For every row, an earlier row that is a positive multiple of it (bias included), or -1.
-
-    Rows are scaled to length 1 and sorted by a random projection, which leaves runs of rows with
-    nearly the same one. Each is compared in full with the first row of its run; those that differ
-    form the runs of the next round. So a thousand copies cost one comparison each, and the whole is
-    near-linear in the size of the matrix. Rows of zeros are never duplicates.
-    """
-    blocks = [sp.csr_array(m) for m in affine.terms.values()]
-    table = sp.csr_array(sp.hstack([*blocks, sp.csr_array(affine.bias[:, None])]))
-    for length in (_largest, _euclidean):  # the first one keeps the squares of the second finite
-        size = length(table)
-        table = mx.scale_rows(table, 1 / np.where(size > 0, size, 1.0))
-    shadow = table @ np.random.default_rng(0).standard_normal(table.shape[1])
-    reach = tolerance * np.sqrt(table.shape[1]) * 4
-    found = np.full(affine.size, -1, dtype=np.int64)
-    left = np.flatnonzero(size)
-    left = left[np.argsort(shadow[left], kind="stable")]
-    while len(left):
-        starts = np.flatnonzero(np.diff(shadow[left], prepend=-np.inf) > reach)
-        first = np.repeat(np.minimum.reduceat(left, starts), np.diff(starts, append=len(left)))
-        left, first = left[left != first], first[left != first]
-        same = _largest(table[left] - table[first]) <= tolerance
-        found[left[same]] = first[same]
-        left = left[~same]
-    return found
-
-
-def _largest(table: Any) -> NDArray[np.float64]:
-    """max |entry| of every row."""
-    if not table.shape[0]:
-        return np.zeros(0)
-    return np.asarray(abs(table).max(axis=1).todense()).ravel()
-
-
-def _euclidean(table: Any) -> NDArray[np.float64]:
-    return np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
+def _position(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean over deviation of every column; of a constant one its sign times infinity."""
+    center, spread = mean_and_deviation(z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cone = np.where(spread > 0, center / spread, np.sign(center) * np.inf)
+    return np.where(np.isnan(cone), -np.inf, cone)
 
 
 def _advice(

@@ -12,6 +12,7 @@ from relunorm.dying.trajectories import vector_field
 
 #: Optimum, dead, other.
 COLORS = ("#e8b53a", "#3b5b92", "#9a9a9a")
+_OPTIMUM: dict[str, Any] = {"marker": "o", "color": "white", "mec": "black", "ms": 6}
 
 
 def _axes(ax: Any, size: tuple[float, float] = (4.6, 4.2)) -> tuple[Any, Any]:
@@ -28,7 +29,7 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
     from matplotlib.colors import ListedColormap
 
     alone = ax is None
-    figure, ax = _axes(ax, (4.6, 4.9))
+    figure, ax = _axes(ax, (4.6, 5.0))
     e = found.extent
     ax.imshow(
         found.classes, origin="lower", extent=(-e, e, -e, e), cmap=ListedColormap(COLORS),
@@ -38,7 +39,7 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
         dead = found.classes == 1
         ax.plot(found.w[dead], found.b[dead], ",", color="black", alpha=0.6, rasterized=True)
     _cone(ax, e)
-    ax.plot(found.gamma, found.delta, "o", color="white", mec="black", ms=6)
+    ax.plot(found.gamma, found.delta, **_OPTIMUM)
     ax.set(xlim=(-e, e), ylim=(-e, e), xlabel="w", ylabel="b")
     ax.set_title(
         f"$\\gamma$={found.gamma:g}, $\\beta$={found.beta:g}\n{found.optimum:.1f}% optimum, "
@@ -50,13 +51,14 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
     return figure
 
 
-def basin_legend(figure: Any, ends: bool = True, columns: int = 5) -> None:
+def basin_legend(figure: Any, ends: bool = True, columns: int = 6) -> None:
     """What the colours of the starts and the marks stand for, once, below all panels."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     named = zip(COLORS, ("reaches the optimum", "dies", "neither"), strict=True)
     keys: list[Any] = [Patch(color=color, label=label) for color, label in named]
+    keys.append(Line2D([], [], ls="", label="the optimum", **_OPTIMUM))
     keys.append(Line2D([], [], ls=":", color="0.4", label="edge of the dead cone"))
     if ends:
         keys.append(Line2D([], [], ls="", marker=".", color="black", label="where dead ones stop"))
@@ -79,7 +81,7 @@ def plot_field(gamma: float, ax: Any = None, extent: float = 2.0, delta: float =
     )  # fmt: skip
     ax.streamplot(axis, axis, dw, db, color="white", density=0.9, linewidth=0.5, arrowsize=0.6)
     _cone(ax, extent)
-    ax.plot(gamma, delta, "o", color="white", mec="black", ms=6, zorder=5)
+    ax.plot(gamma, delta, zorder=5, **_OPTIMUM)
     ax.set(xlim=(-extent, extent), ylim=(-extent, extent), xlabel="w", ylabel="b")
     ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)
     if alone:

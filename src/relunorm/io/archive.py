@@ -38,6 +38,14 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
                 terms.append({"source": source, "dense": key})
         return {"bias": f"{name}.bias", "terms": terms}
 
+    def origin(layer: Layer, name: str) -> dict[str, Any]:
+        """What a reader recorded about the layer's units, if anything."""
+        found: dict[str, Any] = {"piece": True} if layer.piece else {}
+        if layer.unit_of is not None:
+            arrays[f"{name}.unit_of"] = layer.unit_of
+            found["unit_of"] = f"{name}.unit_of"
+        return found
+
     layers = [
         {
             "name": layer.name,
@@ -48,6 +56,7 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
                 "at_zero": layer.activation.at_zero,
             },
             **put(layer.affine, f"layer{index}"),
+            **origin(layer, f"layer{index}"),
         }
         for index, layer in enumerate(network.layers)
     ]
@@ -75,6 +84,8 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
                 Activation(**layer["activation"]),
                 str(layer["name"]),
                 tuple(layer["shape"]),
+                bool(layer.get("piece", False)),
+                array(layer["unit_of"]) if "unit_of" in layer else None,
             )
             for layer in fields["layers"]
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -85,7 +86,7 @@ def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     if op.max_value is None:
         return result
     above = low.shift(tensors[0], np.array(-float(op.max_value)))
-    return low.subtract(result, low.activate(above, RELU, op.name))
+    return low.subtract(result, low.activate(above, RELU, op.name, piece=True))
 
 
 @layer("LeakyReLU")
@@ -95,9 +96,11 @@ def _leaky_relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 @layer("PReLU")
 def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    """a x + (1 - a) relu(x)."""
+    """a x + (1 - a) relu(x): a leaky relu where all a are the same."""
     slope, x = _array(op.alpha), tensors[0]
-    above = low.scale(low.activate(x, RELU, op.name), 1.0 - slope)
+    if slope.size and (slope == slope.flat[0]).all():
+        return low.activate(x, Activation("leaky", float(slope.flat[0])), op.name)
+    above = low.scale(low.activate(x, RELU, op.name, piece=True), 1.0 - slope)
     return low.add(low.scale(x, slope), above)
 
 
@@ -236,9 +239,9 @@ def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -
     pooled = low.max_pool(x, whole, op.name) if largest else low.average(x, whole, False)
     channels, ones = x.shape[1], (1,) * (len(x.shape) - 2)
     if not op.keepdims:
-        return Tensor((1, channels), pooled.affine)
+        return replace(pooled, shape=(1, channels))
     first = op.data_format == "channels_first"
-    return Tensor((1, channels, *ones) if first else (1, *ones, channels), pooled.affine)
+    return replace(pooled, shape=(1, channels, *ones) if first else (1, *ones, channels))
 
 
 for _axes in (1, 2, 3):

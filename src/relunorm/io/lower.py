@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
+from relunorm.io.owners import NOBODY, Owners, carried, joined, moved, numbered
 from relunorm.io.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
 from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
@@ -38,10 +39,14 @@ class CannotLower(Exception):
 
 @dataclass(eq=False)
 class Tensor:
-    """An affine function of the values, with the shape its entries are read in."""
+    """An affine function of the values, with the shape its entries are read in.
+
+    ``owners`` tells which unit of the model each entry belongs to, where that is known.
+    """
 
     shape: tuple[int, ...]
     affine: Affine
+    owners: Owners | None = None
 
     @property
     def size(self) -> int:
@@ -65,6 +70,7 @@ class Lowering:
     def __init__(self, shape: Sequence[int]):
         self.layers: list[Layer] = []
         self._spent = 0
+        self._owners = 0
         self.input = self._value(0, tuple(shape))
 
     def finish(self, output: Tensor, *, input_shape: Sequence[int], origin: str) -> Network:
@@ -83,13 +89,14 @@ class Lowering:
         _check_size(index.size)
         flat = index.ravel()
         if flat.size == x.size and np.array_equal(flat, np.arange(x.size)):
-            return Tensor(index.shape, x.affine)
+            return Tensor(index.shape, x.affine, x.owners)
         keep = flat >= 0
         pick = sp.csr_array(
             (np.ones(int(keep.sum())), flat[keep], np.concatenate([[0], np.cumsum(keep)])),
             shape=(flat.size, x.size),
         )
-        return Tensor(index.shape, self._compose(pick, x, None))
+        owners = moved(x.owners, flat)
+        return Tensor(index.shape, self._compose(pick, x, None), owners)
 
     def broadcast(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """x repeated to a larger shape, by numpy's rules."""
@@ -114,13 +121,33 @@ class Lowering:
             ]
             terms[source] = mx.compact(sp.csr_array(sp.vstack(blocks, format="csr")))
         bias = np.concatenate([t.affine.bias for t in tensors])
-        return self.rearrange(Tensor((bias.size,), Affine(terms, bias)), index)
+        whole = Tensor((bias.size,), Affine(terms, bias), self._side_by_side(tensors))
+        return self.rearrange(whole, index)
+
+    def _side_by_side(self, tensors: Sequence[Tensor]) -> Owners | None:
+        """The owners of several tensors; constants have none, which loses nothing."""
+        if any(t.owners is None and t.affine.terms for t in tensors):
+            return None
+        return np.concatenate(
+            [np.full(t.size, NOBODY) if t.owners is None else t.owners for t in tensors]
+        )
 
     def map(
-        self, x: Tensor, matrix: Matrix, bias: NDArray[Any] | None, shape: Sequence[int]
+        self,
+        x: Tensor,
+        matrix: Matrix,
+        bias: NDArray[Any] | None,
+        shape: Sequence[int],
+        owners: Owners | None = None,
     ) -> Tensor:
-        """``matrix @ x + bias`` on the flattened entries."""
-        return Tensor(tuple(shape), self._compose(matrix, x, bias))
+        """``matrix @ x + bias`` on the flattened entries; ``owners`` where it makes new units."""
+        if owners is None:
+            owners = carried(x.owners, matrix)
+        return Tensor(tuple(shape), self._compose(matrix, x, bias), owners)
+
+    def _new_units(self, count: int) -> Owners:
+        self._owners += count
+        return np.arange(self._owners - count, self._owners)
 
     def linear(self, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None) -> Tensor:
         """``weight @ x + bias`` along the last axis."""
@@ -133,7 +160,8 @@ class Lowering:
             matrix = mx.as_matrix(sp.kron(sp.eye_array(repeats), matrix, format="csr"))
         if bias is not None:
             bias = np.tile(np.broadcast_to(_float64(bias), len(weight)), repeats)
-        return self.map(x, matrix, bias, (*prefix, len(weight)))
+        owners = np.tile(self._new_units(len(weight)), repeats)
+        return self.map(x, matrix, bias, (*prefix, len(weight)), owners)
 
     def left_multiply(self, weight: NDArray[Any], x: Tensor) -> Tensor:
         """``weight @ x`` over the last two axes (the last one when x is a vector)."""
@@ -160,7 +188,8 @@ class Lowering:
         matrix, out = convolution(_float64(weight), shape, stride, pads, dilation, groups)
         if bias is not None:
             bias = np.repeat(_float64(bias), math.prod(out[1:]))
-        return self.map(x, mx.compact(matrix), bias, (1, *out))
+        owners = np.repeat(self._new_units(out[0]), math.prod(out[1:]))
+        return self.map(x, mx.compact(matrix), bias, (1, *out), owners)
 
     def average(self, x: Tensor, windows: Windows, count_padding: bool) -> Tensor:
         """Average pooling of (1, channels, *spatial)."""
@@ -185,14 +214,14 @@ class Lowering:
         x = self.broadcast(x, np.broadcast_shapes(x.shape, factors.shape))
         flat = np.broadcast_to(factors, x.shape).ravel()
         terms = {s: mx.scale_rows(m, flat) for s, m in x.affine.terms.items()}
-        return Tensor(x.shape, Affine(_frozen(terms), x.affine.bias * flat))
+        return Tensor(x.shape, Affine(_frozen(terms), x.affine.bias * flat), x.owners)
 
     def shift(self, x: Tensor, constant: NDArray[Any]) -> Tensor:
         """Entrywise sum with a constant, broadcast by numpy's rules."""
         constant = _float64(constant)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, constant.shape))
         bias = x.affine.bias + np.broadcast_to(constant, x.shape).ravel()
-        return Tensor(x.shape, Affine(x.affine.terms, bias))
+        return Tensor(x.shape, Affine(x.affine.terms, bias), x.owners)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """Entrywise sum of two tensors, broadcast by numpy's rules."""
@@ -201,7 +230,8 @@ class Lowering:
         terms = dict(x.affine.terms)
         for source, matrix in y.affine.terms.items():
             terms[source] = mx.add(terms[source], matrix) if source in terms else matrix
-        total = Tensor(shape, Affine(_frozen(terms), x.affine.bias + y.affine.bias))
+        bias, owners = x.affine.bias + y.affine.bias, joined(x.owners, y.owners)
+        total = Tensor(shape, Affine(_frozen(terms), bias), owners)
         # A residual stream is read by every later block: without a stage its terms pile up.
         if len(terms) > 2 and sum(map(mx.nnz, terms.values())) > FILL_FREE:
             self._stage(total)
@@ -211,16 +241,20 @@ class Lowering:
         """Entrywise difference of two tensors."""
         return self.add(x, self.scale(y, np.array(-1.0)))
 
-    def activate(self, x: Tensor, activation: Activation, name: str) -> Tensor:
-        """Close x into a layer."""
+    def activate(
+        self, x: Tensor, activation: Activation, name: str, *, piece: bool = False
+    ) -> Tensor:
+        """Close x into a layer; a ``piece`` only helps to write another operation."""
         shape = x.shape[1:] if len(x.shape) > 1 and x.shape[0] == 1 else x.shape
-        self.layers.append(Layer(x.affine, activation, name, shape))
-        return self._value(len(self.layers), x.shape)
+        layer = Layer(x.affine, activation, name, shape, piece, numbered(x.owners))
+        self.layers.append(layer)
+        return replace(self._value(len(self.layers), x.shape), owners=x.owners)
 
     def clip(self, x: Tensor, low: float | None, high: float | None, name: str) -> Tensor:
         """min(max(x, low), high), exactly: low + relu(x - low) - relu(x - high), where low < high.
 
-        An end that is None or infinite is open.
+        An end that is None or infinite is open. With two ends the lower one is the unit, and the
+        upper one a piece of it.
         """
         low = None if low is None or low == -math.inf else low
         high = None if high is None or high == math.inf else high
@@ -230,7 +264,8 @@ class Lowering:
         if low is not None:
             above = self.activate(self.shift(x, np.array(-low)), RELU, name)
             if high is not None:
-                excess = self.activate(self.shift(x, np.array(-high)), RELU, name)
+                excess = self.shift(x, np.array(-high))
+                excess = self.activate(excess, RELU, name, piece=True)
                 above = self.subtract(above, excess)
             return self.shift(above, np.array(low))
         if high is not None:
@@ -241,7 +276,7 @@ class Lowering:
 
     def maximum(self, x: Tensor, y: Tensor, name: str) -> Tensor:
         """max(x, y) = x + relu(y - x)."""
-        return self.add(x, self.activate(self.subtract(y, x), RELU, name))
+        return self.add(x, self.activate(self.subtract(y, x), RELU, name, piece=True))
 
     def max_pool(self, x: Tensor, windows: Windows, name: str) -> Tensor:
         """Max pooling of (1, channels, *spatial), exactly, as a knockout of pairs.
@@ -262,7 +297,7 @@ class Lowering:
             items, remaining = self._knockout(items, remaining, name)
         if items.size != channels * outputs:
             raise InvalidNetworkError("max pooling: windows and outputs do not match")
-        return Tensor((1, channels, *windows.shape), items.affine)
+        return replace(items, shape=(1, channels, *windows.shape))
 
     def _knockout(
         self, items: Tensor, remaining: NDArray[np.int64], name: str
@@ -272,7 +307,8 @@ class Lowering:
         paired = first & (rank + 1 < np.repeat(remaining, remaining))
         a = np.flatnonzero(paired)
         rivals = self.rearrange(items, a + 1)
-        gain = self.activate(self.subtract(rivals, self.rearrange(items, a)), RELU, name)
+        lead = self.subtract(rivals, self.rearrange(items, a))
+        gain = self.activate(lead, RELU, name, piece=True)
         target = (np.cumsum(first) - 1)[a]
         back = np.full(int(first.sum()), -1)
         back[target] = np.arange(len(a))

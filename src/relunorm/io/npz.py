@@ -121,8 +121,10 @@ def _numbers(arrays: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[
 
 
 def _is_plain(network: Network) -> bool:
+    """Whether matrices and biases say it all."""
     return (
         network.is_chain
+        and not any(layer.piece or layer.unit_of is not None for layer in network.layers)
         and all(layer.activation == RELU for layer in network.layers)
         and len(network.input_shape) == len(network.output_shape) == 1
         and not any(sp.issparse(m) for a in network.maps for m in a.terms.values())

@@ -192,8 +192,8 @@ def _prelu(node: Node) -> Value:
     low = node.lowering
     if np.size(slope) and np.all(slope == slope.flat[0]):
         return low.activate(x, Activation("leaky", float(slope.flat[0])), node.label)
-    above = low.activate(x, RELU, node.label)
-    below = low.activate(negative(node, x), RELU, node.label)
+    above = low.activate(x, RELU, node.label, piece=True)
+    below = low.activate(negative(node, x), RELU, node.label, piece=True)
     return low.subtract(above, low.scale(below, slope))
 
 
@@ -238,8 +238,8 @@ def _at_least(node: Node, x: Any, constant: Any) -> Tensor:
 def _abs(node: Node) -> Value:
     x = node.tensor()
     low = node.lowering
-    above = low.activate(x, RELU, node.label)
-    return low.add(above, low.activate(negative(node, x), RELU, node.label))
+    above = low.activate(x, RELU, node.label, piece=True)
+    return low.add(above, low.activate(negative(node, x), RELU, node.label, piece=True))
 
 
 @operation("Sign")

@@ -117,7 +117,8 @@ def _maps(
     grid = 201 if full else 101
     columns = min(len(pairs), 5)
     lines = -(-len(pairs) // columns)
-    figure, axes = empty_figure(lines, columns, (3.2 * columns, 3.5 * lines + 0.3))
+    # Square panels must find room for their titles: the layout reserves none for them by itself.
+    figure, axes = empty_figure(lines, columns, (3.2 * columns, 3.7 * lines + 0.5))
     rows = []
     for ax, (gamma, beta) in zip(np.ravel(axes), pairs, strict=False):
         found = basin(gamma, beta, grid=grid)

@@ -14,8 +14,8 @@ from relunorm.errors import InvalidInputError
 Tables = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
-def load_tables(sources: Iterable[str]) -> Tables:
-    """Data sets by name.
+def load_tables(sources: Iterable[str], target: str | None = None) -> Tables:
+    """Data sets by name; ``target`` is the column to predict of files that name none.
 
     - ``diabetes``: scikit-learn's 442 patients; ``friedman``: 1,000 generated rows of Friedman's
       first function
@@ -23,12 +23,24 @@ def load_tables(sources: Iterable[str]) -> Tables:
     - ``openml:NAME``: by `sklearn.datasets.fetch_openml`, which needs a network
     """
     tables: Tables = {}
+    sources = list(sources)
+    if target is not None and not any(map(_is_file, sources)):
+        raise InvalidInputError(
+            f"target {target!r} names a column of a file, but {', '.join(sources)} have their own"
+        )
     for source in sources:
-        name, table = _one(source)
+        named = source if target is None or not _is_file(source) else f"{source}?target={target}"
+        name, table = _one(named)
         if name in tables:
             raise InvalidInputError(f"two data sets are called {name!r}")
         tables[name] = table
     return tables
+
+
+def _is_file(source: str) -> bool:
+    """Whether it is a file whose target is not yet named."""
+    named = source in ("diabetes", "friedman") or source.startswith("openml:")
+    return not named and "?target=" not in source
 
 
 def _one(source: str) -> tuple[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ from relunorm.network import RELU, Activation
 @operation("relu")
 def _relu(site: Site, self: Tensor) -> Tensor:
     return site.lowering.activate(self, RELU, site.name)
+
+
+def _piece(site: Site, self: Tensor) -> Tensor:
+    """A relu that is no unit of the model, only part of an operation."""
+    return site.lowering.activate(self, RELU, site.name, piece=True)
 
 
 @operation("leaky_relu")
@@ -41,11 +47,13 @@ def _rrelu(
 
 @operation("prelu", "_prelu_kernel")
 def _prelu(site: Site, self: Tensor, weight: Any) -> Tensor:
-    """w x + (1 - w) relu(x), with one w for each channel."""
+    """w x + (1 - w) relu(x), with one w for each channel: leaky where all w are the same."""
     slope = constant(weight, "weight")
+    if slope.size and (slope == slope.flat[0]).all():
+        return _leaky_relu(site, self, float(slope.flat[0]))
     if slope.ndim == 1 and len(self.shape) > 1:
         slope = slope.reshape(-1, *(1,) * (len(self.shape) - 2))
-    above = site.lowering.scale(_relu(site, self), 1.0 - slope)
+    above = site.lowering.scale(_piece(site, self), 1.0 - slope)
     return site.lowering.add(site.lowering.scale(self, slope), above)
 
 
@@ -91,14 +99,16 @@ def _threshold(site: Site, self: Tensor, threshold: float, value: float) -> Tens
 @operation("abs", "absolute")
 def _abs(site: Site, self: Tensor) -> Tensor:
     """2 relu(x) - x."""
-    twice = site.lowering.scale(_relu(site, self), as_array(2))
+    twice = site.lowering.scale(_piece(site, self), as_array(2))
     return site.lowering.subtract(twice, self)
 
 
 @operation("softshrink")
 def _softshrink(site: Site, self: Tensor, lambd: float = 0.5) -> Tensor:
-    """x - clip(x, -lambda, lambda)."""
-    return site.lowering.subtract(self, _clamp(site, self, -lambd, lambd))
+    """x - clip(x, -lambda, lambda) = x + lambda - relu(x + lambda) + relu(x - lambda)."""
+    low, end = site.lowering, as_array(lambd)
+    below = low.subtract(low.shift(self, end), _piece(site, low.shift(self, end)))
+    return low.add(below, _piece(site, low.shift(self, -end)))
 
 
 @operation("heaviside")
@@ -142,7 +152,7 @@ def _amax(site: Site, self: Tensor, dim: Any = None, keepdim: bool = False) -> T
     whole = Windows((1,), np.arange(taps)[None], np.ones((1, taps), dtype=bool), np.array([taps]))
     best = site.lowering.max_pool(line, whole, site.name)
     kept = tuple(1 if a in axes else n for a, n in enumerate(self.shape))
-    return Tensor(kept if keepdim else tuple(self.shape[a] for a in rest), best.affine)
+    return replace(best, shape=kept if keepdim else tuple(self.shape[a] for a in rest))
 
 
 @operation("amin")
