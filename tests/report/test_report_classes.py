@@ -143,6 +143,7 @@ def test_plain_numbers_are_no_classes() -> None:
         (["a", "b"], [""], "class 0 of the list holds ''"),
         (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), None, "the target: holds dates"),
         (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), [1, 2], "is a date or a time"),
+        (np.array([np.datetime64(1, "ns")] * 2, dtype=object), None, "the target: holds dates"),
         (np.array([np.datetime64(1, "ns")] * 2, dtype=object), [1, 2], "holds np.datetime64"),
     ],
 )

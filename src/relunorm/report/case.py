@@ -184,12 +184,17 @@ def as_numbers(values: ArrayLike, what: str) -> Array:
         numbers = array.astype(np.float64, copy=False)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise InvalidInputError(f"{what}: not an array of numbers: {error}") from None
-    if array.dtype.kind in "mM":  # numpy takes dates for numbers without a word
+    if _holds_dates(array):  # numpy takes them for numbers without a word
         raise InvalidInputError(
-            f"{what}: holds dates or times ({array.dtype}); expected numbers, such as days since "
-            "the first"
+            f"{what}: holds dates or times; expected numbers, such as days since the first"
         )
     return numbers
+
+
+def _holds_dates(array: NDArray[Any]) -> bool:
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "mM"
+    return any(isinstance(value, np.datetime64 | np.timedelta64) for value in array.flat)
 
 
 def _check_plane(plane: Any, size: int) -> Any:
