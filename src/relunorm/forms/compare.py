@@ -78,7 +78,7 @@ def compare(
     >>> compare(first, second, Box([-1.0], [1.0])).verdict
     'within'
     """
-    _check(first, second, domain, tolerance)
+    _check(first, second, domain, tolerance, time_limit)
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
@@ -90,7 +90,9 @@ def compare(
         return search.run()
 
 
-def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
+def _check(
+    first: Network, second: Network, domain: Domain, tolerance: float, time_limit: float | None
+) -> None:
     for what, a, b in (
         ("inputs", first.input_size, second.input_size),
         ("outputs", first.output_size, second.output_size),
@@ -103,6 +105,8 @@ def _check(first: Network, second: Network, domain: Domain, tolerance: float) ->
     domain.check_dimension(first.input_size)
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
+    if time_limit is not None and not time_limit >= 0:
+        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
 
 
 class _Search:
