@@ -102,5 +102,7 @@ def test_a_misspelled_target_is_met_before_the_text_it_meant(
 
 @pytest.mark.parametrize("make", [csv_file, parquet_file])
 def test_without_a_target_text_is_met_with_a_word_about_it(make, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"column 'kind'.*if it is the target.*--target N"):
+    with pytest.raises(
+        InvalidInputError, match=r"column 'kind'.*if it is the target.*--target kind"
+    ):
         read_table(make(tmp_path), None, 2, text=True)

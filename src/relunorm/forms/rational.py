@@ -19,7 +19,8 @@ def exact_output(network: Network, point: Vector | Sequence[Fraction]) -> list[F
     >>> exact_output(network, np.array([0.1])) == [Fraction(0.1) + Fraction(1, 2)]
     True
     """
-    values = [[x if isinstance(x, Fraction) else Fraction(float(x)) for x in np.ravel(point)]]
+    entries = np.asarray(point, dtype=object).ravel()
+    values = [[x if isinstance(x, Fraction) else Fraction(float(x)) for x in entries]]
     for layer in network.layers:
         z = _affine(layer.affine, values)
         values.append([_activate(layer.activation, entry) for entry in z])

@@ -148,9 +148,9 @@ def check_target(path: Path, names: list[str], target: str | None) -> None:
     )
 
 
-def target_hint(path: Path) -> str:
+def target_hint(path: Path, column: str = "NAME") -> str:
     """How to say which column is the target."""
-    return f"--target NAME, or data:{path.name}?target=NAME where a domain is asked for"
+    return f"--target {column}, or data:{path.name}?target={column} where a domain is asked for"
 
 
 def _same_width(path: Path, numbers: NDArray[np.float64], names: list[str]) -> NDArray[np.float64]:
@@ -183,7 +183,7 @@ def _first_fault(
                 if not usable(cell):
                     hint = _hint(cell, name, names, target)
                     if target is None and is_label(cell) and len(names) > 1:
-                        hint += f"; if it is the target, name it: {target_hint(path)}"
+                        hint += f"; if it is the target, name it: {target_hint(path, name)}"
                     shown = repr(cell) if cell.strip() else "an empty cell"
                     return f"line {line}, column {name!r}: {shown} is not a number; {hint}"
     return ""

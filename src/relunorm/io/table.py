@@ -130,11 +130,10 @@ def _read_parquet(
             continue
         tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
         if not any(test(kind) for test in tests):
-            hint = f"; if it is the target, name it: {target_hint(path)}" if target is None else ""
-            raise InvalidInputError(
-                f"{path}: column {name!r} does not hold numbers but {kind}; drop it or encode it"
-                + hint
-            )
+            fault = f"column {name!r} does not hold numbers but {kind}; drop it or encode it"
+            if target is None:
+                fault += f"; if it is the target, name it: {target_hint(path, name)}"
+            raise InvalidInputError(f"{path}: {fault}")
         columns.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
     if not columns:
         raise InvalidInputError(f"{path}: the table has no columns")
