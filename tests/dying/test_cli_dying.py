@@ -152,3 +152,13 @@ def test_a_broken_checkpoint_is_named(capsys, tmp_path, content):
     said = refused(capsys, "dying", "sweep", *plan)
     assert "is no checkpoint that can be read" in said
     assert path.read_bytes() == content
+
+
+def test_diagnose_leaves_classes_out(capsys, tmp_path):
+    """A target of text was refused; it has no scale, and the units do not need it."""
+    (tmp_path / "d.csv").write_text("a,b,kind\n0.1,0.2,cat\n1,1,dog\n0,1.5,cat\n")
+    arguments = ["diagnose", "example:moons", "--data", str(tmp_path / "d.csv")]
+    document = json.loads(run(capsys, *arguments, "--target", "kind", "--json"))
+    assert document["target"] is None
+    assert document["classes"] == ["cat", "dog"]
+    assert "2 classes, which have no scale" in run(capsys, *arguments, "--target", "kind")

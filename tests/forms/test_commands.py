@@ -185,3 +185,12 @@ def test_help_stays_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("limit", ["-1", "nan"])
+def test_a_time_limit_below_zero_is_refused(capsys, model, limit: str) -> None:
+    code, _, error = run(
+        capsys, "compare", model, model, "--domain", "box:-1,1", "--time-limit", limit
+    )
+    assert code == 2
+    assert f"time_limit is {float(limit)}, expected seconds >= 0" in error

@@ -27,6 +27,13 @@ def npz_file(folder: Path) -> Path:
     return path
 
 
+def bytes_file(folder: Path) -> Path:
+    path = folder / "t.npz"
+    x = np.array([[1.0, 2], [3, 4], [1, 6]])
+    np.savez(path, x=x, y=np.array([b"z, last", b"first", b"first"]), target_name="kind")
+    return path
+
+
 def parquet_file(folder: Path) -> Path:
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -37,7 +44,7 @@ def parquet_file(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("make", [csv_file, npz_file, parquet_file])
+@pytest.mark.parametrize("make", [csv_file, npz_file, bytes_file, parquet_file])
 def test_the_labels_come_back(make, tmp_path: Path) -> None:
     path = make(tmp_path)
     table = read_table(path, "kind", 2, text=True)
@@ -79,3 +86,23 @@ def test_a_domain_leaves_the_labels_out(tmp_path: Path) -> None:
     box = parse_domain(f"data:{csv_file(tmp_path)}?target=kind", 2)
     assert box.bounding_box.lo.tolist() == [1, 2]
     assert box.bounding_box.hi.tolist() == [3, 6]
+
+
+@pytest.mark.parametrize("make", [csv_file, parquet_file])
+@pytest.mark.parametrize("text", [False, True])
+def test_a_misspelled_target_is_met_before_the_text_it_meant(
+    make, text: bool, tmp_path: Path
+) -> None:
+    path = make(tmp_path)
+    with pytest.raises(
+        InvalidInputError, match=r"no column 'Kind'; the columns are a, kind, b. Did you .* 'kind'"
+    ):
+        read_table(path, "Kind", 2, text=text)
+
+
+@pytest.mark.parametrize("make", [csv_file, parquet_file])
+def test_without_a_target_text_is_met_with_a_word_about_it(make, tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"column 'kind'.*if it is the target.*--target kind"
+    ):
+        read_table(make(tmp_path), None, 2, text=True)

@@ -203,3 +203,10 @@ def test_bad_calls(arguments, capsys, tmp_path, monkeypatch):
     assert cli("papers", *arguments) == 2
     assert capsys.readouterr().err
     assert not any(tmp_path.iterdir())
+
+
+def test_a_seed_s_number_names_its_paper(capsys):
+    assert cli("papers", "000", "lemma1", "--backend", "sequential", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["paper"] == "rescaling"
+    assert cli("papers", "005") == 2
+    assert "pieces (003)" in " ".join(capsys.readouterr().err.split())

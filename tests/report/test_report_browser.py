@@ -334,3 +334,36 @@ def test_the_page_names_the_classes(browser: Any, tmp_path: Path) -> None:
     opened.show("units")
     assert "classes, which have no scale" in page.inner_text("main")
     opened.close()
+
+
+def test_long_names_of_classes_fit_a_small_phone(browser: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    net = random_network(2, 5, 3, seed=23)
+    labels = np.array([f"{letter} long name of a class, {'and more ' * 3}" for letter in "abc"])
+    found = rn.report(net, x, labels[net(x).argmax(axis=1)], time_limit=4)
+    found.save(tmp_path / "long.html")
+    opened = Opened(browser, tmp_path / "long.html", viewport={"width": 320, "height": 640})
+    opened.show("regions")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 320
+    word = """select => {
+        const range = document.createRange();
+        range.selectNodeContents(select.parentElement.firstChild);
+        return range.getClientRects().length;
+    }"""
+    assert opened.page.locator("#region-output").evaluate(word) == 1  # "Output" in one line
+    opened.close()
+
+
+def test_what_cannot_be_counted_or_scaled_is_told(browser: Any, tmp_path: Path) -> None:
+    """More classes than outputs, and a bound whose half is no number of float64."""
+    tiny = [np.full((3, 2), 1e-200), np.full((1, 3), 1e-200)]
+    net = rn.Network.from_weights(tiny, [np.zeros(3), np.ones(1)])
+    found = rn.report(net, np.eye(2)[[0, 1, 0]], ["a", "b", "c"], time_limit=4)
+    assert found.sections["lipschitz"]["body"]["upper"]["value"] == 5e-324
+    found.save(tmp_path / "tiny.html")
+    opened = Opened(browser, tmp_path / "tiny.html", viewport={"width": 360, "height": 740})
+    told = "The target has 3 classes and the network 1 output, so how many rows"
+    assert told in opened.page.inner_text("main")
+    for tab in TABS:
+        opened.show(tab)
+    opened.close()

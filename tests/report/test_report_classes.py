@@ -79,7 +79,16 @@ def test_of_two_classes_the_sign_of_one_output_decides() -> None:
         ([["b"], ["a"]], ["b", "a"], [0, 1], ("b", "a")),
         ([2.0, 7.0], [7, 2], [1, 0], ("7", "2")),
         ([2, 7], ["7", "2"], [1, 0], ("7", "2")),
-        ([True, False], [False, True], [1, 0], ("0", "1")),
+        ([True, False], [False, True], [1, 0], ("False", "True")),
+        ([1.0, 0.0], ["False", "True"], [1, 0], ("False", "True")),
+        ([1.0, 0.0], [False, True], [1, 0], ("False", "True")),
+        (["true", "false"], [False, True], [1, 0], ("False", "True")),
+        (["3", "1"], [1, 2, 3], [2, 0], ("1", "2", "3")),
+        ([3, 1], ["1", "3.0"], [1, 0], ("1", "3.0")),
+        (["01", "1"], ["1", "01"], [1, 0], ("1", "01")),
+        (np.array([np.int64(3), np.int64(1)], dtype=object), [1, 3], [1, 0], ("1", "3")),
+        (np.array([1, "a", 2.0], dtype=object), None, [0, 2, 1], ("1", "2", "a")),
+        ([2**60 + 1, 2**60], [str(2**60), str(2**60 + 1)], [1, 0], (str(2**60), str(2**60 + 1))),
     ],
 )
 def test_labels_of_every_type(target: Any, classes: Any, codes: list[int], names: Any) -> None:
@@ -87,6 +96,26 @@ def test_labels_of_every_type(target: Any, classes: Any, codes: list[int], names
     assert found is not None
     assert found[0].tolist() == codes
     assert found[1].names == names
+
+
+def test_every_row_is_counted_also_where_a_part_is_used() -> None:
+    """A class of one row among many was listed with none, for the sample had missed it."""
+    x = np.zeros((9000, 2))
+    labels = np.array(["1"] * 8999 + ["oops"])
+    case = make_case(NET, x, labels, None, name="")
+    assert case.x is not None
+    assert len(case.x) == 4096
+    assert case.classes is not None
+    assert case.classes.to_dict()["counts"] == [8999, 1]
+    assert case.classes.to_dict()["kind"] == "exact"
+
+
+def test_a_tensor_with_a_gradient_is_told_what_to_do() -> None:
+    torch = pytest.importorskip("torch")
+    target = torch.ones(2, requires_grad=True)
+    for classes in (None, [0, 1]):
+        with pytest.raises(InvalidInputError, match="detach"):
+            make_case(NET, X[:2], target, None, name="", classes=classes)
 
 
 def test_plain_numbers_are_no_classes() -> None:
@@ -107,6 +136,15 @@ def test_plain_numbers_are_no_classes() -> None:
         (["a", "b"], [["a"], ["b"]], "expected a list of labels"),
         (np.ones((2, 3)), ["a", "b"], "one label for each row"),
         (None, ["a", "b"], "classes without a target"),
+        (np.array(["a", "b"], dtype=object), [10**400, 1, 2], "class 0 of the list .* float64"),
+        (np.array([10**5000, 1], dtype=object), [1, 2], "row 0 of the target .* float64"),
+        (np.array([10**400, 1], dtype=object), None, "not an array of numbers"),
+        (["1", "x"], [1, 2], "'x', which is none of the classes 1, 2"),
+        (["a", "b"], [""], "class 0 of the list holds ''"),
+        (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), None, "the target: holds dates"),
+        (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), [1, 2], "is a date or a time"),
+        (np.array([np.datetime64(1, "ns")] * 2, dtype=object), None, "the target: holds dates"),
+        (np.array([np.datetime64(1, "ns")] * 2, dtype=object), [1, 2], "holds np.datetime64"),
     ],
 )
 def test_bad_labels_are_named(target: Any, classes: Any, message: str) -> None:

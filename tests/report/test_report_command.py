@@ -51,6 +51,9 @@ def test_without_json_the_page_is_named_and_the_advice_printed(
         (["--target", "y"], "--data, which was not given"),
         (["--data", "example:sun"], "no example 'sun'"),
         (["--time-limit", "-1"], "time_limit is -1"),
+        (["--data", "example:moons", "--classes", ""], "--classes '': expected names"),
+        (["--data", "example:moons", "--classes", "a,,b"], "expected names between the commas"),
+        (["--data", "example:moons", "--classes", '"a,b'], "quote a class that holds a comma"),
     ],
 )
 def test_mistakes_end_with_code_2(
@@ -78,3 +81,24 @@ def test_names_of_classes_in_a_table(tmp_path: Path) -> None:
     assert document["data"]["target"] == "kind"
     assert document["data"]["classes"]["names"] == ["dog", "cat"]
     assert document["data"]["classes"]["counts"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("cells", "classes", "names", "counts"),
+    [
+        (["cat", '"dog, big"', "cat"], 'cat, "dog, big"', ["cat", "dog, big"], [2, 1]),
+        (["True", "False", "True"], "False,True", ["False", "True"], [1, 2]),
+    ],
+)
+def test_classes_are_read_as_a_line_of_csv(
+    cells: list[str], classes: str, names: list[str], counts: list[int], tmp_path: Path
+) -> None:
+    table, page = tmp_path / "kinds.csv", tmp_path / "page.html"
+    rows = "".join(f"{k},0.5,{cell}\n" for k, cell in enumerate(cells))
+    table.write_text(f"a,b,kind\n{rows}")
+    command = ["report", "example:moons", "--data", str(table), "--target", "kind", "--json"]
+    options = ["--time-limit", "0.5", "--classes", classes, "-o", str(page)]
+    done = CliRunner().invoke(app, [*command, *options])
+    assert done.exit_code == 0, done.output
+    found = check(json.loads(done.stdout))["data"]["classes"]
+    assert (found["names"], found["counts"]) == (names, counts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +17,8 @@ from report.validation import check, random_network
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
-from relunorm.report.runner import SECTIONS
+from relunorm.report.engine import Here
+from relunorm.report.runner import SECTIONS, run_sections
 from relunorm.report.sections import lipschitz, regions
 from relunorm.stability import stability
 from relunorm.stability.result import Stability
@@ -294,3 +297,32 @@ def test_more_rows_than_are_used_make_estimates() -> None:
 def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(rn.errors.RelunormError, match=message):
         rn.report(random_network(2, 3, 1), **options)
+
+
+def test_code_that_loads_too_long_leaves_no_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(engine: object) -> float:
+        time.sleep(0.3)
+        return 0.0
+
+    monkeypatch.setattr(Here, "compile", load)
+    sections, _ = run_sections(make_case(random_network(2, 3, 1), None, None, None, name=""), 0.3)
+    assert sections["network"]["status"] == "done"
+    for name in ("regions", "units", "removal", "lipschitz"):
+        assert sections[name]["why"] == "no time was left of 0.3 s"
+
+
+def test_without_data_the_geometry_loads_nothing() -> None:
+    code = (
+        "import relunorm as rn\n"
+        "from relunorm.report.case import make_case\n"
+        "from relunorm.report.section import SECTIONS, attempt\n"
+        "case = make_case(rn.Network.from_weights([[[1.0]]]), None, None, None, name='')\n"
+        "section = next(s for s in SECTIONS if s.name == 'geometry')\n"
+        "print(attempt(section, case, 1.0)['why'])\n"
+        "import sys\n"
+        "print('relunorm.batchnorm' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    why, loaded = done.stdout.splitlines()
+    assert why.startswith("no data was given")
+    assert loaded == "False"

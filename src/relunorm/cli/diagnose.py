@@ -17,7 +17,10 @@ def diagnose(
     data: Annotated[
         str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
     ],
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="The column to predict; names of classes are left out: no scale."),
+    ] = None,
     domain: Annotated[
         str | None, typer.Option(help="Prove on this domain, for example box:-1,1 or data:FILE.")
     ] = None,
@@ -37,13 +40,14 @@ def diagnose(
     from relunorm.io import load
 
     network = load(model)
-    table = parse_table(data, target, network.input_size)
+    table = parse_table(data, target, network.input_size, labels=True)
     where = parse_domain(domain, network.input_size) if domain is not None else None
     found = run(
-        network, table.x, table.y, where, tau=tau, optimizer=optimizer, lr=lr, momentum=momentum,
-        time_limit=time_limit,
+        network, table.x, None if table.classes else table.y, where, tau=tau, optimizer=optimizer,
+        lr=lr, momentum=momentum, time_limit=time_limit,
     )  # fmt: skip
-    document = {"model": model, "data": data, **found.to_dict()}
+    named = {"model": model, "data": data, "classes": list(table.classes)}
+    document = {**named, **found.to_dict()}
     emit(document, json, lambda console: _render(console, document))
 
 
@@ -82,6 +86,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
             )
     if document["undecided"]:
         console.print(f"{document['undecided']} units undecided on the domain; raise --time-limit")
+    if document["classes"]:
+        count = len(document["classes"])
+        console.print(f"the target holds {count} classes, which have no scale to advise about")
     for line in document["advice"]:
         console.print(f"- {line}", markup=False)
 

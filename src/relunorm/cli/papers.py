@@ -21,8 +21,8 @@ def papers(
         str,
         typer.Argument(
             metavar="[all|KEY]",
-            help="all, or one of rescaling (seed 000), reduced (001), dying (002), pieces (003), "
-            "batchnorm (004).",
+            help="all, or one of rescaling (or 000, its seed), reduced (001), dying (002), "
+            "pieces (003), batchnorm (004).",
         ),
     ] = "all",
     names: Annotated[
@@ -70,9 +70,11 @@ def papers(
 
     Ctrl-C keeps what is finished. Exits with 1 if an exhibit failed to run.
     """
+    from relunorm.papers import paper_key
     from relunorm.papers.page import counts, write_page
     from relunorm.papers.run import Task
 
+    paper = paper_key(paper)
     tasks = [Task(key, name, full, seed, data, target) for key, name in _wanted(paper, names, data)]
     if paper == "all" and output is None:
         raise typer.BadParameter("papers all needs -o DIR to write to", param_hint="-o")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,10 @@ def report(
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(help="The classes in the order of the outputs: a,b,c. By default sorted."),
+        typer.Option(
+            help="The classes in the order of the outputs: a,b,c; quote one with a comma as in a "
+            "csv: '\"Oslo, Norway\",Rome'. By default sorted."
+        ),
     ] = None,
     domain: Annotated[
         str | None,
@@ -79,7 +83,7 @@ def report(
         slice=None if plane is None else _plane(plane),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,
-        classes=None if classes is None else classes.split(","),
+        classes=None if classes is None else _classes(classes),
         time_limit=time_limit,
         progress=None if quiet else _progress,
     )
@@ -99,6 +103,21 @@ def _check_out(out: Path) -> None:
         raise UnsupportedFormatError(f"{out}: a report is written as .html")
     if not out.resolve().parent.is_dir():
         raise InvalidInputError(f"{out}: the folder {out.resolve().parent} does not exist")
+
+
+def _classes(text: str) -> list[str]:
+    """The labels of one line of csv."""
+    try:
+        rows = list(csv.reader([text], skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise InvalidInputError(
+            f"--classes {text!r}: {error}; quote a class that holds a comma, and double the quotes "
+            "in it"
+        ) from None
+    found = rows[0] if rows else []
+    if not found or not all(label.strip() for label in found):
+        raise InvalidInputError(f"--classes {text!r}: expected names between the commas: a,b,c")
+    return found
 
 
 def _plane(text: str) -> Any:

@@ -19,15 +19,16 @@ def verify(
     domain: Annotated[
         str | None,
         typer.Option(
-            help="What CERT's domain has to hold: box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz "
-            "or data:table.csv."
+            help="What CERT's domain has to contain: box:LO,HI, box:@f.npz, ball:R, "
+            "polytope:@f.npz or data:table.csv."
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
 
-    CERT names the domain it speaks of, which is shown; --domain demands that it holds another one.
+    CERT names the domain it speaks of, which is shown; --domain demands that it contains another
+    one.
 
     Exit code 0: it holds; 1: it does not; 2: bad input.
     """

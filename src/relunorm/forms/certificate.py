@@ -206,7 +206,9 @@ def verify(
             reach = reach_from_dict(document["domain"])
             place = repr(reach.domain)
             if domain is not None and not holds(reach.domain, domain):
-                problems.append(f"the certificate speaks of {place}, which does not hold {domain}")
+                problems.append(
+                    f"the certificate speaks of {place}, which does not contain {domain}"
+                )
             _replay(document, reach, (first, second), problems)
         stated = certificate.bound, certificate.trusted, certificate.threshold_margin
         return Verification(not problems, tuple(problems), *stated, place)

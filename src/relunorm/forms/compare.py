@@ -16,13 +16,14 @@ from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.comparison import Comparison, Verdict
 from relunorm.forms.counterexample import Counterexample
 from relunorm.forms.demand import NODES, Asking, relate_on_demand
-from relunorm.forms.exact import shallow_form
+from relunorm.forms.exact import ShallowForm, shallow_form, steps_apart
 from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
+from relunorm.forms.step_values import float_above, largest_difference
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
@@ -58,10 +59,11 @@ def compare(
 
     In order, stopping as soon as one decides: exact arrangement (permutations and powers of two);
     rational canonical forms of small shallow networks; a few hundred points; relating the units of
-    both, with a proof that those without a partner are linear, and propagating the difference; a
-    search for a counterexample; the same relation with more time for its proofs, then with the
-    stability of every unit proved; linear bounds and branch and bound on what is left of f - g
-    once shared units have cancelled.
+    both, with a proof that those without a partner are linear, and propagating the difference; for
+    steps, rational arithmetic on one hidden layer or on every piece of an interval; a search for a
+    counterexample; the same relation with more time for its proofs, then with the stability of
+    every unit proved; linear bounds and branch and bound on what is left of f - g once shared units
+    have cancelled.
 
     Args:
         tolerance: how far apart the outputs may be.
@@ -78,7 +80,7 @@ def compare(
     >>> compare(first, second, Box([-1.0], [1.0])).verdict
     'within'
     """
-    _check(first, second, domain, tolerance)
+    _check(first, second, domain, tolerance, time_limit)
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
@@ -90,7 +92,9 @@ def compare(
         return search.run()
 
 
-def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
+def _check(
+    first: Network, second: Network, domain: Domain, tolerance: float, time_limit: float | None
+) -> None:
     for what, a, b in (
         ("inputs", first.input_size, second.input_size),
         ("outputs", first.output_size, second.output_size),
@@ -103,6 +107,8 @@ def _check(first: Network, second: Network, domain: Domain, tolerance: float) ->
     domain.check_dimension(first.input_size)
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
+    if time_limit is not None and not time_limit >= 0:
+        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
 
 
 class _Search:
@@ -134,7 +140,8 @@ class _Search:
             x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
         )
         self.away: Walk | None = None
-        self.unproved = False
+        self.unproved = self.same = False
+        self.forms: list[ShallowForm] = []
         self.apart: float | None = None
         self.folding = sum(folding_error(network, self.reach) for network in self.given)
         rng = np.random.default_rng(random_state)
@@ -148,6 +155,7 @@ class _Search:
         known = any(found is not None for found in self.analysis)
         ways = (
             *((self._given, self.seen.probe) if known else (self.seen.probe, self._demand)),
+            self._values,
             self._between,
             self.seen.climb,
             self._insist,
@@ -161,6 +169,8 @@ class _Search:
                     self.method = "counterexample"
                 if self.progress is not None:
                     self.progress(self.method, self.seen.lower, self.upper)
+                if self.same:
+                    return self._answer("equal")
                 if self.upper <= self.tolerance:
                     return self._answer("within")
                 if self.seen.found:
@@ -209,6 +219,26 @@ class _Search:
         """Once more, with time for the proofs that were given up."""
         if self.unproved and not self.jumps:
             self._demand(MANY_NODES, 0.5)
+
+    def _values(self) -> None:
+        """Compare steps in rational arithmetic: by their forms, or by all values they take."""
+        if not self.jumps:
+            return
+        if self.forms and isinstance(self.domain, Box):
+            apart = steps_apart(self.forms[0], self.forms[1], self.domain)
+            if apart is not None and apart < self.upper:
+                self.upper, self.method = float_above(apart), "rational form"
+            if self.upper <= self.tolerance:
+                return
+        found = largest_difference(*self.given, self.domain, self.deadline)
+        if found is None:
+            return
+        most, witness = found
+        self.same = most == 0
+        if self.same or most < self.upper:
+            self.upper, self.method = float_above(most), "rational values of every piece"
+        if most > self.tolerance and witness is not None:
+            self.seen.offer(np.array([witness]))
 
     def _between(self) -> None:
         """Look beside the thresholds of related steps."""
@@ -324,8 +354,8 @@ class _Search:
         cost = max(n.units * n.input_size * n.output_size for n in (self.first, self.second))
         if cost > RATIONAL or not isinstance(self.domain, Box):
             return False
-        forms = [shallow_form(n, self.domain) for n in (self.first, self.second)]
-        return forms[0].digest == forms[1].digest
+        self.forms = [shallow_form(n, self.domain) for n in (self.first, self.second)]
+        return self.forms[0].digest == self.forms[1].digest
 
     def _answer(self, verdict: Verdict) -> Comparison:
         point = self.seen.point if verdict in ("different", "unknown") else None

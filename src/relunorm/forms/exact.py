@@ -69,6 +69,44 @@ class ShallowForm:
         return Network(layers, output, input_shape=d)
 
 
+def steps_apart(first: ShallowForm, second: ShallowForm, box: Box) -> Fraction | None:
+    """A bound on |f - g| over a box for two forms with the same kind of step; else None.
+
+        |f - g| <= |A - A'| max |x| + |c - c'| + sum_H |gamma_H - gamma'_H| max |step|
+
+    for every output, gamma_H = 0 where a form has no unit on H. Steps on one hyperplane jump
+    together, so their weights are subtracted before their sizes are added up.
+
+    >>> box = Box([-1.0], [1.0])
+    >>> forms = [
+    ...     shallow_form(Network.from_weights([[[3.0]], [[v]]], [[-1.0], [0.0]], "step"), box)
+    ...     for v in (1.0, 1.5)
+    ... ]
+    >>> steps_apart(forms[0], forms[1], box)
+    Fraction(1, 2)
+    """
+    if first.activation != second.activation or first.activation.kind != "step":
+        return None
+    most = max(Fraction(1), abs(Fraction(first.activation.at_zero)))
+    reach = [
+        max(abs(Fraction(float(lo))), abs(Fraction(float(hi))))
+        for lo, hi in zip(box.lo, box.hi, strict=True)
+    ]
+    weights: dict[tuple[Row, Fraction], list[Fraction]] = {}
+    outputs = len(first.constant)
+    for form, sign in ((first, 1), (second, -1)):
+        for normal, offset, gamma in form.units:
+            old = weights.setdefault((normal, offset), [Fraction(0)] * outputs)
+            for out, v in enumerate(gamma):
+                old[out] += sign * v
+    return max(
+        sum((abs(a - b) * x for a, b, x in zip(*lines, reach, strict=True)), Fraction(0))
+        + abs(first.constant[out] - second.constant[out])
+        + sum((abs(gamma[out]) for gamma in weights.values()), Fraction(0)) * most
+        for out, lines in enumerate(zip(first.linear, second.linear, strict=True))
+    )
+
+
 def shallow_form(network: Network, domain: Domain | None = None) -> ShallowForm:
     """The canonical form of a network with at most one hidden layer, without any rounding.
 

@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 import zlib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,7 +30,7 @@ def read_csv(
 
     Args:
         path: UTF-8 or UTF-16, with or without its mark, also compressed by gzip.
-        target: only for error messages: a class label is met differently from a text input.
+        target: a column that has to be there; a text in it is met differently from one elsewhere.
         labels: takes the text of its column, if that does not hold numbers.
 
     Raises:
@@ -64,6 +65,8 @@ def _read(
         _check_names(path, names)
         if not filled:
             raise InvalidInputError(f"{path}: the table has names but no rows")
+    if len(names) > 1:  # one alone may hold them all, with a strange separator
+        check_target(path, names, target)
     # cells are converted one by one only where the fast reader met something else than numbers
     readers = [_number] if delimiter == "," else [_number, _european]
     converters: list[Any] = [None, *readers]
@@ -132,6 +135,24 @@ def check_distinct(path: Path, names: list[str]) -> None:
         )
 
 
+def check_target(path: Path, names: list[str], target: str | None) -> None:
+    """Refuse the name of a column that is not there."""
+    if target is None or target in names:
+        return
+    close = get_close_matches(target.lower(), [name.lower() for name in names], 1)
+    near = [name for name in names if name.lower() in close]
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    raise InvalidInputError(
+        f"{path}: there is no column {target!r}; the columns are {shown}"
+        + (f". Did you mean {near[0]!r}?" if near else "")
+    )
+
+
+def target_hint(path: Path, column: str = "NAME") -> str:
+    """How to say which column is the target."""
+    return f"--target {column}, or data:{path.name}?target={column} where a domain is asked for"
+
+
 def _same_width(path: Path, numbers: NDArray[np.float64], names: list[str]) -> NDArray[np.float64]:
     if numbers.shape[1] != len(names):
         raise InvalidInputError(
@@ -161,6 +182,8 @@ def _first_fault(
                 usable = is_label if labels is not None and name == labels.column else _is_number
                 if not usable(cell):
                     hint = _hint(cell, name, names, target)
+                    if target is None and is_label(cell) and len(names) > 1:
+                        hint += f"; if it is the target, name it: {target_hint(path, name)}"
                     shown = repr(cell) if cell.strip() else "an empty cell"
                     return f"line {line}, column {name!r}: {shown} is not a number; {hint}"
     return ""

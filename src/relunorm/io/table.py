@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError, MissingDependencyError, UnsupportedFormatError
-from relunorm.io.csv_table import check_distinct, read_csv
+from relunorm.io.csv_table import check_distinct, check_target, read_csv, target_hint
 from relunorm.io.labels import Labels
 
 
@@ -64,7 +63,7 @@ def read_table(
     suffix = suffix.lower()
     if suffix in (".csv", ".txt", ".tsv", ".parquet"):
         if suffix == ".parquet":
-            columns, names = _read_parquet(path, labels)
+            columns, names = _read_parquet(path, target, labels)
         else:
             columns, names = read_csv(path, target, labels)
         table = Table(columns, None, tuple(names))
@@ -89,14 +88,7 @@ def _with_target(table: Table, path: Path, target: str) -> Table:
                 "target out"
             )
         return table
-    if target not in table.names:
-        close = get_close_matches(target.lower(), [n.lower() for n in table.names], 1)
-        near = [name for name in table.names if name.lower() in close]
-        shown = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
-        raise InvalidInputError(
-            f"{path}: there is no column {target!r}; the columns are {shown}"
-            + (f". Did you mean {near[0]!r}?" if near else "")
-        )
+    check_target(path, list(table.names), target)
     at = table.names.index(target)
     rest = table.names[:at] + table.names[at + 1 :]
     return Table(np.delete(table.x, at, axis=1), table.x[:, at], rest, target)
@@ -114,7 +106,9 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     return [arrays[name] for name in names]
 
 
-def _read_parquet(path: Path, labels: Labels | None) -> tuple[NDArray[np.float64], list[str]]:
+def _read_parquet(
+    path: Path, target: str | None, labels: Labels | None
+) -> tuple[NDArray[np.float64], list[str]]:
     try:
         import pyarrow.parquet as parquet
         from pyarrow import ArrowException, types
@@ -128,6 +122,7 @@ def _read_parquet(path: Path, labels: Labels | None) -> tuple[NDArray[np.float64
         table = parquet.read_table(path)
     except ArrowException as error:
         raise InvalidInputError(f"{path}: not a readable .parquet file ({error})") from None
+    check_target(path, table.column_names, target)
     columns = []
     for name in table.column_names:
         kind = table[name].type
@@ -136,9 +131,10 @@ def _read_parquet(path: Path, labels: Labels | None) -> tuple[NDArray[np.float64
             continue
         tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
         if not any(test(kind) for test in tests):
-            raise InvalidInputError(
-                f"{path}: column {name!r} does not hold numbers but {kind}; drop it or encode it"
-            )
+            fault = f"column {name!r} does not hold numbers but {kind}; drop it or encode it"
+            if target is None:
+                fault += f"; if it is the target, name it: {target_hint(path, name)}"
+            raise InvalidInputError(f"{path}: {fault}")
         columns.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
     if not columns:
         raise InvalidInputError(f"{path}: the table has no columns")
@@ -191,9 +187,10 @@ def _read_numpy(path: Path, suffix: str, text: bool) -> Table:
     label = str(by_lower["target_name"]) if "target_name" in by_lower else "y"
     if y is None:
         return Table(rows, None, tuple(names))
-    if text and y.dtype.kind == "U" and y.ndim == 1:
+    if text and y.dtype.kind in "US" and y.ndim == 1:
         labels = Labels(label)
-        codes, classes = labels.sort(_label_numbers(path, labels, y.tolist()))
+        cells = [c.decode(errors="replace") if isinstance(c, bytes) else c for c in y.tolist()]
+        codes, classes = labels.sort(_label_numbers(path, labels, cells))
         return Table(rows, codes, tuple(names), label, classes)
     if y.dtype.kind not in "fiub" or y.ndim not in (1, 2) or 0 in y.shape[1:]:
         raise InvalidInputError(
@@ -222,6 +219,6 @@ def _checked(table: Table, path: Path, width: int | None) -> Table:
     if width is not None and d != width:
         raise InvalidInputError(
             f"{path}: {d} columns, expected {width}; if one of them is the target, name it: "
-            f"--target NAME, or data:{path.name}?target=NAME where a domain is asked for"
+            + target_hint(path)
         )
     return table

@@ -52,8 +52,18 @@ __all__ = [
     "Sample",
     "Verdict",
     "exhibits",
+    "paper_key",
     "read_sample",
 ]
+
+
+def paper_key(name: str) -> str:
+    """A paper's key from its seed's number; a key, or what is none, comes back as it is.
+
+    >>> paper_key("003"), paper_key("pieces")
+    ('pieces', 'pieces')
+    """
+    return {f"{number:03}": key for number, key in enumerate(PAPERS)}.get(name, name)
 
 
 def exhibits(paper: str) -> Mapping[str, Make]:
@@ -92,5 +102,6 @@ def read_sample(paper: str, data: str | None = None, target: str | None = None) 
 
 def _home(paper: str) -> Any:
     if paper not in PAPERS:
-        raise InvalidInputError(f"no paper {paper!r}; there are {', '.join(PAPERS)}")
+        there = ", ".join(f"{key} ({number:03})" for number, key in enumerate(PAPERS))
+        raise InvalidInputError(f"no paper {paper!r}; there are {there}")
     return import_module(PAPERS[paper])

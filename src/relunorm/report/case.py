@@ -160,7 +160,7 @@ def _rows(
         if target is not None:
             raise InvalidInputError("a target without data: pass the inputs it belongs to, too")
         return None, None, 0
-    x, single = network._batch(data)
+    x, single = network._batch(as_numbers(data, "the data"))
     if single or not len(x):
         raise InvalidInputError(f"data has shape {np.shape(data)}: a report needs rows of inputs")
     if not np.isfinite(x).all():
@@ -180,9 +180,21 @@ def _rows(
 def as_numbers(values: ArrayLike, what: str) -> Array:
     """An array of float64, or an error that says what is none."""
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
+        array = np.asarray(values)
+        numbers = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise InvalidInputError(f"{what}: not an array of numbers: {error}") from None
+    if _holds_dates(array):  # numpy takes them for numbers without a word
+        raise InvalidInputError(
+            f"{what}: holds dates or times; expected numbers, such as days since the first"
+        )
+    return numbers
+
+
+def _holds_dates(array: NDArray[Any]) -> bool:
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "mM"
+    return any(isinstance(value, np.datetime64 | np.timedelta64) for value in array.flat)
 
 
 def _check_plane(plane: Any, size: int) -> Any:

@@ -127,7 +127,5 @@ def _data(case: Case) -> dict[str, Any] | None:
         "used": len(case.x),
         "columns": case.network.input_size,
         "target": case.target if case.y is not None else None,
-        "classes": None
-        if case.classes is None or case.y is None
-        else case.classes.to_dict(case.y, case.all_rows),
+        "classes": None if case.classes is None else case.classes.to_dict(),
     }

@@ -58,6 +58,8 @@ def run_sections(
                 if section.compiled and not compiled:  # a matter of the machine, and not counted
                     compiled, seconds = True, engine.compile()
                     deadline, left = deadline + seconds, deadline + seconds - time.perf_counter()
+                    if left <= 0:  # loading the code is counted, and may have taken all of it
+                        break
                 share = section.weight / sum(later.weight for later in SECTIONS[index:])
                 found[section.name] = engine.run(section, min(share, MOST) * left, left)
         except KeyboardInterrupt:  # between two sections

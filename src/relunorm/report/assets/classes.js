@@ -27,10 +27,18 @@
     sorted: "in sorted order (assumed: none was given)",
   };
 
+  const mismatch = (report, classes) => {
+    const outputs = report.sections.network.body.outputs.value;
+    const count = classes.of === 1 ? "1 class" : `${R.number(classes.of)} classes`;
+    return R.el("p", {}, `The target has ${count} and the network ${R.plural(outputs, "output")}, so ` +
+      "how many rows it puts into the right class is not counted: that takes several classes with one " +
+      "output for each, or two classes and one output.");
+  };
+
   // How often the outputs name the right class, and what that rests on.
   R.classified = (report, found) => {
-    if (!found) return null;
-    const { classes } = report.data;
+    const classes = report.data?.classes;
+    if (!found) return classes ? mismatch(report, classes) : null;
     const rule = found.rule === "largest" ? "The largest output names"
       : `The sign of the output (above 0: ${R.short(classes.names[1])}) names`;
     return R.el("p", {}, `${rule} the right class on ${R.number(found.right)} of ` +

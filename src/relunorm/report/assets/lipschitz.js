@@ -26,7 +26,8 @@
     const rows = body.bounds.rows.filter((r) => r.value !== null && r.value > 0);
     if (!rows.length) return R.note("No finite bound above zero was found.");
     const values = rows.map((r) => r.value);
-    const lo = Math.min(...values) / 2, hi = Math.min(Math.max(...values) * 1.15, Number.MAX_VALUE);
+    const lo = Math.max(Math.min(...values) / 2, Number.MIN_VALUE);
+    const hi = Math.min(Math.max(...values) * 1.15, Number.MAX_VALUE);
     const step = 40, top = 26, right = width - 12, left = 8;
     const height = top + rows.length * step + 34;
     const bottom = top + rows.length * step;
