@@ -82,7 +82,11 @@ _FORWARDS = {
         nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Hardtanh, nn.Threshold,
     )
 }  # fmt: skip
+#: The code that calls a module's forward.
 _CALL = id(nn.Module._call_impl.__code__)
+
+_core: Any = torch._C
+_interpreter, _graph_task = _core._functorch.peek_interpreter_stack, _core._current_graph_task_id
 
 
 def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -126,8 +130,10 @@ class SiteMode(TorchFunctionMode):
         if self.axes or (axis is not None and (axis != -1 or output.ndim > 2)):
             self._follow_axis(func, axis, args, kwargs, output)
         # What a layer makes, of parameters alone though it be, is an activation.
-        weight = axis is None and bool(args) and self._of_weights(args, kwargs, output)
-        if func not in _ACTIVATIONS or weight or not is_rectifier(func, args, kwargs):
+        weight = axis is None and args and (self.weights or type(args[0]) is nn.Parameter)
+        if weight and self._of_weights(args, kwargs, output):
+            return output
+        if func not in _ACTIVATIONS or not is_rectifier(func, args, kwargs):
             return output
         if output.ndim > 1 and output.is_floating_point() and not transformed():
             name = self.name()
@@ -137,10 +143,8 @@ class SiteMode(TorchFunctionMode):
 
     def _of_weights(self, args: tuple[Any, ...], kwargs: Any, output: Any) -> bool:
         """Whether the output is made of parameters alone, and so no activation."""
-        first = args[0]
-        if type(first) is not nn.Parameter and not (self.weights and self._is_weight(first)):
-            return False
-        if not isinstance(output, Tensor) or not all(map(self._is_weight, _given(args, kwargs))):
+        given = list(_given(args, kwargs))
+        if not (given and isinstance(output, Tensor) and all(map(self._is_weight, given))):
             return False
         self.weights[id(output)] = weakref.ref(output)
         return True
@@ -223,10 +227,7 @@ class SiteMode(TorchFunctionMode):
 
 def transformed() -> bool:
     """Whether a torch.func transform or a backward pass runs here."""
-    core: Any = torch._C
-    return (
-        core._functorch.peek_interpreter_stack() is not None or core._current_graph_task_id() != -1
-    )
+    return _interpreter() is not None or _graph_task() != -1
 
 
 def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:

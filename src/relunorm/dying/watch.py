@@ -37,6 +37,16 @@ class _Hook:
     def __reduce__(self) -> Any:
         return _pickled, ()
 
+    @property
+    def __name__(self) -> str:
+        # torch.jit.script asks for the name, and then for the source, of every hook.
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.jit."):
+            raise InvalidInputError(
+                "the model is watched, and hooks cannot be scripted: close the monitor first, or "
+                "script a copy.deepcopy of the model"
+            )
+        raise AttributeError("__name__")
+
 
 def _pickled() -> Any:
     return _nothing
