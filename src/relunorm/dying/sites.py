@@ -1,8 +1,8 @@
 """Seeing every rectifier a torch model calls, module or function, and giving each a stable name.
 
-A ``TorchFunctionMode`` is active while the model's forward runs, and only then: recomputation by
-gradient checkpointing happens in the backward pass and is not seen twice, and code outside the
-model costs nothing. A site is named by the module whose forward makes the call and counted from
+A ``TorchFunctionMode`` is active while the model's forward runs, and only then: code outside the
+model costs nothing. What runs in a backward pass is left out: gradient checkpointing repeats there
+what was seen. A site is named by the module whose forward makes the call and counted from
 the second call on: ``net.act``, ``net.act#1``. Counting restarts with every forward.
 
 torch's own rectifier modules carry no hooks: the call stack tells which of them made a call. In a
