@@ -345,7 +345,7 @@ def test_clear_refusals():
         with pytest.raises(InvalidInputError, match=next(iter(bad))):
             DeadUnitMonitor(model, **bad)
     with DeadUnitMonitor(model) as monitor:
-        with pytest.raises(InvalidInputError, match="close the monitor"):
+        with pytest.raises(InvalidInputError, match="close the monitor first"):
             torch.jit.script(model)
         for copied in (pickle.dumps, copy.deepcopy):
             with pytest.raises(InvalidInputError, match="report"):

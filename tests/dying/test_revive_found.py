@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -106,6 +107,7 @@ def test_tau(bad):
 
 def test_schedules_check_their_arguments():
     model, x = half_dead(), rows()
+    options: dict[str, Any]
     for options in ({"every": 1.5}, {"every": "a"}, {"window": "a"}, {"until": 2.5}):
         with pytest.raises(InvalidInputError, match=next(iter(options))):
             Reviver(model, x, **options)

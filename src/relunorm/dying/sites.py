@@ -35,7 +35,7 @@ def _operators(*names: str) -> set[Any]:
 
 
 _THRESHOLD = {
-    F.threshold, F.threshold_, torch.threshold, torch.threshold_,
+    F.threshold, torch.threshold, torch.threshold_,  # F.threshold_ is the last
     *_operators("threshold", "threshold_"),
 }  # fmt: skip
 _RELU = {
@@ -118,7 +118,7 @@ class SiteMode(TorchFunctionMode):
         self.stack: list[str] = [""]
         self.counts: dict[str, int] = {}
         self.axes: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        self.weights: dict[int, weakref.ref[Tensor]] = {}  # made of parameters alone
+        self.from_weights: dict[int, weakref.ref[Tensor]] = {}  # made of parameters alone
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -130,7 +130,7 @@ class SiteMode(TorchFunctionMode):
         if self.axes or (axis is not None and (axis != -1 or output.ndim > 2)):
             self._follow_axis(func, axis, args, kwargs, output)
         # What a layer makes, of parameters alone though it be, is an activation.
-        weight = axis is None and args and (self.weights or type(args[0]) is nn.Parameter)
+        weight = axis is None and args and (self.from_weights or type(args[0]) is nn.Parameter)
         if weight and self._of_weights(args, kwargs, output):
             return output
         if func not in _ACTIVATIONS or not is_rectifier(func, args, kwargs):
@@ -146,13 +146,13 @@ class SiteMode(TorchFunctionMode):
         given = list(_given(args, kwargs))
         if not (given and isinstance(output, Tensor) and all(map(self._is_weight, given))):
             return False
-        self.weights[id(output)] = weakref.ref(output)
+        self.from_weights[id(output)] = weakref.ref(output)
         return True
 
     def _is_weight(self, value: Any) -> bool:
         if isinstance(value, nn.Parameter):
             return True
-        mark = self.weights.get(id(value))
+        mark = self.from_weights.get(id(value))
         return mark is not None and mark() is value
 
     def unit_axis(self, values: Tensor) -> tuple[int, bool]:

@@ -42,8 +42,7 @@ class _Hook:
         # torch.jit.script asks for the name, and then for the source, of every hook.
         if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.jit."):
             raise InvalidInputError(
-                "the model is watched, and hooks cannot be scripted: close the monitor first, or "
-                "script a copy.deepcopy of the model"
+                "a watched model cannot be scripted, for its hooks: close the monitor first"
             )
         raise AttributeError("__name__")
 
