@@ -180,8 +180,9 @@ def test_keras_on_torch():
     code = """
         import numpy as np, keras
         from relunorm.dying.adapters.keras import DeadUnits
-        layers = [keras.Input((3,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(1)]
-        net = keras.Sequential(layers)
+        dense = keras.layers.Dense
+        layers = [keras.Input((3,)), dense(4, "relu", name="first"), dense(4, name="second")]
+        net = keras.Sequential([*layers, keras.layers.ReLU(name="act"), dense(1)])
         kernel, bias = net.layers[0].get_weights()
         kernel[:], bias[:] = 0.5, [0.1, -1e3, 0.1, 0.1]
         net.layers[0].set_weights([kernel, bias])
@@ -189,7 +190,7 @@ def test_keras_on_torch():
         x = np.random.default_rng(0).random((64, 3))
         watch = DeadUnits()
         history = net.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[watch]).history
-        print(history["relu_dead"][-1], watch.monitor.batches)
+        print(history["relu_dead_first"][-1], *[s.name for s in watch.monitor.report().sites])
     """
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -199,4 +200,4 @@ def test_keras_on_torch():
         check=False,
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    assert run.stdout.split()[0] == "0.25"
+    assert run.stdout.split() == ["0.25", "first", "act"]

@@ -12,6 +12,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from numba import cfunc, types
 from numba.np.numpy_support import carray
@@ -45,6 +46,12 @@ def _activity(values, outer, units, inner, active, sizes):  # pragma: no cover -
             x = rows[i, j]
             counts[j] += x > 0
             totals[j] += abs(x)
+    for j in range(units):
+        if totals[j] == np.inf:  # four may be too large for their type together: once more, alone
+            total = 0.0
+            for i in range(outer):
+                total += abs(rows[i, j])
+            totals[j] = total
 
 
 _CALL = ctypes.CFUNCTYPE(

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from relunorm.batchnorm._arguments import real_number, whole_number
 from relunorm.dying.init import RandomState, evaluating, generator
 from relunorm.dying.kept_function import ReaderMode
-from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.revive import Revival, replace_, untouchable
+from relunorm.dying.revive import Revival, fresh_units, replace_, untouchable
 from relunorm.dying.watch import Watch, call, unwrapped
 from relunorm.dying.wiring_trace import SiteWiring, wiring
 from relunorm.errors import InvalidInputError
@@ -48,14 +48,14 @@ class ContinualBackprop:
         decay: float = 0.99,
         random_state: RandomState = 0,
     ):
-        if not (0 < rate <= 1 and maturity >= 0 and 0 <= decay < 1):
+        whole_number("maturity", maturity, 0)
+        if not (0 < real_number("rate", rate) <= 1 and 0 <= real_number("decay", decay) < 1):
             raise InvalidInputError(
-                f"rate={rate}, maturity={maturity}, decay={decay}: expected 0 < rate <= 1, "
-                "maturity >= 0, 0 <= decay < 1"
+                f"rate={rate}, decay={decay}: expected 0 < rate <= 1, 0 <= decay < 1"
             )
         self.model, self.batch = model, batch
         self.rate, self.maturity, self.decay = rate, maturity, decay
-        self.fresh = FreshUnits(optimizer) if optimizer is not None else None
+        self.fresh = fresh_units(model, optimizer)
         self.sites: list[SiteWiring] = wiring(model, batch)
         if not any(site.revivable for site in self.sites):
             found = "; ".join(f"{site.name or 'model'}: {site.problem}" for site in self.sites)
@@ -172,7 +172,7 @@ class ContinualBackprop:
         """
         if any(reader.module not in self._read for reader in site.readers):
             with evaluating(self.model):
-                call(unwrapped(self.model), self.batch)
+                call(unwrapped(self.model), self.batch, seen_by=self._watch)
         for reader in site.readers:
             weight: Any = reader.module.weight
             bias: Any = reader.module.bias

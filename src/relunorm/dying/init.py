@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relunorm.batchnorm._arguments import whole_number
 from relunorm.dying.watch import call
 from relunorm.errors import InvalidInputError
 
@@ -24,7 +25,8 @@ def generator(random_state: RandomState, device: torch.device | str = "cpu") -> 
     """A torch generator from a seed, or the one given."""
     if isinstance(random_state, torch.Generator):
         return random_state
-    return torch.Generator(device=device).manual_seed(int(random_state))
+    seed = whole_number("random_state (a seed or a torch.Generator)", random_state, 0)
+    return torch.Generator(device=device).manual_seed(seed)
 
 
 def layers(model: nn.Module) -> list[Any]:

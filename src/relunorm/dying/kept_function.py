@@ -97,7 +97,7 @@ def fold_constants(model: nn.Module, batch: Any, site: SiteWiring, units: Tensor
     watch = Watch(model, lambda module: ReaderMode(lambda *seen: None, read, reader_weights(site)))
     try:
         with evaluating(model):
-            call(model, batch)
+            call(model, batch, seen_by=watch)
     finally:
         watch.close()
     changes = []

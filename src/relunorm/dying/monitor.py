@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from relunorm.batchnorm._arguments import real_number, whole_number
 from relunorm.dying.monitor_report import MonitorReport, SiteReport
 from relunorm.dying.sites import SiteMode
 from relunorm.dying.watch import Watch
@@ -28,11 +29,15 @@ ONE_THREAD = 1 << 18
 
 
 class _Tally:
-    """Sums for one site, on the device of its activations: O(units) memory, no host transfer."""
+    """Sums for one site, on the device of its activations: O(units) memory, no host transfer.
+
+    Silences and windows count the batches in which the site ran, its runs: a branch that is not
+    taken is not dead.
+    """
 
     axis, axis_known = -1, True
 
-    def __init__(self, units: int, leaky: bool, device: torch.device, window: int):
+    def __init__(self, units: int, leaky: bool, device: torch.device, window: int, first: int = 0):
         self.units, self.leaky, self.device, self.window = units, leaky, device, window
         # Created outside inference mode, so that later passes outside it may update them.
         with torch.inference_mode(False), torch.no_grad():
@@ -43,17 +48,22 @@ class _Tally:
             kind = torch.float32 if device.type == "mps" else torch.float64
             # This stretch, the one before: samples on which active, sum of sizes, samples in it.
             self.sums = [torch.zeros(3, units, device=device, dtype=kind) for _ in range(2)]
-            self.last = torch.full((units,), -1, **wide)
+            self.last = torch.full((units,), -1, **wide)  # run of the last activity
+            self.when = torch.full((units,), first - 1, **wide)  # and its batch
             self.first_death = torch.full((units,), -1, **wide)
             self.held = torch.zeros(HELD, 2, units, device=device, dtype=held)
         self.addresses = [row.data_ptr() for row in self.held.view(2 * HELD, units)]
         self.compiled = _compiled() if device.type == "cpu" else {}
-        self.steps: list[int] = []
+        self.runs = 0
+        self.steps: list[int] = []  # batches of the held runs
         self.counts: list[int] = []  # samples of the held batches
         self.samples = [0, 0]  # this stretch, the one before
 
     def add(self, values: Tensor, axis: int, step: int) -> None:
         """Hold one batch's sums."""
+        if self.runs and self.runs % self.window == 0:
+            self.rotate()
+        self.runs += 1
         entries, row = values.numel(), len(self.steps)
         activity = self.compiled.get(values.dtype)
         plain = entries <= ONE_THREAD and type(values) is Tensor
@@ -91,24 +101,33 @@ class _Tally:
         found = (active, torch.where(fine, sizes, 0.0), of_size)
         self.sums[0] += torch.stack([part.to(self.sums[0].dtype).sum(0) for part in found])
         self.samples[0] += sum(self.counts)
-        self._note(active > 0, steps[:, None])
+        self._note(active > 0, steps)
         self.steps, self.counts = [], []
 
     def _note(self, active: Tensor, steps: Tensor) -> None:
         """Note when units were last active, and silences of a whole window that end here."""
-        seen = torch.where(active, steps, -1)
-        if self.window > self.steps[-1] - self.steps[0]:
-            # No whole silence fits between two of these batches: only the one before them counts.
+        count = len(steps)
+        start = self.runs - count
+        runs = torch.arange(start, self.runs, device=steps.device)[:, None]
+        seen = torch.where(active, runs, -1)
+        if self.window >= count:
+            # No whole silence fits between two of these runs: only the one before them counts.
             before = self.last
-            first = torch.where(active, steps, self.steps[-1] + 1).amin(0)
+            first = torch.where(active, runs, self.runs).amin(0)
             ended = first - before > self.window  # or goes on: long enough already
-            self.last = torch.maximum(before, seen.amax(0))
+            last = torch.maximum(before, seen.amax(0))
         else:
             latest = torch.cat([self.last[None], seen]).cummax(0).values
-            ends = active & (steps - latest[:-1] > self.window)
+            ends = active & (runs - latest[:-1] > self.window)
             before = latest.gather(0, ends.to(torch.uint8).argmax(0, keepdim=True))[0]
-            ended, self.last = ends.any(0), latest[-1]
-        self.first_death = torch.where(ended & (self.first_death < 0), before + 1, self.first_death)
+            ended, last = ends.any(0), latest[-1]
+
+        def batch(run: Tensor) -> Tensor:
+            return torch.where(run < start, self.when, steps[(run - start).clamp_min(0)])
+
+        new = ended & (self.first_death < 0)
+        self.first_death = torch.where(new, batch(before) + 1, self.first_death)
+        self.last, self.when = last, batch(last)
 
     def rotate(self) -> None:
         """Start a new stretch."""
@@ -117,10 +136,10 @@ class _Tally:
         self.sums[0].zero_()
         self.samples = [0, self.samples[0]]
 
-    def deaths(self, batches: int) -> Tensor:
+    def deaths(self) -> Tensor:
         """The first batch of each unit's first silence of a whole window, the last one included."""
-        silent = (self.last < batches - self.window) & (self.first_death < 0)
-        return torch.where(silent, self.last + 1, self.first_death)
+        silent = (self.last < self.runs - self.window) & (self.first_death < 0)
+        return torch.where(silent, self.when + 1, self.first_death)
 
 
 class DeadUnitMonitor:
@@ -129,21 +148,22 @@ class DeadUnitMonitor:
     Sees ``nn.ReLU``, ``F.relu``, ``torch.relu``, ``clamp(min=0)``, ReLU6, leaky and parametric
     relus, in place or not, reused or not, in the order of the calls. Nothing about the model is
     changed but forward hooks, which `close` (or leaving the ``with`` block) removes. Forward
-    passes are counted in training and evaluation alike; a unit is a column of a dense layer, a
-    channel of a convolution, a feature of a sequence.
+    passes are counted in training and evaluation alike, but not those that backward repeats; a
+    unit is a column of a dense layer, a channel of a convolution, a feature of a sequence.
 
     Not seen: rectifiers inside compiled or scripted modules, whose Python code does not run, and
     relus written as ``torch.where`` or ``torch.maximum``.
 
     Args:
         model: the module whose forward passes are to be watched.
-        window: batches without activity after which a unit counts as dead. Shares and scores are
-            over the last one to two windows.
+        window: batches without activity after which a unit counts as dead; of those in which its
+            rectifier ran. Shares and scores are over the last one to two windows.
         tau: a unit whose mean |activation| is at most tau times its layer's mean is dormant
             (Sokar et al. 2023; their 0.025 by default).
         linear: a unit active on at least this share of samples is nearly linear.
         every: look at every so-many-th forward pass only.
-        log: called as log(name, value, step) by `log_to`, every ``log_every`` batches.
+        log: called as log(name, value, step) by `log_to`, at the end of every ``log_every``-th
+            batch.
 
     Cost: on a CPU one read of each activation, elsewhere two reductions over it; measured in
     benchmarks/dying.py.
@@ -169,11 +189,15 @@ class DeadUnitMonitor:
     ):
         if not isinstance(model, nn.Module):
             raise InvalidInputError(f"expected a torch.nn.Module, got {type(model).__name__}")
-        if window < 1 or every < 1 or log_every < 1:
-            raise InvalidInputError("window, every and log_every must be at least 1")
-        if not (tau >= 0 and 0 < linear <= 1):
+        for name, value in (("window", window), ("every", every), ("log_every", log_every)):
+            whole_number(name, value, 1)
+        if not (real_number("tau", tau) >= 0 and 0 < real_number("linear", linear) <= 1):
             raise InvalidInputError(
                 f"tau={tau}, linear={linear}: expected tau >= 0, 0 < linear <= 1"
+            )
+        if log is not None and not callable(log):
+            raise InvalidInputError(
+                f"log is {log!r}, expected a function log(name, value, step) or None"
             )
         self.window, self.tau, self.linear, self.every = window, tau, linear, every
         self.log, self.log_every = log, log_every
@@ -181,7 +205,7 @@ class DeadUnitMonitor:
         self._passes = 0
         self._tallies: dict[str, _Tally] = {}
         self._lock = threading.Lock()
-        self._watch: Watch | None = Watch(model, self._begin)
+        self.watch: Watch | None = Watch(model, self._begin)
 
     def __enter__(self) -> DeadUnitMonitor:
         return self
@@ -191,9 +215,9 @@ class DeadUnitMonitor:
 
     def close(self) -> None:
         """Take the hooks off the model. The report stays available."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
 
     def reset(self) -> None:
         """Forget everything seen so far."""
@@ -205,14 +229,12 @@ class DeadUnitMonitor:
             self._passes += 1
             if (self._passes - 1) % self.every:
                 return None
-            if self.batches and self.batches % self.window == 0:
-                for tally in self._tallies.values():
-                    tally.rotate()
             step = self.batches
             self.batches += 1
-        if self.log is not None and self.batches % self.log_every == 0:
-            self.log_to(self.log)
-        return SiteMode(partial(self._observe, step))
+        mode = SiteMode(partial(self._observe, step))
+        if self.log is not None and (step + 1) % self.log_every == 0:
+            mode.done = partial(self.log_to, self.log)
+        return mode
 
     def _observe(
         self, step: int, name: str, values: Tensor, leaky: bool, axis: int, known: bool
@@ -223,7 +245,7 @@ class DeadUnitMonitor:
         with self._lock:
             tally = self._tallies.get(name)
             if tally is None or tally.units != units or tally.leaky != leaky:
-                tally = self._tallies[name] = _Tally(units, leaky, device, self.window)
+                tally = self._tallies[name] = _Tally(units, leaky, device, self.window, first=step)
                 tally.axis, tally.axis_known = axis, known
             if tally.device != device:  # another replica's device
                 values = values.to(tally.device)
@@ -250,8 +272,8 @@ class DeadUnitMonitor:
         known = ~np.isnan(size)
         mean = size[known].mean() if known.any() else 0.0
         score = size / mean if mean > 0 else 0.0 * size
-        last = tally.last.cpu().numpy()
-        dead = last < max(self.batches - self.window, 0)
+        last, when = tally.last.cpu().numpy(), tally.when.cpu().numpy()
+        dead = last < max(tally.runs - self.window, 0)
         return SiteReport(
             name,
             tally.leaky,
@@ -259,16 +281,23 @@ class DeadUnitMonitor:
             score,
             dead,
             last < 0,
-            np.where(dead, last + 1, -1),
-            tally.deaths(self.batches).cpu().numpy(),
+            np.where(dead, when + 1, -1),
+            tally.deaths().cpu().numpy(),
             ~dead & (score <= self.tau),
             share >= self.linear,
             tally.axis,
             tally.axis_known,
+            tally.runs,
+        )
+
+    def __reduce__(self) -> Any:
+        raise InvalidInputError(
+            "a DeadUnitMonitor is bound to the hooks of one model and cannot be copied or pickled; "
+            "keep monitor.report() or its to_dict()"
         )
 
     def __repr__(self) -> str:
-        state = "watching" if self._watch is not None else "closed"
+        state = "watching" if self.watch is not None else "closed"
         return f"DeadUnitMonitor({state}, {len(self._tallies)} sites, {self.batches} batches)"
 
 
@@ -277,19 +306,3 @@ def _compiled() -> Any:
     from relunorm.dying.activity_kernel import ACTIVITY
 
     return ACTIVITY
-
-
-def module_sites(model: nn.Module, *inputs: Any) -> list[str]:
-    """The names a monitor gives to the rectifiers of one forward pass, in order."""
-    names: list[str] = []
-
-    def note(name: str, values: Tensor, leaky: bool, axis: int, known: bool) -> None:
-        names.append(name)
-
-    watch = Watch(model, lambda module: SiteMode(note))
-    try:
-        with torch.no_grad():
-            model(*inputs)
-    finally:
-        watch.close()
-    return names

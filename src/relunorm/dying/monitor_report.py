@@ -22,13 +22,14 @@ class SiteReport:
         active_share: per unit, the share of samples on which it was active in the window.
         score: per unit, mean |activation| over the layer's mean (ReDo's dormancy score); NaN where
             no batch gave finite activations.
-        dead: never active in the last ``window`` batches.
+        dead: never active in the last ``window`` batches in which the rectifier ran.
         born_dead: never active at all. died_at: the batch after its last activity, -1 if alive.
         first_death: the first batch of its first silence of a whole window, -1 if there was none.
         dormant: not dead, score at most tau. linear: active almost always.
         axis: the axis of the activations that was taken to count units.
         axis_known: whether the layer behind the rectifier decided it; otherwise a guess from the
             shape (the last of three axes, the second of four or more).
+        ran: in how many batches the rectifier was called.
     """
 
     name: str
@@ -43,6 +44,7 @@ class SiteReport:
     linear: Mask
     axis: int = -1
     axis_known: bool = True
+    ran: int = 0
 
     @property
     def units(self) -> int:
@@ -68,6 +70,7 @@ class SiteReport:
             "name": self.name,
             "units": self.units,
             "leaky": self.leaky,
+            "ran": self.ran,
             "axis": self.axis,
             "axis_known": self.axis_known,
             "dead": np.flatnonzero(self.dead).tolist(),

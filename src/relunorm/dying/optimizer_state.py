@@ -42,7 +42,9 @@ class FreshUnits:
             count is per unit for Adam and AdamW, amsgrad included. That makes them, SGD without
             dampening and RMSprop exact. Not exact, because one count or product per tensor stays
             as it is: NAdam, RAdam, Adamax, Adadelta's warm-up, SGD's first step with dampening.
-            A closure given to ``step`` is run first, as the optimizer would.
+            A closure given to ``step`` is run first, as the optimizer would. Fused optimizers under
+            a ``GradScaler`` divide by its scale and skip overflows inside their step; so is done
+            here.
 
     Hooks the optimizer only while some unit is young (until beta2^age < 1e-4); `close` removes it.
     """
@@ -96,6 +98,11 @@ class FreshUnits:
 
     @torch.no_grad()
     def _correct(self, optimizer: Optimizer) -> None:
+        # A GradScaler sets these two for the length of a fused optimizer's step.
+        overflow = getattr(optimizer, "found_inf", None)
+        if overflow is not None and bool(overflow):
+            return  # this step changes nothing and does not count
+        scale = getattr(optimizer, "grad_scale", None)
         for group in optimizer.param_groups:
             beta1, beta2 = group["betas"]
             for parameter in group["params"]:
@@ -104,7 +111,7 @@ class FreshUnits:
                     continue
                 state = optimizer.state[parameter]
                 t = float(state["step"]) + 1
-                gradient = _effective_gradient(parameter, group)
+                gradient = _effective_gradient(parameter, group, scale)
                 for entry in entries:
                     _prepare(entry, state, gradient, t, beta1, beta2)
                 self._young[parameter] = [e for e in entries if beta2**e.age >= 1e-4]
@@ -114,9 +121,11 @@ class FreshUnits:
             self.close()
 
 
-def _effective_gradient(parameter: Tensor, group: dict[str, Any]) -> Tensor:
-    """What Adam averages: L2 decay is added to the gradient, AdamW's is not."""
+def _effective_gradient(parameter: Tensor, group: dict[str, Any], scale: Tensor | None) -> Tensor:
+    """What Adam averages: unscaled, and with L2 decay added; AdamW's decay is not."""
     gradient: Any = parameter.grad
+    if scale is not None:
+        gradient = gradient / scale.to(gradient.device)
     if group.get("maximize"):
         gradient = -gradient
     if group.get("weight_decay") and not group.get("decoupled_weight_decay", False):

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from relunorm.batchnorm._arguments import whole_number
 from relunorm.dying.init import RandomState, generator
 from relunorm.dying.monitor import DeadUnitMonitor
-from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.revive import Revival, redo_, revive_live_
+from relunorm.dying.revive import Revival, fresh_units, redo_, revive_live_
 from relunorm.errors import InvalidInputError
 
 
@@ -52,11 +52,11 @@ class Reviver:
     ):
         if rule not in ("redo", "live"):
             raise InvalidInputError(f"rule {rule!r}: use redo or live")
-        if every < 1:
-            raise InvalidInputError(f"every is {every}, expected at least 1")
+        for name, value in (("every", every), ("window", window), ("until", until or 0)):
+            whole_number(name, value, 0 if name == "until" else 1)
         self.model, self.batch, self.rule, self.tau = model, batch, rule, tau
         self.every, self.until, self.updates = every, until, 0
-        self.fresh = FreshUnits(optimizer) if optimizer is not None else None
+        self.fresh = fresh_units(model, optimizer)
         self.monitor = DeadUnitMonitor(model, window=min(window, every), tau=tau)
         self.history: list[tuple[int, Revival]] = []
         self._gen = generator(random_state)
@@ -82,7 +82,7 @@ class Reviver:
             found = revive_live_(
                 self.model, self.batch, self.fresh, report=report, random_state=self._gen
             )
-        # Tracing and live biases ran the model; what they showed is no part of the stream.
+        # What was seen before is of the units that are gone.
         self.monitor.reset()
         self.history.append((self.updates, found))
         return found

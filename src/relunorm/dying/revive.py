@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from relunorm.batchnorm._arguments import real_number
 from relunorm.dying.init import (
     RandomState,
     as_rows,
@@ -75,7 +76,9 @@ def redo_(
         optimizer: the one that trains the model, or a `FreshUnits` kept across calls.
         report: scores from a `DeadUnitMonitor` over many batches; better than one batch.
     """
-    report = _report(model, batch) if report is None else report
+    if real_number("tau", tau) < 0:
+        raise InvalidInputError(f"tau is {tau}, expected at least 0")
+    report = _checked(report) if report is not None else _report(model, batch)
     picked = {
         s.name: np.flatnonzero((s.dead & (not s.leaky)) | (s.score <= tau)) for s in report.sites
     }
@@ -108,9 +111,9 @@ def revive_live_(
             have died the rest are often on their way; the function then changes by what they gave.
     """
     check_share(share)
-    if not 0 <= least < 1:
+    if not 0 <= real_number("least", least) < 1:
         raise InvalidInputError(f"least is {least}, expected a share of samples in [0, 1)")
-    report = _report(model, batch) if report is None else report
+    report = _checked(report) if report is not None else _report(model, batch)
     picked = {
         s.name: np.flatnonzero(s.dead | (s.active_share <= least))
         for s in report.sites
@@ -140,8 +143,8 @@ def replace_(
         keep: where the chosen units are silent on the batch, move constants they send on into the
             next bias, compare the outputs, and undo and skip a site at which they move.
     """
-    fresh = FreshUnits(optimizer) if isinstance(optimizer, Optimizer) else optimizer
-    _check(model, batch, fresh)
+    fresh = fresh_units(model, optimizer)
+    _check(batch)
     gen = generator(random_state)
     picked = {name: chosen for name, chosen in picked.items() if len(chosen)}
     if not picked:
@@ -220,14 +223,28 @@ def _silent(seen: MonitorReport, name: str, units: Tensor) -> bool:
     return not found.leaky and bool(found.dead[units.numpy()].all())
 
 
-def _check(model: nn.Module, batch: Any, fresh: FreshUnits | None) -> None:
+def _check(batch: Any) -> None:
     for tensor in tensors_in(batch):
         if not tensor.numel():
             raise InvalidInputError("the batch is empty; units are revived on its samples")
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InvalidInputError("the batch holds NaN or infinite entries; drop those samples")
-    if fresh is None:
-        return
+
+
+def _checked(report: Any) -> MonitorReport:
+    if isinstance(report, MonitorReport):
+        return report
+    raise InvalidInputError(
+        f"report is {type(report).__name__}, expected a MonitorReport, as DeadUnitMonitor.report() "
+        "gives"
+    )
+
+
+def fresh_units(model: nn.Module, optimizer: Any) -> FreshUnits | None:
+    """An optimizer's `FreshUnits`, checked against the model it is to train."""
+    if optimizer is None:
+        return None
+    fresh = FreshUnits(optimizer) if isinstance(optimizer, Optimizer) else optimizer
     if not isinstance(fresh, FreshUnits):
         raise InvalidInputError(
             f"optimizer is {type(fresh).__name__}, expected a torch.optim.Optimizer or None"
@@ -235,6 +252,7 @@ def _check(model: nn.Module, batch: Any, fresh: FreshUnits | None) -> None:
     trained = {id(p) for group in fresh.optimizer.param_groups for p in group["params"]}
     if trained.isdisjoint(id(p) for p in model.parameters()):
         raise InvalidInputError("the optimizer trains none of this model's parameters")
+    return fresh
 
 
 def untouchable(site: SiteWiring) -> str:
@@ -325,5 +343,5 @@ def _layer_output(model: nn.Module, layer: nn.Module, batch: Any) -> Tensor:
 
 def _report(model: nn.Module, batch: Any) -> MonitorReport:
     with DeadUnitMonitor(model) as monitor, torch.no_grad(), evaluating(model):
-        call(model, batch)
+        call(model, batch, seen_by=monitor.watch)
     return monitor.report()

@@ -1,8 +1,8 @@
 """Seeing every rectifier a torch model calls, module or function, and giving each a stable name.
 
-A ``TorchFunctionMode`` is active while the model's forward runs, and only then: recomputation by
-gradient checkpointing happens in the backward pass and is not seen twice, and code outside the
-model costs nothing. A site is named by the module whose forward makes the call and counted from
+A ``TorchFunctionMode`` is active while the model's forward runs, and only then: code outside the
+model costs nothing. What runs in a backward pass is left out: gradient checkpointing repeats there
+what was seen. A site is named by the module whose forward makes the call and counted from
 the second call on: ``net.act``, ``net.act#1``. Counting restarts with every forward.
 
 torch's own rectifier modules carry no hooks: the call stack tells which of them made a call. In a
@@ -14,8 +14,10 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,17 +27,32 @@ from torch.overrides import TorchFunctionMode
 #: whether that axis is known from the layer behind it (else it is a guess from the shape).
 Observer = Callable[[str, Tensor, bool, int, bool], None]
 
-_RELU = {
-    torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6, F.threshold,
-    torch.threshold,
+
+def _operators(*names: str) -> set[Any]:
+    """The same operations called as ``torch.ops.aten.NAME`` or ``.default``."""
+    packets = [getattr(torch.ops.aten, name) for name in names]
+    return {*packets, *(packet.default for packet in packets)}
+
+
+_THRESHOLD = {
+    F.threshold, torch.threshold, torch.threshold_,  # F.threshold_ is the last
+    *_operators("threshold", "threshold_"),
 }  # fmt: skip
-_LEAKY = {F.leaky_relu, F.leaky_relu_, F.prelu, torch.prelu, F.rrelu, F.rrelu_, torch.rrelu}
+_RELU = {
+    torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_, F.relu6,
+    *_operators("relu", "relu_", "relu6"),
+}  # fmt: skip
+_LEAKY = {
+    F.leaky_relu, F.leaky_relu_, F.prelu, torch.prelu, Tensor.prelu, F.rrelu, F.rrelu_,
+    torch.rrelu, *_operators("leaky_relu", "leaky_relu_", "prelu"),
+}  # fmt: skip
 _CLAMP = {
     torch.clamp, torch.clamp_, Tensor.clamp, Tensor.clamp_, torch.clip, torch.clip_, Tensor.clip,
     Tensor.clip_, torch.clamp_min, torch.clamp_min_, Tensor.clamp_min, Tensor.clamp_min_,
     F.hardtanh, F.hardtanh_,
+    *_operators("clamp", "clamp_", "clamp_min", "clamp_min_", "hardtanh", "hardtanh_"),
 }  # fmt: skip
-_ACTIVATIONS = _RELU | _LEAKY | _CLAMP
+_ACTIVATIONS = _RELU | _LEAKY | _CLAMP | _THRESHOLD
 #: Calls that decide which axis of their output counts units: its index, from the end if negative.
 _PRODUCERS = {
     **dict.fromkeys((F.linear, F.bilinear, torch.matmul, Tensor.matmul, Tensor.__matmul__), -1),
@@ -65,16 +82,19 @@ _FORWARDS = {
         nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Hardtanh, nn.Threshold,
     )
 }  # fmt: skip
-#: Frames to look at: three lie between such a module and this mode, three more per other mode.
-_DEPTH = 9
+#: The code that calls a module's forward.
+_CALL = id(nn.Module._call_impl.__code__)
+
+_core: Any = torch._C
+_interpreter, _graph_task = _core._functorch.peek_interpreter_stack, _core._current_graph_task_id
 
 
 def is_rectifier(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether this call is a relu in one of its spellings, with a threshold of 0."""
     if func in _CLAMP:
         low = args[1] if len(args) > 1 else kwargs.get("min", kwargs.get("min_val"))
-        return isinstance(low, (int, float)) and low == 0
-    if func in (F.threshold, torch.threshold):
+        return isinstance(low, (int, float, np.number)) and low == 0
+    if func in _THRESHOLD:
         level = args[1] if len(args) > 1 else kwargs.get("threshold")
         below = args[2] if len(args) > 2 else kwargs.get("value")
         return level == 0 and below == 0
@@ -87,6 +107,10 @@ class SiteMode(TorchFunctionMode):
     #: Where modules are found by their hooks' dictionary, which the replicas of DataParallel share
     #: with the module they are made from; `Watch` sets it.
     paths: Mapping[int, tuple[object, str]] = {}
+    #: The frame that lasts as long as the forward pass; `Watch` sets it.
+    frame: FrameType | None = None
+    #: Called when the pass is over.
+    done: Callable[[], None] | None = None
 
     def __init__(self, observe: Observer):
         super().__init__()
@@ -94,6 +118,7 @@ class SiteMode(TorchFunctionMode):
         self.stack: list[str] = [""]
         self.counts: dict[str, int] = {}
         self.axes: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        self.from_weights: dict[int, weakref.ref[Tensor]] = {}  # made of parameters alone
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -104,11 +129,31 @@ class SiteMode(TorchFunctionMode):
         # Dense layers on plain rows need no note: the last of two axes counts units anyway.
         if self.axes or (axis is not None and (axis != -1 or output.ndim > 2)):
             self._follow_axis(func, axis, args, kwargs, output)
+        # What a layer makes, of parameters alone though it be, is an activation.
+        weight = axis is None and args and (self.from_weights or type(args[0]) is nn.Parameter)
+        if weight and self._of_weights(args, kwargs, output):
+            return output
         if func not in _ACTIVATIONS or not is_rectifier(func, args, kwargs):
             return output
-        if output.ndim > 1 and output.is_floating_point():
-            self.observe(self.name(), output, func in _LEAKY, *self.unit_axis(output))
+        if output.ndim > 1 and output.is_floating_point() and not transformed():
+            name = self.name()
+            if name is not None and output.layout is torch.strided and not output.is_nested:
+                self.observe(name, output, func in _LEAKY, *self.unit_axis(output))
         return output
+
+    def _of_weights(self, args: tuple[Any, ...], kwargs: Any, output: Any) -> bool:
+        """Whether the output is made of parameters alone, and so no activation."""
+        given = list(_given(args, kwargs))
+        if not (given and isinstance(output, Tensor) and all(map(self._is_weight, given))):
+            return False
+        self.from_weights[id(output)] = weakref.ref(output)
+        return True
+
+    def _is_weight(self, value: Any) -> bool:
+        if isinstance(value, nn.Parameter):
+            return True
+        mark = self.from_weights.get(id(value))
+        return mark is not None and mark() is value
 
     def unit_axis(self, values: Tensor) -> tuple[int, bool]:
         """Which axis counts units, and whether that is known.
@@ -158,10 +203,21 @@ class SiteMode(TorchFunctionMode):
                 return axis
         return None
 
-    def name(self) -> str:
-        """The name of the call being made now."""
-        path = self.stack[-1]
-        module = _calling_module()
+    def name(self) -> str | None:
+        """The name of the call being made now; None after the pass this mode is for."""
+        path, module = self.stack[-1], None
+        frame: FrameType | None = sys._getframe(2)  # past this one and the mode
+        seeking = True
+        while frame is not self.frame:
+            if frame is None:
+                return None
+            if seeking:
+                code = id(frame.f_code)
+                if code in _FORWARDS:  # one of torch's own modules makes the call
+                    module, seeking = frame.f_locals["self"], False
+                elif code == _CALL:
+                    seeking = False
+            frame = frame.f_back
         if module is not None:
             path = self.paths.get(id(module._forward_hooks), (None, path))[1]
         count = self.counts.get(path, 0)
@@ -169,16 +225,9 @@ class SiteMode(TorchFunctionMode):
         return path if not count else f"{path}#{count}"
 
 
-def _calling_module() -> nn.Module | None:
-    """The module of torch's own whose forward makes the call that is being seen, if one does."""
-    frame = sys._getframe(3)  # past this one, `name` and the mode
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
-        if id(frame.f_code) in _FORWARDS:
-            return frame.f_locals["self"]
-        frame = frame.f_back
-    return None
+def transformed() -> bool:
+    """Whether a torch.func transform or a backward pass runs here."""
+    return _interpreter() is not None or _graph_task() != -1
 
 
 def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
@@ -202,8 +251,6 @@ def _moved_axis(
 ) -> int | None:
     """Where an axis goes: the same call on a tensor without memory along all other axes."""
     units = given.shape[axis]
-    if units == 1:  # a size of 1 shows no stride; any axis of that size counts the one unit
-        return None
     shape = [1] * given.ndim
     shape[axis] = units
     probe = torch.empty(shape, device="meta").expand(given.shape)
@@ -211,5 +258,7 @@ def _moved_axis(
         moved = in_place_of(func, args, kwargs, given, probe)
     except RuntimeError:  # view() where only a copy would do: the axis was merged with another
         return None
+    if units == 1:  # a size of 1 shows no stride; any axis of that size counts the one unit
+        return next((k for k, n in enumerate(moved.shape) if n == 1), None)
     steps = [k for k, n in enumerate(moved.shape) if n > 1 and moved.stride(k)]
     return steps[0] if len(steps) == 1 and moved.shape[steps[0]] == units else None

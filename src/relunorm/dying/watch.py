@@ -1,16 +1,27 @@
-"""Hooks that keep a `SiteMode` active during a model's forward pass, and only then."""
+"""Hooks that keep a `SiteMode` active during a model's forward pass, and only then.
+
+torch runs the hook that ends a pass after every ``Exception``, but not after a KeyboardInterrupt.
+So each pass is kept with the frame that runs it: a pass whose frame is no longer on the stack was
+interrupted, and is taken off when the next one begins and when the watch is closed.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
-from relunorm.dying.sites import SiteMode
+from relunorm.dying.sites import SiteMode, transformed
 from relunorm.errors import InvalidInputError
+
+#: The frame that runs a forward pass, and its mode (None: not looked at).
+_Pass = tuple[FrameType, SiteMode | None]
 
 
 def _nothing(*args: Any) -> None:
@@ -26,6 +37,15 @@ class _Hook:
     def __reduce__(self) -> Any:
         return _pickled, ()
 
+    @property
+    def __name__(self) -> str:
+        # torch.jit.script asks for the name, and then for the source, of every hook.
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.jit."):
+            raise InvalidInputError(
+                "a watched model cannot be scripted, for its hooks: close the monitor first"
+            )
+        raise AttributeError("__name__")
+
 
 def _pickled() -> Any:
     return _nothing
@@ -35,7 +55,7 @@ class Watch:
     """Hooks on a model that keep a `SiteMode` active during its forward pass; `close` removes them.
 
     Each thread has its own mode, so replicas of DataParallel do not mix. Exceptions inside forward
-    unwind it too.
+    unwind it too. Passes that `call` makes are shown to no watch but the one it names.
 
     Args:
         model: any module; the module inside a DataParallel or DistributedDataParallel wrapper.
@@ -46,11 +66,12 @@ class Watch:
         self.local = _Local()
         self.handles: list[Any] = []
         self.paths: dict[int, tuple[object, str]] = {}
-        self.running, self.open = 0, True
+        self.running: list[FrameType] = []  # the passes under way, of all threads
+        self.open = True
         self.lock = threading.Lock()
         root = unwrapped(model)
         _check(root)
-        for path, module in root.named_modules():
+        for path, module in _parts(root):
             hooks = module._forward_hooks
             self.paths[id(hooks)] = hooks, path  # held, so that no other takes its identity
             if module is root or _calls_nothing(module):
@@ -62,35 +83,91 @@ class Watch:
         self.handles.append(module.register_forward_pre_hook(before))
         self.handles.append(module.register_forward_hook(after, always_call=True))
 
-    def begin(self, mode: SiteMode | None) -> None:
-        """A forward pass starts in this thread."""
-        if mode is not None:
-            mode.paths = self.paths
-            mode.__enter__()
-        self.local.modes.append(mode)
+    def begin(self, mode: SiteMode | None, frame: FrameType) -> None:
+        """A forward pass starts in this thread; ``frame`` lasts as long as it does."""
+        passes = self.local.passes
+        if passes:  # another one around this, or interrupted
+            self._sweep()
+        passes.append((frame, mode))  # first: an interrupt may come between any two lines
         with self.lock:
-            self.running += 1
+            self.running.append(frame)
+        if mode is not None:
+            mode.paths, mode.frame = self.paths, frame
+            mode.__enter__()
 
     def end(self) -> None:
         """The innermost forward pass of this thread is over."""
-        if not self.local.modes:
+        passes = self.local.passes
+        if len(passes) > 1:
+            self._sweep()
+        if not passes:
             return
-        mode = self.local.modes.pop()
-        if mode is not None:
-            mode.__exit__(None, None, None)
-        with self.lock:
-            self.running -= 1
+        mode = passes[-1][1]
+        self._take_off(passes[-1])
+        if mode is not None and mode.done is not None:
+            mode.done()
         if not self.open:
             self.close()
 
+    def _take_off(self, one: _Pass) -> None:
+        frame, mode = one
+        if mode is not None:
+            _leave(mode)
+        self.local.passes.remove(one)
+        with self.lock:
+            if frame in self.running:
+                self.running.remove(frame)
+
+    def _sweep(self) -> None:
+        """Take off the passes of this thread that were interrupted."""
+        under_way = set(_stack(sys._getframe()))
+        for one in [one for one in self.local.passes if one[0] not in under_way]:
+            self._take_off(one)
+
     def close(self) -> None:
         """Remove every hook; inside a forward pass, the one that ends it goes when it has."""
+        self._sweep()
         with self.lock:
             self.open = False
+            if self.running:
+                tops = sys._current_frames().values()
+                under_way = {frame for top in tops for frame in _stack(top)}
+                self.running = [frame for frame in self.running if frame in under_way]
             kept = self.handles[-1:] if self.running else []
             gone, self.handles = self.handles[: len(self.handles) - len(kept)], kept
         for handle in gone:
             handle.remove()
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _leave(mode: TorchFunctionMode) -> None:
+    """Take a mode off this thread's stack, wherever on it (or no longer on it) it is."""
+    above = []
+    while torch._C._len_torch_function_stack():
+        top = _pop_mode()
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        _push_mode(other)
+
+
+def _parts(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module with its path. Keras keeps its layers apart from torch's children."""
+    seen = set()
+    for path, module in root.named_modules():
+        seen.add(module)
+        yield path, module
+    flatten = getattr(root, "_flatten_layers", None)
+    for layer in flatten(include_self=False) if flatten is not None else ():
+        if isinstance(layer, nn.Module) and layer not in seen:
+            yield str(getattr(layer, "name", "")), layer
 
 
 def _check(root: nn.Module) -> None:
@@ -120,10 +197,10 @@ def _calls_nothing(module: nn.Module) -> bool:
 
 
 class _Local(threading.local):
-    """The modes of the forward passes this thread is in, innermost last."""
+    """The forward passes this thread is in, innermost last."""
 
     def __init__(self) -> None:
-        self.modes: list[SiteMode | None] = []
+        self.passes: list[_Pass] = []
 
 
 class _Begin(_Hook):
@@ -131,8 +208,13 @@ class _Begin(_Hook):
         self.watch, self.make = watch, make
 
     def __call__(self, module: nn.Module, args: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self.watch.begin(None if _recorded() else self.make(module))
+        if torch.compiler.is_compiling():
+            return
+        frame: Any = sys._getframe(2)  # the module's own call, around the one that runs hooks
+        unseen = _recorded() or (
+            _OWN and _OWN.get(threading.get_ident(), self.watch) is not self.watch
+        )
+        self.watch.begin(None if unseen else self.make(module), frame)
 
 
 class _End(_Hook):
@@ -145,10 +227,18 @@ class _End(_Hook):
 
 
 def _recorded() -> bool:
-    """Whether torch.jit records this pass or a torch.func transform runs it: no tallies then."""
+    """Whether this pass shows nothing new, or no numbers.
+
+    That is so when torch.jit or make_fx records it, when it runs under a torch.func transform or
+    on fake tensors, and while backward runs: gradient checkpointing repeats a pass there.
+    """
     core: Any = torch._C
-    tracing = core._get_tracing_state() is not None
-    return tracing or core._functorch.peek_interpreter_stack() is not None
+    if core._get_tracing_state() is not None or transformed():
+        return True
+    if not core._len_torch_dispatch_stack():
+        return False
+    kinds = core._TorchDispatchModeKey
+    return any(core._get_dispatch_mode(kind) is not None for kind in (kinds.PROXY, kinds.FAKE))
 
 
 class _Enter(_Hook):
@@ -158,9 +248,10 @@ class _Enter(_Hook):
     def __call__(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        modes = self.local.modes
-        if modes and modes[-1] is not None:
-            modes[-1].stack.append(self.path)
+        passes = self.local.passes
+        mode = passes[-1][1] if passes else None
+        if mode is not None:
+            mode.stack.append(self.path)
 
 
 class _Leave(_Hook):
@@ -170,10 +261,11 @@ class _Leave(_Hook):
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        modes = self.local.modes
+        passes = self.local.passes
+        mode = passes[-1][1] if passes else None
         # A module whose pre-hook never ran (one before it raised) has nothing to take off.
-        if modes and modes[-1] is not None and modes[-1].stack[-1] == self.path:
-            modes[-1].stack.pop()
+        if mode is not None and mode.stack[-1] == self.path:
+            mode.stack.pop()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -183,8 +275,46 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return inner if type(model).__name__ in wrappers and isinstance(inner, nn.Module) else model
 
 
-def call(model: nn.Module, batch: Any) -> Any:
-    """Run the model on a batch: a tuple is its arguments, a dict its keyword arguments."""
+def call(model: nn.Module, batch: Any, *, seen_by: Watch | None = None) -> Any:
+    """Run the model for the package's own ends, unseen by any watch but the one named.
+
+    A tuple is the model's arguments, a dict its keyword arguments. DataParallel over several
+    devices runs in threads of its own; here its module runs once, on the first device.
+    """
+    args = batch if isinstance(batch, tuple) else () if isinstance(batch, dict) else (batch,)
+    kwargs = batch if isinstance(batch, dict) else {}
+    if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
+        places, named = model.scatter(args, kwargs, model.device_ids[:1])
+        model, args, kwargs = model.module, places[0], named[0]
+    thread = threading.get_ident()
+    outer = _OWN.get(thread, _NOBODY)
+    _OWN[thread] = seen_by
+    try:
+        return model(*args, **kwargs)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        raise InvalidInputError(
+            f"{type(unwrapped(model)).__name__} failed on the batch ({_described(batch)}): "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    finally:
+        if outer is _NOBODY:
+            del _OWN[thread]
+        else:
+            _OWN[thread] = outer
+
+
+#: By thread that runs a pass of the package's own: the watch that may see it.
+_OWN: dict[int, Any] = {}
+_NOBODY = object()
+
+
+def _described(batch: Any) -> str:
+    if isinstance(batch, Tensor):
+        return f"a tensor of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple):
-        return model(*batch)
-    return model(**batch) if isinstance(batch, dict) else model(batch)
+        return "arguments: " + ", ".join(map(_described, batch))
+    if isinstance(batch, dict):
+        return ", ".join(f"{name}: {_described(value)}" for name, value in batch.items())
+    return f"{type(batch).__name__}, not a tensor"

@@ -306,7 +306,7 @@ def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
     try:
         root.eval()
         with torch.no_grad():
-            output = call(model, inputs[0] if len(inputs) == 1 else inputs)
+            output = call(model, inputs[0] if len(inputs) == 1 else inputs, seen_by=watch)
     finally:
         watch.close()
         for module, training in modes.items():
