@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from relunorm.domain import Domain
+from relunorm.domain import Box, Domain
 from relunorm.extrema.window import Window
 from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
@@ -103,8 +103,10 @@ def _one_window(
         )
         if record[1]:
             x = window.to_input(point)
-            if x is not None and (domain is None or domain.contains(x, 1e-12)[0]):
-                value = at_point(network, x, norm)
+            if x is not None and isinstance(domain, Box):
+                x = np.clip(x, domain.lo, domain.hi)
+            if x is not None and (domain is None or domain.contains(x)[0]):
+                value = at_point(network, x, norm, domain)
                 if value > best:
                     best, witness = value, x
         frames = int(state.at[FRAMES])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
@@ -165,6 +166,7 @@ def lipschitz(
             _one_method(run, network, method, random_state)
     except KeyboardInterrupt:
         run.complete = False
+    _check_order(run)
     lower, upper = down(run.lower, exponent), up(max(run.upper, run.lower), exponent)
     exact = bool(np.isfinite(upper) and upper - lower <= EXACT * upper)
     return LipschitzResult(
@@ -178,6 +180,16 @@ def lipschitz(
         tuple(_of_size(bound, exponent) for bound in run.bounds),
         run.complete,
     )
+
+
+def _check_order(run: _Run) -> None:
+    """Refuse ends that contradict each other by more than rounding: one of them is wrong."""
+    if run.lower > run.upper * (1 + EXACT):
+        raise RelunormError(
+            f"the Jacobian at {short(run.witness)} has norm {run.lower:.17g}, above the bound "
+            f"{run.upper:.17g} by {run.method}: rounding has spoilt one of the two, and neither "
+            "can be trusted. Rescale the network or choose a smaller domain"
+        )
 
 
 def _of_size(bound: LipschitzBound, exponent: int) -> LipschitzBound:
