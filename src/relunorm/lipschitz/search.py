@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Ball, Box, Domain
+from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
@@ -239,8 +240,9 @@ def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.floa
         return np.clip(points, domain.lo, domain.hi)
     if isinstance(domain, Ball):
         step = points - domain.center
-        length = np.linalg.norm(step, axis=1, keepdims=True)
-        return domain.center + step * np.minimum(1.0, domain.reach / np.maximum(length, 1e-300))
+        length = lengths(step)[:, None]
+        share = np.divide(domain.reach, length, out=np.ones_like(length), where=length > 0)
+        return domain.center + step * np.minimum(1.0, share)
     for _ in range(6):
         outside = ~domain.contains(points)
         points[outside] = (points[outside] + domain.center) / 2

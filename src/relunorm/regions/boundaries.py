@@ -264,21 +264,22 @@ def _ties(
     pairs: list[list[int]],
     walls: _Walls,
 ) -> None:
-    """Edges of a class's cell where another score ties, one of some that differ on the region.
+    """Edges of a class's cell where another score ties.
 
-    Those through the region (None: nothing cuts it) are boundary, listed from the smaller class.
+    Those through the region (None: nothing cuts it) are boundary, listed from the smaller class:
+    between some classes that differ. On a wall a class that is equal here may be ahead beyond.
     """
     scores = cell @ A.T + c
     gap = np.abs(scores - scores[:, k : k + 1])
     tie = gap <= 1e-9 * float(np.abs(scores).max())
-    tie &= np.isin(np.arange(len(c)), some)
     tie[:, k] = False
     both = tie & np.roll(tie, -1, axis=0)
     for i in np.flatnonzero(both.any(axis=1)):
         edge = np.array([cell[i], cell[(i + 1) % len(cell)]])
         if not (edge[0] != edge[1]).any():
             continue
-        other = _beyond(cell, edge, A, np.flatnonzero(both[i]))
+        tied = [other for other in some if both[i, other]]
+        other = _beyond(cell, edge, A, np.array(tied)) if tied else k
         if not _cuts(region, A, c, k, other):
             walls.edges.append(edge)
             walls.classes.append(k)

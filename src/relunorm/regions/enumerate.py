@@ -131,7 +131,8 @@ def _assemble(
     packed = _join([b.packed for b in batches], limit)
     points = window.points(_join([b.points for b in batches], limit))
     forms = _join([b.maps for b in batches], limit)
-    maps = window.maps(forms, outputs) if len(forms) == len(points) else None
+    stored = len(forms) == len(points) and not window.is_rescaled(network)
+    maps = window.maps(forms, outputs) if stored else None
     polygons = None
     if batches[0].corners is not None:
         ptr = joined_offsets([b.ptr for b in batches if b.ptr is not None])[: len(points) + 1]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Ball, Box, Domain, Polytope
-from relunorm.domain.base import short
+from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
@@ -171,7 +171,7 @@ class Region:
         from relunorm.regions.forms import unit_forms
 
         G, g = unit_forms(self.network, self.pattern)
-        length = np.linalg.norm(G, axis=1)
+        length = lengths(G)
         names = [
             Wall(k, i) for k, layer in enumerate(self.network.layers) for i in range(layer.width)
         ]
@@ -185,10 +185,10 @@ class Region:
             bounds += [box.hi, -box.lo]
             walls += [Wall(-1, 2 * i + s) for s in (0, 1) for i in range(len(eye))]
         elif isinstance(self.domain, Polytope):
-            lengths = np.linalg.norm(self.domain.A, axis=1)
-            rows.append(self.domain.A / lengths[:, None])
-            bounds.append(self.domain.b / lengths)
-            walls += [Wall(-1, i) for i in range(len(lengths))]
+            size = lengths(self.domain.A)
+            rows.append(self.domain.A / size[:, None])
+            bounds.append(self.domain.b / size)
+            walls += [Wall(-1, i) for i in range(len(size))]
         return np.concatenate(rows), np.concatenate(bounds), walls
 
     @cached_property
@@ -203,7 +203,8 @@ class Region:
                 "at the region on a plane (relunorm.on_plane) or along a line (relunorm.along)"
             )
         A, b, walls = self._rows
-        kept, at = facet_rows(A, b, self.interior_point)
+        own = sum(not wall.is_domain for wall in walls)
+        kept, at = facet_rows(A, b, self.interior_point, own)
         named = tuple(wall for wall, keep in zip(walls, kept, strict=True) if keep)
         bounded = self.domain is not None or is_bounded(A[kept])
         return Cell(A[kept], b[kept], named, self.interior_point, at[kept], bounded)

@@ -17,11 +17,15 @@ from relunorm.errors import RelunormError
 Array = NDArray[np.float64]
 
 
-def facet_rows(A: Array, b: Array, inside: Array) -> tuple[NDArray[np.bool_], Array]:
+def facet_rows(
+    A: Array, b: Array, inside: Array, units: int
+) -> tuple[NDArray[np.bool_], Array]:
     """Which rows of {A x <= b} (unit length) are facets, and a point on each.
 
     Args:
         inside: a strictly interior point.
+        units: the rows of units come first, so many. Of a unit's row and one of the domain in the
+            same place the domain's is kept, since nothing lies across it.
 
     Returns:
         a bool per row, and an array like A with points on the facets.
@@ -34,7 +38,8 @@ def facet_rows(A: Array, b: Array, inside: Array) -> tuple[NDArray[np.bool_], Ar
         duals = np.linalg.pinv(A).T
         return np.ones(m, bool), inside + slack[:, None] * duals
     model, kept = _model(A, b), np.ones(m, bool)
-    for r in np.argsort(-slack):
+    far = slack + np.where(np.arange(m) < units, 2e-9, 0.0)
+    for r in np.argsort(-far):
         beyond = _reach_beyond(model, A, b, int(r))
         if beyond is None:
             kept[r] = False
