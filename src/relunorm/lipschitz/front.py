@@ -14,6 +14,7 @@ from relunorm.domain import Ball, Domain, Polytope
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
+from relunorm.extrema.time_limit import as_time_limit
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
@@ -140,8 +141,7 @@ def lipschitz(
     p = as_norm(norm)
     if method not in ("auto", *METHODS):
         raise InvalidInputError(f"method {method!r} is not known; use auto, {', '.join(METHODS)}")
-    if time_limit is not None and not time_limit > 0:
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected a positive number or None")
+    time_limit = as_time_limit(time_limit)
     search.check_lipschitz(network)
     _check_interior(domain)
     words = "whole space" if domain is None else repr(domain)

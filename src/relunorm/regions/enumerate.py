@@ -29,7 +29,7 @@ from relunorm.sweep.ambient import ambient_jobs
 
 def regions(
     network: Network,
-    domain: Domain | None,
+    domain: Domain | None = None,
     *,
     max_regions: int | None = None,
     time_limit: float | None = None,
@@ -43,7 +43,7 @@ def regions(
 
     Args:
         network: relu or leaky units, any skips.
-        domain: a box, polytope or ball, or None for all of R^d. For a ball, the regions of the
+        domain: a box, polytope or ball, or None (the default) for all of R^d. For a ball, the regions of the
             bounding polytope whose interior meets the open ball; their polytopes are not cut by
             the sphere.
         max_regions: stop once so many are found (the result then says it is partial).
