@@ -108,7 +108,8 @@ def test_the_maximum_on_a_ball_is_exact_at_any_radius(reach):
     ball = Ball([0.0, 0.0], reach)
     found = rn.maximize(net, 0, ball, time_limit=20)
     ends = np.sqrt(2) * reach
-    assert found.exact and found.complete
+    assert found.exact
+    assert found.complete
     assert found.lower == pytest.approx(ends + max(ends - 0.5, 0.0), rel=1e-9)
     assert ball.contains(found.point, 1e-12 * reach)[0]
     assert rn.decide(net, [[-1.0]], [-(4 * reach + 1)], ball, time_limit=20).verdict == "proved"

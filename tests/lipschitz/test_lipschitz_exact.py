@@ -280,7 +280,8 @@ SQUARE = Polytope(np.concatenate([np.eye(2), -np.eye(2)]), np.ones(4))
 def test_a_witness_on_a_kink_is_no_witness(domain, norm):
     """At 0 the slopes from below make 1 of the constant 1/2; 0 is a likely point, a centre."""
     found = rn.lipschitz(HALF, domain, norm)
-    assert found.exact and found.lower == pytest.approx(0.5, rel=1e-9)
+    assert found.exact
+    assert found.lower == pytest.approx(0.5, rel=1e-9)
     for scale in (1.0, 1e-150, 1e150):  # products of a small weight and 0 vanish, too
         first = HALF.layers[0].affine.terms[0] * scale
         layer = Layer(Affine({0: first}, np.zeros(4)))
@@ -307,7 +308,8 @@ def test_kinks_through_likely_points(seed):
     seen = operator_norms(net.jacobian(points), np.inf).max()  # generic: all cones, no kinks
     for domain in (None, Box.cube(2), SQUARE):
         found = rn.lipschitz(net, domain, np.inf)
-        assert found.exact and found.lower == pytest.approx(seen, rel=1e-9)
+        assert found.exact
+        assert found.lower == pytest.approx(seen, rel=1e-9)
 
 
 def test_cancelled_slopes_are_rounded_down():

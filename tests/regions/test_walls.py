@@ -220,7 +220,9 @@ def test_kinks_in_the_faces_of_a_polytope(seed, d):
     turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
     rows, rhs = np.concatenate([turn, -turn]), rng.uniform(0.1, 2.0, 2 * d)
     factors = rng.uniform(0.1, 9.0, 2 * d)
-    net = Network.from_weights([-rows * factors[:, None], np.ones((1, 2 * d))], [rhs * factors, [0.0]])
+    net = Network.from_weights(
+        [-rows * factors[:, None], np.ones((1, 2 * d))], [rhs * factors, [0.0]]
+    )
     region = region_at(net, np.zeros(d), Polytope(rows, rhs))
     assert region.neighbors() == []
     assert [str(wall) for wall in region.polytope.walls] == [f"domain {i}" for i in range(2 * d)]

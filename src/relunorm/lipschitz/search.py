@@ -109,9 +109,7 @@ def _evolve(
     return points, values
 
 
-def at_point(
-    network: Network, point: Vector, norm: float, domain: Domain | None = None
-) -> float:
+def at_point(network: Network, point: Vector, norm: float, domain: Domain | None = None) -> float:
     """The norm of the Jacobian on the region around a point, rounded down; 0 where in doubt.
 
     Args:
@@ -123,7 +121,9 @@ def at_point(
         return 0.0
     # Cancellation: the Jacobian is off by the rounding of its path sums, not of itself.
     bulk = slope_sums(network, point)
-    size = float(np.linalg.norm(bulk)) if norm == 2.0 else float(operator_norms(bulk[None], norm)[0])
+    size = (
+        float(np.linalg.norm(bulk)) if norm == 2.0 else float(operator_norms(bulk[None], norm)[0])
+    )
     value = value * (1 - 8 * sum(bulk.shape) * ROUNDOFF) - rounding_of(network) * size
     return max(value, 0.0)
 

@@ -124,9 +124,7 @@ def _bounds(network: Network, active: list[Any], deadline: Deadline | None) -> T
         spectral=_product([sigma] * depth, 0, terms),
         weight=weight,
         width=width,
-        gradients=tuple(
-            _product(norms[k:], sum(exponents[k:]), depth) for k in range(depth + 1)
-        ),
+        gradients=tuple(_product(norms[k:], sum(exponents[k:]), depth) for k in range(depth + 1)),
         printed_gradients=tuple(
             _product([float(width), weight] * (depth - k), 0, depth) for k in range(depth + 1)
         ),
@@ -186,8 +184,7 @@ def _count(
     rows, columns = _ends(weights, active)
     inner = zip(weights[1:-1], exponents[1:-1], strict=True)
     middle = [
-        math.ldexp(float(np.abs(mx.entries(w)).max(initial=0.0)), exponent)
-        for w, exponent in inner
+        math.ldexp(float(np.abs(mx.entries(w)).max(initial=0.0)), exponent) for w, exponent in inner
     ]
     factors = [float(rows.max(initial=0.0)), float(columns.max(initial=0.0))]
     factors += [max(middle, default=1.0)] * len(middle) + [float(keep.sum()) for keep in active]

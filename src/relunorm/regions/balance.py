@@ -59,7 +59,10 @@ def balanced_for(network: Network, exponents: Exponents) -> Network:
 def exponents_of(half: Array, offset: Array) -> Exponents | None:
     """Powers of two near the half-widths of a box; None where all are of ordinary size."""
     low, high = ORDINARY
-    if all(low < size < high or size == 0.0 for size in half.tolist()):
+    sizes_ = half.tolist()
+    if low < min(sizes_) and max(sizes_) < high:  # the usual case, in a microsecond
+        return None
+    if all(low < size < high or size == 0.0 for size in sizes_):
         return None
     return np.frexp(np.where(half > 0, half, np.abs(offset)))[1].astype(np.int64)
 
@@ -79,9 +82,7 @@ def _balance(network: Network, exponents: Exponents | None = None) -> Network:
     return network.replace(layers=layers, output=Affine(output.terms, network.output.bias))
 
 
-def balanced_layers(
-    network: Network, exponents: Exponents
-) -> tuple[list[Layer], list[Exponents]]:
+def balanced_layers(network: Network, exponents: Exponents) -> tuple[list[Layer], list[Exponents]]:
     """The hidden layers in units of powers of two, and those of every value, the input's first."""
     reach = [exponents]
     layers: list[Layer] = []

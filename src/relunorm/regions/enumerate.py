@@ -43,9 +43,9 @@ def regions(
 
     Args:
         network: relu or leaky units, any skips.
-        domain: a box, polytope or ball, or None (the default) for all of R^d. For a ball, the regions of the
-            bounding polytope whose interior meets the open ball; their polytopes are not cut by
-            the sphere.
+        domain: a box, polytope or ball, or None (the default) for all of R^d. For a ball, the
+            regions of the bounding polytope whose interior meets the open ball; their polytopes
+            are not cut by the sphere.
         max_regions: stop once so many are found (the result then says it is partial).
         time_limit: seconds after which to stop, likewise.
         workers: threads; 1 by default, -1 for all cores. The result does not depend on it.
