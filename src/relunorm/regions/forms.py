@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """(G, g): pre-activation_i(x) = G_i . x + g_i, times a power of two, under the pattern ``bits``.
+    """(G, g): pre-activation_i(x) = G_i . x + g_i, times a power of two, under the pattern bits.
 
     The power of two is 1 in networks of ordinary size (`balanced`).
 
