@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Ball, Box, Domain
-from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
+from relunorm.extrema.problem import project
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
 from relunorm.matrix import Vector
@@ -236,13 +236,8 @@ def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.floa
     """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
     if domain is None:
         return points
-    if isinstance(domain, Box):
-        return np.clip(points, domain.lo, domain.hi)
-    if isinstance(domain, Ball):
-        step = points - domain.center
-        length = lengths(step)[:, None]
-        share = np.divide(domain.reach, length, out=np.ones_like(length), where=length > 0)
-        return domain.center + step * np.minimum(1.0, share)
+    if isinstance(domain, Box | Ball):
+        return project(points, domain)
     for _ in range(6):
         outside = ~domain.contains(points)
         points[outside] = (points[outside] + domain.center) / 2
