@@ -101,6 +101,34 @@ def test_polytope_and_ball():
     assert network(ball.sample(4000, 0))[:, 0].max() <= circle.upper <= box.upper + 1e-9
 
 
+@pytest.mark.parametrize("reach", [1e-200, 1e-3, 1.0, 1e10, 1e90])
+def test_the_maximum_on_a_ball_is_exact_at_any_radius(reach):
+    """relu(x) + relu(y) + relu(x + y - h): on the diagonal of the sphere, sqrt(2) or sqrt(8) r."""
+    net = Network.from_weights([[[1.0, 0], [0, 1], [1, 1]], [[1.0, 1, 1]]], [[0, 0, -0.5], [0]])
+    ball = Ball([0.0, 0.0], reach)
+    found = rn.maximize(net, 0, ball, time_limit=20)
+    ends = np.sqrt(2) * reach
+    assert found.exact
+    assert found.complete
+    assert found.lower == pytest.approx(ends + max(ends - 0.5, 0.0), rel=1e-9)
+    assert ball.contains(found.point, 1e-12 * reach)[0]
+    assert rn.decide(net, [[-1.0]], [-(4 * reach + 1)], ball, time_limit=20).verdict == "proved"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_maxima_on_balls_against_samples(seed):
+    """Two inputs: the whole circle and its inside, densely."""
+    network = small(seed, 2)
+    ball = Ball([0.3, -0.2], 0.8)
+    found = rn.maximize(network, 0, ball, time_limit=20)
+    angle = np.linspace(0, 2 * np.pi, 20001)
+    circle = ball.middle + 0.8 * np.column_stack([np.cos(angle), np.sin(angle)])
+    seen = max(network(circle)[:, 0].max(), network(ball.sample(4000, 0))[:, 0].max())
+    assert found.exact
+    assert ball.contains(found.point, 1e-12)[0]
+    assert seen - 1e-9 <= found.upper <= seen + 2e-3
+
+
 def test_difference_of_two_networks():
     # Two copies with permuted units, side by side in one network: the difference is 0.
     net = small(5, 3, width=5)
@@ -225,3 +253,23 @@ def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     tree.compile_kernels.cache_clear()
     tree.compile_kernels()
     assert reached
+
+
+def test_messages_say_what_is_wrong():
+    network = small(0, 2)
+    with pytest.raises(InvalidInputError, match="NaN"):
+        rn.maximize(network, [np.nan] * network.output_size, Box.cube(2))
+    with pytest.raises(InvalidInputError, match="one per output"):
+        rn.maximize(network, [1.0] * (network.output_size + 1), Box.cube(2))
+    with pytest.raises(InvalidInputError, match="not a list of numbers"):
+        rn.maximize(network, "up", Box.cube(2))
+    for call in (rn.maximize, rn.lipschitz):
+        arguments = (network, 0, Box.cube(2)) if call is rn.maximize else (network,)
+        with pytest.raises(InvalidInputError, match="time_limit is 'x'"):
+            call(*arguments, time_limit="x")
+    single = Network.from_weights([[[1.0, 0.0]], [[1.0]]])
+    with pytest.raises(InvalidInputError, match="one output"):
+        rn.never_smallest(single, 0, Box.cube(2))
+    double = Network.from_weights([[[1.0, 0.0]], [[1.0], [2.0]]])
+    with pytest.raises(InvalidInputError, match="expected 0 to 1"):
+        rn.never_smallest(double, 2, Box.cube(2))

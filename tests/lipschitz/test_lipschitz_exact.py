@@ -264,3 +264,64 @@ def test_a_thin_hat_is_not_flat(width):
     hat = Network.from_weights([np.ones((3, 1)), [[1.0, -2.0, 1.0]]], [[width, 0, -width], [0]])
     for method in ("auto", "enumeration", "branch"):
         assert rn.lipschitz(hat, Box.cube(1), method=method).upper >= 1.0
+
+
+HALF = Network(  # x / 2, written with kinks at 0
+    [Layer(Affine({0: [[1.0, 0], [0, 1.0], [-1, 0], [0, -1]]}, np.zeros(4)))],
+    Affine({0: np.eye(2), 1: [[-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]]}, np.zeros(2)),
+    input_shape=2,
+)
+TEN = Network.from_weights([[[1.0], [1.0], [-1.0]], [[1.0, -1.0, 1.0]]], [[10.0, 0, 0], [0]])
+SQUARE = Polytope(np.concatenate([np.eye(2), -np.eye(2)]), np.ones(4))
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+@pytest.mark.parametrize("domain", [None, Box.cube(2), Ball([0.0, 0.0], 1.0), SQUARE])
+def test_a_witness_on_a_kink_is_no_witness(domain, norm):
+    """At 0 the slopes from below make 1 of the constant 1/2; 0 is a likely point, a centre."""
+    found = rn.lipschitz(HALF, domain, norm)
+    assert found.exact
+    assert found.lower == pytest.approx(0.5, rel=1e-9)
+    for scale in (1.0, 1e-150, 1e150):  # products of a small weight and 0 vanish, too
+        first = HALF.layers[0].affine.terms[0] * scale
+        layer = Layer(Affine({0: first}, np.zeros(4)))
+        terms = {0: np.eye(2), 1: HALF.output.terms[1] / scale}
+        same = HALF.replace(layers=[layer], output=Affine(terms, np.zeros(2)))
+        assert at_point(same, np.zeros(2), norm, domain) == 0.0
+        assert at_point(same, np.array([0.25, -0.5]), norm, domain) == pytest.approx(0.5)
+
+
+def test_a_constant_has_constant_zero():
+    for domain in (Box.cube(1), Ball([0.0], 1.0)):
+        assert rn.lipschitz(TEN, domain).upper == 0.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kinks_through_likely_points(seed):
+    """Bias-free integer networks: every kink goes through 0, and many through the axes."""
+    rng = np.random.default_rng(seed)
+    shapes = ((5, 2), (4, 5), (2, 4))
+    slope = 0.25 * (seed % 2)
+    act = Activation("leaky", slope) if slope else Activation("relu")
+    net = Network.from_weights([rng.integers(-2, 3, s).astype(float) for s in shapes], None, act)
+    points = np.random.default_rng(1).uniform(-1, 1, (4000, 2))
+    seen = operator_norms(net.jacobian(points), np.inf).max()  # generic: all cones, no kinks
+    for domain in (None, Box.cube(2), SQUARE):
+        found = rn.lipschitz(net, domain, np.inf)
+        assert found.exact
+        assert found.lower == pytest.approx(seen, rel=1e-9)
+
+
+def test_cancelled_slopes_are_rounded_down():
+    """0.1 + 0.2 - 0.3 is 2^-55 in the given numbers, 2^-54 in float64."""
+    net = Network.from_weights([np.ones((3, 1)), [[0.1, 0.2, -0.3]]], [[5.0, 5.0, 5.0], [0.0]])
+    assert at_point(net, np.zeros(1), 2.0) <= 2.0**-55
+
+
+def test_ends_that_contradict_each_other_are_refused(monkeypatch):
+    from relunorm.errors import RelunormError
+    from relunorm.lipschitz import search as module
+
+    monkeypatch.setattr(module, "at_point", lambda *_: 7.0)
+    with pytest.raises(RelunormError, match="neither"):
+        rn.lipschitz(HALF, Box.cube(2), method="product")

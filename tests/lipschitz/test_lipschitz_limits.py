@@ -59,3 +59,21 @@ def test_lipsdp_that_cannot_begin_in_time_is_skipped_with_a_note(monkeypatch):
     assert "time limit" in skipped.note
     assert result.lower > 0
     assert result.upper == np.inf
+
+
+@pytest.mark.parametrize("domain", [None, Box.cube(3)])
+def test_the_tree_may_stop_at_any_unit(monkeypatch, domain):
+    """A look at the clock after every unit, not at the end of a path, changes nothing."""
+    from relunorm.lipschitz import branch
+
+    rng = np.random.default_rng(2)
+    shapes = ((7, 3), (6, 7), (2, 6))
+    net = Network.from_weights([rng.standard_normal(s) for s in shapes], None)
+    whole = branch.branch_and_bound(net, domain)
+    looks: list[tuple[float, float]] = []
+    monkeypatch.setattr(branch, "SLICE", 0.0)
+    parts = branch.branch_and_bound(net, domain, on_progress=lambda *ends: looks.append(ends))
+    assert parts[0] == pytest.approx(whole[0], rel=1e-12)
+    assert parts[2:] == (pytest.approx(whole[2], rel=1e-12), True)
+    assert all(upper >= whole[0] for _, upper in looks[: len(looks) // 8] if domain is not None)
+    assert len(looks) > 100

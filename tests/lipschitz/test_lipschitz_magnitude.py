@@ -76,10 +76,31 @@ def test_theorem6_bounds_beyond_float64_are_infinite():
     assert (found.count, found.paths, found.spectral, found.weight) == (*[np.inf] * 3, 1e200)
     assert found.to_dict()["gradients"][0] is None
     nothing = Network.from_weights([[[1e200]], [[1e200]], [[0.0]]])
-    assert rn.theorem6(nothing).gradients == (*[np.inf] * 2, 0.0, 1.0000000000000009)
+    assert rn.theorem6(nothing).gradients == (0.0, 0.0, 0.0, pytest.approx(1.0))
     deep = Network.from_weights([np.eye(8)] * 400)
     assert rn.theorem6(deep).printed_gradients[0] == np.inf
     assert rn.theorem6(deep).gradients[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-200, 1e-160, 1e160, 1e300])
+def test_theorem6_keeps_its_bounds_at_any_size(size):
+    """Against the same network at ordinary size; each bound has a first and a last matrix."""
+    first, last = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.ones((1, 3))
+    plain = rn.theorem6(Network.from_weights([first, last]))
+    found = rn.theorem6(Network.from_weights([first * size, last]))
+    for name in ("count", "paths"):
+        assert getattr(found, name) == pytest.approx(size * getattr(plain, name), rel=1e-12)
+    assert found.gradients[0] == pytest.approx(size * plain.gradients[0], rel=1e-12)
+    both = rn.theorem6(Network.from_weights([first * size, np.eye(3), last / size]))
+    assert both.paths == pytest.approx(plain.paths, rel=1e-12)
+    assert both.gradients[0] == pytest.approx(plain.gradients[0], rel=1e-12)
+
+
+def test_theorem6_bounds_below_float64_are_not_zero():
+    found = rn.theorem6(Network.from_weights([[[1e-200]], [[1e-200]]]))
+    assert (found.count, found.paths, found.spectral) == (LEAST, LEAST, LEAST)
+    thin = rn.theorem6(Network.from_weights([np.diag([1.0, 1e-200]), [[0.0, 1e-200]]]))
+    assert thin.paths > 0.0
 
 
 @pytest.mark.parametrize("sparse", [False, True])

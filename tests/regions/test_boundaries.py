@@ -95,6 +95,37 @@ def test_decision_cells():
         decision_cells(regions(he_net("2-16-16"), Box.cube(2)))
 
 
+@pytest.mark.parametrize("twin", [0, 1])
+def test_equal_scores_are_the_first_ones(twin):
+    """Two outputs that agree on part of a region: the first has it, and there is one boundary."""
+    last = [[0.0], [0.0], [1.0]] if not twin else [[0.1 + 0.2], [0.3], [1.3]]
+    bias = [0.0, 0.0, -10.0] if not twin else [-10 * (0.1 + 0.2), -3.0, -13.0]
+    net = Network.from_weights([[[1.0, 0.0]], last], [[10.0], bias])
+    cells = decision_cells(regions(net, Box.cube(2)))
+    assert [cells.area(k) for k in range(3)] == pytest.approx([2.0, 0.0, 2.0])
+    assert cells.pairs.tolist() == [[0, 2]]
+    np.testing.assert_allclose(cells.segments[0][:, 0], 0.0, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_decision_areas_add_up_with_copied_outputs(seed):
+    """Integer weights and repeated outputs: no class has a part twice, the last copy has none."""
+    rng = np.random.default_rng(seed)
+    weights = [rng.integers(-2, 3, s).astype(float) for s in ((4, 2), (3, 4), (3, 3))]
+    weights[2] = weights[2][[0, 1, 2, 1, 0]]
+    bias = rng.integers(-2, 3, 3)[[0, 1, 2, 1, 0]]
+    net = Network.from_weights(weights, [rng.integers(-2, 3, 4), np.zeros(3), bias])
+    cells = decision_cells(regions(net, Box.cube(2)))
+    areas = [cells.area(k) for k in range(5)]
+    assert sum(areas) == pytest.approx(4.0, rel=1e-9)
+    assert areas[3] == areas[4] == 0.0
+    points = np.random.default_rng(0).uniform(-1, 1, (4000, 2))
+    share = np.bincount(net(points).round(9).argmax(axis=1), minlength=5) / 1000
+    np.testing.assert_allclose(areas, share, atol=0.2)
+    middle = cells.segments.mean(axis=1)
+    assert (np.abs(middle).max(axis=1, initial=0.0) < 1 - 1e-9).all()
+
+
 def test_statistics():
     found = regions(he_net("2-16-16"), Box.cube(2))
     numbers = statistics(found, random_state=0)

@@ -120,3 +120,20 @@ def test_planes():
     assert (cut.regions.find(net.pattern(cut.embed(samples))) >= 0).all()
     with pytest.raises(InvalidInputError, match="parallel"):
         on_plane(net, origin, u, 2 * u)
+
+
+def test_bounds_of_a_plane():
+    net = Network.from_weights([np.eye(3), np.ones((1, 3))])
+    plane = net, np.zeros(3), np.eye(3)[0], np.eye(3)[1]
+    pairs = on_plane(*plane, bounds=((-1, 2), (-3, 4)))
+    flat = on_plane(*plane, bounds=(-1, 2, -3, 4))
+    assert repr(pairs.regions.domain) == repr(flat.regions.domain) == "Box([-1, -3], [2, 4])"
+    for bounds in (2.0, (1, 2, 3), "abcd", None, ((1, 2), (3,))):
+        with pytest.raises(InvalidInputError, match="bounds are"):
+            on_plane(*plane, bounds=bounds)
+
+
+def test_regions_of_the_whole_space_by_default():
+    net = Network.from_weights([np.eye(2), np.ones((1, 2))])
+    assert regions(net).domain is None
+    assert len(regions(net)) == 4

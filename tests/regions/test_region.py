@@ -184,3 +184,23 @@ def test_a_ball_cuts_the_region(d):
     assert ball.contains(region_at(net, edge, ball).interior_point)[0]
     with pytest.raises(InvalidInputError, match="outside"):
         region_at(net, ball.middle + 1.0, ball)
+
+
+def test_a_large_polytope_under_a_time_limit_is_the_same_set():
+    rng = np.random.default_rng(0)
+    net = random_net(rng, [26, 40, 1])
+    region = region_at(net, rng.uniform(-1, 1, 26))
+    seen: list[tuple[int, int]] = []
+    whole = region.reduced_polytope(progress=lambda *rows: seen.append(rows))
+    part = region.reduced_polytope(time_limit=1e-9)
+    assert whole.complete
+    assert not part.complete
+    assert len(seen) == 40
+    assert len(part.b) == 40 >= len(whole.b)
+    steps = rng.standard_normal((2000, 26)) * 10.0 ** rng.uniform(-3, 1, (2000, 1))
+    points = region.interior_point + steps
+    inside = part.contains(points)
+    np.testing.assert_array_equal(inside, whole.contains(points))
+    assert 0 < inside.sum() < 2000
+    with pytest.raises(InvalidInputError, match="time_limit"):
+        region.reduced_polytope(time_limit=-1)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from relunorm import Affine, Box, Layer, Network, along, regions
+from relunorm import Affine, Box, Layer, Network, Polytope, along, region_at, regions
 from relunorm.errors import InvalidInputError
 from relunorm.regions.boundaries import decision_cells, level_set
 from relunorm.regions.mesh import mesh
@@ -199,3 +199,30 @@ def test_level_sets_do_not_depend_on_the_scale_of_the_network(scale):
         )
         == 2
     )
+
+
+def test_nothing_lies_across_a_wall_of_the_domain_that_is_a_kink_too():
+    net = Network.from_weights([[[0.0, -1.0]], [[1.0]]], [[-1.0], [0.0]])
+    domain = Polytope([[1, 0], [0, -1], [-3, 3], [0, 3]], [3, 1, -3.75, -1.25])
+    found = regions(net, domain)
+    region = region_at(net, found.interior_point(0), domain)
+    assert len(found) == 1
+    assert region.neighbors() == []
+    assert all(wall.is_domain for wall in region.polytope.walls)
+    assert all(wall.is_domain for wall in found.polytope(0).walls)
+
+
+@pytest.mark.parametrize("d", [2, 3, 26])
+@pytest.mark.parametrize("seed", range(4))
+def test_kinks_in_the_faces_of_a_polytope(seed, d):
+    """A turned box whose faces are kinks of units: its one region has no neighbours."""
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    rows, rhs = np.concatenate([turn, -turn]), rng.uniform(0.1, 2.0, 2 * d)
+    factors = rng.uniform(0.1, 9.0, 2 * d)
+    net = Network.from_weights(
+        [-rows * factors[:, None], np.ones((1, 2 * d))], [rhs * factors, [0.0]]
+    )
+    region = region_at(net, np.zeros(d), Polytope(rows, rhs))
+    assert region.neighbors() == []
+    assert [str(wall) for wall in region.polytope.walls] == [f"domain {i}" for i in range(2 * d)]

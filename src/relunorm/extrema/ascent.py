@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.domain import Ball, Box
-from relunorm.extrema.problem import Search
+from relunorm.domain.base import lengths
+from relunorm.extrema.problem import Search, project
 
 #: Starts and steps of the ascent.
 STARTS, STEPS = 64, 12
@@ -30,11 +31,9 @@ def ascend(search: Search, random_state: int | np.random.Generator | None = 0) -
             share = 1.0 if step % 3 == 0 else rng.uniform(0.05, 0.6, (len(points), 1))
             points = points + share * (corner - points)
         elif isinstance(domain, Ball):
-            length = np.maximum(np.linalg.norm(gradient, axis=1, keepdims=True), 1e-300)
-            moved = points + domain.reach * 0.7**step * gradient / length
-            away = moved - domain.center
-            size = np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-300)
-            points = domain.center + away * np.minimum(1.0, domain.reach / size)
+            length = lengths(gradient)[:, None]
+            unit = np.divide(gradient, length, out=np.zeros_like(gradient), where=length > 0)
+            points = project(points + domain.reach * 0.7**step * unit, domain)
         else:
             length = np.maximum(np.linalg.norm(gradient * half, axis=1, keepdims=True), 1e-300)
             moved = points + 0.7**step * half * half * gradient / length

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.domain import Ball
+from relunorm.domain.base import lengths
 from relunorm.extrema.problem import Search
 from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
 from relunorm.extrema.tree import solve_box
 from relunorm.extrema.window import Window, bounded
+
+Array = NDArray[np.float64]
 
 #: Boxes bounded together, and nodes of the sign tree a box may use before it is cut.
 BATCH, BUDGET = 32, 100
@@ -66,9 +70,13 @@ def _process(
     los = np.array([entry[2].lo for entry in taken])
     his = np.array([entry[2].hi for entry in taken])
     bounds = unit_bounds(search.network, los, his, known=_stack([e[2].known for e in taken]))
-    upper, form, _ = output_bound(search.network, bounds, los, his)
+    upper, form, constant = output_bound(search.network, bounds, los, his)
     values = np.minimum(upper[:, 0], [-entry[0] for entry in taken])
     search.offer(np.where(form[:, 0] > 0, his, los))
+    if isinstance(search.domain, Ball):
+        plain = _over_boxes(form[:, 0], constant[:, 0], los, his)
+        slack = np.maximum(upper[:, 0] - plain, 0.0)  # for the rounding behind the form
+        values = np.minimum(values, slack + _over_ball(search, form[:, 0], constant[:, 0]))
     rest: list[tuple[float, _Box]] = []
     settled = -np.inf
     for i, (_, _, box) in enumerate(taken):
@@ -89,6 +97,26 @@ def _process(
             rest += [(min(value, values[i]), part) for part in _cut(box, form[i, 0], one)]
     search.nodes += len(taken)
     return rest, settled
+
+
+def _over_boxes(form: Array, constant: Array, los: Array, his: Array) -> Array:
+    return np.einsum("nd,nd->n", form, np.where(form > 0, his, los)) + constant
+
+
+def _over_ball(search: Search, form: Array, constant: Array) -> Array:
+    """Upper bounds form . x + constant over the whole ball; offers where they are attained.
+
+    On a box without kinks the form is the network, so this settles a maximum on the sphere, which
+    boxes alone only close in on.
+    """
+    ball = search.domain
+    assert isinstance(ball, Ball)
+    length = lengths(form)
+    unit = np.divide(form, length[:, None], out=np.zeros_like(form), where=length[:, None] > 0)
+    search.offer(ball.middle + ball.reach * unit)
+    size = np.abs(constant) + np.abs(form) @ (np.abs(ball.middle) + ball.reach)
+    rounding = 4.0 * (form.shape[1] + 4) * np.finfo(np.float64).eps
+    return constant + form @ ball.middle + length * ball.reach + rounding * size
 
 
 def _stack(known: list[UnitBounds | None]) -> UnitBounds | None:

@@ -10,11 +10,13 @@ from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
 from relunorm.domain import Domain
+from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.localize import Local, localize
 from relunorm.extrema.problem import TOLERANCE, Search
 from relunorm.extrema.result import Decision, Maximum, Verdict
 from relunorm.extrema.slack import rounding
+from relunorm.extrema.time_limit import as_time_limit
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 
@@ -110,6 +112,7 @@ def decide(
     """
     _check_domain(network, domain)
     rows, rhs = _constraints(network, A, b)
+    time_limit = as_time_limit(time_limit)
     begin = time.monotonic()
     scalar = _smallest(network.folded(), rows, rhs)
     noise = rounding(scalar, domain)
@@ -142,10 +145,12 @@ def never_smallest(
     'proved'
     """
     count = network.output_size
-    if not 0 <= output < count or count < 2:
+    if count < 2:
         raise InvalidInputError(
-            f"output {output} of {count}: expected 0 to {count - 1}, two or more"
+            "the network has one output, and no other to compare it with; maximize bounds it"
         )
+    if not isinstance(output, int | np.integer) or not 0 <= output < count:
+        raise InvalidInputError(f"output {output!r} does not exist; expected 0 to {count - 1}")
     others = [j for j in range(count) if j != output]
     rows = -np.eye(count)[others]
     rows[:, output] = 1.0
@@ -174,8 +179,7 @@ def _run(
     from relunorm.regions.pack import check_units
 
     _check_domain(scalar, domain)
-    if time_limit is not None and not time_limit > 0:
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected a positive number or None")
+    time_limit = as_time_limit(time_limit)
     check_units(scalar)
     compile_kernels()
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
@@ -214,10 +218,17 @@ def _direction(network: Network, direction: ArrayLike) -> Vector:
         if not 0 <= direction < count:
             raise InvalidInputError(f"output {direction} does not exist; there are {count}")
         return np.eye(count)[int(direction)]
-    weights = np.asarray(direction, dtype=np.float64).ravel()
-    if weights.shape != (count,) or not np.isfinite(weights).all():
+    try:
+        weights = np.asarray(direction, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"direction is not a list of numbers: {error}") from None
+    if weights.shape != (count,):
         raise InvalidInputError(
-            f"direction has {weights.size} entries, expected {count} finite numbers, one per output"
+            f"direction has {weights.size} entries, expected {count}, one per output"
+        )
+    if not np.isfinite(weights).all():
+        raise InvalidInputError(
+            f"direction holds NaN or infinite entries ({short(weights)}); expected finite numbers"
         )
     return weights
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain.base import lengths
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -88,8 +89,9 @@ def project(points: NDArray[np.float64], domain: Domain) -> NDArray[np.float64]:
         return np.clip(points, domain.lo, domain.hi)
     if isinstance(domain, Ball):
         step = points - domain.center
-        length = np.linalg.norm(step, axis=1, keepdims=True)
-        return domain.center + step * np.minimum(1.0, domain.reach / np.maximum(length, 1e-300))
+        length = lengths(step)[:, None]
+        share = np.divide(domain.reach, length, out=np.ones_like(length), where=length > 0)
+        return domain.center + step * np.minimum(1.0, share)
     inside = domain.contains(points, 1e-12)
     return np.where(inside[:, None], points, _drawn_in(points, domain))
 

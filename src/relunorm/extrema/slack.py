@@ -62,8 +62,13 @@ def dropped(network: Network, thin: Array) -> float:
     return total
 
 
-def rounding(network: Network, domain: Domain) -> float:
-    """A bound on the rounding error of the first output, anywhere on the domain."""
+def rounding(network: Network, domain: Domain, output: int = 0) -> float:
+    """A bound on the rounding error of an output, anywhere on the domain."""
+    return float(roundings(network, domain)[output])
+
+
+def roundings(network: Network, domain: Domain) -> Array:
+    """Bounds on the rounding errors of all outputs, anywhere on the domain."""
     box = domain.bounding_box
     sizes: list[Array] = [np.maximum(np.abs(box.lo), np.abs(box.hi))]
     for affine in network.maps:
@@ -74,4 +79,4 @@ def rounding(network: Network, domain: Domain) -> float:
         slopes = network.layers[index].activation.slopes if index < len(network.layers) else (1.0,)
         sizes.append(size * max(map(abs, slopes)))
     n = 2.0 * sum(network.widths) * np.finfo(np.float64).eps
-    return float(sizes[-1][0] * n / (1 - n)) if n < 0.5 else np.inf
+    return sizes[-1] * (n / (1 - n)) if n < 0.5 else np.full(network.output_size, np.inf)

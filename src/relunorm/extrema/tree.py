@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Box
+from relunorm.domain.base import lengths
 from relunorm.extrema import cells
 from relunorm.extrema.problem import Search
 from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
@@ -69,7 +70,7 @@ def solve_box(
     witness = (low + high) / 2
     if isinstance(search.domain, Ball):
         nearest = np.clip(search.domain.center, lo, hi)
-        distance = float(np.linalg.norm(nearest - search.domain.center))
+        distance = float(lengths((nearest - search.domain.center)[None])[0])
         outside = distance > search.domain.reach * (1 + 1e-12)
         return outside, -np.inf if outside else upper
     if len(window.rhs):

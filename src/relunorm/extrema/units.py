@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain.base import lengths
 from relunorm.extrema.problem import Search
 from relunorm.extrema.relaxation import SLACK, UnitBounds, unit_bounds
 from relunorm.network import Affine, Layer, Network
@@ -209,8 +210,9 @@ def _gap(low: Batch, high: Batch, layer: Layer) -> Batch:
 def _support(domain: Domain, form: Batch) -> tuple[NDArray[np.float64], Batch]:
     """Maximum and a maximiser of linear forms: over a ball itself, else over the bounding box."""
     if isinstance(domain, Ball):
-        length = np.maximum(np.linalg.norm(form, axis=1, keepdims=True), 1e-300)
-        corner = domain.center + domain.reach * form / length
+        length = lengths(form)[:, None]
+        unit = np.divide(form, length, out=np.zeros_like(form), where=length > 0)
+        corner = domain.center + domain.reach * unit
         return form @ domain.center + domain.reach * length[:, 0], corner
     box = domain.bounding_box
     corner = np.where(form > 0, box.hi, box.lo)

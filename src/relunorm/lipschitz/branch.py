@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from relunorm.domain import Domain
+from relunorm.domain import Box, Domain
 from relunorm.extrema.window import Window
 from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
@@ -24,15 +24,19 @@ from relunorm.network import Network
 from relunorm.regions.jit import allocating, inner
 from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
 from relunorm.regions.tree_signs import form_range
-from relunorm.regions.tree_state import FAILURES, FRAMES, HIDDEN, STARTED
+from relunorm.regions.tree_state import FAILURES, FRAMES, HIDDEN, ROWS, STARTED
 
 METHOD = "branch and bound"
 
 #: A node is left when its bound is at most this factor times the best norm seen.
 CLOSE = 1 + 1e-10
 
-#: Nodes between two looks at the clock.
-SLICE = 500
+#: Multiplications, about, between two looks at the clock (some hundredths of a second).
+SLICE = 3e7
+
+# Entries of a search's record: the best norm, whether a leaf improved on it, and where a slice
+# ended on its way down (the next unit, 0: at the end of a path) with the bound there.
+BEST, IMPROVED, UNIT, BOUND = range(4)
 
 
 @lru_cache(maxsize=1)
@@ -91,24 +95,28 @@ def _one_window(
     units = int(window.net.shape[2])
     outputs, dimension = int(window.net.shape[3]), int(window.net.shape[0])
     kept = np.full(units + 1, np.inf)
-    record = np.array([best, 0.0])  # the best leaf or start, and whether a leaf improved on it
+    record = np.array([best, 0.0, 0.0, np.inf])
     point = np.zeros(dimension)
     tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
     work = np.zeros((2, units)), np.zeros((2, outputs, dimension)), tally
     finished = False
     while not finished:
-        record[1] = 0.0
+        record[IMPROVED] = 0.0
         finished = bool(
             _search(window.net, state, window.rates, norm, kept, record, point, *work, SLICE)
         )
-        if record[1]:
+        if record[IMPROVED]:
             x = window.to_input(point)
-            if x is not None and (domain is None or domain.contains(x, 1e-12)[0]):
-                value = at_point(network, x, norm)
+            if x is not None and isinstance(domain, Box):
+                x = np.clip(x, domain.lo, domain.hi)
+            if x is not None and (domain is None or domain.contains(x)[0]):
+                value = at_point(network, x, norm, domain)
                 if value > best:
                     best, witness = value, x
         frames = int(state.at[FRAMES])
-        bound = float(max(record[0] * CLOSE, kept[:frames].max(initial=0.0)))
+        bound = float(max(record[BEST] * CLOSE, kept[:frames].max(initial=0.0)))
+        if record[UNIT]:
+            bound = max(bound, float(record[BOUND]))
         if on_progress is not None:
             on_progress(best, bound)
         if time.monotonic() > deadline:
@@ -122,33 +130,44 @@ def _one_window(
 
 @allocating
 def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget):  # type: ignore[no-untyped-def]
-    """Search ``budget`` more nodes; 1 when the tree is done.
+    """Search on for about ``budget`` multiplications; 1 when the tree is done.
 
-    A slice also ends when a leaf improved the record, so that its point can be checked.
+    A slice ends anywhere on its way down, and the next one goes on from there. It also ends when a
+    leaf improved the record, so that its point can be checked.
     """
     at = state.at
-    units, layers = net.shape[2], net.shape[1]
-    for _ in range(budget):
-        unit = 0
-        if at[STARTED]:
-            while at[FRAMES] and kept[at[FRAMES] - 1] <= record[0] * CLOSE:
-                at[FRAMES] -= 1
-            unit = backtrack(net, state) + 1
-            if unit == 0:
-                return 1
-        at[STARTED] = 1
-        layer = layer_of(net.first, unit)
-        bound = kept[at[FRAMES]]
+    units, layers, d = net.shape[2], net.shape[1], net.shape[0]
+    whole = float(len(net.weights) + units * (d + 1))
+    spent = 0.0
+    while spent <= budget:
+        unit, bound = int(record[UNIT]), record[BOUND]
+        if unit == 0:
+            if at[STARTED]:
+                while at[FRAMES] and kept[at[FRAMES] - 1] <= record[BEST] * CLOSE:
+                    at[FRAMES] -= 1
+                unit = backtrack(net, state) + 1
+                if unit == 0:
+                    return 1
+            at[STARTED] = 1
+            bound = kept[at[FRAMES]]
+        record[UNIT] = 0.0
+        layer = layer_of(net.first, unit) if unit < units else layers
         left, fresh = False, True
         while unit < units:
+            if spent > budget:
+                record[UNIT], record[BOUND] = unit, bound
+                return 0
             if unit == net.first[layer]:
                 start_layer(net, state, layer)
+                spent += (d + 1.0) * whole / layers
                 fresh = True
             code = signs(net, state, unit)
+            spent += 8.0 * (d + 1) * (d + at[ROWS])
             if (code == 3 or fresh) and _worthwhile(tally[layer]):
                 bound = min(bound, _bound(net, state, layer, unit, rates, norm, g, jac))
+                spent += 4.0 * net.shape[3] * whole
                 fresh = False
-                if bound <= record[0] * CLOSE:
+                if bound <= record[BEST] * CLOSE:
                     tally[layer, 1] += 1
                     left = True
                     break
@@ -161,9 +180,10 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
         if left:
             continue
         start_layer(net, state, layers)
+        spent += (d + 1.0) * whole
         value = _leaf(net, state, rates, norm, jac)
-        if value > record[0]:
-            record[0], record[1] = value, 1.0
+        if value > record[BEST]:
+            record[BEST], record[IMPROVED] = value, 1.0
             interior_point(net, state, point)
             return 0
     return 0

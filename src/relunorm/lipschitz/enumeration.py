@@ -44,6 +44,6 @@ def enumeration(
     top = int(np.argmax(values))
     witness = np.array(found.points[top])
     upper = round_up(float(values[top]), 64 * sum(network.widths))
-    lower = at_point(network, witness, norm)
+    lower = at_point(network, witness, norm, domain)
     sure = found.complete and not found.hidden
     return lower, witness, upper if sure else np.inf, found.complete

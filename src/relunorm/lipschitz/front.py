@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
+from relunorm.extrema.time_limit import as_time_limit
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
@@ -139,8 +141,7 @@ def lipschitz(
     p = as_norm(norm)
     if method not in ("auto", *METHODS):
         raise InvalidInputError(f"method {method!r} is not known; use auto, {', '.join(METHODS)}")
-    if time_limit is not None and not time_limit > 0:
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected a positive number or None")
+    time_limit = as_time_limit(time_limit)
     search.check_lipschitz(network)
     _check_interior(domain)
     words = "whole space" if domain is None else repr(domain)
@@ -165,6 +166,7 @@ def lipschitz(
             _one_method(run, network, method, random_state)
     except KeyboardInterrupt:
         run.complete = False
+    _check_order(run)
     lower, upper = down(run.lower, exponent), up(max(run.upper, run.lower), exponent)
     exact = bool(np.isfinite(upper) and upper - lower <= EXACT * upper)
     return LipschitzResult(
@@ -178,6 +180,16 @@ def lipschitz(
         tuple(_of_size(bound, exponent) for bound in run.bounds),
         run.complete,
     )
+
+
+def _check_order(run: _Run) -> None:
+    """Refuse ends that contradict each other by more than rounding: one of them is wrong."""
+    if run.lower > run.upper * (1 + EXACT):
+        raise RelunormError(
+            f"the Jacobian at {short(run.witness)} has norm {run.lower:.17g}, above the bound "
+            f"{run.upper:.17g} by {run.method}: rounding has spoilt one of the two, and neither "
+            "can be trusted. Rescale the network or choose a smaller domain"
+        )
 
 
 def _of_size(bound: LipschitzBound, exponent: int) -> LipschitzBound:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
+from relunorm.extrema.problem import project
+from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -45,8 +47,8 @@ def search(
     Starts from samples of the domain (without one: Gaussian directions at radii over six decades
     around the first layer's kinks), then rounds of moves from an elite: steps of random length
     along random, coordinate and gradient directions, and segments between elites. A point counts
-    only if every unit is farther from its kink than rounding, so that the Jacobian there is the
-    derivative on a whole region. An estimate of the constant from below.
+    only if the Jacobian there is the derivative on a whole region (`kinks`). An estimate of the
+    constant from below.
     """
     rng = np.random.default_rng(random_state)
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
@@ -68,9 +70,7 @@ def search(
         network, domain, norm, (points, values), count, rounds // 2, scale, deadline, rng
     )
     top = int(np.argmax(values))
-    if values[top] < 0:
-        return 0.0, points[top]
-    return float(values[top]) * (1 - 64 * sum(network.widths) * ROUNDOFF), points[top]
+    return at_point(network, points[top], norm, domain), points[top]
 
 
 def _evolve(
@@ -87,7 +87,7 @@ def _evolve(
     """Rounds of moves from an elite of points; the last generation and its scores."""
     if start is None:
         points = _starts(network, domain, count, scale, rng)
-        values = _scores(network, points, norm)
+        values = _scores(network, points, norm, domain)
     else:
         points, values = start
     for _ in range(rounds):
@@ -105,14 +105,27 @@ def _evolve(
         moved[: len(flips)] = flips
         moved = _clip(moved, domain)
         points = np.concatenate([elite, moved])
-        values = np.concatenate([best, _scores(network, moved, norm)])
+        values = np.concatenate([best, _scores(network, moved, norm, domain)])
     return points, values
 
 
-def at_point(network: Network, point: Vector, norm: float) -> float:
-    """The norm of the Jacobian at a point, rounded down; 0 where a unit is within rounding of 0."""
-    value = float(_scores(network, np.asarray(point)[None], norm)[0])
-    return max(value, 0.0) * (1 - 64 * sum(network.widths) * ROUNDOFF)
+def at_point(network: Network, point: Vector, norm: float, domain: Domain | None = None) -> float:
+    """The norm of the Jacobian on the region around a point, rounded down; 0 where in doubt.
+
+    Args:
+        network: without linear stages.
+        point: of the domain, up to rounding.
+    """
+    value = float(_scores(network, np.asarray(point)[None], norm, domain)[0])
+    if value <= 0.0:
+        return 0.0
+    # Cancellation: the Jacobian is off by the rounding of its path sums, not of itself.
+    bulk = slope_sums(network, point)
+    size = (
+        float(np.linalg.norm(bulk)) if norm == 2.0 else float(operator_norms(bulk[None], norm)[0])
+    )
+    value = value * (1 - 8 * sum(bulk.shape) * ROUNDOFF) - rounding_of(network) * size
+    return max(value, 0.0)
 
 
 def _length(network: Network, domain: Domain | None) -> float:
@@ -223,12 +236,8 @@ def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.floa
     """Back into the domain: exact for a box and a ball; points outside a polytope move inward."""
     if domain is None:
         return points
-    if isinstance(domain, Box):
-        return np.clip(points, domain.lo, domain.hi)
-    if isinstance(domain, Ball):
-        step = points - domain.center
-        length = np.linalg.norm(step, axis=1, keepdims=True)
-        return domain.center + step * np.minimum(1.0, domain.reach / np.maximum(length, 1e-300))
+    if isinstance(domain, Box | Ball):
+        return project(points, domain)
     for _ in range(6):
         outside = ~domain.contains(points)
         points[outside] = (points[outside] + domain.center) / 2
@@ -236,64 +245,19 @@ def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.floa
     return points
 
 
-def _scores(network: Network, points: NDArray[np.float64], norm: float) -> Vector:
+def _scores(
+    network: Network, points: NDArray[np.float64], norm: float, domain: Domain | None
+) -> Vector:
     """Norms of the Jacobians; -1 for points where some unit is within rounding of its kink."""
     values = operator_norms(network.jacobian(points), norm)
-    near = np.flatnonzero(_near_kink(network, points))
+    near = np.flatnonzero(near_kink(network, points, domain))
     # The best of the points at a kink get a closer look: the unit may vanish on a whole region.
     closer = near[np.argsort(-values[near])[:CLOSER_LOOKS]]
-    kept = [i for i in closer if _is_differentiable(network, points[i])]
+    kept = [i for i in closer if is_differentiable(network, points[i], domain)]
     scores = values.copy()
     scores[near] = -1.0
     scores[kept] = values[kept]
     return scores
-
-
-def _near_kink(network: Network, points: NDArray[np.float64]) -> NDArray[np.bool_]:
-    near = np.zeros(len(points), dtype=bool)
-    values: list[NDArray[np.float64]] = [points]
-    sizes: list[NDArray[np.float64]] = [np.abs(points)]
-    for layer in network.layers:
-        z = layer.affine(values)
-        size = np.tile(np.abs(layer.affine.bias), (len(points), 1))
-        for source, matrix in layer.affine.terms.items():
-            size = size + sizes[source] @ abs(matrix).T
-        # size 0: every live input is identically 0 around here, and so is z. No kink is crossed.
-        near |= ((np.abs(z) <= 16 * ROUNDOFF * size) & (size > 0)).any(axis=1) & layer.has_units
-        slope = np.abs(layer.activation.derivative(z))
-        values.append(layer.activation.apply_(z))
-        sizes.append(size * slope)
-    return near
-
-
-def _is_differentiable(network: Network, point: Vector) -> bool:
-    """Whether every unit near its kink at the point vanishes identically around it.
-
-    Then its gradient is zero up to rounding: weights that cancel (a maximum of equal terms, a unit
-    and its copy) make such units on whole regions.
-    """
-    if network.input_size * max(network.widths) > BATCH_ENTRIES:
-        return False
-    values: list[Vector] = [point]
-    sizes: list[Vector] = [np.abs(point)]
-    rates: list[NDArray[np.float64]] = [np.eye(network.input_size)]
-    bulks: list[NDArray[np.float64]] = [np.eye(network.input_size)]
-    for layer in network.layers:
-        z, size = np.array(layer.affine.bias), np.abs(layer.affine.bias)
-        rate = np.zeros((layer.width, network.input_size))
-        bulk = np.zeros_like(rate)
-        for source, matrix in layer.affine.terms.items():
-            z, size = z + matrix @ values[source], size + abs(matrix) @ sizes[source]
-            rate, bulk = rate + matrix @ rates[source], bulk + abs(matrix) @ bulks[source]
-        flat = (np.abs(rate) <= 16 * ROUNDOFF * bulk).all(axis=1)
-        if layer.has_units and ((np.abs(z) <= 16 * ROUNDOFF * size) & ~flat).any():
-            return False
-        slope = layer.activation.derivative(z)
-        values.append(layer.activation.apply_(z))
-        sizes.append(size * np.abs(slope))
-        rates.append(rate * slope[:, None])
-        bulks.append(bulk * np.abs(slope)[:, None])
-    return True
 
 
 def check_lipschitz(network: Network) -> None:

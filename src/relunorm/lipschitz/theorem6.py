@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.lipschitz.magnitude import up
 from relunorm.lipschitz.norms import Deadline, operator_norm, round_up
 from relunorm.matrix import Matrix
 from relunorm.network import Network
@@ -88,7 +91,7 @@ def theorem6(
             Without it they are global.
         deadline: spectral norms that cannot be had before it are bounded roughly.
 
-    A bound whose computation leaves float64 is infinite.
+    Weights may have any size; a bound above float64 is infinite, one below it 5e-324.
 
     >>> from relunorm.network import Network
     >>> bounds = theorem6(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]))
@@ -103,34 +106,56 @@ def theorem6(
             "use lipschitz(), whose norm product and absolute paths take any network"
         )
     active = _supports(network, at)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _bounds(network, active, deadline)
+    return _bounds(network, active, deadline)
 
 
 def _bounds(network: Network, active: list[Any], deadline: Deadline | None) -> Theorem6:
-    weights = network.weights()[0]
+    weights, exponents = zip(*map(_to_size, network.weights()[0]), strict=True)
     norms = [operator_norm(matrix, 2.0, deadline) for matrix in weights]
-    products = np.append(np.cumprod(norms[::-1])[::-1], 1.0)
-    largest = max(float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights)
+    largest = [float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights]
     depth, width = len(weights), max(network.widths)
-    terms = 4 * sum(network.widths)
+    terms, total = 4 * sum(network.widths), sum(exponents)
+    weight = max(map(math.ldexp, largest, exponents))
+    sigma = max(map(up, norms, exponents))
     return Theorem6(
         supports=tuple(int(keep.sum()) for keep in active),
-        count=_bound(_count(weights, active), terms),
-        paths=_bound(_paths(weights, active), terms),
-        spectral=_bound(np.power(max(norms), depth), terms),
-        weight=largest,
+        count=_count(weights, exponents, active, terms),
+        paths=up(_paths(weights, active, terms), total),
+        spectral=_product([sigma] * depth, 0, terms),
+        weight=weight,
         width=width,
-        gradients=tuple(_bound(p, depth) for p in products),
+        gradients=tuple(_product(norms[k:], sum(exponents[k:]), depth) for k in range(depth + 1)),
         printed_gradients=tuple(
-            float(np.power(width * largest, depth - k)) for k in range(depth + 1)
+            _product([float(width), weight] * (depth - k), 0, depth) for k in range(depth + 1)
         ),
     )
 
 
-def _bound(value: Any, terms: int) -> float:
-    """Rounded up; infinite too where an infinite factor met a zero."""
-    return math.inf if np.isnan(value) else round_up(float(value), terms)
+def _to_size(matrix: Matrix) -> tuple[Matrix, int]:
+    """A matrix with largest entry below 1 and the power of two that was taken out of it."""
+    top = float(np.abs(mx.entries(matrix)).max(initial=0.0))
+    exponent = math.frexp(top)[1]
+    if abs(exponent) < 64:
+        return matrix, 0
+    with np.errstate(under="ignore"):
+        rows = np.full(matrix.shape[0], math.ldexp(1.0, -(exponent // 2)))
+        rest = np.full(matrix.shape[0], math.ldexp(1.0, exponent // 2 - exponent))
+        return mx.scale_rows(mx.scale_rows(matrix, rows), rest), exponent
+
+
+def _product(factors: list[float], exponent: int, terms: int) -> float:
+    """The product of non-negative factors times 2^exponent, rounded up, whatever their size.
+
+    Infinite where a factor is; 0 only where one is 0.
+    """
+    value = 1.0
+    for factor in factors:
+        if math.isinf(factor):
+            return math.inf
+        mantissa, own = math.frexp(factor)
+        value, carry = math.frexp(value * mantissa)
+        exponent += own + carry
+    return up(round_up(value, terms + len(factors)), exponent)
 
 
 def _supports(network: Network, at: ArrayLike | None) -> list[np.ndarray[Any, Any]]:
@@ -147,27 +172,32 @@ def _supports(network: Network, at: ArrayLike | None) -> list[np.ndarray[Any, An
     return list(np.split(pattern, cuts))
 
 
-def _ends(weights: list[Matrix], active: list[Any]) -> tuple[Any, Any]:
+def _ends(weights: Sequence[Matrix], active: list[Any]) -> tuple[Any, Any]:
     """Norms of W_1's rows and of W_L's columns over the supports."""
     first, last = mx.dense(weights[0]), mx.dense(weights[-1])
-    return (
-        np.linalg.norm(first, axis=1)[active[0]],
-        np.linalg.norm(last, axis=0)[active[-1]],
-    )
+    return lengths(first)[active[0]], lengths(last.T)[active[-1]]
 
 
-def _count(weights: list[Matrix], active: list[Any]) -> float:
+def _count(
+    weights: Sequence[Matrix], exponents: Sequence[int], active: list[Any], terms: int
+) -> float:
     rows, columns = _ends(weights, active)
-    inner = [float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights[1:-1]]
-    size = math.prod(float(keep.sum()) for keep in active)
-    ends = rows.max(initial=0.0) * columns.max(initial=0.0)
-    return float(ends * np.power(max(inner, default=1.0), len(inner)) * size)
+    inner = zip(weights[1:-1], exponents[1:-1], strict=True)
+    middle = [
+        math.ldexp(float(np.abs(mx.entries(w)).max(initial=0.0)), exponent) for w, exponent in inner
+    ]
+    factors = [float(rows.max(initial=0.0)), float(columns.max(initial=0.0))]
+    factors += [max(middle, default=1.0)] * len(middle) + [float(keep.sum()) for keep in active]
+    return _product(factors, exponents[0] + exponents[-1], terms)
 
 
-def _paths(weights: list[Matrix], active: list[Any]) -> float:
+def _paths(weights: Sequence[Matrix], active: list[Any], terms: int) -> float:
+    """Of matrices with entries of at most about 1."""
     rows, columns = _ends(weights, active)
     flow = np.zeros(len(active[0]))
     flow[active[0]] = rows
     for matrix, keep in zip(weights[1:-1], active[1:], strict=True):
         flow = (abs(matrix) @ flow) * keep
-    return float(columns @ flow[active[-1]])
+    value = round_up(float(columns @ flow[active[-1]]), terms)
+    # Path products may have fallen below float64 in between; 2^-900 is more than they all were.
+    return value if value > 2.0**-800 or not (rows.any() and columns.any()) else value + 2.0**-900

@@ -172,24 +172,26 @@ def decision_cells(found: Regions) -> DecisionCells:
     A, c = found.affine()
     owner = np.repeat(np.arange(len(found)), np.diff(ptr))
     scores = np.einsum("nod,nd->no", A[owner], flat) + c[owner]
-    best = scores.argmax(axis=1)
+    noise = _noise(found)
+    # The first of those that are the largest up to rounding: equal scores are the first one's.
+    best = (scores >= scores.max(axis=1, keepdims=True) - noise).argmax(axis=1)
     low = np.minimum.reduceat(best, ptr[:-1])
     high = np.maximum.reduceat(best, ptr[:-1])
     polygons, classes, owners, segments, pairs = [], [], [], [], []
     walls = _Walls([], [])
     for i in range(len(found)):
-        polygon = flat[ptr[i] : ptr[i + 1]]
+        corners = slice(ptr[i], ptr[i + 1])
+        polygon, whole = flat[corners], low[i] == high[i]
         # Affine scores: the largest at every corner is the largest throughout.
-        options = [int(low[i])] if low[i] == high[i] else range(scores.shape[1])
-        for k in options:
-            cell = polygon if low[i] == high[i] else _best_part(polygon, A[i], c[i], k)
+        some = _different(scores[corners], noise)
+        for k in [int(low[i])] if whole else some:
+            cell = polygon if whole else _best_part(polygon, A[i], c[i], k, some, noise)
             if len(cell) < 3 or _flat_area(cell) == 0.0:
                 continue
             polygons.append(cell)
             classes.append(k)
             owners.append(i)
-            inner = low[i] != high[i]
-            _ties(cell, polygon if inner else None, A[i], c[i], k, segments, pairs, walls)
+            _ties(cell, None if whole else polygon, A[i], c[i], k, some, segments, pairs, walls)
     if walls.edges:
         _match(walls, found.geometry.window.embedding.diagonal(), segments, pairs)
     return DecisionCells(
@@ -201,12 +203,35 @@ def decision_cells(found: Regions) -> DecisionCells:
     )
 
 
-def _best_part(polygon: Array, A: Array, c: Array, k: int) -> Array:
-    """The part of a polygon where score k is the largest."""
-    for other in range(len(c)):
+def _noise(found: Regions) -> float:
+    """How far rounding can have moved the difference of two scores on the domain."""
+    from relunorm.extrema.slack import roundings
+
+    if found.domain is None:
+        return 0.0
+    return 2.0 * float(roundings(found.network, found.domain).max())
+
+
+def _different(scores: Array, noise: float) -> list[int]:
+    """The classes of a region without those whose score is that of an earlier one throughout.
+
+    Args:
+        scores: at the corners, shape (corners, classes).
+    """
+    kept = [0]
+    for k in range(1, scores.shape[1]):
+        if (np.abs(scores[:, kept] - scores[:, k : k + 1]).max(axis=0) > noise).all():
+            kept.append(k)
+    return kept
+
+
+def _best_part(polygon: Array, A: Array, c: Array, k: int, some: list[int], noise: float) -> Array:
+    """The part of a polygon where score k is the largest of some that differ."""
+    for other in some:
         if other == k or len(polygon) < 3:
             continue
         value = polygon @ (A[k] - A[other]) + c[k] - c[other]
+        value[np.abs(value) <= noise] = 0.0
         if (value >= 0).all():
             continue
         kept = []
@@ -234,13 +259,15 @@ def _ties(
     A: Array,
     c: Array,
     k: int,
+    some: list[int],
     segments: list[Array],
     pairs: list[list[int]],
     walls: _Walls,
 ) -> None:
     """Edges of a class's cell where another score ties.
 
-    Those through the region (None: nothing cuts it) are boundary, listed from the smaller class.
+    Those through the region (None: nothing cuts it) are boundary, listed from the smaller class:
+    between some classes that differ. On a wall a class that is equal here may be ahead beyond.
     """
     scores = cell @ A.T + c
     gap = np.abs(scores - scores[:, k : k + 1])
@@ -251,7 +278,8 @@ def _ties(
         edge = np.array([cell[i], cell[(i + 1) % len(cell)]])
         if not (edge[0] != edge[1]).any():
             continue
-        other = _beyond(cell, edge, A, np.flatnonzero(both[i]))
+        tied = [other for other in some if both[i, other]]
+        other = _beyond(cell, edge, A, np.array(tied)) if tied else k
         if not _cuts(region, A, c, k, other):
             walls.edges.append(edge)
             walls.classes.append(k)

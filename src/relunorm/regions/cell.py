@@ -34,6 +34,8 @@ class Cell:
     Rows have unit length. ``walls[k]`` names what makes row k: a unit, or the domain (sides of a
     box are numbered 2 i for the upper and 2 i + 1 for the lower one). ``facet_points[k]`` lies in
     the relative interior of facet k. ``bounded`` is False for a region that reaches infinity.
+    ``complete`` is False where a time limit left rows that may be redundant; their facet points are
+    NaN.
     """
 
     A: Array
@@ -42,6 +44,7 @@ class Cell:
     interior_point: Array
     facet_points: Array
     bounded: bool = True
+    complete: bool = True
 
     @property
     def dimension(self) -> int:
@@ -62,11 +65,13 @@ class Cell:
             "walls": [str(wall) for wall in self.walls],
             "interior_point": self.interior_point.tolist(),
             "bounded": self.bounded,
+            "complete": self.complete,
         }
 
     def __repr__(self) -> str:
         by_units = sum(not wall.is_domain for wall in self.walls)
         rest = len(self.walls) - by_units
         end = "" if self.bounded else ", unbounded"
+        end += "" if self.complete else ", some perhaps redundant"
         walls = f"{by_units} walls of units, {rest} of the domain"
         return f"Cell({self.dimension} dimensions, {walls}{end})"

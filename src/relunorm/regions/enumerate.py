@@ -29,7 +29,7 @@ from relunorm.sweep.ambient import ambient_jobs
 
 def regions(
     network: Network,
-    domain: Domain | None,
+    domain: Domain | None = None,
     *,
     max_regions: int | None = None,
     time_limit: float | None = None,
@@ -43,9 +43,9 @@ def regions(
 
     Args:
         network: relu or leaky units, any skips.
-        domain: a box, polytope or ball, or None for all of R^d. For a ball, the regions of the
-            bounding polytope whose interior meets the open ball; their polytopes are not cut by
-            the sphere.
+        domain: a box, polytope or ball, or None (the default) for all of R^d. For a ball, the
+            regions of the bounding polytope whose interior meets the open ball; their polytopes
+            are not cut by the sphere.
         max_regions: stop once so many are found (the result then says it is partial).
         time_limit: seconds after which to stop, likewise.
         workers: threads; 1 by default, -1 for all cores. The result does not depend on it.
@@ -131,7 +131,8 @@ def _assemble(
     packed = _join([b.packed for b in batches], limit)
     points = window.points(_join([b.points for b in batches], limit))
     forms = _join([b.maps for b in batches], limit)
-    maps = window.maps(forms, outputs) if len(forms) == len(points) else None
+    stored = len(forms) == len(points) and not window.is_rescaled(network)
+    maps = window.maps(forms, outputs) if stored else None
     polygons = None
     if batches[0].corners is not None:
         ptr = joined_offsets([b.ptr for b in batches if b.ptr is not None])[: len(points) + 1]

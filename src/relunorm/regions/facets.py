@@ -7,9 +7,10 @@ wall at a point in the facet's relative interior. One programme a row, nothing e
 How to call it::
 
     rows, rhs, units = cell_rows(net, state, bits)          # unit-length rows of a pattern's cell
-    kept = facet_points(rows, rhs, lo, hi, inside, at)      # at: (rows, d), a point on each facet
+    kept = facet_points(rows, rhs, units, lo, hi, inside, at)  # at: (rows, d), points on facets
 
-Redundant rows are dropped one after the other, so of several equal rows exactly one is kept.
+Redundant rows are dropped one after the other, so of several equal rows exactly one is kept: the
+domain's, if it is one of them, since nothing lies across it.
 
     beyond_wall(net, state, own, unit, row, bound, new)     # new: the pattern across that facet
 
@@ -111,10 +112,11 @@ def beyond_wall(net, state, own, unit, row, bound, new):  # type: ignore[no-unty
 
 
 @allocating
-def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untyped-def]
+def facet_points(rows, rhs, units, lo, hi, inside, at, work):  # type: ignore[no-untyped-def]
     """Which rows are facets of {rows . t <= rhs, lo <= t <= hi}; fills ``at`` with points on them.
 
     Args:
+        units: the rows of units come first, so many; the others are the domain's.
         inside: a strictly interior point.
         at: (rows, d), filled for facets.
 
@@ -130,11 +132,15 @@ def facet_points(rows, rhs, lo, hi, inside, at, work):  # type: ignore[no-untype
         slack[r] = rhs[r]
         for k in range(d):
             slack[r] -= rows[r, k] * inside[k]
+    # A unit before the domain's own wall in the same place: the one that is left stays a facet.
+    rank = slack.copy()
+    for r in range(units):
+        rank[r] += 2.0 * TOLERANCE
     done = np.zeros(m, np.bool_)
     for _ in range(m):
         r = -1
         for k in range(m):
-            if not done[k] and (r < 0 or slack[k] > slack[r]):
+            if not done[k] and (r < 0 or rank[k] > rank[r]):
                 r = k
         done[r] = True
         count = 0
@@ -177,7 +183,7 @@ def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type
             for k in range(d):
                 rows[r, k] = rows1[r, k] if r < m else rows0[r - m, k]
         at = np.empty((m + m0, d))
-        kept = facet_points(rows, rhs, lo, hi, points[i], at, work)
+        kept = facet_points(rows, rhs, m, lo, hi, points[i], at, work)
         while count + m > len(owner):
             owner, name = longer(owner, count), longer(name, count)
             where, normal = taller(where, count), taller(normal, count)

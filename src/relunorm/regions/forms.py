@@ -6,14 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.domain.base import lengths
 from relunorm.network import Network
+from relunorm.regions.balance import balanced
 from relunorm.regions.tolerance import ROUNDING
 
 Array = NDArray[np.float64]
 
 
 def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """(G, g) with pre-activation_i(x) = G_i . x + g_i wherever the pattern is ``bits``.
+    """(G, g): pre-activation_i(x) = G_i . x + g_i, times a power of two, under the pattern bits.
+
+    The power of two is 1 in networks of ordinary size (`balanced`).
 
     Args:
         network: without linear stages.
@@ -23,6 +27,7 @@ def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]
         G of shape (units, d) and g of shape (units,). Gradients that are only rounding are zero.
         Dense: units times d numbers; products use the stored (dense or sparse) matrices.
     """
+    network = balanced(network)
     d = network.input_size
     values: list[tuple[Array | None, Array]] = [(None, np.zeros(d))]
     sizes = [np.ones(d)]
@@ -35,7 +40,7 @@ def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]
             G += mx.dense(matrix) if inner is None else matrix @ inner
             g += matrix @ shift
             size += abs(matrix) @ sizes[source]
-        flat = np.linalg.norm(G, axis=1) <= ROUNDING * size
+        flat = lengths(G) <= ROUNDING * size
         G[flat] = 0.0
         g[flat & (np.abs(g) <= ROUNDING * size)] = 0.0
         below, above = layer.activation.slopes

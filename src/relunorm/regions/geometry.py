@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box, Polytope
+from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
@@ -57,7 +58,7 @@ class Geometry:
         if isinstance(w.domain, Polytope):
             rows = w.domain.A @ w.embedding
             rhs = w.domain.b - w.domain.A @ w.offset
-            length = np.linalg.norm(rows, axis=1)
+            length = lengths(rows)
             use = np.flatnonzero(length > 0)
             return rows[use] / length[use, None], rhs[use] / length[use], tuple(use.tolist())
         sides = np.concatenate([np.eye(k), -np.eye(k)])
@@ -101,7 +102,8 @@ class Geometry:
 
         rows, rhs, names = self.rows(bits)
         at = np.empty_like(rows)
-        kept = facet_points(rows, rhs, *self.limits, self.to_window(point), at, self.work)
+        own, inside = int((names < self.net.shape[2]).sum()), self.to_window(point)
+        kept = facet_points(rows, rhs, own, *self.limits, inside, at, self.work)
         return rows[kept], rhs[kept], names[kept], at[kept]
 
     def cell(self, bits: NDArray[np.bool_], point: Array) -> Cell:
@@ -140,7 +142,7 @@ class Geometry:
             A = np.zeros((len(rows), len(w.embedding)))
             A[:, free] = rows / w.embedding[free].max(axis=1)
             b = rhs + A @ w.offset
-        length = np.linalg.norm(A, axis=1)
+        length = lengths(A)
         length[length == 0] = 1.0
         return A / length[:, None], b / length
 
@@ -183,7 +185,7 @@ class Geometry:
         free = w.embedding.any(axis=1)
         half = w.embedding[free].max(axis=1)
         unit = half.max()
-        reach = np.linalg.norm(rows / half, axis=1) * unit
+        reach = lengths(rows * (unit / half))
         radius, t = largest_ball(rows, rhs, reach, *self.limits, workspace(w.dimension + 1))
         return float(radius * unit), self.window.points(t[None])[0]
 
@@ -191,11 +193,10 @@ class Geometry:
         from scipy.optimize import linprog
 
         A, b = self.to_inputs(rows, rhs)
-        lengths = np.linalg.norm(A, axis=1)
         d = A.shape[1]
         cost = np.append(np.zeros(d), -1.0)
         bounds = [(None, None)] * d + [(0, None)]
-        found = linprog(cost, A_ub=np.column_stack([A, lengths]), b_ub=b, bounds=bounds)
+        found = linprog(cost, A_ub=np.column_stack([A, lengths(A)]), b_ub=b, bounds=bounds)
         if found.status == 3:
             return np.inf, np.full(d, np.nan)
         return float(found.x[-1]), np.asarray(found.x[:-1])

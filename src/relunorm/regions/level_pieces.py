@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.domain.base import lengths
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.pack import affine_maps
@@ -66,7 +67,7 @@ def _forms(found: Regions, level: float, output: int) -> _Forms:
     A, c = found.affine()
     gradient, constant = A[:, output], c[:, output] - level
     box = found.geometry.window
-    length = np.linalg.norm(gradient @ box.embedding, axis=1)
+    length = lengths(gradient @ box.embedding)
     noise = rounding(_only(found.network, output), found.domain) if found.domain else 0.0
     return _Forms(gradient, constant, np.maximum(TOLERANCE * length, noise + abs(level) * 2**-50))
 
@@ -123,7 +124,8 @@ def _ends(points: Array) -> Array:
     """The two of some points on a line that lie farthest apart."""
     if len(points) == 2:
         return points
-    gaps = np.linalg.norm(points[:, None] - points[None], axis=2)
+    steps = points[:, None] - points[None]
+    gaps = np.linalg.norm(steps / (np.abs(steps).max() or 1.0), axis=2)
     return points[list(np.unravel_index(gaps.argmax(), gaps.shape))]
 
 
@@ -191,9 +193,9 @@ def _has_level_wall(found: Regions, forms: _Forms) -> NDArray[np.bool_]:
 
 def _unit_planes(gradient: Array, constant: Array) -> Array:
     """Affine forms scaled to unit gradient, the constant last; NaN for constant forms."""
-    length = np.linalg.norm(gradient, axis=-1, keepdims=True)
+    length = lengths(gradient.reshape(-1, gradient.shape[-1])).reshape(constant.shape)
     length = np.where(length > 0, length, np.nan)
-    return np.concatenate([gradient, constant[..., None]], axis=-1) / length
+    return np.concatenate([gradient, constant[..., None]], axis=-1) / length[..., None]
 
 
 def _parallel(mine: Array, planes: Array) -> NDArray[np.bool_]:
@@ -207,9 +209,10 @@ def _around(points: Array, normal: Array) -> Array:
     """Corners of a planar convex polygon in order, counter-clockwise seen against the normal."""
     centre = points.mean(axis=0)
     first = np.eye(3)[np.argmin(np.abs(normal))]
-    u = np.cross(normal / np.linalg.norm(normal), first)
+    unit = normal / lengths(normal[None])
+    u = np.cross(unit, first)
     u /= np.linalg.norm(u)
-    w = np.cross(normal / np.linalg.norm(normal), u)
+    w = np.cross(unit, u)
     angle = np.arctan2((points - centre) @ w, (points - centre) @ u)
     return points[np.argsort(angle)]
 

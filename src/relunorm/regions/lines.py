@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
+from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.budget import Budget
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 
@@ -165,6 +166,12 @@ class _Part(NamedTuple):
 
 def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
     """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
+    far = np.abs(vertices).max(axis=0)
+    units = exponents_of(far, far)
+    if units is None:
+        network = balanced(network)
+    else:
+        network, vertices = balanced_for(network, units), np.ldexp(vertices, -units)
     for index, (a, b) in enumerate(itertools.pairwise(vertices)):
         open_ = [(0.0, 1.0)]
         while open_:

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.network import Affine, Network
+from relunorm.regions.balance import balanced
 from relunorm.regions.tolerance import ROUNDING
 
 #: Values below this share of what was summed up for them count as zero on a wall.
@@ -33,6 +34,7 @@ def pattern_beyond(
     Returns:
         shape (n, units). A unit that vanishes at x and along d has bit 0.
     """
+    network = balanced(network)
     directions = np.broadcast_to(directions, points.shape)
     values: list[Any] = [np.asarray(points, dtype=np.float64)]
     slopes: list[Any] = [np.asarray(directions, dtype=np.float64)]

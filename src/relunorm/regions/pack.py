@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
+from relunorm.regions.balance import balanced
 
 #: Flat arrays of networks with at most this many weights are kept for the next question (8 MB).
 KEPT_WEIGHTS = 1 << 20
@@ -261,6 +262,7 @@ def affine_maps(
     Returns:
         A of shape (n, outputs, d) and c of shape (n, outputs), in reverse: one product per layer.
     """
+    network = balanced(network)
     n, outputs = len(patterns), network.output.size
     widths = [layer.width for layer in network.layers]
     cuts = np.concatenate([[0], np.cumsum(widths)]).astype(int)

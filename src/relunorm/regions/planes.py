@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
+from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.pack import packed_size
 from relunorm.regions.result import Regions
@@ -62,14 +64,14 @@ def on_plane(
     origin: ArrayLike,
     u: ArrayLike,
     v: ArrayLike,
-    bounds: Box | tuple[float, float, float, float] = (-1.0, 1.0, -1.0, 1.0),
+    bounds: Box | Sequence[Any] = (-1.0, 1.0, -1.0, 1.0),
     **options: Any,
 ) -> Slice:
     """The regions of a network on a plane: exact polygons.
 
     Args:
         origin, u, v: inputs; the plane is origin + s u + t v.
-        bounds: (s from, s to, t from, t to), or a box of two coordinates.
+        bounds: (s from, s to, t from, t to), or the same as two pairs, or a box of two coordinates.
         options: as for `regions` (max_regions, time_limit, workers, progress).
 
     >>> import numpy as np
@@ -89,8 +91,7 @@ def on_plane(
     if np.linalg.matrix_rank(np.stack(rows[1:])) < 2:
         raise InvalidInputError("u and v are parallel; a plane needs two directions")
     if not isinstance(bounds, Box):
-        s0, s1, t0, t1 = bounds
-        bounds = Box(np.array([s0, t0]), np.array([s1, t1]))
+        bounds = _rectangle(bounds)
     need = 8 * sum(
         packed_size(matrix)
         for affine in network.maps
@@ -101,8 +102,23 @@ def on_plane(
         raise InvalidInputError(
             f"clipping copies the weights, here {need / 2**30:.1f} GiB; use along for lines"
         )
-    found = regions(restrict(network, np.stack(rows[1:]).T, rows[0]), bounds, **options)
+    found = regions(restrict(balanced(network), np.stack(rows[1:]).T, rows[0]), bounds, **options)
     return Slice(found, *rows)
+
+
+def _rectangle(bounds: Any) -> Box:
+    """A box from (s from, s to, t from, t to) or ((s from, s to), (t from, t to))."""
+    try:
+        numbers = np.array(bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.zeros(0)
+    if numbers.shape not in ((4,), (2, 2)):
+        raise InvalidInputError(
+            f"bounds are {bounds!r}; expected (s from, s to, t from, t to), pairs "
+            "((s from, s to), (t from, t to)) or a Box of two coordinates"
+        )
+    low, high = numbers.reshape(2, 2).T
+    return Box(low, high)
 
 
 def restrict(network: Network, embedding: Array, offset: Array) -> Network:

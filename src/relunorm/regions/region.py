@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Ball, Box, Domain, Polytope
-from relunorm.domain.base import short
+from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
@@ -68,12 +69,28 @@ class Region:
         """{x : A x <= b} with every row a facet, named after the unit that makes it.
 
         Costs about one small linear programme per unit; for large inputs with more units than
-        inputs, one programme of a general solver each. Where those would be thousands over a
-        thousand inputs (`FACET_ENTRIES`) it is refused.
+        inputs, one programme of a general solver each (some 20 ms with 1,000 units and 64 inputs;
+        `reduced_polytope` takes a time limit). Where those would be thousands over a thousand
+        inputs (`FACET_ENTRIES`) it is refused.
         """
+        return self.reduced_polytope()
+
+    def reduced_polytope(
+        self, time_limit: float | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Cell:
+        """`polytope`, for at most so many seconds: rows not looked at by then stay.
+
+        The cell is the same set; its ``complete`` says whether all redundant rows were removed.
+
+        Args:
+            time_limit: seconds, None for no limit. Up to `COMPILED_UP_TO` inputs none is needed.
+            progress: called with the rows looked at and all rows.
+        """
+        if time_limit is not None and not time_limit > 0:
+            raise InvalidInputError(f"time_limit is {time_limit!r}; expected a positive number")
         if self.network.input_size <= COMPILED_UP_TO:
             return self._geometry.cell(self.pattern, self.interior_point)
-        return self._large_cell
+        return self._large_cell(time_limit, progress)
 
     @cached_property
     def _ball(self) -> tuple[float, Array]:
@@ -171,7 +188,7 @@ class Region:
         from relunorm.regions.forms import unit_forms
 
         G, g = unit_forms(self.network, self.pattern)
-        length = np.linalg.norm(G, axis=1)
+        length = lengths(G)
         names = [
             Wall(k, i) for k, layer in enumerate(self.network.layers) for i in range(layer.width)
         ]
@@ -185,14 +202,15 @@ class Region:
             bounds += [box.hi, -box.lo]
             walls += [Wall(-1, 2 * i + s) for s in (0, 1) for i in range(len(eye))]
         elif isinstance(self.domain, Polytope):
-            lengths = np.linalg.norm(self.domain.A, axis=1)
-            rows.append(self.domain.A / lengths[:, None])
-            bounds.append(self.domain.b / lengths)
-            walls += [Wall(-1, i) for i in range(len(lengths))]
+            size = lengths(self.domain.A)
+            rows.append(self.domain.A / size[:, None])
+            bounds.append(self.domain.b / size)
+            walls += [Wall(-1, i) for i in range(len(size))]
         return np.concatenate(rows), np.concatenate(bounds), walls
 
-    @cached_property
-    def _large_cell(self) -> Cell:
+    def _large_cell(
+        self, time_limit: float | None, progress: Callable[[int, int], None] | None
+    ) -> Cell:
         from relunorm.regions.sparse_walls import facet_rows, is_bounded
 
         units, size = self.network.units, self.network.input_size
@@ -203,16 +221,18 @@ class Region:
                 "at the region on a plane (relunorm.on_plane) or along a line (relunorm.along)"
             )
         A, b, walls = self._rows
-        kept, at = facet_rows(A, b, self.interior_point)
+        own = sum(not wall.is_domain for wall in walls)
+        inside = self.interior_point
+        kept, at, complete = facet_rows(A, b, inside, own, time_limit, progress)
         named = tuple(wall for wall, keep in zip(walls, kept, strict=True) if keep)
         bounded = self.domain is not None or is_bounded(A[kept])
-        return Cell(A[kept], b[kept], named, self.interior_point, at[kept], bounded)
+        return Cell(A[kept], b[kept], named, inside, at[kept], bounded, complete)
 
     def _beyond_large(self) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
         """What lies across each facet, read an infinitely small step across the facet's middle."""
         from relunorm.regions.lookup import pattern_beyond
 
-        cell = self._large_cell
+        cell = self.polytope
         own = [k for k, wall in enumerate(cell.walls) if not wall.is_domain]
         beyond = pattern_beyond(self.network, cell.facet_points[own], cell.A[own])
         first = np.cumsum([0, *(layer.width for layer in self.network.layers)])

@@ -7,6 +7,8 @@ objective. Rows that are linearly independent are all facets, and then no progra
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,24 +19,44 @@ from relunorm.errors import RelunormError
 Array = NDArray[np.float64]
 
 
-def facet_rows(A: Array, b: Array, inside: Array) -> tuple[NDArray[np.bool_], Array]:
-    """Which rows of {A x <= b} (unit length) are facets, and a point on each.
+def facet_rows(
+    A: Array,
+    b: Array,
+    inside: Array,
+    units: int,
+    time_limit: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[NDArray[np.bool_], Array, bool]:
+    """Which rows of {A x <= b} (unit length) are facets, a point on each, and whether all is known.
+
+    Rows that the time did not suffice for are kept, with NaN for a point.
 
     Args:
         inside: a strictly interior point.
+        units: the rows of units come first, so many. Of a unit's row and one of the domain in the
+            same place the domain's is kept, since nothing lies across it.
+
+        time_limit: seconds, None for as long as it takes.
+        progress: called with the rows looked at and all rows.
 
     Returns:
-        a bool per row, and an array like A with points on the facets.
+        a bool per row, an array like A with points on the facets, and whether no row is left.
     """
     m, _ = A.shape
     slack = b - A @ inside
-    at = np.empty_like(A)
+    at = np.full_like(A, np.nan)
+    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     if m <= A.shape[1] and np.linalg.matrix_rank(A) == m:
         # Independent rows: move along the direction that changes one row only.
         duals = np.linalg.pinv(A).T
-        return np.ones(m, bool), inside + slack[:, None] * duals
+        return np.ones(m, bool), inside + slack[:, None] * duals, True
     model, kept = _model(A, b), np.ones(m, bool)
-    for r in np.argsort(-slack):
+    far = slack + np.where(np.arange(m) < units, 2e-9, 0.0)
+    for done, r in enumerate(np.argsort(-far)):
+        if progress is not None:
+            progress(done, m)
+        if time.monotonic() > deadline:
+            return kept, at, False
         beyond = _reach_beyond(model, A, b, int(r))
         if beyond is None:
             kept[r] = False
@@ -43,7 +65,7 @@ def facet_rows(A: Array, b: Array, inside: Array) -> tuple[NDArray[np.bool_], Ar
         model.changeRowBounds(int(r), -np.inf, float(b[r]))
         share = slack[r] / (slack[r] + A[r] @ beyond - b[r])
         at[r] = inside + share * (beyond - inside)
-    return kept, at
+    return kept, at, True
 
 
 def _model(A: Array, b: Array):  # type: ignore[no-untyped-def]
@@ -65,6 +87,8 @@ def _model(A: Array, b: Array):  # type: ignore[no-untyped-def]
     lp.sense_ = highspy.ObjSense.kMaximize
     model = highspy.Highs()
     model.setOptionValue("output_flag", False)
+    model.setOptionValue("presolve", "off")
+    model.setOptionValue("simplex_strategy", 4)  # primal: a new objective keeps the basis feasible
     model.passModel(lp)
     return model
 

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Affine, Network
+from relunorm.regions.balance import Exponents, balanced, balanced_for, exponents_of
 from relunorm.regions.pack import Packed, pack, pack_box
 
 Array = NDArray[np.float64]
@@ -61,13 +63,31 @@ class Window:
         return _star(self.start, self.lo, self.hi, self.rows, self.rhs)
 
     def pack(self, network: Network, by_columns: bool = False) -> Packed:
-        """The network in the window's coordinates; see `pack.pack`."""
-        if self.scale is not None:
-            return pack_box(network, self.scale, self.offset, by_columns)
-        if not self.homogeneous:
-            return pack(network, self.embedding, self.offset, by_columns, sparse=True)
-        lifted, k = _homogeneous(network, self.embedding), self.dimension
-        return pack(lifted, np.eye(k), np.zeros(k), by_columns, sparse=True)
+        """The network in the window's coordinates, brought to size; see `pack.pack`."""
+        if self.homogeneous:
+            lifted, k = _homogeneous(balanced(network), self.embedding), self.dimension
+            return pack(balanced(lifted), np.eye(k), np.zeros(k), by_columns, sparse=True)
+        units = self._units
+        if units is None:
+            network, scale, offset = balanced(network), self.scale, self.offset
+        else:
+            network = balanced_for(network, units)
+            scale = None if self.scale is None else np.ldexp(self.scale, -units)
+            offset = np.ldexp(self.offset, -units)
+        if scale is not None:
+            return pack_box(network, scale, offset, by_columns)
+        embedding = self.embedding if units is None else np.ldexp(self.embedding, -units[:, None])
+        return pack(network, embedding, offset, by_columns, sparse=True)
+
+    @cached_property
+    def _units(self) -> Exponents | None:
+        """Powers of two that the inputs are counted in; None: ones."""
+        half = self.embedding.max(axis=1) if self.scale is None else self.scale
+        return None if self.homogeneous else exponents_of(half, self.offset)
+
+    def is_rescaled(self, network: Network) -> bool:
+        """Whether `pack` changes the size of units, so that output forms may lose digits."""
+        return self._units is not None or balanced(network) is not network
 
     def points(self, t: Array) -> Array:
         """Window coordinates to inputs."""
@@ -136,7 +156,7 @@ def _box_window(box: Box, domain: Domain, A: Array, b: Array) -> Window:
     if not len(b):
         return Window(matrix, offset, -hi, hi, A[:, :k], b, domain, start, scale=scale)
     rows, rhs = A[:, free] * half[free], b - A @ offset
-    length = np.linalg.norm(rows, axis=1)
+    length = lengths(rows)
     cuts = np.abs(rows).sum(axis=1) > rhs * (1 + 1e-12) + 1e-14 * np.abs(b)
     use = np.flatnonzero((length > 0) & cuts)
     rows, rhs = rows[use] / length[use, None], rhs[use] / length[use]
@@ -189,11 +209,11 @@ def _tangents(dimension: int) -> Array:
 def _whole_space(network: Network) -> Window:
     d = network.input_size
     ratios = []
-    for affine in network.maps:
+    for affine in balanced(network).maps:
         if 0 in affine.terms:
-            lengths = np.sqrt((mx.dense(affine.terms[0]) ** 2).sum(axis=1))
-            some = (lengths > 0) & (affine.bias != 0)
-            ratios.extend((np.abs(affine.bias[some]) / lengths[some]).tolist())
+            length = lengths(mx.dense(affine.terms[0]))
+            some = (length > 0) & (affine.bias != 0)
+            ratios.extend((np.abs(affine.bias[some]) / length[some]).tolist())
     scale = float(np.median(ratios)) if ratios else 1.0
     lo, hi = np.append(-np.ones(d), 0.0), np.ones(d + 1)
     start = np.append(np.zeros(d), 0.5)
@@ -234,8 +254,8 @@ def point_in_ball(rows: Array, rhs: Array, ball: Ball, inside: Array) -> Array |
         inside: a point in the interior of the polyhedron.
     """
     scale = ball.reach or 1.0
-    lengths = np.linalg.norm(rows, axis=1)
-    near = _nearest(rows / lengths[:, None], (rhs - rows @ ball.middle) / (lengths * scale))
+    length = lengths(rows)
+    near = _nearest(rows / length[:, None], (rhs - rows @ ball.middle) / length / scale)
     if near is None or np.linalg.norm(near) >= 1 - 1e-9:
         return None
     step = (inside - ball.middle) / scale - near

@@ -1,0 +1,149 @@
+"""Networks with very large or very small numbers, in units of powers of two.
+
+A unit divided by 2^e whose readers multiply it by 2^e leaves the function as it is, since relu and
+leaky units are positively homogeneous. Powers of two are exact, so nothing is lost, and squares
+and products of weights such as 1e-200 stay within float64. Patterns do not change, so nothing has
+to be undone but the inputs' own factors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Layer, Network
+
+#: Exponents of the largest weights of all maps may add up to this without any scaling.
+HARMLESS = 400
+
+#: A bias may be as large as two to this, after scaling.
+BIAS = 400
+
+#: Half-widths of a domain in this range need no scaling.
+ORDINARY = (2.0**-100, 2.0**100)
+
+#: The exponent of the smallest normal number, and a stand-in for that of 0.
+LOWEST, NONE = -1021, -(2**40)
+
+Exponents = NDArray[np.int64]
+Array = NDArray[np.float64]
+
+
+def balanced(network: Network) -> Network:
+    """The same function and the same patterns, every row's largest weight between 1/2 and 1.
+
+    A network of ordinary size is returned as it is. Exact. The answer is kept with the network.
+
+    Raises:
+        InvalidInputError: one unit has numbers so far apart that float64 does not hold them scaled.
+
+    >>> tiny = Network.from_weights([[[1e-200]], [[1e200]]])
+    >>> float(balanced(tiny).layers[0].affine.terms[0][0, 0]) >= 0.5
+    True
+    """
+    if "balanced" not in network.__dict__:
+        network.__dict__["balanced"] = None if _is_ordinary(network) else _balance(network)
+    return network.__dict__["balanced"] or network
+
+
+def balanced_for(network: Network, exponents: Exponents) -> Network:
+    """`balanced`, as a function of the inputs in units of 2^exponents."""
+    return _balance(network, exponents)
+
+
+def exponents_of(half: Array, offset: Array) -> Exponents | None:
+    """Powers of two near the half-widths of a box; None where all are of ordinary size."""
+    low, high = ORDINARY
+    sizes_ = half.tolist()
+    if low < min(sizes_) and max(sizes_) < high:  # the usual case, in a microsecond
+        return None
+    if all(low < size < high or size == 0.0 for size in sizes_):
+        return None
+    return np.frexp(np.where(half > 0, half, np.abs(offset)))[1].astype(np.int64)
+
+
+def _is_ordinary(network: Network) -> bool:
+    biases = max(int(np.frexp(a.bias)[1].max(initial=0)) for a in network.maps)
+    return biases <= BIAS and sum(extent(affine) for affine in network.maps) <= HARMLESS
+
+
+def _balance(network: Network, exponents: Exponents | None = None) -> Network:
+    if exponents is None:
+        exponents = np.zeros(network.input_size, dtype=np.int64)
+    layers, reach = balanced_layers(network, exponents)
+    output = _scaled(network.output, reach, np.zeros(network.output.size, dtype=np.int64))
+    if not all(np.isfinite(mx.entries(matrix)).all() for matrix in output.terms.values()):
+        raise InvalidInputError("the output is beyond float64: rescale the output weights")
+    return network.replace(layers=layers, output=Affine(output.terms, network.output.bias))
+
+
+def balanced_layers(network: Network, exponents: Exponents) -> tuple[list[Layer], list[Exponents]]:
+    """The hidden layers in units of powers of two, and those of every value, the input's first."""
+    reach = [exponents]
+    layers: list[Layer] = []
+    for index, layer in enumerate(network.layers):
+        own = sizes(layer.affine, reach)
+        where = f"layer {index} ({layer.name or 'unnamed'})"
+        affine = without_loss(layer.affine, reach, own, where)
+        layers.append(Layer(affine, layer.activation, layer.name, layer.shape))
+        reach.append(own)
+    return layers, reach
+
+
+def extent(affine: Affine) -> int:
+    """How far the largest weight of any row is from 1, in powers of two."""
+    most = 0
+    for matrix in affine.terms.values():
+        if not min(matrix.shape):
+            continue
+        top: Any = matrix.max(axis=1)
+        bottom: Any = matrix.min(axis=1)
+        rows = np.maximum(mx.dense(top).ravel(), -mx.dense(bottom).ravel())
+        most = max(most, int(np.abs(np.frexp(rows[rows > 0])[1]).max(initial=0)))
+    return most
+
+
+def sizes(affine: Affine, reach: list[Exponents]) -> Exponents:
+    """The exponent that brings each row's largest weight below 1 and its bias below 2^`BIAS`."""
+    size = np.full(affine.size, NONE, dtype=np.int64)
+    for source, matrix in affine.terms.items():
+        entries = sp.coo_array(matrix)
+        rows, columns = entries.coords
+        some = entries.data != 0
+        exponents = np.frexp(entries.data)[1] + reach[source][columns]
+        np.maximum.at(size, rows[some], exponents[some])
+    bias = np.frexp(affine.bias)[1].astype(np.int64)
+    size = np.where(affine.bias != 0, np.maximum(size, bias - BIAS), size)
+    largest = size[size > NONE].max() if (size > NONE).any() else 0
+    return np.where(size == NONE, largest, size)  # rows of zeros may have any
+
+
+def without_loss(affine: Affine, reach: list[Exponents], own: Exponents, where: str) -> Affine:
+    """Rows times 2^-own, the columns of every source times 2^reach of it; refuses underflow."""
+    for source, matrix in affine.terms.items():
+        entries = sp.coo_array(matrix)
+        rows, columns = entries.coords
+        shift = reach[source][columns] - own[rows]
+        if (np.frexp(entries.data)[1] + shift < LOWEST)[entries.data != 0].any():
+            raise InvalidInputError(
+                f"{where} has a unit with numbers too far apart for float64 (more than a factor of "
+                "2^1000), so the network cannot be brought to size; rescale or remove them"
+            )
+    return _scaled(affine, reach, own)
+
+
+def _scaled(affine: Affine, reach: list[Exponents], own: Exponents) -> Affine:
+    terms = {}
+    with np.errstate(under="ignore", over="ignore"):
+        for source, matrix in affine.terms.items():
+            entries = sp.coo_array(matrix)
+            rows, columns = entries.coords
+            data = np.ldexp(entries.data, reach[source][columns] - own[rows])
+            moved = sp.csr_array(sp.coo_array((data, (rows, columns)), shape=entries.shape))
+            terms[source] = moved if sp.issparse(matrix) else moved.toarray()
+        return Affine(terms, np.ldexp(affine.bias, -own))
