@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.train.scaling import Scaling, network_of
+from relunorm.train.scaling import Scaling, network_of, varying, widened
 from relunorm.train.solvers import SOLVERS, check_options, check_size, solver, suitable
 
 
@@ -27,7 +27,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
     f(x) = a + S x + V h_L(x) with hidden rows of unit length and thresholds in the support interval
     of what a unit can receive (seed 001, Prop. 2.3; docs/errata for the deep bound). Inputs and
     targets are normalized inside and the network is returned in the user's units. Copies of a row
-    count as one row of larger weight.
+    count as one row of larger weight; columns that do not vary get weight 0.
 
     Args:
         hidden: ReLU units, a number or one number per hidden layer.
@@ -130,20 +130,22 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         # by a power of two, which rounds nothing: sums of huge weights would overflow
         weight = np.ldexp(weight, -int(np.frexp(weight.max())[1]))
         penalty = None if isinstance(self.alpha, str) else float(self.alpha)
+        columns = varying(x if weight.all() else x[weight > 0])
+        inputs = max(1, len(columns))
         self.solver_ = self.solver
         if self.solver == "auto":
-            self.solver_ = suitable(len(x), x.shape[1], y.shape[1], hidden, penalty)
+            self.solver_ = suitable(len(x), inputs, y.shape[1], hidden, penalty)
+            if self.solver_ == "exact" and not len(columns):
+                self.solver_ = "greedy"
         check_options(self.options or {})
-        check_size(self.solver_, len(x), x.shape[1], hidden)
+        check_size(self.solver_, len(x), inputs, hidden)
         if self.solver_ == "adam":
             keep = weight > 0
             if not keep.all():
                 x, y, weight = x[keep], y[keep], weight[keep]
         else:
             x, y, weight = merge_rows(x, y, weight)
-        if self.solver == "auto" and self.solver_ == "exact" and np.ptp(x) == 0:
-            self.solver_ = "greedy"
-        self._solve(x, y, weight, hidden, penalty, started)
+        self._solve((x, y, weight), columns, hidden, penalty, started)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -173,14 +175,23 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         return to_onnx(self.network_, stopped=self.stopped_, **arguments)
 
     def _solve(
-        self, x, y, weight, hidden: tuple[int, ...], penalty: float | None, started: float
+        self,
+        rows: tuple[NDArray[np.float64], ...],
+        columns: NDArray[np.intp],
+        hidden: tuple[int, ...],
+        penalty: float | None,
+        started: float,
     ) -> None:
         import torch
 
         from relunorm.train.restarts import best_fit
         from relunorm.train.task import Task
 
-        inputs = Scaling.of(x, weight, "X", getattr(self, "feature_names_in_", None))
+        x, y, weight = rows
+        used = columns if len(columns) else np.zeros(1, np.intp)
+        names = getattr(self, "feature_names_in_", None)
+        table = x if len(used) == x.shape[1] else x[:, used]
+        inputs = Scaling.of(table, weight, "X", used if names is None else names[used])
         targets = Scaling.of(y, weight, "y")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
 
@@ -192,7 +203,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
 
         with _threads(self.n_jobs), _progress(bool(self.verbose), self.solver_) as progress:
             task = Task(
-                x=tensor(inputs.apply(x, dtype)),
+                x=tensor(inputs.apply(table, dtype)),
                 y=tensor(targets.apply(y, dtype)),
                 weight=tensor(weight / weight.mean()),
                 hidden=hidden,
@@ -207,6 +218,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 options=dict(self.options or {}),
             )
             fit, self.restart_losses_ = best_fit(self.solver_, task, self.restarts, self.n_jobs)
+        fit, inputs = widened(fit, inputs, columns, x.shape[1])
         self.network_: Network = network_of(fit, inputs, targets, f"ReLURegressor({self.solver_})")
         self.loss_curve_ = [float(value) for value in fit.curve]
         self.n_iter_ = max(1, fit.iterations)

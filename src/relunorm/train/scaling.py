@@ -7,7 +7,7 @@ to rounding: the affine maps are multiplied into the first and the last layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,43 @@ class Scaling:
             rows = slice(at, at + BLOCK)
             result[rows] = (table[rows] - self.shift) / self.scale
         return result
+
+
+def varying(table: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Columns whose values differ by more than rounding; the others cannot tell rows apart.
+
+    >>> varying(np.array([[7.0, 1.0], [7.0, 2.0]]))
+    array([1])
+    """
+    top, bottom = table.max(axis=0), table.min(axis=0)
+    with np.errstate(over="ignore"):
+        differ = top - bottom > 1e-13 * np.maximum(np.abs(top), np.abs(bottom))
+    return np.flatnonzero(differ)
+
+
+def widened(
+    fit: Fit, inputs: Scaling, columns: NDArray[np.intp], width: int
+) -> tuple[Fit, Scaling]:
+    """A fit on some columns as one on all ``width`` of them: the others have weight exactly 0.
+
+    Without columns the fit was made on one that does not vary: it becomes the constant that it is
+    at that column's value.
+    """
+    if not len(columns):
+        value = np.zeros(fit.skip.shape[1])
+        for w, b in fit.layers:
+            value = np.maximum(w @ value + b, 0.0)
+        bias = fit.bias + fit.output @ value
+        flat = {"output": np.zeros_like(fit.output), "skip": np.zeros_like(fit.skip)}
+        fit, columns = replace(fit, bias=bias, **flat), np.zeros(1, np.intp)
+    if len(columns) == width:
+        return fit, inputs
+    shift, scale = np.zeros(width), np.ones(width)
+    shift[columns], scale[columns] = inputs.shift, inputs.scale
+    (first, b), *rest = fit.layers
+    w, skip = np.zeros((len(first), width)), np.zeros((len(fit.skip), width))
+    w[:, columns], skip[:, columns] = first, fit.skip
+    return replace(fit, layers=[(w, b), *rest], skip=skip), Scaling(shift, scale)
 
 
 def network_of(fit: Fit, inputs: Scaling, targets: Scaling, origin: str) -> Network:
