@@ -191,7 +191,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         used = columns if len(columns) else np.zeros(1, np.intp)
         names = getattr(self, "feature_names_in_", None)
         table = x if len(used) == x.shape[1] else x[:, used]
-        inputs = Scaling.of(table, weight, "X", used if names is None else names[used])
+        names = used if names is None else names[used]
+        inputs = Scaling.of(table, weight, "X", names, robust=self.solver_ in _ROBUST)
         targets = Scaling.of(y, weight, "y")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
 
@@ -281,6 +282,11 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
 
 #: Solvers for which ``alpha='auto'`` means no penalty: a certificate, or the papers' own runs.
 _UNPENALIZED = ("exact", "slsqp", "bfgs", "lbfgs")
+
+
+#: Solvers whose inputs are scaled by their bulk where a few values are far away; not the papers'
+#: own runs, and not steps of a fixed size.
+_ROBUST = ("exact", "greedy", "deep")
 
 
 def merge_rows(

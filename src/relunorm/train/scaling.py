@@ -20,6 +20,9 @@ from relunorm.train.task import Fit
 #: Rows at a time, so that a large table is not copied for its deviations.
 BLOCK = 8192
 
+#: Range of a column over the distance of its quartiles above which it has values far away.
+FAR = 30.0
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -34,11 +37,13 @@ class Scaling:
         table: NDArray[np.float64],
         weight: NDArray[np.float64],
         what: str,
-        names: Sequence[str] | None = None,
+        names: Sequence[Any] | NDArray[Any] | None = None,
+        robust: bool = False,
     ) -> Scaling:
         """Weighted mean and deviation, computed so that huge and tiny values do not overflow.
 
         Args:
+            robust: scale columns with values far outside their bulk by that bulk.
             what, names: of the table and its columns, for the error message.
         """
         unit = np.maximum(table.max(axis=0), -table.min(axis=0))
@@ -55,6 +60,8 @@ class Scaling:
         with np.errstate(over="ignore"):
             scale = np.where(constant, 1.0, spread) * np.where(constant, 1.0, unit)
         shift = np.where(constant, small[0], mean) * unit
+        if robust:
+            shift, scale = _by_the_bulk(small, unit, shift, scale)
         wrong = np.flatnonzero(~((scale >= 1e-290) & (scale <= 1e290)))
         if len(wrong):
             shown = ", ".join(str(k if names is None else names[k]) for k in wrong[:10])
@@ -71,6 +78,22 @@ class Scaling:
             rows = slice(at, at + BLOCK)
             result[rows] = (table[rows] - self.shift) / self.scale
         return result
+
+
+def _by_the_bulk(
+    table: NDArray[np.float64],
+    unit: NDArray[np.float64],
+    shift: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shift and scale, by median and quartiles where a column reaches beyond `FAR` times them.
+
+    A few values far away would otherwise squeeze all others into the last digits.
+    """
+    low, median, high = np.quantile(table, [0.25, 0.5, 0.75], axis=0)
+    bulk = high - low
+    squeezed = (bulk > 0) & (np.ptp(table, axis=0) > FAR * bulk)
+    return np.where(squeezed, median * unit, shift), np.where(squeezed, bulk * unit, scale)
 
 
 def varying(table: NDArray[np.float64]) -> NDArray[np.intp]:
