@@ -28,7 +28,7 @@ def test_constant_columns_have_no_weight(settings):
     assert (change[[0, 2, 4]] == 0).all()
     assert (change[[1, 3]] != 0).any(axis=1).all()
     assert (model.network_.layers[0].affine.terms[0][:, [0, 2, 4]] == 0).all()
-    assert model.n_features_in_ == 5
+    assert model.network_.input_size == 5
 
 
 def test_one_column_beside_constant_ones_is_certified():

@@ -24,6 +24,8 @@ from relunorm.train.pieces import CELLS, Pieces
 from relunorm.train.spline import SplineProblem, refit
 from relunorm.train.task import Fit, Task, assemble
 
+Rows = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
 #: Relative gap to the lower bound at which the search stops.
 CLOSED = 1e-6
 
@@ -64,7 +66,7 @@ def solve_exact(task: Task) -> Fit:
     return _network(task, search, lower / float(weight.sum()) if known else None)
 
 
-def _start(search: _Search, rows: tuple[NDArray[np.float64], ...], knots: int) -> SplineBound:
+def _start(search: _Search, rows: Rows, knots: int) -> SplineBound:
     """The first bound and the first knots."""
     task, bound = search.task, SplineBound(0.0, np.empty(0), complete=False)
     if search.pieces is not None:
