@@ -196,6 +196,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         targets = Scaling.of(y, weight, "y")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
 
+        undecided = self.solver == "auto" and self.solver_ == "exact" and penalty is None
+        name = "exact or greedy" if undecided else self.solver_
         # mini-batches are float32 anyway, and a large table is not held twice
         dtype = np.float32 if self.solver_ == "adam" else np.float64
 
@@ -209,7 +211,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 weight=tensor(weight / weight.mean()),
                 hidden=hidden,
                 constraint=self.constraint,  # type: ignore[arg-type]
-                alpha=0.0 if penalty is None and self.solver_ in _UNPENALIZED else penalty,
+                alpha=0.0 if penalty is None and name in _UNPENALIZED else penalty,
                 skip=bool(self.skip),
                 rounds=self.n_init,
                 time_limit=None if self.time_limit in (None, np.inf) else float(self.time_limit),
@@ -218,7 +220,9 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 progress=progress,
                 options=dict(self.options or {}),
             )
-            fit, self.restart_losses_ = best_fit(self.solver_, task, self.restarts, self.n_jobs)
+            fit, self.restart_losses_ = best_fit(name, task, self.restarts, self.n_jobs)
+        if undecided and "spike" not in fit.facts:
+            self.solver_ = "greedy"
         fit, inputs = widened(fit, inputs, columns, x.shape[1])
         self.network_: Network = network_of(fit, inputs, targets, f"ReLURegressor({self.solver_})")
         self.loss_curve_ = [float(value) for value in fit.curve]
@@ -234,13 +238,20 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             self.lower_bound_ = bound if np.isfinite(bound) else None
             loss, rounding = _delivered(self.network_, x, y, weight, targets)
             self.optimality_gap_ = _gap(loss, fit.lower_bound, rounding)
+        if fit.facts.get("spike", 0.0) > 1:
+            message = (
+                "the best spline without a penalty leaves the targets between some rows by more "
+                "than their range; solver='greedy' has a penalty"
+            )
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
         if fit.stopped == "interrupted":
             message = "the fit was interrupted; the model is the best one found until then"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def _checked(self) -> tuple[int, ...]:
         """Hidden widths, after every argument has been looked at."""
-        widths = self.hidden if isinstance(self.hidden, tuple | list) else (self.hidden,)
+        hidden = self.hidden.tolist() if isinstance(self.hidden, np.ndarray) else self.hidden
+        widths = hidden if isinstance(hidden, tuple | list) else (hidden,)
         sound = all(_whole(k, 1) for k in widths)
         if not widths or not sound:
             raise InvalidInputError(
@@ -262,7 +273,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         if not isinstance(self.skip, bool | np.bool_):
             raise InvalidInputError(f"skip={self.skip!r}: expected True or False")
         limit = self.time_limit
-        if limit is not None and not (isinstance(limit, numbers.Real) and float(limit) > 0):
+        real = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
+        if limit is not None and not (real and float(limit) > 0):
             raise InvalidInputError(f"time_limit={limit!r}: expected seconds > 0, or None")
         if self.n_init is not None and not _whole(self.n_init, 1):
             raise InvalidInputError(
@@ -314,7 +326,8 @@ def _check_device(device: Any) -> None:
     import torch
 
     try:
-        torch.empty(0, device=device)
+        if torch.empty(0, device=device).is_meta:
+            raise InvalidInputError(f"device={device!r} holds no numbers; use 'cpu' or 'cuda'")
     # torch says that a device is missing by whichever of these its build prefers
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]

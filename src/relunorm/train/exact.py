@@ -10,6 +10,8 @@ spent.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from relunorm.train.bound import SplineBound, spline_bound
 from relunorm.train.crossing import crossing_bound
 from relunorm.train.lm import Solution, minimize
 from relunorm.train.pieces import CELLS, Pieces
+from relunorm.train.spikes import spike
 from relunorm.train.spline import SplineProblem, refit
 from relunorm.train.task import Fit, Task, assemble
 
@@ -33,11 +36,15 @@ CLOSED = 1e-6
 GRID, LEVELS = 90, 7
 
 
-def solve_exact(task: Task) -> Fit:
+def solve_exact(task: Task, give_up: Callable[[float, float], bool] | None = None) -> Fit:
     """The best linear spline with as many knots as there are units, and how far it can be from it.
 
     Upper bound by search, lower bound by `spline_bound`; `Fit.lower_bound` makes the gap a fact.
     A certificate needs no penalty: ``alpha`` other than 0 is refused.
+
+    Args:
+        give_up: asked after the first knots, with mean squared error and `spike`; if it says so the
+            search ends there.
     """
     _check(task)
     order = torch.argsort(task.x[:, 0], stable=True).cpu()
@@ -47,14 +54,17 @@ def solve_exact(task: Task) -> Fit:
     rows = x.numpy(), y.numpy(), weight.numpy()
     search = _Search(SplineProblem(x, y, weight), task)
     wider: SplineBound | None = None
+    given_up = False
     try:
         search.pieces = Pieces.of(*rows, _affordable_cells(task, knots), task.moment(0.9))
         bound = _start(search, rows, knots)
-        if not task.skip and search.pieces is not None:
+        given_up = give_up is not None and give_up(search.loss / search.total, search.spike)
+        if not task.skip and search.pieces is not None and not given_up:
             # two units spent on the affine part could be knots of another network without bias
             wider = spline_bound(*rows, knots + 2, task.moment(0.95), search.pieces)
-        search.sharpen()
-        search.run()
+        if not given_up:
+            search.sharpen()
+            search.run()
         known = bound.complete if wider is None else wider.complete
     except KeyboardInterrupt:
         search.stopped = "interrupted"
@@ -63,7 +73,8 @@ def solve_exact(task: Task) -> Fit:
         if not search.curve:
             search.keep_anything(torch.from_numpy(_filled(np.empty(0), knots, rows[0])))
     lower = search.lower if wider is None else wider.value
-    return _network(task, search, lower / float(weight.sum()) if known else None)
+    fit = _network(task, search, lower / float(weight.sum()) if known else None)
+    return replace(fit, facts={"given_up": given_up, "spike": search.spike})
 
 
 def _start(search: _Search, rows: Rows, knots: int) -> SplineBound:
@@ -135,6 +146,13 @@ class _Search:
         """Whether the gap, or the whole error, is down to rounding."""
         floor = 1e-13 * self.problem.energy
         return self.loss <= (1 + CLOSED) * self.lower + floor
+
+    @property
+    def spike(self) -> float:
+        """How far the spline leaves the data between the rows."""
+        rows = [part.numpy() for part in (self.problem.x, self.problem.y, self.problem.weight)]
+        edges = np.concatenate([[self.problem.low], self.knots.numpy(), [self.problem.high]])
+        return spike(rows[0], rows[1], rows[2], edges, refit(rows[0], rows[1], rows[2], edges)[0])
 
     def sharpen(self) -> None:
         """The bound that knows that the pieces meet, and a start from the knots it finds."""

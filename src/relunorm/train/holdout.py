@@ -96,7 +96,7 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
         keep[held] = False
         part = replace(task.rows(keep), seed=task.seed + fold)
-        held = _within(part.x, task.x, held)
+        held = within(part.x, task.x, held)
         if fold == 0:
             plain = replace(tried[0], alpha=clean.alpha)
             first = _errors(part, task, held, predict, (plain,))
@@ -108,7 +108,7 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
     return tried[strongest(torch.cat(errors, dim=1))]
 
 
-def _within(x: Tensor, table: Tensor, held: Tensor) -> Tensor:
+def within(x: Tensor, table: Tensor, held: Tensor) -> Tensor:
     """Held rows that are not far outside the others' box: what happens there is no guide.
 
     Far is half the box's width; if all are, all are kept.
