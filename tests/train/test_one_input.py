@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
+from relunorm.train.bound import spline_bound
+from relunorm.train.dictionary import greedy_units
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.pieces import Pieces
 
 
 def integers(seed=0):
@@ -47,3 +51,19 @@ def test_an_optimum_with_spikes_is_delivered_with_a_warning():
     with pytest.warns(RuntimeWarning, match="leaves the targets"):
         model = ReLURegressor(random_state=0, solver="exact", n_init=1).fit(x, y)
     assert model.lower_bound_ is not None
+
+
+def test_a_time_limit_ends_the_bound_and_the_growth():
+    """What took longest did not look at the clock."""
+    r = np.random.default_rng(0)
+    x, y = np.sort(r.random(200)), r.normal(size=200)
+    assert Pieces.of(x, y, np.ones(200), deadline=0.0) is None
+    late = spline_bound(x, y, np.ones(200), 5, 0.0, Pieces.of(x, y, np.ones(200)))
+    assert (late.value, late.complete) == (0.0, False)
+    model = ReLURegressor(hidden=5, solver="exact", time_limit=1e-6, random_state=0)
+    model.fit(x[:, None], y)
+    assert (model.lower_bound_, model.stopped_) == (None, "time limit")
+    assert np.isfinite(model.predict(x[:, None])).all()
+    stream, rows = torch.Generator().manual_seed(0), torch.from_numpy(np.column_stack([x, y]))
+    w, b = greedy_units(rows, rows[:, :1], rows[:, 0], 4, 30, stream, deadline=0.0)
+    assert (len(w), len(b)) == (4, 4)
