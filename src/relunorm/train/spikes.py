@@ -24,9 +24,10 @@ def spike(x: Floats, y: Floats, weight: Floats, edges: Floats, values: Floats) -
         edges, values: ends and knots of the spline, and its values there.
 
     >>> x, y = np.arange(6.0), np.array([0.0, 0, 0, 1, 1, 1])
-    >>> spike(x, y, np.ones(6), np.array([0, 2.4, 2.6, 5]), np.array([0, 9.0, 1, 1])) > 1
+    >>> edges = np.array([0, 2.0, 2.5, 3.0, 5])
+    >>> spike(x, y, np.ones(6), edges, np.array([0, 0, 9.0, 1, 1])) > 1
     True
-    >>> spike(x, y, np.ones(6), np.array([0, 2.4, 2.6, 5]), np.array([0, 0.0, 1, 1]))
+    >>> spike(x, y, np.ones(6), edges, np.array([0, 0, 0.5, 1, 1]))
     0.0
     """
     fitted = np.interp(x, edges, values)
