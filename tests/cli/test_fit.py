@@ -79,7 +79,9 @@ def test_page_and_certificate(tmp_path, capsys):
         ({}, ("--target", "y", "--alpha", "x"), "--alpha x"),
         ({}, ("--target", "y", "--holdout", "1"), "--holdout 1"),
         ({}, ("--target", "y", "--solver", "x"), "solver 'x'"),
-        ({}, ("--target", "y", "-o", "m.foo"), "unknown ending"),
+        ({}, ("--target", "y", "--holdout", "0.999"), "leaves 0 to fit"),
+        ({}, ("--target", "y", "-o", "m.foo"), "the endings are .onnx"),
+        ({}, ("--target", "y", "-o", "m.keras"), "the endings are .onnx"),
         ({}, ("--target", "y", "-o", "no/such/m.npz"), "does not exist"),
     ],
 )

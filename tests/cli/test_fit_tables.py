@@ -173,12 +173,16 @@ def test_a_bad_parquet_file_is_one_clear_error(tmp_path, capsys, kind, message):
     assert message in error
 
 
-def test_a_target_is_given_once(tmp_path, capsys):
+def test_several_targets(tmp_path, capsys):
     (tmp_path / "t.csv").write_text(text())
-    arguments = (str(tmp_path / "t.csv"), "--target", "y", "--target", "a")
-    code, _, error = fit(capsys, *arguments)
+    path = str(tmp_path / "t.csv")
+    arguments = ("--target", "y", "--target", "a", "--hidden", "3", "--json")
+    code, shown, _ = fit(capsys, path, *arguments)
+    document = json.loads(shown)
+    assert (code, document["target"], document["inputs"]) == (0, "y, a", ["b"])
+    code, _, error = fit(capsys, path, "--target", "y", "--target", "y")
     assert code == 2
-    assert "--target was given 2 times" in error
+    assert "expected further columns, each once" in error
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,40 @@ def test_tied_weights_are_refused_and_left_alone():
     assert torch.equal(module(X), before)
 
 
+class ReadsItsWeights(nn.Module):
+    """Weights in forward: tied by a transpose, as a penalty, or as a number made of parameters."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(2, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.what = what
+
+    def forward(self, x):
+        value = self.b(torch.relu(self.a(x)))
+        if self.what == "tied":
+            return nn.functional.linear(value, self.a.weight.t())
+        if self.what == "penalty":
+            return self.c(value) + 1e-3 * self.b.weight.pow(2).sum()
+        if self.what == "all":
+            return self.c(value) + 1e-3 * sum(p.pow(2).sum() for p in self.parameters())
+        return self.c(value) * self.c.bias.sum()
+
+
+@pytest.mark.parametrize("what", ["tied", "penalty", "all"])
+def test_weights_read_in_forward_are_refused_and_left_alone(what):
+    module = ReadsItsWeights(what).double()
+    before = module(X).detach()
+    with pytest.raises(UnsupportedOperationError, match="forward reads the weights of"):
+        constrain(module, X)
+    assert torch.equal(module(X), before)
+
+
+def test_weights_of_other_layers_may_be_read():
+    module = ReadsItsWeights("output").double()
+    before = module(X).detach()
+    assert torch.allclose(constrain(module, X)(X), before)
+
+
 @pytest.mark.parametrize("between", [nn.Identity(), nn.Tanh()])
 def test_a_layer_behind_anything_else_has_no_known_interval(between):
     """Its width equals the domain's, so only the graph can tell that the domain is not its own."""

@@ -136,3 +136,14 @@ def test_ctrl_c_while_the_penalty_is_chosen(monkeypatch, solver, hidden):
     assert model.stopped_ == "interrupted"
     assert model.n_iter_ <= 3
     assert np.mean((model.predict(X) - Y) ** 2) < np.var(Y)
+
+
+@pytest.mark.parametrize("bad", [{"time_limit": True}, {"device": "meta"}])
+def test_arguments_that_look_right_are_refused(bad):
+    with pytest.raises(InvalidInputError, match=next(iter(bad))):
+        ReLURegressor(**bad).fit(X, Y)
+
+
+def test_widths_may_be_an_array():
+    model = ReLURegressor(hidden=np.array([3, 2]), random_state=0, n_init=1).fit(X, Y)  # type: ignore[arg-type]
+    assert [layer.width for layer in model.network_.layers] == [3, 2]

@@ -117,3 +117,14 @@ def test_units_of_a_fitted_network_are_live():
         model = ReLURegressor(hidden=10, random_state=seed, n_init=1, alpha=1e-3).fit(x, y)
         active = model.network_.layers[0].affine([x]) > 0
         assert active.any(axis=0).all()
+
+
+def test_a_noisy_plane_is_left_to_ridge_regression():
+    """Cross-validation lowers the plane's score by less than a tenth here, and rightly so."""
+    r = np.random.default_rng(1)
+    x, fresh = r.normal(size=(30, 10)), r.normal(size=(1000, 10))
+    y = x[:, 0] + x[:, 1] + r.normal(size=30)
+    truth = fresh[:, 0] + fresh[:, 1]
+    ridge = RidgeCV(alphas=np.logspace(-3, 3, 13)).fit(x, y)
+    model = ReLURegressor(random_state=0).fit(x, y)
+    assert model.score(fresh, truth) > ridge.score(fresh, truth) - 0.03

@@ -32,7 +32,9 @@ def fit(
     ],
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Name of the column to predict (an .npz has y already)."),
+        typer.Option(
+            help="Name of the column to predict (an .npz has y already); repeat it for several."
+        ),
     ] = None,
     hidden: Annotated[
         str, typer.Option(help="ReLU units; one number per hidden layer, such as 20 or 20,10.")
@@ -71,12 +73,7 @@ def fit(
     """
     if output is not None:
         _check_output(Path(output))
-    if target is not None and len(target) > 1:
-        raise InvalidInputError(
-            f"--target was given {len(target)} times; a table has one target (several outputs: an "
-            ".npz with y of shape (n, outputs))"
-        )
-    table = _read(Path(data), target[0] if target else None)
+    table = _read(Path(data), target or [])
     train, held = _split(table, holdout, seed)
     settings = {
         "hidden": _widths(hidden),
@@ -108,10 +105,12 @@ def _check_output(path: Path) -> None:
         raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
 
 
-def _read(path: Path, target: str | None) -> Table:
+def _read(path: Path, targets: list[str]) -> Table:
     from relunorm.io.table import read_table
 
-    table = read_table(path, target=target)
+    table = read_table(path, target=targets[0] if targets else None)
+    if len(targets) > 1:
+        table = _with_further_targets(table, targets[1:], path)
     if table.y is None:
         names = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
         raise InvalidInputError(
@@ -124,6 +123,29 @@ def _read(path: Path, target: str | None) -> Table:
         )
     _check_range(table, path)
     return table
+
+
+def _with_further_targets(table: Table, names: list[str], path: Path) -> Table:
+    """The columns of these names moved from the inputs to the targets."""
+    import numpy as np
+
+    missing = [name for name in names if name not in table.names]
+    if missing or len(set(names)) < len(names):
+        shown = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
+        raise InvalidInputError(
+            f"{path}: --target {' '.join(missing or names)}: expected further columns, each once; "
+            f"beside {table.target!r} there are {shown}"
+        )
+    at = [table.names.index(name) for name in names]
+    left = [k for k in range(len(table.names)) if k not in at]
+    if not left:
+        raise InvalidInputError(f"{path}: every column is a target; no input is left")
+    assert table.y is not None
+    y = np.column_stack([table.y, table.x[:, at]])
+    kept = tuple(table.names[k] for k in left)
+    return replace(
+        table, x=table.x[:, left], y=y, names=kept, target=", ".join([table.target, *names])
+    )
 
 
 def _check_range(table: Table, path: Path) -> None:
@@ -148,6 +170,11 @@ def _split(table: Table, holdout: float, seed: int) -> tuple[Table, Table | None
     count = round(n * holdout) if n >= 10 else 0
     if count == 0:
         return table, None
+    if n - count < FEWEST_ROWS:
+        raise InvalidInputError(
+            f"--holdout {holdout:g} of {n} rows leaves {n - count} to fit; at least {FEWEST_ROWS} "
+            "are needed: hold out less"
+        )
     order = np.random.default_rng([seed, 5]).permutation(n)
     assert table.y is not None
     held, kept = np.sort(order[:count]), np.sort(order[count:])

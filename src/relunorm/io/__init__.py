@@ -122,7 +122,11 @@ def save(network: Network, path: str | Path, dtype: DType | None = None) -> None
 
 def check_ending(path: str | Path) -> None:
     """Raise `UnsupportedFormatError` unless `save` knows the path's ending."""
-    _format(Path(path))
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FILES:
+        raise UnsupportedFormatError(
+            f"{path}: no network is written as {suffix!r}; the endings are {', '.join(_FILES)}"
+        )
 
 
 def _load_file(path: Path, example: Any) -> Network:

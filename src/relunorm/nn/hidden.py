@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -59,7 +61,8 @@ def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
     Raises:
         InvalidInputError: the module cannot be traced, or holds no such layer.
         UnsupportedOperationError: an output of a hidden layer goes anywhere but into Linear
-            layers, or a layer is used twice, so that its scale cannot be moved on.
+            layers, a layer is used twice, or forward reads weights by itself, so that a layer's
+            scale cannot be moved on.
     """
     try:
         graph = fx.Tracer().trace(module)
@@ -76,6 +79,7 @@ def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
         if node.op == "call_module":
             key = id(modules[str(node.target)])
             uses[key] = uses.get(key, 0) + 1
+    read = _read_directly(graph, module)
     owners: dict[int, int] = {}
     for part in module.modules():
         for parameter in part.parameters(recurse=False):
@@ -100,6 +104,8 @@ def hidden_linears(module: nn.Module) -> list[HiddenLinear]:
         for reader in (node, *readers):
             if _is(reader, modules, nn.Linear) and _tied(modules[str(reader.target)], owners):
                 faults.append((name, f"{reader.target} shares its weights with another module"))
+            if _is(reader, modules, nn.Linear) and _parameters(modules, reader) & read:
+                faults.append((name, f"forward reads the weights of {reader.target} itself"))
         source = _source(node.args[0], modules)
         pairs = tuple(
             (str(r.target), modules[str(r.target)]) for r in readers if r.op == "call_module"
@@ -135,6 +141,41 @@ def _readers(node: fx.Node, modules: dict[str, nn.Module]) -> list[fx.Node]:
 
 def _tied(linear: nn.Module, owners: dict[int, int]) -> bool:
     return any(owners[id(parameter)] > 1 for parameter in linear.parameters())
+
+
+def _parameters(modules: dict[str, nn.Module], node: fx.Node) -> set[int]:
+    return {id(parameter) for parameter in modules[str(node.target)].parameters()}
+
+
+def _read_directly(graph: fx.Graph, module: nn.Module) -> set[int]:
+    """Parameters that forward reads outside their own layers, or that it makes a constant of.
+
+    What forward computes from parameters alone is a constant to the tracer, not a node; autograd
+    knows where it comes from.
+    """
+    found: set[int] = set()
+    for node in graph.nodes:
+        if node.op != "get_attr":
+            continue
+        value = operator.attrgetter(str(node.target))(module)
+        if isinstance(value, Tensor):
+            found.add(id(value))
+            found |= _leaves(value.grad_fn)
+    return found
+
+
+def _leaves(function: Any) -> set[int]:
+    """Parameters behind a node of autograd's graph."""
+    found, seen, waiting = set(), set(), [function]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        waiting += [following for following, _ in node.next_functions]
+    return found
 
 
 def _source(node, modules: dict[str, nn.Module]) -> str | None:

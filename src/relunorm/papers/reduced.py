@@ -178,6 +178,8 @@ def universality(data: Any = None, full: bool = False, random_state: int = 0) ->
 
     Root mean squared error on a fine grid, and the rate: the slope of log error over log width.
     """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
     from relunorm.train.estimator import ReLURegressor
 
     figure, axes = _axes(1, 1, "Error against width in the reduced space", (6, 4.5))
@@ -193,12 +195,16 @@ def universality(data: Any = None, full: bool = False, random_state: int = 0) ->
             gap = model.predict(grid) - experiment.target(grid)
             errors.append(float(np.sqrt(np.mean(gap**2))))
         rate = float(np.polyfit(np.log(widths), np.log(errors), 1)[0])
-        label = "sin(4 pi x)" if inputs == 1 else "Franke"
+        label = "sin(4πx)" if inputs == 1 else "Franke"
         axes[0].loglog(widths, errors, "o-", label=f"{label}: rate {rate:.2f}")
         rows += [(label, w, e, rate) for w, e in zip(widths, errors, strict=True)]
     ticks = sorted({row[1] for row in rows})
     axes[0].set_xticks(ticks, [str(tick) for tick in ticks])
-    axes[0].minorticks_off()
+    axes[0].xaxis.set_minor_locator(NullLocator())
+    # less than two decades: powers of ten alone would leave one label
+    axes[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes[0].yaxis.set_minor_locator(NullLocator())
     axes[0].set_xlabel("hidden units")
     axes[0].set_ylabel("root mean squared error")
     axes[0].legend()

@@ -20,6 +20,7 @@ from relunorm.train.holdout import CAUTIOUS, ladder, strongest
 from relunorm.train.layered import live_start
 from relunorm.train.shallow import ridge_diagonal, ridge_table
 from relunorm.train.task import Fit, Penalty, Task, assemble
+from relunorm.train.thresholds import revived_layers
 
 #: Updates that the default number of epochs aims at, and how often thresholds are clipped.
 UPDATES, CLIP_EVERY = 12_000, 16
@@ -219,6 +220,9 @@ class _Trainer:
         if self.task.constraint is not None:
             hidden[::2] = [w / w.norm(dim=1, keepdim=True).clamp_min(1e-30) for w in hidden[::2]]
         pairs = list(zip(hidden[::2], hidden[1::2], strict=True))
+        if self.task.constraint == "tight":
+            # the rows are float32: less activity than its rounding is none
+            pairs = revived_layers(pairs, self.task.x, self.task.generator(99), 1e-6)
         if self.open and len(self.held):
             self.penalty = self._choose(pairs)
         slices = range(0, len(self.task.x), SLICE)

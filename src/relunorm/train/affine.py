@@ -12,8 +12,9 @@ from torch import Tensor
 #: Penalties that are tried, relative to inputs and a target of variance one.
 RIDGES = tuple(10.0 ** (k / 3) for k in range(-18, 10))
 
-#: Share by which a penalty must lower the score; less is not worth a biased plane.
-MARGIN = 0.1
+#: Share by which a penalty could lower the score at most where none is looked for, and by which it
+#: must lower it; less is not worth a biased plane.
+POSSIBLE, MARGIN = 0.1, 0.01
 
 
 def affine_ridge(x: Tensor, y: Tensor, weight: Tensor) -> float:
@@ -33,7 +34,7 @@ def affine_ridge(x: Tensor, y: Tensor, weight: Tensor) -> float:
     True
     """
     n, d = x.shape
-    if d + 1 < n and (1 - (d + 1) / n) ** 2 >= 1 - MARGIN:
+    if d + 1 < n and (1 - (d + 1) / n) ** 2 >= 1 - POSSIBLE:
         return 0.0
     x, y, share = x.double(), y.double(), (weight / weight.sum()).double()
     x, y = ((v - share @ v) * share.sqrt()[:, None] for v in (x, y))

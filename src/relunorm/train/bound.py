@@ -9,13 +9,13 @@ excellent knots.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Above this many distinct inputs the data is gathered into so many cells.
-CELLS = 1500
+from relunorm.train.pieces import Pieces
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,22 @@ class SplineBound:
     Attributes:
         value: weighted sum of squares that no spline with so many knots can beat.
         knots: the middle of the gap between neighbouring pieces, sorted.
+        complete: whether there was time for it; else the value is 0, which is true and worthless,
+            and the knots are fewer.
     """
 
     value: float
     knots: NDArray[np.float64]
+    complete: bool = True
 
 
 def spline_bound(
-    x: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64], knots: int
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    knots: int,
+    deadline: float = float("inf"),
+    pieces: Pieces | None = None,
 ) -> SplineBound:
     """Lower bound on sum_i weight_i (y_i - f(x_i))^2 over all f with at most ``knots`` knots.
 
@@ -41,7 +49,9 @@ def spline_bound(
     fall into counts as fitted perfectly. Cost O(min(n, CELLS)^2 knots).
 
     Args:
-        x: (n,) sorted inputs of order one, y: (n,), weight: (n,) positive.
+        x: (n,) sorted inputs, y: (n,) targets of order one, weight: (n,) positive.
+        deadline: value of ``time.monotonic()`` at which to give up.
+        pieces: the rows' own, if known; they may be fewer than `CELLS`.
 
     >>> x = np.linspace(0, 1, 50)
     >>> spline_bound(x, np.abs(x - 0.5), np.ones(50), 1).value < 1e-12
@@ -49,62 +59,25 @@ def spline_bound(
     >>> round(spline_bound(x, np.abs(x - 0.5), np.ones(50), 0).value, 4)
     1.0829
     """
-    edges, coarse = cells(x)
-    cost = costs(x, y, weight, edges)
+    pieces = pieces or Pieces.of(x, y, weight, deadline=deadline)
+    if pieces is None:
+        return SplineBound(0.0, np.empty(0), complete=False)
+    cost, edges, coarse = pieces.costs, pieces.edges, pieces.coarse
     size = len(edges)
     best = cost[0].copy()
     back: list[NDArray[np.intp]] = []
+    # the next piece starts at the cut, or after the cell that holds it
+    following = _shifted(cost) if coarse else cost
     for _ in range(knots):
-        # the next piece starts at the cut, or after the cell that holds it
-        total = best[:, None] + (cost if not coarse else _shifted(cost))
+        if time.monotonic() > deadline:
+            return SplineBound(0.0, _trace(back, x, edges, coarse), complete=False)
+        total = best[:, None] + following
         at = total.argmin(axis=0)
         lower = total[at, np.arange(size)]
         better = lower < best
         back.append(np.where(better, at, -1))
         best = np.where(better, lower, best)
     return SplineBound(float(best[-1]), _trace(back, x, edges, coarse))
-
-
-def cells(x: NDArray[np.float64]) -> tuple[NDArray[np.intp], bool]:
-    """Row numbers where cells start (and n): one cell per distinct input, or about `CELLS`."""
-    starts = np.flatnonzero(np.diff(x, prepend=-np.inf) > 0)
-    coarse = len(starts) > CELLS
-    if coarse:
-        starts = starts[np.linspace(0, len(starts), CELLS, endpoint=False).astype(np.intp)]
-    return np.append(starts, len(x)), coarse
-
-
-def costs(
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    edges: NDArray[np.intp],
-) -> NDArray[np.float64]:
-    """cost[s, t]: a lower bound on the squared error of the best line through cells s .. t-1."""
-    eps = np.finfo(np.float64).eps
-
-    def between(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        # extended precision, so that differences of prefix sums keep every digit of a double
-        sums = np.append(0, np.cumsum((weight * values).astype(np.longdouble)))[edges]
-        return (sums[None, :] - sums[:, None]).astype(np.float64)
-
-    n, x1, y1 = between(np.ones_like(x)), between(x), between(y)
-    xx, xy, yy = between(x * x), between(x * y), between(y * y)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread_x, spread_y = xx - x1 * x1 / n, yy - y1 * y1 / n
-        error_x, error_y = 8 * eps * xx, 8 * eps * yy
-        joint = np.abs(xy - x1 * y1 / n) + 8 * eps * np.sqrt(xx * yy)
-        explained = joint * joint / (spread_x - error_x)
-        cost = np.where(spread_x > 4 * error_x, spread_y - error_y - explained, 0.0)
-    width = np.diff(edges)
-    same = (np.arange(len(edges))[None, :] - np.arange(len(edges))[:, None]) == 1
-    if (width > 1).any():
-        # one distinct input: its spread in y is unavoidable, whatever the slope
-        single = same & (spread_x <= 4 * error_x)
-        cost = np.where(single, spread_y - error_y, cost)
-    cost = np.maximum(cost, 0.0)
-    cost[n <= 0] = np.inf
-    return cost
 
 
 def _shifted(cost: NDArray[np.float64]) -> NDArray[np.float64]:

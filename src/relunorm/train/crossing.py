@@ -23,10 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.train.bound import SplineBound, cells, costs
-
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
+from relunorm.train.bound import SplineBound
+from relunorm.train.pieces import Floats, Pieces, Places
 
 #: Pairs of groups times knots above which the path is not searched.
 MOST_WORK = 200_000_000
@@ -41,6 +39,7 @@ def crossing_bound(
     knots: int,
     upper: float,
     deadline: float = float("inf"),
+    pieces: Pieces | None = None,
 ) -> SplineBound | None:
     """Lower bound on the squared error of every continuous spline with at most ``knots`` knots.
 
@@ -49,9 +48,10 @@ def crossing_bound(
     up.
 
     Args:
-        x: (n,) sorted inputs of order one, y: (n,), weight: (n,) positive.
+        x: (n,) sorted inputs, y: (n,) targets of order one, weight: (n,) positive.
         upper: the squared error of a spline with at most ``knots`` knots.
         deadline: value of ``time.monotonic()`` at which to give up.
+        pieces: the rows' own, if known.
 
     >>> from relunorm.train.bound import spline_bound
     >>> x = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
@@ -60,29 +60,37 @@ def crossing_bound(
     >>> round(plain, 3), round(crossing_bound(x, y, np.ones(6), 1, 0.3).value, 3)
     (0.0, 0.3)
     """
-    edges, coarse = cells(x)
-    if coarse or knots < 1:
+    if knots < 1:
         return None
-    cost = costs(x, y, weight, edges)
-    groups = _groups(x, y, weight, edges, cost, _useful(cost, knots, upper))
+    pieces = pieces or Pieces.of(x, y, weight, deadline=deadline)
+    if pieces is None or pieces.coarse:
+        return None
+    useful = _useful(pieces.costs, knots, upper, deadline)
+    if useful is None:
+        return None
+    groups = _groups(pieces, useful)
     left, right = groups.by_end, groups.by_start
-    work = sum(len(left[c]) * len(right[c]) for c in range(1, len(edges) - 1))
+    work = sum(len(left[c]) * len(right[c]) for c in range(1, len(pieces.origin)))
     if work * (knots + 1) > MOST_WORK:
         return None
-    return _cheapest(groups, x[edges[:-1]], knots, upper, deadline)
+    return _cheapest(groups, pieces.origin, knots, upper, deadline)
 
 
-def _useful(cost: Floats, knots: int, upper: float) -> NDArray[np.bool_]:
+def _useful(cost: Floats, knots: int, upper: float, deadline: float) -> NDArray[np.bool_] | None:
     """Groups (s, t) of cells that occur in a division into lines of cost at most ``upper``."""
     size = len(cost)
     before = np.full((knots + 1, size), np.inf)
     after = np.full((knots + 1, size), np.inf)
     before[0, 0] = after[0, -1] = 0.0
     for k in range(1, knots + 1):
+        if time.monotonic() > deadline:
+            return None
         before[k] = np.minimum(before[k - 1], (before[k - 1][:, None] + cost).min(axis=0))
         after[k] = np.minimum(after[k - 1], (cost + after[k - 1]).min(axis=1))
     best = np.full_like(cost, np.inf)
     for k in range(knots + 1):
+        if time.monotonic() > deadline:
+            return None
         np.minimum(best, before[k][:, None] + cost + after[knots - k], out=best)
     return best <= upper
 
@@ -94,8 +102,10 @@ class _Groups:
     Attributes:
         start, end: cells start .. end - 1.
         cost: squared error of the line.
-        mass, middle, height, slope, spread: total weight, mean input, mean target, slope, and sum
-            of squared deviations of the inputs (0 where they do not determine a slope).
+        origin: the first input.
+        mass, middle, height, slope, spread: total weight, mean input (from the origin), mean
+            target, slope, and sum of squared deviations of the inputs (0 where they do not
+            determine a slope).
         slack: how wrong the slope can be through rounding.
         by_start, by_end: numbers of the groups that start or end at a cell.
     """
@@ -103,6 +113,7 @@ class _Groups:
     start: Places
     end: Places
     cost: Floats
+    origin: Floats
     mass: Floats
     middle: Floats
     height: Floats
@@ -114,7 +125,7 @@ class _Groups:
 
     def values(self, which: Places, at: float) -> tuple[Floats, Floats]:
         """The lines at one input, and how wrong they can be."""
-        reach = at - self.middle[which]
+        reach = (at - self.origin[which]) - self.middle[which]
         slack = self.slack[which] * np.abs(reach) + 1e-14 * (1 + np.abs(self.height[which]))
         return self.height[which] + self.slope[which] * reach, slack
 
@@ -122,36 +133,30 @@ class _Groups:
         """Diagonal entries of A^-1; infinite where the slope is free."""
         spread = self.spread[which]
         free = spread <= 0
-        reach = np.square(at - self.middle[which]) / np.where(free, 1.0, spread)
-        return np.where(free, np.inf, 1 / self.mass[which] + reach)
+        reach = (at - self.origin[which]) - self.middle[which]
+        far = np.square(reach) / np.where(free, 1.0, spread)
+        return np.where(free, np.inf, 1 / self.mass[which] + far)
 
 
-def _groups(
-    x: Floats, y: Floats, weight: Floats, edges: Places, cost: Floats, useful: NDArray[np.bool_]
-) -> _Groups:
+def _groups(pieces: Pieces, useful: NDArray[np.bool_]) -> _Groups:
     start, end = np.nonzero(useful)
-
-    def between(values: Floats) -> Floats:
-        sums = np.append(0, np.cumsum((weight * values).astype(np.longdouble)))[edges]
-        return (sums[end] - sums[start]).astype(np.float64)
-
-    mass, x1, y1 = between(np.ones_like(x)), between(x), between(y)
-    xx, xy, yy = between(x * x), between(x * y), between(y * y)
-    spread = xx - x1 * x1 / mass
-    error = 16 * np.finfo(np.float64).eps
-    determined = spread > 1e6 * error * xx
+    which = start, end
+    error_x, error_y = (part[which] for part in pieces.rounding)
+    spread = pieces.xx[which]
+    determined = (spread > 0) & (error_x < 1e-7)
     safe = np.where(determined, spread, 1.0)
-    size = len(cost)
+    size = len(pieces.edges)
     return _Groups(
         start=start,
         end=end,
-        cost=cost[start, end],
-        mass=mass,
-        middle=x1 / mass,
-        height=y1 / mass,
-        slope=np.where(determined, (xy - x1 * y1 / mass) / safe, 0.0),
+        cost=pieces.costs[which],
+        origin=pieces.origin[start],
+        mass=pieces.mass[which],
+        middle=pieces.middle[which],
+        height=pieces.base[start] + pieces.height[which],
+        slope=np.where(determined, pieces.xy[which] / safe, 0.0),
         spread=np.where(determined, spread, 0.0),
-        slack=error * np.sqrt(xx * yy) / safe,
+        slack=2 * (error_x + error_y) * np.sqrt(spread * pieces.yy[which]) / safe,
         by_start=_gathered(start, size),
         by_end=_gathered(end, size),
     )

@@ -13,6 +13,7 @@ from relunorm.train.holdout import SHARE, Clean, decide
 from relunorm.train.layered import LayeredProblem, layers, live_start
 from relunorm.train.lm import Point, Solution, minimize
 from relunorm.train.task import Fit, Penalty, Task, assemble
+from relunorm.train.thresholds import revived_layers
 
 #: Starts of one knock-out; iterations of its stages and the members that enter them.
 STARTS = 12
@@ -37,8 +38,10 @@ def solve_deep(task: Task) -> Fit:
         search.run()
     except KeyboardInterrupt:
         search.interrupt()
-    weights, loss = problem.output(search.point)
     member = [(w[0], b[0]) for w, b in layers(search.point)]
+    if task.constraint == "tight":
+        member = revived_layers(member, task.x, task.generator(99), 1e-13)
+    weights, loss = problem.output(tuple(part[None] for pair in member for part in pair))
     return assemble(
         member,
         weights[0],

@@ -7,6 +7,8 @@ the unit that lowers the squared error most, after refitting all weights, joins 
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import Tensor
 
@@ -99,6 +101,7 @@ def greedy_units(
     generator: torch.Generator,
     kept: tuple[Tensor, Tensor] | None = None,
     affine: float = 0.0,
+    deadline: float = float("inf"),
 ) -> tuple[Tensor, Tensor]:
     """``count`` units added one by one to ``kept`` and the affine part; cost O(n N count).
 
@@ -107,6 +110,7 @@ def greedy_units(
         root: (n,) square roots of the row weights.
         kept: units (w, b) that stay.
         affine: penalty affine * sum(weight) * |S|^2 on the slopes of the affine part.
+        deadline: value of ``time.monotonic()`` after which no unit is looked for.
 
     Returns:
         w (count, d), b (count,): fewer distinct gains than ``count`` are filled with random units,
@@ -121,7 +125,7 @@ def greedy_units(
     parts = (x @ w.mT + b).clamp_min(0) * column, basis * column, y * column
     pool = Deflated(*(_with_slopes(parts, x.shape[1], affine) if affine else parts))
     chosen: list[int] = []
-    while len(chosen) < count and (at := pool.best()) >= 0:
+    while len(chosen) < count and time.monotonic() < deadline and (at := pool.best()) >= 0:
         pool.choose(at)
         chosen.append(at)
     if len(chosen) < count:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.train.scaling import Scaling, network_of
+from relunorm.train.scaling import Scaling, network_of, varying, widened
 from relunorm.train.solvers import SOLVERS, check_options, check_size, solver, suitable
 
 
@@ -27,7 +27,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
     f(x) = a + S x + V h_L(x) with hidden rows of unit length and thresholds in the support interval
     of what a unit can receive (seed 001, Prop. 2.3; docs/errata for the deep bound). Inputs and
     targets are normalized inside and the network is returned in the user's units. Copies of a row
-    count as one row of larger weight.
+    count as one row of larger weight; columns that do not vary get weight 0.
 
     Args:
         hidden: ReLU units, a number or one number per hidden layer.
@@ -130,20 +130,22 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         # by a power of two, which rounds nothing: sums of huge weights would overflow
         weight = np.ldexp(weight, -int(np.frexp(weight.max())[1]))
         penalty = None if isinstance(self.alpha, str) else float(self.alpha)
+        columns = varying(x if weight.all() else x[weight > 0])
+        inputs = max(1, len(columns))
         self.solver_ = self.solver
         if self.solver == "auto":
-            self.solver_ = suitable(len(x), x.shape[1], y.shape[1], hidden, penalty)
+            self.solver_ = suitable(len(x), inputs, y.shape[1], hidden, penalty)
+            if self.solver_ == "exact" and not len(columns):
+                self.solver_ = "greedy"
         check_options(self.options or {})
-        check_size(self.solver_, len(x), x.shape[1], hidden)
+        check_size(self.solver_, len(x), inputs, hidden)
         if self.solver_ == "adam":
             keep = weight > 0
             if not keep.all():
                 x, y, weight = x[keep], y[keep], weight[keep]
         else:
             x, y, weight = merge_rows(x, y, weight)
-        if self.solver == "auto" and self.solver_ == "exact" and np.ptp(x) == 0:
-            self.solver_ = "greedy"
-        self._solve(x, y, weight, hidden, penalty, started)
+        self._solve((x, y, weight), columns, hidden, penalty, started)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -173,17 +175,29 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         return to_onnx(self.network_, stopped=self.stopped_, **arguments)
 
     def _solve(
-        self, x, y, weight, hidden: tuple[int, ...], penalty: float | None, started: float
+        self,
+        rows: tuple[NDArray[np.float64], ...],
+        columns: NDArray[np.intp],
+        hidden: tuple[int, ...],
+        penalty: float | None,
+        started: float,
     ) -> None:
         import torch
 
         from relunorm.train.restarts import best_fit
         from relunorm.train.task import Task
 
-        inputs = Scaling.of(x, weight, "X", getattr(self, "feature_names_in_", None))
+        x, y, weight = rows
+        used = columns if len(columns) else np.zeros(1, np.intp)
+        names = getattr(self, "feature_names_in_", None)
+        table = x if len(used) == x.shape[1] else x[:, used]
+        names = used if names is None else names[used]
+        inputs = Scaling.of(table, weight, "X", names, robust=self.solver_ in _ROBUST)
         targets = Scaling.of(y, weight, "y")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
 
+        undecided = self.solver == "auto" and self.solver_ == "exact" and penalty is None
+        name = "exact or greedy" if undecided else self.solver_
         # mini-batches are float32 anyway, and a large table is not held twice
         dtype = np.float32 if self.solver_ == "adam" else np.float64
 
@@ -192,12 +206,12 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
 
         with _threads(self.n_jobs), _progress(bool(self.verbose), self.solver_) as progress:
             task = Task(
-                x=tensor(inputs.apply(x, dtype)),
+                x=tensor(inputs.apply(table, dtype)),
                 y=tensor(targets.apply(y, dtype)),
                 weight=tensor(weight / weight.mean()),
                 hidden=hidden,
                 constraint=self.constraint,  # type: ignore[arg-type]
-                alpha=0.0 if penalty is None and self.solver_ in _UNPENALIZED else penalty,
+                alpha=0.0 if penalty is None and name in _UNPENALIZED else penalty,
                 skip=bool(self.skip),
                 rounds=self.n_init,
                 time_limit=None if self.time_limit in (None, np.inf) else float(self.time_limit),
@@ -206,7 +220,10 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 progress=progress,
                 options=dict(self.options or {}),
             )
-            fit, self.restart_losses_ = best_fit(self.solver_, task, self.restarts, self.n_jobs)
+            fit, self.restart_losses_ = best_fit(name, task, self.restarts, self.n_jobs)
+        if undecided and "spike" not in fit.facts:
+            self.solver_ = "greedy"
+        fit, inputs = widened(fit, inputs, columns, x.shape[1])
         self.network_: Network = network_of(fit, inputs, targets, f"ReLURegressor({self.solver_})")
         self.loss_curve_ = [float(value) for value in fit.curve]
         self.n_iter_ = max(1, fit.iterations)
@@ -221,13 +238,20 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             self.lower_bound_ = bound if np.isfinite(bound) else None
             loss, rounding = _delivered(self.network_, x, y, weight, targets)
             self.optimality_gap_ = _gap(loss, fit.lower_bound, rounding)
+        if fit.facts.get("spike", 0.0) > 1:
+            message = (
+                "the best spline without a penalty leaves the targets between some rows by more "
+                "than their range; solver='greedy' has a penalty"
+            )
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
         if fit.stopped == "interrupted":
             message = "the fit was interrupted; the model is the best one found until then"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def _checked(self) -> tuple[int, ...]:
         """Hidden widths, after every argument has been looked at."""
-        widths = self.hidden if isinstance(self.hidden, tuple | list) else (self.hidden,)
+        hidden = self.hidden.tolist() if isinstance(self.hidden, np.ndarray) else self.hidden
+        widths = hidden if isinstance(hidden, tuple | list) else (hidden,)
         sound = all(_whole(k, 1) for k in widths)
         if not widths or not sound:
             raise InvalidInputError(
@@ -249,7 +273,8 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         if not isinstance(self.skip, bool | np.bool_):
             raise InvalidInputError(f"skip={self.skip!r}: expected True or False")
         limit = self.time_limit
-        if limit is not None and not (isinstance(limit, numbers.Real) and float(limit) > 0):
+        real = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
+        if limit is not None and not (real and float(limit) > 0):
             raise InvalidInputError(f"time_limit={limit!r}: expected seconds > 0, or None")
         if self.n_init is not None and not _whole(self.n_init, 1):
             raise InvalidInputError(
@@ -269,6 +294,11 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
 
 #: Solvers for which ``alpha='auto'`` means no penalty: a certificate, or the papers' own runs.
 _UNPENALIZED = ("exact", "slsqp", "bfgs", "lbfgs")
+
+
+#: Solvers whose inputs are scaled by their bulk where a few values are far away; not the papers'
+#: own runs, and not steps of a fixed size.
+_ROBUST = ("exact", "greedy", "deep")
 
 
 def merge_rows(
@@ -296,7 +326,8 @@ def _check_device(device: Any) -> None:
     import torch
 
     try:
-        torch.empty(0, device=device)
+        if torch.empty(0, device=device).is_meta:
+            raise InvalidInputError(f"device={device!r} holds no numbers; use 'cpu' or 'cuda'")
     # torch says that a device is missing by whichever of these its build prefers
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]

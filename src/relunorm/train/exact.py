@@ -9,27 +9,42 @@ spent.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.bound import spline_bound
+from relunorm.train.bound import SplineBound, spline_bound
 from relunorm.train.crossing import crossing_bound
 from relunorm.train.lm import Solution, minimize
+from relunorm.train.pieces import CELLS, Pieces
+from relunorm.train.spikes import spike
 from relunorm.train.spline import SplineProblem, refit
 from relunorm.train.task import Fit, Task, assemble
+
+Rows = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 #: Relative gap to the lower bound at which the search stops.
 CLOSED = 1e-6
 
+#: Inputs and values at each of them that a tube is made of, beside the knots.
+GRID, LEVELS = 90, 7
 
-def solve_exact(task: Task) -> Fit:
+
+def solve_exact(task: Task, give_up: Callable[[float, float], bool] | None = None) -> Fit:
     """The best linear spline with as many knots as there are units, and how far it can be from it.
 
     Upper bound by search, lower bound by `spline_bound`; `Fit.lower_bound` makes the gap a fact.
     A certificate needs no penalty: ``alpha`` other than 0 is refused.
+
+    Args:
+        give_up: asked after the first knots, with mean squared error and `spike`; if it says so the
+            search ends there.
     """
     _check(task)
     order = torch.argsort(task.x[:, 0], stable=True).cpu()
@@ -38,28 +53,48 @@ def solve_exact(task: Task) -> Fit:
     knots = _knot_count(task)
     rows = x.numpy(), y.numpy(), weight.numpy()
     search = _Search(SplineProblem(x, y, weight), task)
-    lower = 0.0
+    wider: SplineBound | None = None
+    given_up = False
     try:
-        bound = spline_bound(*rows, knots)
-        task.report("lower bound", 0.1, float("nan"))
-        lower = search.lower = bound.value
-        search.improve(torch.from_numpy(_filled(bound.knots, knots, rows[0]))[None])
-        search.sharpen()
-        search.run()
-        lower = search.lower
-        # two units spent on the affine part could be knots of another network without bias
-        if not task.skip:
-            lower = spline_bound(*rows, knots + 2).value
+        search.pieces = Pieces.of(*rows, _affordable_cells(task, knots), task.moment(0.9))
+        bound = _start(search, rows, knots)
+        given_up = give_up is not None and give_up(search.loss / search.total, search.spike)
+        if not task.skip and search.pieces is not None and not given_up:
+            # two units spent on the affine part could be knots of another network without bias
+            wider = spline_bound(*rows, knots + 2, task.moment(0.95), search.pieces)
+        if not given_up:
+            search.sharpen()
+            search.run()
+        known = bound.complete if wider is None else wider.complete
     except KeyboardInterrupt:
         search.stopped = "interrupted"
-        lower = lower if task.skip else 0.0
+        # before the bound is there, 0 would be true and worthless
+        known = search.lower > 0 and (task.skip or wider is not None)
         if not search.curve:
             search.keep_anything(torch.from_numpy(_filled(np.empty(0), knots, rows[0])))
-    certified = lower / float(weight.sum())
-    # stopped before the bound was there: 0 would be true and worthless
-    return _network(
-        task, search, None if search.stopped == "interrupted" and not lower else certified
-    )
+    lower = search.lower if wider is None else wider.value
+    fit = _network(task, search, lower / float(weight.sum()) if known else None)
+    return replace(fit, facts={"given_up": given_up, "spike": search.spike})
+
+
+def _start(search: _Search, rows: Rows, knots: int) -> SplineBound:
+    """The first bound and the first knots."""
+    task, bound = search.task, SplineBound(0.0, np.empty(0), complete=False)
+    if search.pieces is not None:
+        bound = spline_bound(*rows, knots, task.moment(0.95), search.pieces)
+    task.report("lower bound", 0.1, float("nan"))
+    search.lower = bound.value
+    search.improve(torch.from_numpy(_filled(bound.knots, knots, rows[0]))[None])
+    return bound
+
+
+def _affordable_cells(task: Task, knots: int) -> int:
+    """Cells for which the bound takes at most a third of the time limit; an estimate."""
+    if task.time_limit is None:
+        return CELLS
+    # seconds for each pair of cells: its line, then one comparison a knot
+    pair = 2e-7 + 2.5e-9 * knots
+    return int(min(CELLS, max(2 * knots, (task.time_limit / 3 / pair) ** 0.5)))
 
 
 def _check(task: Task) -> None:
@@ -99,11 +134,12 @@ class _Search:
     def __init__(self, problem: SplineProblem, task: Task):
         self.problem, self.task = problem, task
         self.lower = 0.0
+        self.pieces: Pieces | None = None
         self.rng = np.random.default_rng([task.seed, 17])
         self.loss, self.knots = float("inf"), torch.empty(0)
         self.curve: list[float] = []
         self.iterations, self.stopped = 0, ""
-        self.total = float(problem.sums[0, -1])
+        self.total = problem.total
 
     @property
     def closed(self) -> bool:
@@ -111,14 +147,21 @@ class _Search:
         floor = 1e-13 * self.problem.energy
         return self.loss <= (1 + CLOSED) * self.lower + floor
 
+    @property
+    def spike(self) -> float:
+        """How far the spline leaves the data between the rows."""
+        rows = [part.numpy() for part in (self.problem.x, self.problem.y, self.problem.weight)]
+        edges = np.concatenate([[self.problem.low], self.knots.numpy(), [self.problem.high]])
+        return spike(rows[0], rows[1], rows[2], edges, refit(rows[0], rows[1], rows[2], edges)[0])
+
     def sharpen(self) -> None:
         """The bound that knows that the pieces meet, and a start from the knots it finds."""
         problem, count = self.problem, self.knots.numel()
-        if self.closed or not count or self.task.spent:
+        if self.closed or not count or self.task.spent or self.pieces is None:
             return
         rows = problem.x.numpy(), problem.y.numpy(), problem.weight.numpy()
         upper = (1 + 1e-9) * self.loss
-        found = crossing_bound(*rows, count, upper, self.task.deadline)
+        found = crossing_bound(*rows, count, upper, self.task.deadline, self.pieces)
         if found is not None:
             self.lower = max(self.lower, found.value)
             self.improve(torch.from_numpy(_filled(found.knots, count, rows[0]))[None])
@@ -137,7 +180,8 @@ class _Search:
                 self.stopped = "time limit"
                 return
             before = self.loss
-            starts = self._tube(0.5**done) if done < 3 else self._exchange()
+            tube = done < 3 and self._tube_seconds < task.deadline - time.monotonic()
+            starts = self._tube(0.5**done) if tube else self._exchange()
             self.improve(starts)
             idle = idle + 1 if self.loss >= before * (1 - 1e-9) else 0
             task.report(
@@ -151,7 +195,8 @@ class _Search:
             self.knots = starts[0]
             return
         starts = self.problem.move((starts,), torch.zeros_like(starts))[0]
-        found: Solution = minimize(self.problem, (starts,), iterations=40)
+        deadline = self.task.deadline
+        found: Solution = minimize(self.problem, (starts,), iterations=40, deadline=deadline)
         self.iterations += found.iterations
         if found.interrupted:
             self.stopped = "interrupted"
@@ -193,17 +238,23 @@ class _Search:
             row.sort()
         return torch.from_numpy(starts)
 
+    @property
+    def _tube_seconds(self) -> float:
+        """About what a tube takes: a comparison for each pair of states and knot."""
+        count = self.knots.numel()
+        return 4e-9 * (LEVELS * (min(len(self.problem.x), GRID) + count)) ** 2 * count
+
     def _tube(self, width: float) -> Tensor:
         """One dynamic programme over knots on a grid and values near the current fit."""
         x, knots = self.problem.x.numpy(), self.knots.numpy()
-        count = min(len(x), 90)
+        count = min(len(x), GRID)
         grid = np.quantile(x, np.linspace(0, 1, count))
         grid = np.unique(np.concatenate([grid, knots, [self.problem.low, self.problem.high]]))
         edges = torch.from_numpy(np.concatenate([grid[:1], knots, grid[-1:]]))
         values = self.problem.values((self.knots[None],))[0]
         center = np.interp(grid, edges.numpy(), values.numpy())
         step = 2.0 * width * np.sqrt(self.loss / self.total)
-        offsets = step * np.linspace(-1, 1, 7)
+        offsets = step * np.linspace(-1, 1, LEVELS)
         picked = tube_knots(self.problem, grid, center[:, None] + offsets, len(knots))
         return torch.from_numpy(_filled(picked, len(knots), x))[None]
 

@@ -64,14 +64,22 @@ def _problem(task: Task, ridge: float | Tensor, affine: float | Tensor) -> Shall
     return ShallowProblem(task.x, task.y, bounds, task.weight, ridge, affine)
 
 
-def _grow(task: Task, count: int, stream: torch.Generator, kept=None) -> tuple[Tensor, Tensor]:
-    """Greedy choice, scored on a subsample of the rows where there are many."""
+def _grow(
+    task: Task, count: int, stream: torch.Generator, kept=None, until: float = 0.8
+) -> tuple[Tensor, Tensor]:
+    """Greedy choice, scored on a subsample of the rows where there are many.
+
+    Args:
+        until: share of the time limit after which the units that are missing are random ones.
+    """
     x, y, root = task.x, task.y, task.weight.sqrt()
     if len(x) > SCORED_ROWS:
         pick = torch.randint(len(x), (SCORED_ROWS,), generator=stream, device=x.device)
         x, y, root = x[pick], y[pick], root[pick]
     candidates = CANDIDATES + 2 * count
-    return greedy_units(x, y, root, count, candidates, stream, kept, task.affine)
+    return greedy_units(
+        x, y, root, count, candidates, stream, kept, task.affine, task.moment(until)
+    )
 
 
 def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
@@ -83,7 +91,8 @@ def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
     units = min(_free_units(task), max(1, len(task.x) // 2))
     affine = [penalty.affine for penalty in tried]
     grown = {
-        value: _grow(replace(task, affine=value), units, task.generator(5)) for value in set(affine)
+        value: _grow(replace(task, affine=value), units, task.generator(5), until=SHARE)
+        for value in set(affine)
     }
     count = len(tried)
     ridge = task.x.new_tensor([penalty.alpha for penalty in tried])

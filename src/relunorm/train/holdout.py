@@ -96,6 +96,7 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
         keep[held] = False
         part = replace(task.rows(keep), seed=task.seed + fold)
+        held = within(part.x, task.x, held)
         if fold == 0:
             plain = replace(tried[0], alpha=clean.alpha)
             first = _errors(part, task, held, predict, (plain,))
@@ -105,6 +106,18 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
     if not errors:
         return cautious
     return tried[strongest(torch.cat(errors, dim=1))]
+
+
+def within(x: Tensor, table: Tensor, held: Tensor) -> Tensor:
+    """Held rows that are not far outside the others' box: what happens there is no guide.
+
+    Far is half the box's width; if all are, all are kept.
+    """
+    low, high = x.amin(dim=0), x.amax(dim=0)
+    margin = (high - low) / 2
+    rows = table[held]
+    near = ((rows >= low - margin) & (rows <= high + margin)).all(dim=1)
+    return held[near] if bool(near.any()) else held
 
 
 def strongest(table: Tensor) -> int:

@@ -7,7 +7,7 @@ to rounding: the affine maps are multiplied into the first and the last layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from relunorm.train.task import Fit
 
 #: Rows at a time, so that a large table is not copied for its deviations.
 BLOCK = 8192
+
+#: Range of a column over the distance of its quartiles above which it has values far away.
+FAR = 30.0
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,13 @@ class Scaling:
         table: NDArray[np.float64],
         weight: NDArray[np.float64],
         what: str,
-        names: Sequence[str] | None = None,
+        names: Sequence[Any] | NDArray[Any] | None = None,
+        robust: bool = False,
     ) -> Scaling:
         """Weighted mean and deviation, computed so that huge and tiny values do not overflow.
 
         Args:
+            robust: scale columns with values far outside their bulk by that bulk.
             what, names: of the table and its columns, for the error message.
         """
         unit = np.maximum(table.max(axis=0), -table.min(axis=0))
@@ -55,6 +60,8 @@ class Scaling:
         with np.errstate(over="ignore"):
             scale = np.where(constant, 1.0, spread) * np.where(constant, 1.0, unit)
         shift = np.where(constant, small[0], mean) * unit
+        if robust:
+            shift, scale = _by_the_bulk(small, unit, shift, scale)
         wrong = np.flatnonzero(~((scale >= 1e-290) & (scale <= 1e290)))
         if len(wrong):
             shown = ", ".join(str(k if names is None else names[k]) for k in wrong[:10])
@@ -71,6 +78,59 @@ class Scaling:
             rows = slice(at, at + BLOCK)
             result[rows] = (table[rows] - self.shift) / self.scale
         return result
+
+
+def _by_the_bulk(
+    table: NDArray[np.float64],
+    unit: NDArray[np.float64],
+    shift: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shift and scale, by median and quartiles where a column reaches beyond `FAR` times them.
+
+    A few values far away would otherwise squeeze all others into the last digits.
+    """
+    low, median, high = np.quantile(table, [0.25, 0.5, 0.75], axis=0)
+    bulk = high - low
+    squeezed = (bulk > 0) & (np.ptp(table, axis=0) > FAR * bulk)
+    return np.where(squeezed, median * unit, shift), np.where(squeezed, bulk * unit, scale)
+
+
+def varying(table: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Columns whose values differ by more than rounding; the others cannot tell rows apart.
+
+    >>> varying(np.array([[7.0, 1.0], [7.0, 2.0]]))
+    array([1])
+    """
+    top, bottom = table.max(axis=0), table.min(axis=0)
+    with np.errstate(over="ignore"):
+        differ = top - bottom > 1e-13 * np.maximum(np.abs(top), np.abs(bottom))
+    return np.flatnonzero(differ)
+
+
+def widened(
+    fit: Fit, inputs: Scaling, columns: NDArray[np.intp], width: int
+) -> tuple[Fit, Scaling]:
+    """A fit on some columns as one on all ``width`` of them: the others have weight exactly 0.
+
+    Without columns the fit was made on one that does not vary: it becomes the constant that it is
+    at that column's value.
+    """
+    if not len(columns):
+        value = np.zeros(fit.skip.shape[1])
+        for w, b in fit.layers:
+            value = np.maximum(w @ value + b, 0.0)
+        bias = fit.bias + fit.output @ value
+        flat = {"output": np.zeros_like(fit.output), "skip": np.zeros_like(fit.skip)}
+        fit, columns = replace(fit, bias=bias, **flat), np.zeros(1, np.intp)
+    if len(columns) == width:
+        return fit, inputs
+    shift, scale = np.zeros(width), np.ones(width)
+    shift[columns], scale[columns] = inputs.shift, inputs.scale
+    (first, b), *rest = fit.layers
+    w, skip = np.zeros((len(first), width)), np.zeros((len(fit.skip), width))
+    w[:, columns], skip[:, columns] = first, fit.skip
+    return replace(fit, layers=[(w, b), *rest], skip=skip), Scaling(shift, scale)
 
 
 def network_of(fit: Fit, inputs: Scaling, targets: Scaling, origin: str) -> Network:

@@ -23,6 +23,9 @@ SOLVERS = {
     "lbfgs": ("relunorm.train.lbfgs", "solve_lbfgs"),
 }
 
+#: What ``auto`` calls where either of two may be right; not for users to ask for.
+UNDECIDED = {"exact or greedy": ("relunorm.train.one_input", "solve_one_input")}
+
 #: Solver -> its options, all of them positive; the others have none.
 OPTIONS = {
     "adam": ("batch", "epochs", "lr"),
@@ -41,9 +44,10 @@ MOST_PARAMETERS, MOST_BYTES = 2 * 10**8, 4 * 2**30
 
 def solver(name: str) -> Callable[[Task], Fit]:
     """The solver's function."""
-    if name not in SOLVERS:
+    known = {**SOLVERS, **UNDECIDED}
+    if name not in known:
         raise InvalidInputError(f"solver {name!r} is not known; use auto, {', '.join(SOLVERS)}")
-    module, function = SOLVERS[name]
+    module, function = known[name]
     return getattr(import_module(module), function)
 
 

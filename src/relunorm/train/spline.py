@@ -44,21 +44,21 @@ class SplineProblem:
         self.low = float(x[0]) if low is None else low
         self.high = float(x[-1]) if high is None else high
         terms = torch.stack([torch.ones_like(x), x, x * x, y, x * y]) * weight
-        self.sums = torch.cat([terms.new_zeros(5, 1), terms.cumsum(dim=1)], dim=1)
+        self.sums = _sums_from(terms, int(x.abs().argmin()))
         self.squares = _pad((weight * y * y).cumsum(dim=0), 1, 0)
         self.energy = float(self.squares[-1])
-        self.total = float(self.sums[0, -1])
-        # sums of squares over a segment of length h are wrong by up to this over h^2
-        largest = max(abs(self.low), abs(self.high))
-        self.rounding = 4 * torch.finfo(x.dtype).eps * self.total * largest**2
+        self.total = float(weight.sum())
+        # sums of squares over a segment of length h that reaches out to r are wrong by up to this
+        # times r^2 / h^2
+        self.rounding = 4 * torch.finfo(x.dtype).eps * self.total
         # closer knots would lose the differences of prefix sums in rounding
-        self.gap = 1e-4 * (self.high - self.low)
+        self.gap = 1e-4 * min(self.high - self.low, _filled_width(x))
 
     def linearize(self, point: Point) -> Model:
         """Loss and normal equations in (values, knots): all of them tridiagonal."""
-        h, a, b, c, left, right = self._segments(point[0])
+        h, a, b, c, left, right, noise = self._segments(point[0])
         target = _pad(left, 0, 1) + _pad(right, 1, 0)
-        scale, diagonal, off = self._scaled(h, a, b, c)
+        scale, diagonal, off = self._scaled(a, b, c, noise)
         scaled = solve_tridiagonal(diagonal, off, scale * target)
         # the loss of these very values, not of the exact solution: a poor solve cannot look good
         pairs = diagonal * scaled + 2 * _pad(off * scaled[:, 1:], 0, 1) - 2 * scale * target
@@ -95,18 +95,19 @@ class SplineProblem:
 
     def values(self, point: Point) -> Tensor:
         """(B, K + 2) best values of the spline at the ends and knots, in order."""
-        h, a, b, c, left, right = self._segments(point[0])
-        scale, diagonal, off = self._scaled(h, a, b, c)
+        _, a, b, c, left, right, noise = self._segments(point[0])
+        scale, diagonal, off = self._scaled(a, b, c, noise)
         target = _pad(left, 0, 1) + _pad(right, 1, 0)
         return solve_tridiagonal(diagonal, off, scale * target) * scale
 
-    def _scaled(self, h: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _scaled(
+        self, a: Tensor, b: Tensor, c: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Scaling to unit diagonal, and the scaled hats' Gram matrix: diagonal and next to it.
 
         Segments without data leave values undetermined, and rounding would determine them; a ridge
         as large as what rounding can do picks small ones.
         """
-        noise = self.rounding / h.square() + 1e-12 * self.total
         diagonal = _pad(a, 0, 1) + _pad(c, 1, 0) + _pad(noise, 0, 1).maximum(_pad(noise, 1, 0))
         scale = diagonal.rsqrt()
         return scale, diagonal * scale.square() + 1e-12, b * scale[:, :-1] * scale[:, 1:]
@@ -122,7 +123,9 @@ class SplineProblem:
         return (torch.minimum(raised.clamp_min(self.low + self.gap), ceiling),)
 
     def _segments(self, knots: Tensor) -> tuple[Tensor, ...]:
-        """Per segment: length, then sums of (1-u)^2, u(1-u), u^2, y(1-u), y u, 0 <= u <= 1."""
+        """Per segment: length, sums of (1-u)^2, u(1-u), u^2, y(1-u), y u, 0 <= u <= 1, and how
+        wrong they can be.
+        """
         members = len(knots)
         ends = knots.new_tensor([self.low, self.high]).expand(members, 2)
         edges = torch.cat([ends[:, :1], knots, ends[:, 1:]], dim=1)
@@ -137,7 +140,9 @@ class SplineProblem:
         first, last = (n - 2 * u1 + u2).clamp_min(0), u2.clamp_min(0)
         # 2 x 2 Gram matrices stay positive semidefinite whatever the rounding
         mixed = (u1 - u2).clamp_min(0).minimum((first * last).sqrt())
-        return h, first, mixed, last, y0 - yu, yu
+        reach = edges[:, :-1].abs().maximum(edges[:, 1:].abs())
+        noise = self.rounding * (reach / h).square() + 1e-12 * self.total
+        return h, first, mixed, last, y0 - yu, yu, noise
 
     def pair_sums(self, grid: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         """For every pair g < h of grid positions the sums over rows between them.
@@ -201,6 +206,27 @@ def stratified_knots(
     options = {"generator": generator, "device": device, "dtype": torch.float64}
     cells = torch.arange(count, device=device, dtype=torch.float64)
     return low + (high - low) / count * (cells + torch.rand(members, count, **options))
+
+
+def _filled_width(x: Tensor) -> float:
+    """Twice the width of as many inputs, evenly spaced as the middle pair of neighbours is.
+
+    Inputs far away or in clusters leave most of the range empty; where they do not, it is larger
+    than the range.
+    """
+    gaps = x.diff()
+    gaps = gaps[gaps > 0]
+    return 2 * len(gaps) * float(gaps.median()) if len(gaps) else 0.0
+
+
+def _sums_from(terms: Tensor, middle: int) -> Tensor:
+    """Prefix sums (rows, n + 1), 0 at row number ``middle``: they grow outwards from there.
+
+    So differences among central rows do not lose their digits to rows far away on either side.
+    """
+    right = terms[:, middle:].cumsum(dim=1)
+    left = -terms[:, :middle].flip(1).cumsum(dim=1).flip(1)
+    return torch.cat([left, terms.new_zeros(len(terms), 1), right], dim=1)
 
 
 def _pad(tensor: Tensor, before: int, after: int) -> Tensor:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+#: Rows at a time.
+PART = 8192
+
 
 def live_thresholds(z: Tensor, size: Tensor, generator: torch.Generator) -> Tensor:
     """b = -t with t strictly between two neighbouring values of z, unit by unit.
@@ -39,3 +42,38 @@ def live_thresholds(z: Tensor, size: Tensor, generator: torch.Generator) -> Tens
     at = torch.where(above < n, above, below).clamp_min(0)
     low, high = values.gather(-2, at), values.gather(-2, at + 1)
     return -(low + (high - low) / 2)[..., 0, :]
+
+
+def revived_layers(
+    pairs: list[tuple[Tensor, Tensor]], x: Tensor, generator: torch.Generator, rounding: float
+) -> list[tuple[Tensor, Tensor]]:
+    """Hidden layers (w, b) in which units that no row activates have a live threshold instead.
+
+    Nothing read such a unit on the rows, so its columns in the next layer become 0 and the values
+    of all other units stay as they are; behind the last layer its weight is to be fitted anew.
+
+    Args:
+        x: (n, d) the rows, looked at a part at a time.
+        rounding: activity, relative to order one, that does not count.
+    """
+    top: list[Tensor] = []
+    for rows in x.split(PART):
+        h, found = rows.double(), []
+        for w, b in pairs:
+            h = torch.addmm(b, h, w.mT)
+            found.append(h.amax(dim=0))
+            h = h.clamp_min(0)
+        top = [torch.maximum(a, z) for a, z in zip(top, found, strict=True)] if top else found
+    dead = [peak <= rounding for peak in top]
+    if not any(bool(mask.any()) for mask in dead):
+        return pairs
+    h, result = x[:PART].double(), []
+    before = torch.zeros(x.shape[1], dtype=torch.bool, device=x.device)
+    for (w, b), mask in zip(pairs, dead, strict=True):
+        w, b = w.masked_fill(before, 0.0), b.clone()
+        z = h @ w.mT
+        if bool(mask.any()):
+            b[mask] = live_thresholds(z[:, mask], h.norm(dim=1).amax(), generator)
+        h, before = (z + b).clamp_min(0), mask
+        result.append((w, b))
+    return result
