@@ -49,7 +49,7 @@ def test_table_counts_wins_failures_and_quartiles():
 def test_universality_rate_of_splines():
     exhibit = EXHIBITS["universality"](None)
     rates = {row[0]: row[3] for row in exhibit.rows}
-    assert rates["sin(4 pi x)"] == pytest.approx(-2, abs=0.35)
+    assert rates["sin(4πx)"] == pytest.approx(-2, abs=0.35)
     assert rates["Franke"] < -1
 
 
