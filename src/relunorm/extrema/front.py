@@ -16,9 +16,9 @@ from relunorm.extrema.localize import Local, localize
 from relunorm.extrema.problem import TOLERANCE, Search
 from relunorm.extrema.result import Decision, Maximum, Verdict
 from relunorm.extrema.slack import rounding
-from relunorm.extrema.time_limit import as_time_limit
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
+from relunorm.time_limit import as_time_limit
 
 Progress = Callable[[float, float], None]
 

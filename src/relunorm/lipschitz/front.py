@@ -14,13 +14,13 @@ from relunorm.domain import Ball, Domain, Polytope
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
-from relunorm.extrema.time_limit import as_time_limit
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.time_limit import as_time_limit
 
 #: Names accepted by ``method``, in the order auto runs them.
 METHODS = ("product", "paths", "theorem6", "sdp", "search", "enumeration", "branch")

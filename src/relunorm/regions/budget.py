@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import operator
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from relunorm.errors import InvalidInputError
+from relunorm.time_limit import as_time_limit
 
 #: Called with the regions found so far, the seconds spent and the share of the work done.
 Progress = Callable[[int, float, float], None]
@@ -35,11 +35,6 @@ def whole_number(value: object, name: str) -> int:
         raise InvalidInputError(f"{name} is {value!r}; expected a whole number") from None
 
 
-def _is_positive(value: object) -> bool:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return number and bool(value > 0)  # type: ignore[operator]
-
-
 class Budget:
     """What may be spent, what was found, and why the search ended before its end."""
 
@@ -54,12 +49,8 @@ class Budget:
             raise InvalidInputError(
                 f"max_regions is {max_regions}; expected a positive number or None"
             )
-        if time_limit is not None and not _is_positive(time_limit):
-            raise InvalidInputError(
-                f"time_limit is {time_limit!r}; expected a positive number of seconds or None"
-            )
         self.started, self.progress = started, progress
-        self.max_regions, self.time_limit = max_regions, time_limit
+        self.max_regions, self.time_limit = max_regions, as_time_limit(time_limit)
         self.found, self.reason, self.spent = 0, "", ""
         self.failures = self.hidden = 0
         self._lock = threading.Lock()

@@ -16,6 +16,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
 from relunorm.regions.pack import affine_maps, check_units
+from relunorm.time_limit import as_time_limit
 
 if TYPE_CHECKING:
     from relunorm.regions.atoms import Atoms
@@ -86,8 +87,7 @@ class Region:
             time_limit: seconds, None for no limit. Up to `COMPILED_UP_TO` inputs none is needed.
             progress: called with the rows looked at and all rows.
         """
-        if time_limit is not None and not time_limit > 0:
-            raise InvalidInputError(f"time_limit is {time_limit!r}; expected a positive number")
+        time_limit = as_time_limit(time_limit)
         if self.network.input_size <= COMPILED_UP_TO:
             return self._geometry.cell(self.pattern, self.interior_point)
         return self._large_cell(time_limit, progress)

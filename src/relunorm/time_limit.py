@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 from relunorm.errors import InvalidInputError
@@ -15,12 +16,9 @@ def as_time_limit(value: Any) -> float | None:
     """
     if value is None:
         return None
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if isinstance(value, str) or not seconds > 0:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (number and float(value) > 0):
         raise InvalidInputError(
             f"time_limit is {value!r}, expected a positive number of seconds or None"
         )
-    return seconds
+    return float(value)
