@@ -13,6 +13,7 @@ means what it says.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ MAX_PIECES = 50_000
 MAX_NUMBERS = 500_000
 
 
-class Measure:
+class Measure(ABC):
     """A running estimate of a Gaussian measure, the mean of independent values."""
 
     def __init__(self) -> None:
@@ -51,9 +52,9 @@ class Measure:
             done += count
         self.samples += samples
 
+    @abstractmethod
     def values(self, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Independent values whose mean is the measure."""
-        raise NotImplementedError
 
     @property
     def value(self) -> float:
