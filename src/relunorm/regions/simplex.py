@@ -50,7 +50,7 @@ class Workspace(NamedTuple):
     multipliers: NDArray[np.float64]
     pivot_row: NDArray[np.float64]
     basis: NDArray[np.int64]
-    counts: NDArray[np.int64]  # programmes solved, pivots, failures
+    counts: NDArray[np.int64]  # programmes solved, pivots, failures, the row that entered last
 
 
 def workspace(dimension: int) -> Workspace:
@@ -62,7 +62,7 @@ def workspace(dimension: int) -> Workspace:
         np.zeros(d),
         np.zeros(d),
         np.zeros(d, np.int64),
-        np.zeros(3, np.int64),
+        np.zeros(4, np.int64),
     )
 
 
@@ -92,6 +92,7 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
         if gap <= FEASIBLE:
             return FOUND if _dot(g, x) > stop else ABSENT
         work.counts[1] += 1
+        work.counts[3] = row
         _pivot_row(rows, row, inverse, u)
         leave = _leaving(u, multipliers, basis, pivot > patience)
         if leave < 0:
