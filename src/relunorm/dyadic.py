@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def product(matrix: Matrix, vector: Dyadic) -> Dyadic:
     entries = dyadic(values)
     terms = (entries.whole * vector.whole[columns]).tolist()
     stops = ends.tolist()
-    sums = [sum(terms[a:b]) for a, b in zip(stops[:-1], stops[1:], strict=True)]
+    sums = [sum(terms[a:b]) for a, b in pairwise(stops)]
     total = np.empty(len(sums), dtype=object)
     total[:] = sums
     return Dyadic(total, entries.exponent + vector.exponent)

@@ -65,7 +65,7 @@ class Ball(Domain):
         return lengths(rows - self.middle) <= self.reach + tolerance
 
     def _holds(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """|x - middle|^2 <= reach^2, in whole numbers where the lengths in float64 are too close."""
+        """|x - middle|^2 <= reach^2, in whole numbers where lengths in float64 are too close."""
         far, unsure = lengths(rows - self.middle), rounding(self.dimension)
         inside = far * (1 + unsure) + UNDERFLOW < self.reach
         reach = dyadic([self.reach])

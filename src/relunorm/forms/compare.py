@@ -23,12 +23,13 @@ from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
-from relunorm.forms.step_values import float_above, largest_difference
+from relunorm.forms.step_values import largest_difference
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import reach_of
+from relunorm.stability.rounding import float_above
 from relunorm.stability.threads import few_threads
 
 #: Rational arithmetic is tried up to this many products.
@@ -145,7 +146,7 @@ class _Search:
         self.apart: float | None = None
         self.folding = sum(folding_error(network, self.reach) for network in self.given)
         rng = np.random.default_rng(random_state)
-        self.seen = Counterexample(self.given, self.reach, tolerance, rng, self.deadline)
+        self.seen = Counterexample(self.given, domain, tolerance, rng, self.deadline)
 
     def run(self) -> Comparison:
         if same_arrangement(*self.given):
