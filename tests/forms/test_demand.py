@@ -61,7 +61,7 @@ def test_only_what_has_no_partner_is_proved() -> None:
     reach = reach_of(domain)
     points = spread(domain, 64, np.random.default_rng(0))
     asked = [Asking.about(net, reach, points) for net in (network, copy)]
-    assert largest(relate_on_demand(asked, 1e-9, reach)) < 1e-11
+    assert relate_on_demand(asked, 1e-9, reach).largest < 1e-11
     assert not any(asking.query.bounds.lower for asking in asked)
 
 
@@ -79,7 +79,7 @@ def test_bound_on_demand_is_sound(network: Network, seed: int, size: float) -> N
     domain = rn.Box.cube(network.input_size, -1, 1)
     reach, points = reach_of(domain), spread(domain, 32, rng)
     asked = [Asking.about(net, reach, points) for net in (other, network)]
-    walk = relate_on_demand(asked, 1e-9, reach)
+    walk = relate_on_demand(asked, 1e-9, reach).walk
     x = domain.sample(300, seed)
     gap = np.abs(network(x) - other(x)).max(axis=0)
     scale = max(1.0, np.abs(network(x)).max())
