@@ -16,7 +16,7 @@ from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.comparison import Comparison, Verdict
 from relunorm.forms.counterexample import Counterexample
 from relunorm.forms.demand import NODES, Asking, relate_on_demand
-from relunorm.forms.exact import ShallowForm, shallow_form, steps_apart
+from relunorm.forms.exact import ShallowForm, shallow_cost, shallow_form, steps_apart
 from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
@@ -354,14 +354,10 @@ class _Search:
                 self.proof = proof
 
     def _rationally_equal(self) -> bool:
-        if max(len(network.layers) for network in self.given) > 1:
-            return False
-        if any(not x.has_units for network in self.given for x in network.layers):
-            return False  # multiplying linear stages out rounds
-        cost = max(n.units * n.input_size * n.output_size for n in (self.first, self.second))
+        cost = max(map(shallow_cost, self.given))
         if cost > RATIONAL or not isinstance(self.domain, Box):
             return False
-        self.forms = [shallow_form(n, self.domain) for n in (self.first, self.second)]
+        self.forms = [shallow_form(n, self.domain) for n in self.given]
         return self.forms[0].digest == self.forms[1].digest
 
     def _answer(self, verdict: Verdict) -> Comparison:

@@ -108,7 +108,7 @@ def normalize(
             milp=milp,
         )
     job = Job(network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype)
-    rational = shallow_form(base, domain) if exact else None
+    rational = shallow_form(network, domain) if exact else None
     reduced, result, facts, certificate = within(job, wanted, eps, rational)
     if domain is None or found is None or not found.proofs.trusted:
         believed = True
