@@ -15,9 +15,10 @@ from planted import networks
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import quick_bounds
-from relunorm.forms.certificate import Certificate, _seal, verify
+from relunorm.forms.certificate import Certificate, _seal
 from relunorm.forms.match import relate
 from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
+from relunorm.forms.verification import verify
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of
 

@@ -44,7 +44,7 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
     """A sealed certificate that claims 1e-9."""
     none = dict.fromkeys(("first", "second", "difference"))
     document = {
-        "schema": "relunorm.certificate/2",
+        "schema": "relunorm.certificate/3",
         "domain": domain,
         "networks": [{"digest": n.digest, "units": n.units} for n in (first, second)],
         "bounds": [1e-9],

@@ -130,6 +130,7 @@ class DeepSweep:
     def _key(self) -> str:
         body = hashlib.sha256(json.dumps(asdict(self.plan), sort_keys=True).encode())
         for part in (self.x, self.y):
+            body.update(f"{tuple(part.shape)}".encode())
             body.update(part.cpu().numpy().tobytes())
         return body.hexdigest()
 

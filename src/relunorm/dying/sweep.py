@@ -192,8 +192,9 @@ class Sweep:
         """Identifies plan and data, so that a checkpoint of another run is refused."""
         text = json.dumps(asdict(self.plan), sort_keys=True).encode()
         body = hashlib.sha256(text)
-        body.update(self.x.cpu().numpy().tobytes())
-        body.update(self.y.cpu().numpy().tobytes())
+        for part in (self.x, self.y):
+            body.update(f"{tuple(part.shape)}".encode())
+            body.update(part.cpu().numpy().tobytes())
         return body.hexdigest()
 
     def run(self, progress: Progress | None = None, time_limit: float | None = None) -> SweepResult:

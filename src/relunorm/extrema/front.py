@@ -18,6 +18,8 @@ from relunorm.extrema.result import Decision, Maximum, Verdict
 from relunorm.extrema.slack import rounding
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
+from relunorm.stability.certain import satisfied
+from relunorm.stability.plane import moved_inside
 from relunorm.time_limit import as_time_limit
 
 Progress = Callable[[float, float], None]
@@ -97,7 +99,8 @@ def decide(
     not hold iff max over x of min_i (b - A f(x))_i is negative; the minimum is itself a few ReLU
     units (min(s, t) = s - relu(s - t)), so the question is a maximisation that may stop early.
 
-    ``counterexample`` is evaluated in float64 on the network itself. ``proved`` says that an upper
+    ``counterexample`` is checked in real arithmetic: the point lies in the domain, and the
+    constraints hold for the network's output there. ``proved`` says that an upper
     bound on the maximum is negative by more than what rounding and thin cells can hide (`slack`).
     A maximum between minus that (at least 1e-9) and 0 is too close to call: ``unknown``.
 
@@ -124,7 +127,7 @@ def decide(
         near += 2 * search.hidden
         search, local, _ = _run(scalar, domain, rest, near, random_state, on_progress, 0.0)
     point = local.lift(search.point)
-    reached = float((rhs - rows @ network(point)).min())
+    point, reached = _checked(network, rows, rhs, domain, point)
     upper = max(float(search.upper), reached)
     verdict: Verdict = "unknown"
     if reached >= 0.0:
@@ -132,6 +135,23 @@ def decide(
     elif search.upper <= -max(TOLERANCE / 2, noise):
         verdict = "proved"
     return Decision(verdict, point, (reached, upper), search.nodes, time.monotonic() - begin)
+
+
+def _checked(
+    network: Network, rows: np.ndarray, rhs: Vector, domain: Domain, point: Vector
+) -> tuple[Vector, float]:
+    """A point of the domain beside ``point`` and min_i (b - A f)_i there: >= 0 only for certain.
+
+    Both are decided in real arithmetic: that the point lies in the domain, and that the
+    constraints hold there. Where there is no such point the value is -inf.
+    """
+    moved = moved_inside(domain, point)
+    if moved is None:
+        return point, -np.inf
+    reached = float((rhs - rows @ network(moved)).min())
+    if satisfied(network, moved, rows, rhs):
+        return moved, max(reached, 0.0)
+    return moved, min(reached, -float(np.finfo(np.float64).smallest_subnormal))
 
 
 def never_smallest(

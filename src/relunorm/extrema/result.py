@@ -63,7 +63,8 @@ class Decision:
 
     Args:
         verdict: ``proved`` (no input does), ``counterexample`` (``point`` does) or ``unknown``.
-        point: the input that comes nearest; for a counterexample A f(point) <= b in float64.
+        point: the input that comes nearest; for a counterexample A f(point) <= b in real
+            arithmetic, and the point lies in the domain.
         margin: interval of max over the domain of min_i (b - A f(x))_i: negative upper end proves,
             a lower end of at least 0 is a counterexample.
         nodes: how many boxes or sign nodes were bounded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from relunorm.forms.outward import Range
 from relunorm.network import Network
 from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.proof import Proofs
+from relunorm.stability.proof import Proofs, TrustedProof
 from relunorm.stability.reach import Reach
 from relunorm.stability.replay import replay, rule_bounds
 from relunorm.stability.result import Stability
@@ -30,6 +31,15 @@ def quick_bounds(network: Network, reach: Reach) -> list[Range]:
 def stable_bounds(found: Stability) -> list[Range]:
     """The bounds a stability analysis proved, per layer."""
     return [Range(layer.lower, layer.upper) for layer in found.layers]
+
+
+def self_evident(network: Network, found: Stability, reach: Reach) -> tuple[list[Range], Proofs]:
+    """The bounds of an analysis that replay without a solver's word, and what proves them."""
+    if not found.proofs.trusted:
+        return stable_bounds(found), found.proofs
+    kept = tuple(item for item in found.proofs.items if not isinstance(item, TrustedProof))
+    proofs = replace(found.proofs, items=kept)
+    return proved_bounds(network, reach, proofs.to_dict())[0], proofs
 
 
 def proved_bounds(network: Network, reach: Reach, proofs: Any) -> tuple[list[Range], int]:

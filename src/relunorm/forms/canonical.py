@@ -89,6 +89,29 @@ def arrangement(affine: Affine, digits: int | None = None) -> tuple[Vector, NDAr
     return factor, np.lexsort(keys.T[::-1])
 
 
+def without_stages(network: Network) -> Network:
+    """`Network.folded` in doubled precision: the same bits for every order of what is summed."""
+    if all(layer.has_units for layer in network.layers):
+        return network
+    rewriter = Rewriter(network, accurate.product)
+    for k, layer in enumerate(network.layers):
+        affine = rewriter.incoming(layer.affine)
+        if layer.has_units:
+            _keep(rewriter, affine, k)
+        else:
+            rewriter.express(affine)
+    return rewriter.finish()
+
+
+def _keep(rewriter: Rewriter, affine: Affine, k: int) -> None:
+    """Emit a layer with all its units."""
+    layer = rewriter.network.layers[k]
+    labels = [(k, i) for i in range(layer.width)]
+    value = rewriter.emit(affine, layer.activation, layer.name, labels)
+    whole = one_hot(np.arange(layer.width), np.ones(layer.width), layer.width)
+    rewriter.express(Affine({value: whole}, np.zeros(layer.width)))
+
+
 def pin_inputs(network: Network, domain: Domain | None) -> Network:
     """Fold coordinates that a box holds fixed into the biases, so that they carry no weight."""
     if not isinstance(domain, Box) or (domain.lo < domain.hi).all():
@@ -100,9 +123,5 @@ def pin_inputs(network: Network, domain: Domain | None) -> Network:
         {0: one_hot(np.arange(d), free.astype(float), d)}, np.where(free, 0.0, domain.lo)
     )
     for k, layer in enumerate(network.layers):
-        affine = rewriter.incoming(layer.affine)
-        labels = [(k, i) for i in range(layer.width)]
-        value = rewriter.emit(affine, layer.activation, layer.name, labels)
-        whole = one_hot(np.arange(layer.width), np.ones(layer.width), layer.width)
-        rewriter.express(Affine({value: whole}, np.zeros(layer.width)))
+        _keep(rewriter, rewriter.incoming(layer.affine), k)
     return rewriter.finish()

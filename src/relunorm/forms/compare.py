@@ -11,24 +11,25 @@ import numpy as np
 
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.forms.bounds import quick_bounds, stable_bounds
+from relunorm.forms.bounds import quick_bounds, self_evident
 from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.comparison import Comparison, Verdict
 from relunorm.forms.counterexample import Counterexample
 from relunorm.forms.demand import NODES, Asking, relate_on_demand
-from relunorm.forms.exact import ShallowForm, shallow_form, steps_apart
+from relunorm.forms.exact import ShallowForm, shallow_cost, shallow_form, steps_apart
 from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
-from relunorm.forms.step_values import float_above, largest_difference
+from relunorm.forms.step_values import largest_difference
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.proof import Proofs
 from relunorm.stability.reach import reach_of
+from relunorm.stability.rounding import float_above
 from relunorm.stability.threads import few_threads
 
 #: Rational arithmetic is tried up to this many products.
@@ -129,12 +130,16 @@ class _Search:
         self.given = (first, second)
         self.first, self.second = first.folded(), second.folded()
         self.domain, self.reach, self.tolerance = domain, reach_of(domain), tolerance
-        self.analysis, self.workers, self.progress = list(analysis), workers, progress
+        self.workers, self.progress = workers, progress
+        self.analysis = [
+            None if found is None else self_evident(network, found, self.reach)
+            for network, found in zip((self.first, self.second), analysis, strict=True)
+        ]
         self.random_state = random_state
         self.began = time.perf_counter()
         self.deadline = np.inf if time_limit is None else self.began + time_limit
         self.upper = np.inf
-        self.proof: Callable[[], Certificate] | None = None
+        self.proof: Callable[[], Certificate | None] | None = None
         self.method = "none"
         self.jumps = any(
             x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
@@ -145,7 +150,7 @@ class _Search:
         self.apart: float | None = None
         self.folding = sum(folding_error(network, self.reach) for network in self.given)
         rng = np.random.default_rng(random_state)
-        self.seen = Counterexample(self.given, self.reach, tolerance, rng, self.deadline)
+        self.seen = Counterexample(self.given, domain, tolerance, rng, self.deadline)
 
     def run(self) -> Comparison:
         if same_arrangement(*self.given):
@@ -199,13 +204,13 @@ class _Search:
         order = sorted((0, 1), key=lambda i: pair[i].units)
         deadline = time.monotonic() + share * (self.deadline - time.perf_counter())
 
-        def walk(away: bool) -> tuple[Walk, list[Proofs]]:
+        def walk(away: bool) -> tuple[Walk, list[Proofs | None]]:
             asked = [Asking.about(pair[i], self.reach, self.seen.points) for i in order]
             for asking in asked:
                 asking.nodes, asking.deadline = nodes, deadline
             found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
             self.unproved = any(asking.query.failed for asking in asked)
-            return found, [asked[order.index(i)].query.proofs for i in (0, 1)]
+            return found.walk, [found.proofs[order.index(i)] for i in (0, 1)]
 
         if self.jumps:  # the certificate leaves out thresholds, the bound does not
             self.away, proofs = walk(True)
@@ -254,14 +259,16 @@ class _Search:
             left = self.deadline - time.perf_counter()
             if self.analysis[i] is not None or left <= 0:
                 continue
-            self.analysis[i] = stability(
+            found = stability(
                 pair[i],
                 self.domain,
                 time_limit=None if np.isinf(left) else left / 2,
                 workers=self.workers,
                 progress=self._tell,
                 random_state=self.random_state,
+                milp=False,  # a solver's word proves nothing
             )
+            self.analysis[i] = self_evident(pair[i], found, self.reach)
             self._relate("related units, stability proved", self._bounds())
             if self.upper <= self.tolerance:
                 return
@@ -326,19 +333,19 @@ class _Search:
         for network, found in zip((self.first, self.second), self.analysis, strict=True):
             quick = quick_bounds(network, self.reach)
             if found is not None:
-                quick = [a.meet(b) for a, b in zip(quick, stable_bounds(found), strict=True)]
+                quick = [a.meet(b) for a, b in zip(quick, found[0], strict=True)]
             result.append(quick)
         return result
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
         walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
-        proofs = [None if found is None else found.proofs for found in self.analysis]
+        proofs = [None if found is None else found[1] for found in self.analysis]
         self._take(walk, method, partial(_certificate, walk, self.given, proofs, [0, 1]))
 
     def _bound(self, walk: Walk) -> float:
         return float((walk.difference.largest + self.folding).max())
 
-    def _take(self, walk: Walk, method: str, proof: Callable[[], Certificate]) -> None:
+    def _take(self, walk: Walk, method: str, proof: Callable[[], Certificate | None]) -> None:
         """Keep what a walk proves, if it is more than is known."""
         bound = self._bound(walk)
         if bound < self.upper:
@@ -347,14 +354,10 @@ class _Search:
                 self.proof = proof
 
     def _rationally_equal(self) -> bool:
-        if max(len(network.layers) for network in self.given) > 1:
-            return False
-        if any(not x.has_units for network in self.given for x in network.layers):
-            return False  # multiplying linear stages out rounds
-        cost = max(n.units * n.input_size * n.output_size for n in (self.first, self.second))
+        cost = max(map(shallow_cost, self.given))
         if cost > RATIONAL or not isinstance(self.domain, Box):
             return False
-        self.forms = [shallow_form(n, self.domain) for n in (self.first, self.second)]
+        self.forms = [shallow_form(n, self.domain) for n in self.given]
         return self.forms[0].digest == self.forms[1].digest
 
     def _answer(self, verdict: Verdict) -> Comparison:
@@ -379,10 +382,9 @@ def _certificate(
     networks: tuple[Network, Network],
     proofs: Sequence[Proofs | None],
     order: Sequence[int],
-) -> Certificate:
+) -> Certificate | None:
     packed = [None if p is None else p.to_dict() for p in proofs]
-    trusted = sum(len(p.trusted) for p in proofs if p is not None)
-    return certify(walk, networks, packed, trusted, order)
+    return certify(walk, networks, packed, order)
 
 
 def _compiled() -> bool:

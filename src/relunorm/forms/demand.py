@@ -18,6 +18,7 @@ from relunorm.forms.match import ALIKE, SAME, Forced, Matcher
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import NEW, OPPOSITE, SCALED, Relation, Side, Walk
 from relunorm.network import Activation, Network
+from relunorm.stability.proof import Proofs
 from relunorm.stability.query import Query
 from relunorm.stability.reach import Reach
 
@@ -97,9 +98,25 @@ class AskingMatcher(Matcher):
         return units if wanted is None else np.intersect1d(units, wanted.get(k, []))
 
 
+@dataclass(frozen=True, eq=False)
+class Related:
+    """A finished walk and, per network, the proofs of the bounds it used.
+
+    A later question may replace a proof by another one, so a walk is kept with its own.
+    """
+
+    walk: Walk
+    proofs: tuple[Proofs, ...]
+
+    @property
+    def largest(self) -> float:
+        """The bound on |f - g| that the walk proves; inf where it overflows."""
+        return largest(self.walk)
+
+
 def relate_on_demand(
     pair: Sequence[Asking], tolerance: float, reach: Reach, *, away: bool = False
-) -> Walk:
+) -> Related:
     """Walk two networks, the smaller first, and prove what their units without partners need.
 
     Stops when the difference is within the tolerance or nothing is left to ask.
@@ -108,22 +125,26 @@ def relate_on_demand(
     large.wanted = None
     best = _walk(pair, reach, away, ALIKE)
     for _ in range(ROUNDS):
-        if largest(best) <= tolerance or not _ask_more(best, small):
+        if best.largest <= tolerance or not _ask_more(best.walk, small):
             break
-        best = min(best, _walk(pair, reach, away, ALIKE), key=largest)
-    if largest(best) > tolerance:  # what is merely alike may have a better partner, or none
-        best = min(best, _walk(pair, reach, away, SAME), key=largest)
+        best = min(best, _walk(pair, reach, away, ALIKE), key=_bound)
+    if best.largest > tolerance:  # what is merely alike may have a better partner, or none
+        best = min(best, _walk(pair, reach, away, SAME), key=_bound)
     return best
 
 
-def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float) -> Walk:
+def _bound(found: Related) -> float:
+    return found.largest
+
+
+def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float) -> Related:
     walk = Walk(reach, away=away)
     for asking in pair:
         network = asking.query.network
         endless = [np.full(layer.width, np.inf) for layer in network.layers]
         side = walk.add(network, [Range(-e, e) for e in endless])
         walk.run(side, AskingMatcher(asking, alike))
-    return walk
+    return Related(walk, tuple(asking.query.proofs for asking in pair))
 
 
 def largest(walk: Walk) -> float:

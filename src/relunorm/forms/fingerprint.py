@@ -11,8 +11,8 @@ from relunorm import matrix as mx
 from relunorm.domain import Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import unit_ranges
-from relunorm.forms.canonical import canonical, pin_inputs
-from relunorm.forms.exact import shallow_form
+from relunorm.forms.canonical import canonical, pin_inputs, without_stages
+from relunorm.forms.exact import shallow_cost, shallow_form
 from relunorm.forms.straight import nothing_known, proved
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
@@ -47,7 +47,8 @@ def fingerprint(
     Args:
         domain: where the function matters; None for all of space.
         digits: 1 to 15, or None for exact.
-        analysis: the result of `stability` on this network and domain, if at hand.
+        analysis: the result of `stability` on this network (`Network.folded` if it has linear
+            stages) and domain, if at hand.
 
     With one hidden layer over a box, a ball or all of space equal fingerprints mean equal
     functions, and different ones different functions. Elsewhere the canonical form is written with
@@ -69,21 +70,23 @@ def fingerprint(
         reach = reach_of(domain)
         if analysis is not None:
             analysis.check(base, domain)
-    if digits is None and _rational(base, domain):
-        return _hash("shallow", shallow_form(base, domain).digest)
+    if digits is None and shallow_cost(network) <= RATIONAL and not isinstance(domain, Polytope):
+        return _hash("shallow", shallow_form(network, domain).digest)
+    # multiplied out in doubled precision, which does not depend on the order of what is summed
+    exact = without_stages(network)
     found = None if domain is None else analysis
     if domain is not None and found is None:
         found = stability(
-            base,
+            exact,
             domain,
             time_limit=time_limit,
             workers=workers,
             progress=progress,
             random_state=random_state,
         )
-    straight = nothing_known(base) if found is None else proved(base, found)
-    ranges = unit_ranges(base, reach, found)
-    form = canonical(pin_inputs(base, domain), straight, ranges, reach, digits=digits).network
+    straight = nothing_known(exact) if found is None else proved(exact, found)
+    ranges = unit_ranges(exact, reach, found)
+    form = canonical(pin_inputs(exact, domain), straight, ranges, reach, digits=digits).network
     form = form.replace(input_shape=form.input_size, output_shape=())
     if digits is None:
         return _hash("exact", form.digest)
@@ -123,11 +126,6 @@ def _rounded(affine: Affine, digits: int) -> tuple[Affine, list[int]]:
 
     terms = {k: whole(mx.dense(m), (1,)) for k, m in affine.terms.items()}
     return Affine(terms, whole(affine.bias, ())), powers
-
-
-def _rational(network: Network, domain: Domain | None) -> bool:
-    cost = network.units * network.input_size * network.output_size
-    return len(network.layers) <= 1 and cost <= RATIONAL and not isinstance(domain, Polytope)
 
 
 def _hash(kind: str, digest: str) -> str:

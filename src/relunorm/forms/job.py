@@ -112,23 +112,24 @@ class Job:
         asks what they are.
         """
         proofs = None if self.found is None else self.found.proofs.to_dict()
-        ranges, trusted = proved_bounds(self.base, reach, proofs)
         other = result.folded()
+        known = proved_bounds(self.base, reach, proofs), (quick_bounds(other, reach), 0)
         walk = relate(
-            self.base, other, reach, ranges, quick_bounds(other, reach),
+            self.base, other, reach, known[0][0], known[1][0],
             (forced, Forced()), away=self.steps,
         )  # fmt: skip
         pair = (self.network, result)
-        makers = [partial(certify, walk, pair, (proofs, None), trusted)]
+        makers = [partial(certify, walk, pair, (proofs, None), known=known)]
         walks = [walk]
         scale = max(float(side.boxes[-1].largest.max(initial=1.0)) for side in walk.sides)
         if not forced.slope and not largest(walk) <= TIGHT * scale:
             order = sorted((0, 1), key=lambda i: (self.base, other)[i].units)
             points = spread(reach.domain, 256, np.random.default_rng(0))
             asked = [Asking.about((self.base, other)[i], reach, points) for i in order]
-            walks.append(relate_on_demand(asked, TIGHT * scale, reach, away=self.steps))
-            packed = [asked[order.index(i)].query.proofs.to_dict() for i in (0, 1)]
-            makers.append(partial(certify, walks[-1], pair, packed, 0, order))
+            related = relate_on_demand(asked, TIGHT * scale, reach, away=self.steps)
+            walks.append(related.walk)
+            packed = [related.proofs[order.index(i)].to_dict() for i in (0, 1)]
+            makers.append(partial(certify, related.walk, pair, packed, order))
         best = min(range(len(walks)), key=lambda i: largest(walks[i]))
         # magnitudes beyond float64 prove nothing
         return makers[best]() if np.isfinite(largest(walks[best])) else None

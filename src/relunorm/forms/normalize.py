@@ -39,6 +39,7 @@ def normalize(
     pure: bool = False,
     exact: bool = False,
     dtype: Dtype = "float64",
+    milp: bool = True,
     analysis: Stability | None = None,
     time_limit: float | None = None,
     workers: int | None = None,
@@ -61,6 +62,8 @@ def normalize(
         exact: canonical form of a shallow network only: in rational arithmetic.
         dtype: ``float32`` rounds the parameters of the result, so that a float32 file holds just
             the network that is certified; ``facts`` speak of it before rounding.
+        milp: False to leave out the mixed-integer solver: every verdict then replays, and `verify`
+            accepts the certificate without ``trust=True``.
         analysis: the result of `stability` on this network (`Network.folded` if it has linear
             stages) and domain, if at hand.
         time_limit, workers, progress, random_state: passed to `stability`.
@@ -102,9 +105,10 @@ def normalize(
             workers=workers,
             progress=progress,
             random_state=random_state,
+            milp=milp,
         )
     job = Job(network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype)
-    rational = shallow_form(base, domain) if exact else None
+    rational = shallow_form(network, domain) if exact else None
     reduced, result, facts, certificate = within(job, wanted, eps, rational)
     if domain is None or found is None or not found.proofs.trusted:
         believed = True

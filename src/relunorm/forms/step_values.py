@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from fractions import Fraction
 from itertools import pairwise
-from math import inf, nextafter
+from math import inf
 
 import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.domain import Box, Domain
-from relunorm.forms.rational import exact_output
 from relunorm.network import Network
+from relunorm.stability.certain import exact_output
 
 #: Rational products that are computed, at most; about a microsecond each.
 PRODUCTS = 2_000_000
@@ -75,16 +75,3 @@ def _thresholds(network: Network) -> set[Fraction] | None:
             if w:
                 found.add(-Fraction(float(b)) / Fraction(float(w)))
     return found
-
-
-def float_above(value: Fraction) -> float:
-    """The least float that is not below a number of at least 0.
-
-    >>> [float_above(Fraction(v)) for v in ("1/4", "1e-400", "1e400")]
-    [0.25, 5e-324, inf]
-    """
-    try:
-        near = float(value)
-    except OverflowError:
-        return inf
-    return near if near >= value else nextafter(near, inf)

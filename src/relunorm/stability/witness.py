@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.stability.certain import enclosed
 from relunorm.stability.plane import is_flat, onto_plane
 from relunorm.stability.problem import Problem
-from relunorm.stability.rounding import gamma, slack
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class Witnesses:
 
     def add(self, points: Array) -> None:
         """Evaluate points of the domain and keep those that extend some unit's range."""
-        inside = safely_inside(self.domain, points)
+        inside = self.domain.holds(points)
         if isinstance(self.domain, Polytope) and not inside.all():
             points = np.concatenate([points[inside], self._moved(self.domain, points[~inside])])
         else:
@@ -72,7 +72,8 @@ class Witnesses:
         return np.array(moved).reshape(-1, domain.dimension)
 
     def _add(self, points: Array) -> None:
-        values, errors = certain_preactivations(self.problem, points)
+        pre, off = enclosed(self.problem.network, points, self.problem.absolute)
+        values, errors = pre[:-1], off[:-1]
         used = np.zeros(len(points), dtype=bool)
         found = []
         for layer, (z, error) in enumerate(zip(values, errors, strict=True)):
@@ -181,57 +182,6 @@ def extreme_points(domain: Domain, points: Array, directions: Array) -> Array:
         far = np.where(np.isfinite(far), far * (1 - 1e-9), 0.0)
         return points + far[:, None] * directions
     raise TypeError(f"no extreme points for {type(domain).__name__}")
-
-
-def safely_inside(domain: Domain, points: Array) -> NDArray[np.bool_]:
-    """Rows that lie in the domain for sure, the rounding of the test included."""
-    if isinstance(domain, Ball):
-        shift = points - domain.middle
-        norm = np.sqrt((shift * shift).sum(axis=1)) * (1 + gamma(domain.dimension + 4))
-        return (norm <= domain.reach) | (shift == 0).all(axis=1)
-    if isinstance(domain, Polytope):
-        size = np.abs(points) @ np.abs(domain.A).T + np.abs(domain.b)
-        return (points @ domain.A.T + slack(size, domain.dimension + 2) <= domain.b).all(axis=1)
-    return domain.contains(points)
-
-
-def certain_preactivations(problem: Problem, points: Array) -> tuple[list[Array], list[Array]]:
-    """Pre-activations of every layer and a bound on their rounding error (running analysis)."""
-    pre, off = _certain(problem, points)
-    return pre[:-1], off[:-1]
-
-
-def certain_outputs(problem: Problem, points: Array) -> tuple[Array, Array]:
-    """Outputs and a bound on their rounding error at every point."""
-    pre, off = _certain(problem, points)
-    return pre[-1], off[-1]
-
-
-def _certain(problem: Problem, points: Array) -> tuple[list[Array], list[Array]]:
-    """Every map's result and its error bound, the output's last."""
-    values, errors = [points], [np.zeros_like(points)]
-    pre, off = [], []
-    for index, affine in enumerate(problem.maps):
-        z = affine(values)
-        size = np.broadcast_to(np.abs(affine.bias), z.shape).copy()
-        carried = np.zeros_like(z)
-        for source, matrix in problem.absolute[index].items():
-            size += np.abs(values[source]) @ matrix.T
-            if source:
-                carried += errors[source] @ matrix.T
-        error = slack(size, problem.operations) + carried * (1 + gamma(problem.operations))
-        pre.append(z.copy())
-        off.append(error)
-        if index == len(problem.network.layers):
-            break
-        layer, kink = problem.network.layers[index], problem.kinks[index]
-        if kink.step:
-            errors.append(np.where(np.abs(z) > error, 0.0, 1.0 + abs(kink.at_zero)))
-        else:
-            grow = max(abs(kink.below), abs(kink.above))
-            errors.append(error * grow * (1 + gamma(4)) + gamma(2) * grow * np.abs(z))
-        values.append(layer.activation.apply_(z))
-    return pre, off
 
 
 def unit_gradient(
