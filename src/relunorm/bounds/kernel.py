@@ -24,14 +24,19 @@ of the units instead of the norms of whole layers.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from typing import Any
 
-_options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-compiled = njit(**_options)
-inlined = njit(inline="always", **_options)
+import numpy as np
+
+from relunorm.regions.jit import njit, options
+
+#: Sums may be reordered and products fused: the error bounds hold for every order.
+compiled: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
 
 EPS = 2.220446049250313e-16
+
+#: Added to every error: what products that underflow may lose.
+TINY = 1e-300
 
 
 @compiled
@@ -41,20 +46,60 @@ def gamma(n):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def backward(v, const, M, c, err, mag, zl, zu, alpha, lo, hi, size, n, lam, a):  # type: ignore[no-untyped-def]
-    """Upper bound of v . (x, y) + const over the box; v becomes the linear form in x.
+def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
+    """Maximum of v . x over a box, or over a ball where that is less; fills x.
 
-    ``const`` must carry the error of the row itself. Fills ``lam`` (coefficients met) and ``a``.
+    ``ball`` is empty, or holds the centre, the radius and the norm (2 or 1). The value is not
+    rounded outward: the caller adds what sums of len(lo) products can lose.
     """
+    d = len(lo)
+    total = 0.0
+    for k in range(d):
+        x[k] = hi[k] if v[k] > 0.0 else lo[k]
+        total += v[k] * x[k]
+    if len(ball) == 0:
+        return total
+    middle, largest, squares, where = 0.0, 0.0, 0.0, 0
+    for k in range(d):
+        middle += v[k] * ball[k]
+        if abs(v[k]) > largest:
+            largest, where = abs(v[k]), k
+    radius = ball[d]
+    if ball[d + 1] == 1.0:
+        length = largest
+    else:
+        if largest > 0.0:
+            for k in range(d):
+                squares += (v[k] / largest) * (v[k] / largest)
+        length = largest * np.sqrt(squares)
+    if middle + radius * length >= total:
+        return total
+    for k in range(d):
+        step = 0.0
+        if ball[d + 1] == 1.0:
+            if k == where:
+                step = radius if v[k] > 0.0 else -radius
+        elif length > 0.0:
+            step = radius * v[k] / length
+        x[k] = min(max(ball[k] + step, lo[k]), hi[k])
+    return middle + radius * length
+
+
+@compiled
+def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x):  # type: ignore[no-untyped-def]
+    """Upper bound of v . (x, y) + const over the node; v becomes the linear form in x.
+
+    ``const`` must carry the error of the row itself. Fills ``lam`` (the coefficients met), ``a``
+    (what was handed on) and ``x`` (where the form is largest).
+    """
+    lo, hi, ball = box
     d = len(lo)
     error, rounding = 0.0, gamma(n + d)
     for j in range(n - 1, -1, -1):
         w = v[d + j]
         lam[j] = w
         if w > 0.0:
-            s = zu[j] / (zu[j] - zl[j])
-            s = min(max(s, 0.0), 1.0)
-            shift = max(-s * zl[j], zu[j] - s * zu[j]) * (1.0 + 4.0 * EPS)
+            s, shift = chord(zl[j], zu[j])
             const += w * shift
             error += rounding * w * shift
             w *= s
@@ -66,13 +111,22 @@ def backward(v, const, M, c, err, mag, zl, zu, alpha, lo, hi, size, n, lam, a): 
             for k in range(d + j):
                 v[k] += w * M[j, k]
             error += abs(w) * (err[j] + mag[j])
-    total = const
     swing = abs(const)
     for k in range(d):
-        x = hi[k] if v[k] > 0.0 else lo[k]
-        total += v[k] * x
         swing += abs(v[k]) * size[k]
-    return total + error * (1.0 + 1e-9) + rounding * swing
+    total = const + support(v, lo, hi, ball, x)
+    return total + error * (1.0 + 1e-9) + rounding * swing + TINY
+
+
+@compiled
+def chord(low, high):  # type: ignore[no-untyped-def]
+    """Slope and shift of a line above max(z, 0) on [low, high], low < 0 < high.
+
+    Any slope in [0, 1] will do; the shift is what it needs at the worse end, rounded up.
+    """
+    s = high / (high - low)
+    s = min(max(s, 0.0), 1.0)
+    return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
 @compiled
@@ -87,9 +141,8 @@ def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-de
             total += M[j, d + k] * y[k]
         z[j] = total
         if lam[j] > 0.0:
-            s = zu[j] / (zu[j] - zl[j])
-            s = min(max(s, 0.0), 1.0)
-            y[j] = s * total + max(-s * zl[j], zu[j] - s * zu[j])
+            s, shift = chord(zl[j], zu[j])
+            y[j] = s * total + shift
         elif lam[j] < 0.0:
             y[j] = alpha[j] * total
         else:

@@ -1,0 +1,466 @@
+"""One search for every question: the largest value that some group of goals takes on a domain.
+
+Open nodes wait in a heap, the one with the largest bound first. A chunk takes one of them and
+explores below it, compiled (`explore`), for a number of nodes that grows with the search; what is
+left open goes back to the heap. Chunks of several nodes run in threads side by side.
+
+When to cut coordinates and when to decide units is settled by measurement: every chunk uses one
+threshold (`explore`'s theta), and the threshold under which the largest share of a subtree was
+closed per second is used most.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.bounds.form import Form, triangular
+from relunorm.bounds.node import (
+    ALPHA,
+    BOUND,
+    CONST,
+    ERR,
+    HI,
+    HIGH,
+    LO,
+    LOW,
+    MAG,
+    NAMES,
+    ON_INPUT,
+    ROWS,
+    TAU,
+    UNITS,
+    child,
+    node_size,
+    parts,
+    place_child,
+    tune,
+)
+from relunorm.clock import Clock, Teller
+from relunorm.domain import Domain
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.regions.simplex import workspace
+from relunorm.search import explore as kernel
+from relunorm.search.attack import Attack
+from relunorm.search.tape import Tape
+
+Array = NDArray[np.float64]
+
+#: Coordinates are cut while more units are open than this; the last never cuts them.
+THRESHOLDS = (16, 0, 48, 1 << 30)
+
+#: Steps of descent at a node, for a goal at the root, and for the units of the root.
+STEPS, ROOT_STEPS = 20, 60
+
+#: Multiplications the tuning of the root's units may take.
+ROOT_WORK = 4e9
+
+#: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
+FIRST_CHUNK, GROWTH = 100, 0.125
+
+#: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
+MOST_WAITING = 1 << 27
+
+#: Length of the tape of one chunk.
+TAPE = 1 << 17
+
+#: Seconds a chunk should take at most, so that an interrupt is heard.
+CHUNK_SECONDS = 0.5
+
+
+class Space:
+    """Scratch memory of one thread."""
+
+    def __init__(self, form: Form, units: int, first: int):
+        d, n, groups = len(form.lo), units, len(form.firsts) - 1
+        goals = int(form.firsts[-1])
+        known = form.known + n + 1
+        width, rows = d + n + 1, n + known + goals + 2
+
+        def floats(*shape: int) -> Array:
+            return np.zeros(shape)
+
+        def whole(size: int) -> NDArray[np.int64]:
+            return np.zeros(size, np.int64)
+
+        m = n + 1
+        tight = (
+            floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(m),
+            floats(m), floats(m),
+        )  # fmt: skip
+        scratch = (
+            whole(m), whole(m), floats(m, width), floats(m), floats(m), floats(m), floats(m), tight,
+        )  # fmt: skip
+        out = (
+            floats(d), floats(d), floats(rows, width), floats(rows), floats(rows), floats(rows),
+            floats(m), floats(m), whole(rows), floats(width),
+        )  # fmt: skip
+        work = (
+            floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(width),
+            floats(rows), floats(rows), floats(m), floats(known + 1), floats(goals + 1), floats(d),
+            floats(width), floats(width),
+        )  # fmt: skip
+        many = d + (1 if goals > groups else 0)
+        lp = (
+            floats(known + goals, many), floats(known + goals), floats(many), floats(many),
+            floats(many), floats(known + goals), workspace(many),
+        )  # fmt: skip
+        self.views = (scratch, out, work, lp, whole(m))
+        self.arena = np.zeros(max(first, 4 * node_size(n, form.known + 64, d, goals, groups)))
+        self.stack = np.zeros((256, 5), np.int64)
+        self.tape = np.zeros(0)
+
+    def grow(self) -> None:
+        """Twice the room for nodes, what is there kept."""
+        self.arena = np.concatenate([self.arena, np.zeros(len(self.arena))])
+        self.stack = np.concatenate([self.stack, np.zeros_like(self.stack)])
+
+
+@dataclass(order=True)
+class Task:
+    """A node that waits, the one with the largest bound first."""
+
+    key: float
+    number: int
+    numbers: Array = field(compare=False)
+    units: int = field(compare=False)
+    known: int = field(compare=False)
+
+    @property
+    def bound(self) -> float:
+        return -self.key
+
+
+@dataclass
+class _Chunk:
+    """What one chunk found."""
+
+    left: list[Task]
+    used: int
+    value: float
+    point: Vector
+    ceiling: float
+    weight: float
+    seconds: float
+    reached: bool
+    lost: int
+    tape: list[Array]
+
+
+class Search:
+    """The largest value over a domain that some group of goals rhs - A f takes at its least row.
+
+    Args:
+        groups: pairs (A, rhs); the value of a group at x is min_i (rhs - A f(x))_i.
+        target: stop at a point with a value of at least this; None to find the maximum.
+        below: with a target, a node is closed when its bound is below this.
+        tolerance: for a maximum, the width at which the interval counts as closed, relative.
+        proof: where to write what happens; None to write nothing.
+
+    After `run`: ``value`` and ``point`` (the best found, in floats), ``upper`` (a bound in real
+    arithmetic), ``nodes``, ``complete``. `run` may be called again to go on.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        domain: Domain,
+        groups: Sequence[tuple[Array, Vector]],
+        *,
+        target: float | None = None,
+        below: float = 0.0,
+        tolerance: float = 1e-9,
+        random_state: int = 0,
+        workers: int = 1,
+        proof: Tape | None = None,
+    ):
+        self.network, self.domain, self.groups = network, domain, groups
+        self.target = math.inf if target is None else float(target)
+        self.below, self.tolerance, self.workers = below, tolerance, workers
+        self.proof = proof
+        self.attack = Attack(network, domain, groups, random_state)
+        self.value, self.point = -math.inf, np.array(domain.center)
+        self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
+        self.heap: list[Task] = []
+        self.waiting = 0
+        self.running: dict[Future[_Chunk], Task] = {}
+        self.form: Form | None = None
+        self.rates = {t: [0.0, 0.0] for t in THRESHOLDS}
+        self.pace = 1e-3  # seconds a node
+        self.rng = np.random.default_rng(random_state)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every node is closed or the target is reached."""
+        return self.form is not None and (self.reached or not (self.heap or self.running))
+
+    @property
+    def reached(self) -> bool:
+        """Whether a point with the target's value was found."""
+        return self.value >= self.target
+
+    @property
+    def upper(self) -> float:
+        """A bound on the maximum in real arithmetic."""
+        if self.form is None:
+            return math.inf
+        waiting = [self.heap[0].bound] if self.heap else []
+        waiting += [task.bound for task in self.running.values()]
+        return max([self.ceiling, *waiting])
+
+    def offer(self, value: float, point: Vector) -> None:
+        """Keep a point if it is better than the best."""
+        if value > self.value:
+            self.value, self.point = float(value), np.array(point)
+
+    def run(self, clock: Clock, tell: Teller) -> None:
+        """Go on until the question is settled, the time is up or Ctrl-C."""
+        if self.form is None:
+            self._begin(clock, tell)
+        if self.reached:
+            return
+        with clock.watch() as stop:
+            if self.workers == 1:
+                self._alone(clock, tell, stop)
+            else:
+                self._together(clock, tell, stop)
+
+    def _begin(self, clock: Clock, tell: Teller) -> None:
+        """Attack, then the form, its bounds and the root."""
+        tell("attacking", lower=self.value)
+        self.attack.run(clock.part(share=0.1), self.target)
+        self.offer(self.attack.value, self.attack.point)
+        form = triangular(self.network, self.domain, self.groups)
+        self.form = form
+        self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
+        self.marks = 1  # the root is number 0
+        if self.reached:
+            return
+        tell("bounding", lower=self.value)
+        root = whole_node(form)
+        with clock.watch() as stop:
+            task, self.whole = first_node(form, root, ROOT_STEPS, self.cut, stop)
+        self.spaces = []
+        if task is None:
+            self.ceiling = -math.inf  # nothing is feasible
+            return
+        if not math.isfinite(task.bound):
+            self.heap, self.ceiling = [task], math.inf
+            return
+        self._wait(task)
+
+    @property
+    def cut(self) -> float:
+        """The bound at which a node is closed."""
+        if self.target < math.inf:
+            return self.below
+        return self.value + 0.5 * self.tolerance * max(1.0, abs(self.value))
+
+    def _wait(self, task: Task) -> None:
+        heapq.heappush(self.heap, task)
+        self.waiting += len(task.numbers)
+
+    def _take(self) -> Task:
+        """The best node; the last made, once the waiting ones take too much room."""
+        if self.waiting > MOST_WAITING:
+            place = max(range(len(self.heap)), key=lambda i: self.heap[i].number)
+            task = self.heap.pop(place)
+            heapq.heapify(self.heap)
+        else:
+            task = heapq.heappop(self.heap)
+        self.waiting -= len(task.numbers)
+        return task
+
+    def _budget(self) -> int:
+        most = max(4, int(CHUNK_SECONDS / self.pace))
+        return min(most, max(FIRST_CHUNK, int(GROWTH * self.nodes)))
+
+    def _threshold(self) -> int:
+        """The threshold that closed most per second, another one now and then."""
+        assert self.form is not None
+        few = len(self.form.lo) <= 8
+        order = THRESHOLDS if few else THRESHOLDS[::-1]
+        for threshold in order:
+            if not self.rates[threshold][1]:
+                return threshold
+        if self.rng.random() < 0.04:
+            return int(self.rng.choice(THRESHOLDS))
+        return max(order, key=lambda t: self.rates[t][0] / self.rates[t][1])
+
+    def _settled(self, clock: Clock) -> bool:
+        return self.reached or not self.heap or clock.expired()
+
+    def _alone(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
+        while not self._settled(clock):
+            task = self._take()
+            threshold = self._threshold()
+            try:
+                found = self._chunk(task, threshold, self._space(0), stop)
+            except KeyboardInterrupt:
+                self._wait(task)
+                raise
+            self._keep(found, threshold)
+            tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
+
+    def _together(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
+        free = list(range(self.workers))
+        taken: dict[Future[_Chunk], tuple[int, int]] = {}
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                while self.running or not self._settled(clock):
+                    while free and not self._settled(clock):
+                        task, threshold, place = self._take(), self._threshold(), free.pop()
+                        job = pool.submit(self._chunk, task, threshold, self._space(place), stop)
+                        self.running[job], taken[job] = task, (place, threshold)
+                    done, _ = wait(self.running, return_when=FIRST_COMPLETED)
+                    for job in done:
+                        del self.running[job]
+                        place, threshold = taken.pop(job)
+                        free.append(place)
+                        self._keep(job.result(), threshold)
+                    tell(
+                        "searching", at_once=False, lower=self.value, upper=self.upper,
+                        nodes=self.nodes,
+                    )  # fmt: skip
+            except BaseException:
+                stop[0] = 1
+                for job in list(self.running):
+                    self._keep(job.result(), taken[job][1])
+                    del self.running[job]
+                raise
+
+    def _space(self, place: int) -> Space:
+        assert self.form is not None
+        while len(self.spaces) <= place:
+            self.spaces.append(Space(self.form, self.whole[2], 1 << 16))
+        return self.spaces[place]
+
+    def _keep(self, found: _Chunk, threshold: int) -> None:
+        """Take over what a chunk found."""
+        self.nodes += found.used
+        self.lost += found.lost
+        self.offer(found.value, self.form.lift(found.point) if self.form else found.point)
+        self.ceiling = max(self.ceiling, found.ceiling)
+        for task in found.left:
+            self._wait(task)
+        rate = self.rates[threshold]
+        rate[0] += found.weight
+        rate[1] += found.seconds
+        if found.used:
+            self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
+        if self.proof is not None:
+            for part in found.tape:
+                self.proof.write(part)
+
+    def _chunk(self, task: Task, threshold: int, space: Space, stop: NDArray[np.uint8]) -> _Chunk:
+        """Explore below one node."""
+        form = self.form
+        assert form is not None
+        began = time.perf_counter()
+        d, groups = len(form.lo), len(form.firsts) - 1
+        goals = int(form.firsts[-1])
+        best, point = np.array([self.value]), np.zeros(d)
+        ceiling = np.array([-math.inf, 0.0])
+        # every chunk numbers its nodes apart from all others
+        marks = np.array([0, self._numbers(), 0])
+        while len(task.numbers) > len(space.arena):
+            space.grow()
+        space.arena[: len(task.numbers)] = task.numbers
+        space.stack[0] = task.units, task.known, 0, 0, task.number
+        if self.proof is not None and not len(space.tape):
+            space.tape = np.zeros(TAPE)
+        count, used, budget, tapes = 1, 0, self._budget(), []
+        while True:
+            why, count, more = kernel.explore(
+                self.whole, form.ball, space.arena, space.stack, count, budget - used, self.target,
+                self.below, self.tolerance, STEPS, threshold, form.firsts, best, point, ceiling,
+                self.learned, space.tape, marks, space.views, stop,
+            )  # fmt: skip
+            used += more
+            if why == kernel.FULL:
+                space.grow()
+            elif why == kernel.TAPE_FULL:
+                if not marks[0]:
+                    space.tape = np.zeros(2 * len(space.tape))
+                tapes.append(space.tape[: marks[0]].copy())
+                marks[0] = 0
+            else:
+                break
+        if marks[0]:
+            tapes.append(space.tape[: marks[0]].copy())
+        left = []
+        for at in range(count):
+            units, known, start, _, number = (int(i) for i in space.stack[at])
+            size = node_size(units, known, d, goals, groups)
+            numbers = space.arena[start : start + size].copy()
+            bound = float(numbers[size - groups :].max())
+            left.append(Task(-bound, number, numbers, units, known))
+        return _Chunk(
+            left, used, float(best[0]), point, float(ceiling[0]), float(ceiling[1]),
+            time.perf_counter() - began, why == kernel.REACHED, int(marks[2]), tapes,
+        )  # fmt: skip
+
+    def _numbers(self) -> int:
+        """The first of a range of numbers for the nodes of a chunk."""
+        first = self.marks
+        self.marks += 1 << 24
+        return first
+
+
+def whole_node(form: Form) -> tuple[Array, ...]:
+    """The form as a node in which every unit is open and unbounded."""
+    d, groups = len(form.lo), len(form.firsts) - 1
+    goals = int(form.firsts[-1])
+    numbers = np.zeros(node_size(form.units, form.known, d, goals, groups))
+    node = parts(numbers, 0, form.units, form.known, d, goals, groups)
+    node[LO][:], node[HI][:] = form.lo, form.hi
+    node[ROWS][:], node[CONST][:], node[ERR][:] = form.rows, form.const, form.err
+    node[MAG][:] = 0.0  # children weigh their rows anew
+    node[LOW][:], node[HIGH][:] = -np.inf, np.inf
+    node[UNITS][:], node[NAMES][:] = np.arange(form.units), -1.0 - np.arange(form.known)
+    for first, last in zip(form.firsts[:-1], form.firsts[1:], strict=True):
+        node[TAU][first:last] = 1.0 / (last - first)
+    node[BOUND][:] = np.inf
+    return node
+
+
+def first_node(
+    form: Form, node: tuple[Array, ...], steps: int, cut: float, stop: NDArray[np.uint8]
+) -> tuple[Task | None, tuple[Array, Vector, int, int, int]]:
+    """The root: stable units folded, goals tuned; None if the domain holds no point."""
+    d, groups = len(form.lo), len(form.firsts) - 1
+    goals = int(form.firsts[-1])
+    space = Space(form, form.units, 0)
+    scratch, out, work, _, refresh = space.views
+    refresh[:] = tuning_steps(form)
+    units, known = child(
+        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh, scratch,
+        out,
+    )  # fmt: skip
+    if units < 0:
+        return None, (np.zeros((0, d)), np.zeros(0), 0, 0, form.units)
+    numbers = np.zeros(node_size(units, known, d, goals, groups))
+    root = place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
+    root[ALPHA][:] = root[HIGH] > -root[LOW]
+    for q in range(groups):
+        first, last = form.firsts[q], form.firsts[q + 1]
+        root[BOUND][q] = tune(
+            root, form.ball, d, units, known, first, last, q, cut, steps, True, work
+        )
+    whole = (root[ROWS].copy(), root[CONST].copy(), int(units), int(known), form.units)
+    return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
+
+
+def tuning_steps(form: Form) -> int:
+    """Steps of descent for the bounds of the root's units: as many as `ROOT_WORK` allows."""
+    n, d = form.units, len(form.lo)
+    once = 4.0 * n * n * (n / 3 + d)
+    return int(min(20, max(0.0, ROOT_WORK / max(once, 1.0))))
