@@ -18,7 +18,7 @@ from relunorm.domain import Ball, Domain, Polytope
 from relunorm.errors import InvalidNetworkError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.reach import reach_of
+from relunorm.stability.reach import Reach
 
 Array = NDArray[np.float64]
 
@@ -76,16 +76,16 @@ def fits(network: Network) -> bool:
     return (units + network.output_size) * (units + network.input_size) <= MOST_ENTRIES
 
 
-def triangular(network: Network, domain: Domain, groups: Sequence[tuple[Array, Vector]]) -> Form:
-    """The form of ``network`` on ``domain`` with goals rhs - A f for every group (A, rhs)."""
-    box = reach_of(domain)
-    free = np.flatnonzero(box.lo < box.hi)
+def triangular(network: Network, reach: Reach, groups: Sequence[tuple[Array, Vector]]) -> Form:
+    """The form of ``network`` on a domain with goals rhs - A f for every group (A, rhs)."""
+    domain = reach.domain
+    free = np.flatnonzero(reach.lo < reach.hi)
     if not len(free):  # a single point: one coordinate stays, or there is nothing to search
         free = np.arange(1)
-    fixed = np.array(box.lo)
+    fixed = np.array(reach.lo)
     fixed[free] = 0.0
     count = sum(layer.width for layer in network.layers if layer.has_units)
-    builder = _Builder(network, box.lo[free], box.hi[free], free, fixed, count)
+    builder = _Builder(network, reach.lo[free], reach.hi[free], free, fixed, count)
     output = builder.output()
     A = np.concatenate([np.atleast_2d(group[0]) for group in groups])
     rhs = np.concatenate([np.atleast_1d(group[1]) for group in groups])
@@ -103,8 +103,8 @@ def triangular(network: Network, domain: Domain, groups: Sequence[tuple[Array, V
         count,
         len(known.const),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        box.lo[free].copy(),
-        box.hi[free].copy(),
+        reach.lo[free].copy(),
+        reach.hi[free].copy(),
         ball,
         free,
         fixed,

@@ -47,7 +47,7 @@ def gamma(n):  # type: ignore[no-untyped-def]
 
 @compiled
 def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
-    """Maximum of v . x over a box, or over a ball where that is less; fills x.
+    """Upper bound of v . x over a box, or the part of it in a ball; fills x with a maximiser.
 
     ``ball`` is empty, or holds the centre, the radius and the norm (2 or 1). The value is not
     rounded outward: the caller adds what sums of len(lo) products can lose.
@@ -57,32 +57,79 @@ def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     for k in range(d):
         x[k] = hi[k] if v[k] > 0.0 else lo[k]
         total += v[k] * x[k]
-    if len(ball) == 0:
+    if len(ball) == 0 or outside(x, ball) <= 0.0:
         return total
-    middle, largest, squares, where = 0.0, 0.0, 0.0, 0
+    return _clipped(v, lo, hi, ball, x)
+
+
+@compiled
+def outside(x, ball):  # type: ignore[no-untyped-def]
+    """How far a point is from the centre beyond the radius (for norm 2: squares)."""
+    d = len(x)
+    total = 0.0
     for k in range(d):
-        middle += v[k] * ball[k]
-        if abs(v[k]) > largest:
-            largest, where = abs(v[k]), k
+        step = abs(x[k] - ball[k])
+        total += step if ball[d + 1] == 1.0 else step * step
+    return total - (ball[d] if ball[d + 1] == 1.0 else ball[d] * ball[d])
+
+
+@compiled
+def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
+    """Over a box and a ball at once, by the multiplier of the ball: every one gives a bound.
+
+    For the norms 2 and 1, with w the multiplier and c the centre:
+    max over the box of v.x - w |x - c|^2 + w r^2, and of v.x - w |x - c|_1 + w r.
+    """
+    d = len(lo)
+    one = ball[d + 1] == 1.0
     radius = ball[d]
-    if ball[d + 1] == 1.0:
-        length = largest
-    else:
-        if largest > 0.0:
-            for k in range(d):
-                squares += (v[k] / largest) * (v[k] / largest)
-        length = largest * np.sqrt(squares)
-    if middle + radius * length >= total:
+    largest, squares = 0.0, 0.0
+    for k in range(d):
+        largest = max(largest, abs(v[k]))
+    if largest == 0.0 or radius == 0.0:
+        total = 0.0
+        for k in range(d):
+            x[k] = min(max(ball[k], lo[k]), hi[k])
+            total += v[k] * ball[k]
         return total
     for k in range(d):
-        step = 0.0
+        squares += (v[k] / largest) * (v[k] / largest)
+    low = 0.0
+    high = largest if one else largest * np.sqrt(squares) / (2.0 * radius)
+    for _ in range(60):  # a side of the box may hold x away from the centre
+        _step(v, lo, hi, ball, high, x)
+        if outside(x, ball) <= 0.0:
+            break
+        low, high = high, 4.0 * high
+    for _ in range(40):
+        w = 0.5 * (low + high)
+        _step(v, lo, hi, ball, w, x)
+        if outside(x, ball) > 0.0:
+            low = w
+        else:
+            high = w
+    w = high
+    _step(v, lo, hi, ball, w, x)
+    total = w * radius if one else w * radius * radius
+    for k in range(d):
+        step = abs(x[k] - ball[k])
+        total += v[k] * x[k] - (w * step if one else w * step * step)
+    return total
+
+
+@compiled
+def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
+    """The maximiser over the box with the ball's multiplier w."""
+    d = len(lo)
+    for k in range(d):
         if ball[d + 1] == 1.0:
-            if k == where:
-                step = radius if v[k] > 0.0 else -radius
-        elif length > 0.0:
-            step = radius * v[k] / length
-        x[k] = min(max(ball[k] + step, lo[k]), hi[k])
-    return middle + radius * length
+            x[k] = min(max(ball[k], lo[k]), hi[k])
+            if v[k] > w:
+                x[k] = hi[k]
+            elif v[k] < -w:
+                x[k] = lo[k]
+        else:
+            x[k] = min(max(ball[k] + 0.5 * v[k] / max(w, 1e-300), lo[k]), hi[k])
 
 
 @compiled

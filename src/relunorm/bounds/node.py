@@ -22,6 +22,7 @@ from relunorm.bounds.kernel import (
     compiled,
     forward,
     gamma,
+    outside,
     row_at,
     support,
 )
@@ -200,6 +201,11 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
             lo[index] = value
     for k in range(d):
         size[k] = max(abs(lo[k]), abs(hi[k]))
+    if len(ball) > 0:
+        for k in range(d):
+            x[k] = min(max(ball[k], lo[k]), hi[k])
+        if outside(x, ball) > 1e-9 * ball[d] * (1.0 + ball[d]):
+            return -1, 0  # the point nearest to the centre is outside the ball
     box = (lo, hi, ball)
     form = (T, tc, terr, tmag, tl, tu, size)
     m = 0

@@ -44,13 +44,14 @@ from relunorm.bounds.node import (
     tune,
 )
 from relunorm.clock import Clock, Teller
-from relunorm.domain import Domain
+from relunorm.domain import Box, Domain
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.regions.simplex import workspace
 from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
 from relunorm.search.tape import Tape
+from relunorm.stability.reach import reach_of
 
 Array = NDArray[np.float64]
 
@@ -74,6 +75,10 @@ TAPE = 1 << 17
 
 #: Seconds a chunk should take at most, so that an interrupt is heard.
 CHUNK_SECONDS = 0.5
+
+
+#: See `explore.explore`.
+Whole = tuple[Array, Vector, int, int, int, Vector]
 
 
 class Space:
@@ -233,12 +238,15 @@ class Search:
             else:
                 self._together(clock, tell, stop)
 
-    def _begin(self, clock: Clock, tell: Teller) -> None:
+    def _begin(self, clock: Clock, tell: Teller, warm: bool = True) -> None:
         """Attack, then the form, its bounds and the root."""
+        if warm:
+            tell.compile("the search", warm_up)
         tell("attacking", lower=self.value)
         self.attack.run(clock.part(share=0.1), self.target)
         self.offer(self.attack.value, self.attack.point)
-        form = triangular(self.network, self.domain, self.groups)
+        self.reach = reach_of(self.domain)
+        form = triangular(self.network, self.reach, self.groups)
         self.form = form
         self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
         self.marks = 1  # the root is number 0
@@ -246,8 +254,8 @@ class Search:
             return
         tell("bounding", lower=self.value)
         root = whole_node(form)
-        with clock.watch() as stop:
-            task, self.whole = first_node(form, root, ROOT_STEPS, self.cut, stop)
+        self.unit_steps = tuning_steps(form)
+        task, self.whole = first_node(form, root, ROOT_STEPS, self.cut, self.unit_steps)
         self.spaces = []
         if task is None:
             self.ceiling = -math.inf  # nothing is feasible
@@ -415,6 +423,19 @@ class Search:
         return first
 
 
+def warm_up() -> None:
+    """Compile or load the kernels, on a network of two units."""
+    tiny = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0], [1.0, -1.0]]])
+    groups = [(-np.eye(2), np.zeros(2))]
+    clock = Clock()
+    for proof in (None, Tape()):
+        search = Search(tiny, Box([-1.0], [1.0]), groups, proof=proof)
+        search.attack.value = search.value = -math.inf
+        search._begin(clock, Teller(None, clock), warm=False)
+        search.value = -math.inf
+        search.run(clock, Teller(None, clock))
+
+
 def whole_node(form: Form) -> tuple[Array, ...]:
     """The form as a node in which every unit is open and unbounded."""
     d, groups = len(form.lo), len(form.firsts) - 1
@@ -433,20 +454,20 @@ def whole_node(form: Form) -> tuple[Array, ...]:
 
 
 def first_node(
-    form: Form, node: tuple[Array, ...], steps: int, cut: float, stop: NDArray[np.uint8]
-) -> tuple[Task | None, tuple[Array, Vector, int, int, int]]:
+    form: Form, node: tuple[Array, ...], steps: int, cut: float, unit_steps: int
+) -> tuple[Task | None, Whole]:
     """The root: stable units folded, goals tuned; None if the domain holds no point."""
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
     space = Space(form, form.units, 0)
     scratch, out, work, _, refresh = space.views
-    refresh[:] = tuning_steps(form)
+    refresh[:] = unit_steps
     units, known = child(
         node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh, scratch,
         out,
     )  # fmt: skip
     if units < 0:
-        return None, (np.zeros((0, d)), np.zeros(0), 0, 0, form.units)
+        return None, (np.zeros((0, d)), np.zeros(0), 0, 0, form.units, np.zeros(0))
     numbers = np.zeros(node_size(units, known, d, goals, groups))
     root = place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
     root[ALPHA][:] = root[HIGH] > -root[LOW]
@@ -455,7 +476,10 @@ def first_node(
         root[BOUND][q] = tune(
             root, form.ball, d, units, known, first, last, q, cut, steps, True, work
         )
-    whole = (root[ROWS].copy(), root[CONST].copy(), int(units), int(known), form.units)
+    sides = slice(units, units + known)
+    size = np.maximum(np.abs(form.lo), np.abs(form.hi))
+    near = 1e-12 * (np.abs(root[ROWS][sides, :d]) @ size + np.abs(root[CONST][sides]))
+    whole = (root[ROWS].copy(), root[CONST].copy(), int(units), int(known), form.units, near)
     return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import compiled, evaluate, forward, row_at
+from relunorm.bounds.kernel import compiled, evaluate, forward, outside, row_at
 from relunorm.bounds.node import (
     ALPHA,
     BETA,
@@ -105,7 +105,7 @@ def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-d
 @compiled
 def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
     """Value of a goal group at x by the form of the whole domain; keeps the best."""
-    M, c, n, known, _ = whole
+    M, c, n, known, _, near = whole
     d = len(x)
     evaluate(x, M, c, n, y)
     value = np.inf
@@ -114,16 +114,10 @@ def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-unt
         value = min(value, row_at(M[t], c[t], x, y, n))
     if value > best[0]:
         for r in range(known):
-            if row_at(M[n + r], c[n + r], x, y, n) < 0.0:
+            if row_at(M[n + r], c[n + r], x, y, n) < -near[r]:
                 return  # outside the polytope
-        if len(ball) > 0:
-            total = 0.0
-            for k in range(d):
-                step = abs(x[k] - ball[k])
-                total += step if ball[d + 1] == 1.0 else step * step
-            total = total if ball[d + 1] == 1.0 else np.sqrt(total)
-            if total > ball[d] * (1.0 + 1e-12):
-                return
+        if len(ball) > 0 and outside(x, ball) > 1e-12 * ball[d] * (1.0 + ball[d]):
+            return
         best[0] = value
         for k in range(d):
             best_x[k] = x[k]
@@ -181,8 +175,8 @@ def write_closed(tape, marks, node, m, kept, first, last, q, number):  # type: i
     """The numbers behind a bound: units and alpha, known rows and beta, tau."""
     at = marks[0]
     tape[at], tape[at + 1], tape[at + 2] = CLOSED, number, q
-    tape[at + 3], tape[at + 4] = m, kept
-    at += 5
+    tape[at + 3], tape[at + 4], tape[at + 5] = m, kept, last - first
+    at += 6
     for j in range(m):
         tape[at + j], tape[at + m + j] = node[UNITS][j], node[ALPHA][q, j]
     at += 2 * m
@@ -220,7 +214,8 @@ def explore(  # type: ignore[no-untyped-def]
     """Work on the stack; returns (why it ended, nodes on the stack, nodes used).
 
     Args:
-        whole: rows, constants, open units, known rows of the root, and how many units have names.
+        whole: rows, constants, open units and known rows of the root, how many units have names, and
+            how far outside its known rows a point may be and still be offered.
         budget: nodes to look at, at most.
         target: a point with a value of at least this ends the search; np.inf for a maximum.
         below: with a target, a node is closed when its bound is below this.
@@ -251,7 +246,7 @@ def explore(  # type: ignore[no-untyped-def]
         n, known, at = stack[top, N], stack[top, K], stack[top, AT]
         depth, number = stack[top, DEPTH], stack[top, NUMBER]
         if len(tape) > 0:
-            entry = 5 + 2 * n + 2 * (known + 1) + goals
+            entry = 6 + 2 * n + 2 * (known + 1) + goals
             if marks[0] + 6 + 3 * disjuncts * entry > len(tape):
                 return TAPE_FULL, count, used
         node = parts(arena, at, n, known, d, goals, disjuncts)
