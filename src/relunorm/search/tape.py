@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterator
 
@@ -25,6 +26,7 @@ class Tape:
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
         self._sizes: list[int] = []
+        weakref.finalize(self, self._file.close)
 
     def write(self, numbers: NDArray[np.float64]) -> None:
         """Append a piece."""
