@@ -304,3 +304,5 @@ def test_a_solvers_word_proves_nothing() -> None:
     found = rn.compare(network, nothing, box, analysis=(lie, None))
     assert found.verdict == "different"
     assert found.upper >= 1
+    with pytest.raises(InvalidInputError, match="solver's word"):
+        rn.normalize(network, "minimal", box, analysis=lie, milp=False)
