@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -117,3 +118,42 @@ def test_values_of_any_size_are_proved_with_a_margin_for_rounding():
     top = float(large(best.point)[0])
     assert rn.decide(large, [[-1.0]], [-top + 1e-3], Box.cube(3)).verdict == "counterexample"
     assert rn.decide(large, [[-1.0]], [-top - 1.0], Box.cube(3)).verdict == "proved"
+
+
+def test_a_counterexample_holds_in_real_arithmetic():
+    """relu(x + 1e-17) at x = 1 is 1 in float64 and more than 1 in truth."""
+    network = Network.from_weights([[[1.0]], [[1.0]]], [[1e-17], [0.0]])
+    point = Box([1.0], [1.0])
+    assert network([[1.0]])[0, 0] == 1.0
+    assert rn.decide(network, [[1.0]], [1.0], point).verdict == "unknown"
+    assert rn.decide(network, [[-1.0]], [-1.0], point).verdict == "counterexample"
+
+
+@pytest.mark.parametrize("size", [1.0, 1e17])
+def test_a_counterexample_lies_in_a_flat_polytope(size):
+    """On the piece of x + y = 1/2 the network is 0; a rounding error beside it, it is not."""
+    rows = [[1, 0], [0, 1], [-1, 0], [0, -1], [1, 1], [-1, -1.0]]
+    plane = Polytope(rows, [0.24, 0.37, -0.13, -0.26, 0.5, -0.5])
+    first = Layer(Affine({0: np.eye(2)}, [-0.125, -0.25]))
+    second = Layer(Affine({1: [[1.0, 1.0]]}, [-0.125]))
+    network = Network([first, second], Affine({2: [[size]]}, [0.0]), input_shape=2)
+    found = rn.decide(network, [[-1.0]], [-1e-20], plane, 5)  # can it be 1e-20?
+    assert found.verdict != "counterexample"
+    found = rn.decide(network, [[-1.0]], [0.0], plane, 5)  # can it be 0?
+    assert found.verdict == "counterexample"
+    assert plane.holds(found.point).all()
+
+
+def test_a_counterexample_lies_in_a_ball():
+    """The largest value of x + y on a ball is taken at its edge, where floats miss it."""
+    network = Network.from_weights([[[1.0, 1.0]], [[1.0]]], [[10.0], [0.0]])
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        ball = Ball(rng.normal(size=2), float(rng.random() * 10.0 ** rng.integers(-9, 1)))
+        top = network(ball.middle)[0] + np.sqrt(2) * ball.reach
+        found = rn.decide(network, [[-1.0]], [-top + 1e-7 * ball.reach], ball, 5)
+        assert found.verdict in ("counterexample", "unknown")
+        if found.verdict == "counterexample":
+            x = [Fraction(v) for v in found.point.tolist()]
+            apart = zip(x, ball.middle.tolist(), strict=True)
+            assert sum((v - Fraction(m)) ** 2 for v, m in apart) <= Fraction(ball.reach) ** 2

@@ -95,6 +95,11 @@ def normalize(
         if domain is None:
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
         analysis.check(base, domain)
+        if analysis.proofs.trusted and not milp:
+            raise InvalidInputError(
+                f"the analysis takes {len(analysis.proofs.trusted)} verdicts on a solver's word; "
+                "make it with stability(..., milp=False), or leave milp=False out"
+            )
     wanted = eps > 0 or (form in MINIMAL_FIRST if remove is None else remove)
     found = analysis
     if wanted and domain is not None and found is None:

@@ -12,17 +12,22 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.attack import attack, spread
+from relunorm.forms.attack import spread
 from relunorm.forms.certificate import SCHEMA, Certificate, Recomputed, _seal, recompute
 from relunorm.forms.document import check_document
 from relunorm.forms.domains import reach_from_dict
 from relunorm.forms.inclusion import holds
 from relunorm.network import Network
 from relunorm.stability.certain import certain_outputs, enclosed
-from relunorm.stability.plane import moved_inside
+from relunorm.stability.problem import Problem
+from relunorm.stability.proof import Proofs, TrustedProof
+from relunorm.stability.reach import Reach
+from relunorm.stability.witness import Witnesses
 
 #: Points of the domain at which both networks are evaluated, and the products that may cost.
 POINTS, PRODUCTS = 256, 2e9
+#: Climbs that try to refute one verdict of a solver.
+STARTS = 24
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,8 @@ def verify(
     at most the stated bound over the domain, in real arithmetic. A verdict that only a
     mixed-integer solver vouches for proves nothing, so a certificate with such lines does not hold
     unless ``trust`` is given; then ``.verdict`` says so. Last, both networks are evaluated at
-    points of the domain: a certificate that a point contradicts does not hold, whatever it proves.
+    points of the domain, and every verdict of a solver is climbed against: a certificate that a
+    point contradicts does not hold, whatever it proves.
 
     Args:
         domain: what the certificate's own domain has to hold. A certificate names the domain it
@@ -117,6 +123,7 @@ def verify(
                 problems += _replay(document, reach, (first, second), trust)
             if not problems:
                 rng = np.random.default_rng(random_state)
+                problems += _refuted(document, reach, (first, second), rng)
                 problems += _contradiction(certificate, (first, second), reach.domain, rng)
         stated = certificate.bound, certificate.trusted, certificate.threshold_margin
         return Verification(not problems, tuple(problems), *stated, place, trust)
@@ -145,7 +152,7 @@ def _identity(document: dict[str, Any], networks: Sequence[Network]) -> list[str
 
 
 def _replay(
-    document: dict[str, Any], reach: Any, networks: Sequence[Network], trust: bool
+    document: dict[str, Any], reach: Reach, networks: Sequence[Network], trust: bool
 ) -> list[str]:
     """Whether everything stated comes out again."""
     parts = (document[key] for key in ("proofs", "order", "relations"))
@@ -209,23 +216,41 @@ def _compare_exceptions(found: Recomputed, stated: Sequence[dict[str, Any]]) -> 
     return []
 
 
+def _refuted(
+    document: dict[str, Any],
+    reach: Reach,
+    networks: Sequence[Network],
+    rng: np.random.Generator,
+) -> list[str]:
+    """Verdicts of a solver that a point of the domain refutes: climbs of the unit itself."""
+    for network, packed in zip(networks, document["proofs"], strict=True):
+        proofs = Proofs() if packed is None else Proofs.from_dict(packed)
+        words = [item for item in proofs.items if isinstance(item, TrustedProof)]
+        if not words:
+            continue
+        witnesses = Witnesses(Problem(network.folded(), reach))
+        witnesses.start(2 * POINTS, rng)
+        for word in words:
+            k, unit, sign = word.layer, word.unit, word.sign
+            witnesses.climb(k, np.array([unit]), np.array([float(sign)]), STARTS, rng)
+            seen = witnesses.largest[k][unit] if sign > 0 else -witnesses.smallest[k][unit]
+            if seen > -word.margin:
+                return [
+                    f"the solver's verdict on unit {unit} of layer {k} is wrong: a point of the "
+                    f"domain shows {seen:.3g}, at most {-word.margin:.3g} is stated"
+                ]
+    return []
+
+
 def _contradiction(
     certificate: Certificate,
     networks: tuple[Network, Network],
     domain: Domain,
     rng: np.random.Generator,
 ) -> list[str]:
-    """Points of the domain where the outputs differ by more than is stated, for certain.
-
-    What only a solver vouches for is worth a search too: uphill from many starts.
-    """
+    """Points of the domain where the outputs differ by more than is stated, for certain."""
     cost = sum(network.parameters for network in networks)
     points = spread(domain, int(np.clip(PRODUCTS / cost, 8, POINTS)), rng)
-    if certificate.trusted:
-        steepest, _ = attack(*(network.folded() for network in networks), domain, rng=rng)
-        points = np.concatenate([points, steepest[None]])
-    moved = moved_inside(domain, points[-1])
-    points = points[:-1] if moved is None else np.concatenate([points[:-1], moved[None]])
     points = points[domain.holds(points)]
     points = points[_claimed(certificate, networks, points)]
     (a, a_off), (b, b_off) = (certain_outputs(network, points) for network in networks)

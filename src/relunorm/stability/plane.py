@@ -103,14 +103,13 @@ def _solved(rows: list[list[Fraction]], near: list[Fraction], first: int) -> lis
 @lru_cache(maxsize=8)
 def _equalities(domain: Polytope) -> list[list[Fraction]]:
     """Rows a, b of the equalities a.x = b that two opposite inequalities state."""
-    table = np.column_stack([domain.A, domain.b]) + 0.0
-    if table.size <= NUMBERS:  # opposite up to a positive factor
-        rows = [_primitive(row) for row in table[np.abs(domain.A).max(axis=1) > 0].tolist()]
-    else:
-        rows = [tuple(map(Fraction, row)) for row in table.tolist()]
+    table = np.column_stack([domain.A, domain.b])[np.abs(domain.A).max(axis=1) > 0] + 0.0
+    small = table.size <= NUMBERS  # then rows may be opposite up to a positive factor
+    rows = [_primitive(row) if small else tuple(row) for row in table.tolist()]
     known = dict.fromkeys(rows)
     turned = {row: tuple(-v for v in row) for row in known}
-    return [list(row) for row in known if row > turned[row] and turned[row] in known]
+    found = [row for row in known if row > turned[row] and turned[row] in known]
+    return [[Fraction(v) for v in row] for row in found]
 
 
 def _primitive(row: list[float]) -> tuple[Fraction, ...]:
