@@ -15,12 +15,16 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.localize import Local, localize
 from relunorm.extrema.problem import TOLERANCE, Search
 from relunorm.extrema.result import Decision, Maximum, Verdict
-from relunorm.extrema.slack import rounding
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Layer, Network
+from relunorm.network import IDENTITY, Affine, Layer, Network
+from relunorm.rounding import value_with_error
 from relunorm.time_limit import as_time_limit
 
 Progress = Callable[[float, float], None]
+
+#: Networks of up to this many weights are evaluated in rational arithmetic where rounding is in
+#: the way, of up to the other in any case; about a microsecond a weight.
+EXACT_WEIGHTS, QUICK_WEIGHTS = 200_000, 2_000
 
 #: Up to this many free inputs boxes are cut, above it the signs of units.
 BOX_INPUTS = 6
@@ -42,8 +46,10 @@ def maximize(
 
     Exact to ``tolerance`` when the search finishes: branch and bound with backward linear bounds,
     the sign tree with linear programmes at the leaves. At the time limit, or at Ctrl-C, the
-    interval reached so far, both ends sound. Skips, convolutions and difference networks work
-    alike. Worst case exponential.
+    interval reached so far. Both ends hold in real arithmetic: the value at the point less its
+    rounding error, and the bound plus what rounding can have hidden from it (`rounding`). Where
+    outputs cancel, that may be too much for ``exact``, however long the search. Skips, convolutions
+    and difference networks work alike. Worst case exponential.
 
     Args:
         network: relu or leaky units.
@@ -64,21 +70,18 @@ def maximize(
     if not 0 < tolerance < 1:
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     begin = time.monotonic()
-    scalar = _compose(network.folded(), weights)
+    scalar = _compose(network, weights)
     search, local, complete = _run(
         scalar, domain, time_limit, tolerance, random_state, on_progress, None
     )
-    upper = max(search.upper, search.lower)
-    exact = bool(upper - search.lower <= tolerance * max(1.0, abs(search.lower)))
+    closed = search.upper - search.lower <= tolerance * max(1.0, abs(search.lower))
     point = local.lift(search.point)
+    lower, reached = certified_value(scalar, point, tolerance)
+    upper = max(np.nextafter(search.upper + search.noise, np.inf), reached)
+    exact = bool(upper - lower <= tolerance * max(1.0, abs(lower)))
+    seconds = time.monotonic() - begin
     return Maximum(
-        float(search.lower),
-        float(upper),
-        point,
-        exact,
-        search.nodes,
-        time.monotonic() - begin,
-        complete and exact,
+        float(lower), float(upper), point, exact, search.nodes, seconds, complete and bool(closed)
     )
 
 
@@ -97,9 +100,10 @@ def decide(
     not hold iff max over x of min_i (b - A f(x))_i is negative; the minimum is itself a few ReLU
     units (min(s, t) = s - relu(s - t)), so the question is a maximisation that may stop early.
 
-    ``counterexample`` is evaluated in float64 on the network itself. ``proved`` says that an upper
-    bound on the maximum is negative by more than what rounding and thin cells can hide (`slack`).
-    A maximum between minus that (at least 1e-9) and 0 is too close to call: ``unknown``.
+    ``counterexample`` holds in real arithmetic for the network itself. ``proved`` says that an
+    upper bound on the maximum is negative by more than what rounding and thin cells can hide,
+    estimated along the bounds of the units on the domain (`rounding`). A maximum between minus that
+    (at least 1e-9) and 0 is too close to call: ``unknown``.
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
@@ -114,24 +118,23 @@ def decide(
     rows, rhs = _constraints(network, A, b)
     time_limit = as_time_limit(time_limit)
     begin = time.monotonic()
-    scalar = _smallest(network.folded(), rows, rhs)
-    noise = rounding(scalar, domain)
-    near = max(TOLERANCE, 2 * noise)  # how far below 0 the search has to come
-    search, local, _ = _run(scalar, domain, time_limit, near, random_state, on_progress, 0.0)
-    if search.hidden > near and search.lower < 0.0:
-        # Cells were given up at -near, and what thin cells hide is more: once more, farther down.
+    scalar = _smallest(network, rows, rhs)
+    search, local, _ = _run(scalar, domain, time_limit, TOLERANCE, random_state, on_progress, 0.0)
+    if search.hidden > search.tolerance and search.lower < 0.0:
+        # Cells were given up at -tolerance, and what thin cells hide is more: once more, farther
+        # down.
         rest = None if time_limit is None else max(1e-3, time_limit - (time.monotonic() - begin))
-        near += 2 * search.hidden
+        near = search.tolerance + 2 * search.hidden
         search, local, _ = _run(scalar, domain, rest, near, random_state, on_progress, 0.0)
     point = local.lift(search.point)
-    reached = float((rhs - rows @ network(point)).min())
-    upper = max(float(search.upper), reached)
+    lower, reached = certified_value(scalar, point, TOLERANCE, search.lower >= -search.tolerance)
+    upper = max(float(np.nextafter(search.upper + search.noise, np.inf)), reached)
     verdict: Verdict = "unknown"
-    if reached >= 0.0:
+    if lower >= 0.0:
         verdict = "counterexample"
-    elif search.upper <= -max(TOLERANCE / 2, noise):
+    elif upper <= -TOLERANCE / 4:
         verdict = "proved"
-    return Decision(verdict, point, (reached, upper), search.nodes, time.monotonic() - begin)
+    return Decision(verdict, point, (lower, upper), search.nodes, time.monotonic() - begin)
 
 
 def never_smallest(
@@ -180,11 +183,14 @@ def _run(
 
     _check_domain(scalar, domain)
     time_limit = as_time_limit(time_limit)
-    check_units(scalar)
+    check_units(scalar.folded())
     compile_kernels()
     deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     local = localize(scalar, domain)
     assert local.domain is not None
+    noise = float(local.value_error[0] + local.search_error[0])
+    if target is not None:
+        tolerance = max(tolerance, 2 * noise)  # how far below the target the search has to come
     search = Search(
         local.network,
         local.domain,
@@ -193,6 +199,8 @@ def _run(
         tolerance,
         progress=on_progress,
         decide=target is not None,
+        noise=noise,
+        sensitivity=local.sensitivity,
         point=np.array(local.domain.center),
     )
     try:
@@ -246,18 +254,48 @@ def _constraints(network: Network, A: ArrayLike, b: ArrayLike) -> tuple[np.ndarr
     return rows, rhs
 
 
+def certified_value(
+    scalar: Network, point: Vector, tolerance: float, doubtful: bool = True
+) -> tuple[float, float]:
+    """An interval around the output at a point, in real arithmetic.
+
+    A network of up to `QUICK_WEIGHTS` weights is evaluated in rational arithmetic, and so is one of
+    up to `EXACT_WEIGHTS` where the running error of the evaluation is in the way.
+
+    Args:
+        tolerance: relative width that needs no closer look.
+        doubtful: whether to take that look at all.
+    """
+    weights = sum(mx.nnz(m) for affine in scalar.maps for m in affine.terms.values())
+    if weights > QUICK_WEIGHTS:
+        value, error = (float(a[0]) for a in value_with_error(scalar, point))
+        low, high = np.nextafter([value - error, value + error], [-np.inf, np.inf]).tolist()
+        close = 8 * error <= tolerance * max(1.0, abs(value)) and (low >= 0.0 or high < 0.0)
+        if close or not doubtful or weights > EXACT_WEIGHTS:
+            return low, high
+    from relunorm.forms.rational import exact_output
+
+    exact = exact_output(scalar, point)[0]
+    nearest = float(exact)
+    return (
+        nearest if exact >= nearest else float(np.nextafter(nearest, -np.inf)),
+        nearest if exact <= nearest else float(np.nextafter(nearest, np.inf)),
+    )
+
+
 def _compose(network: Network, weights: Vector) -> Network:
-    """weights . f as a network of one output."""
-    output = _times(weights[None], network.output)
-    return network.replace(output=output, output_shape=(1,))
+    """weights . f as a network of one output, the output of f being a linear stage of it."""
+    layers = [*network.layers, Layer(network.output, IDENTITY)]
+    output = Affine({len(layers): weights[None]}, np.zeros(1))
+    return network.replace(layers=layers, output=output, output_shape=(1,))
 
 
 def _smallest(network: Network, rows: np.ndarray, rhs: Vector) -> Network:
     """min_i (rhs - rows f)_i: pairs are joined by one ReLU unit each, layer by layer."""
-    slack = _times(-rows, network.output)
-    slack = Affine(slack.terms, slack.bias + rhs)
-    parts = [_row(slack, i) for i in range(len(rhs))]
-    layers = list(network.layers)
+    layers = [*network.layers, Layer(network.output, IDENTITY)]
+    layers.append(Layer(Affine({len(layers): -rows}, rhs), IDENTITY))
+    each = Affine({len(layers): np.eye(len(rhs))}, np.zeros(len(rhs)))
+    parts = [_row(each, i) for i in range(len(rhs))]
     while len(parts) > 1:
         pairs = [(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
         layers.append(Layer(_stack([_plus(s, t, -1.0) for s, t in pairs])))
@@ -268,10 +306,6 @@ def _smallest(network: Network, rows: np.ndarray, rhs: Vector) -> Network:
             joined.append(Affine({**s.terms, len(layers): unit}, s.bias))
         parts = joined + parts[2 * len(pairs) :]
     return network.replace(layers=layers, output=parts[0], output_shape=(1,))
-
-
-def _times(left: np.ndarray, affine: Affine) -> Affine:
-    return Affine({k: np.asarray(left @ m) for k, m in affine.terms.items()}, left @ affine.bias)
 
 
 def _row(affine: Affine, i: int) -> Affine:

@@ -129,9 +129,12 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
     at, scale, tolerance = state.at, state.scale[unit], state.tolerance[unit]
     d = len(state.row)
     if scale == 0.0:
-        if 0.0 < state.forms[unit, d] <= tolerance:
-            state.thin[unit] = max(state.thin[unit], state.forms[unit, d])
-        return 2 if state.forms[unit, d] > tolerance else 1
+        constant, around = state.forms[unit, d], 0.0
+        for k in range(d):
+            around += abs(state.forms[unit, k])
+        plus = constant > tolerance
+        state.thin[unit] = max(state.thin[unit], around - constant if plus else around + constant)
+        return 2 if plus else 1
     g, values = state.row, state.values
     for k in range(d):
         g[k] = state.forms[unit, k] * scale
