@@ -121,3 +121,13 @@ def test_values_of_any_size_are_proved_with_a_margin_for_rounding():
     assert rn.decide(large, [[-1.0]], [-top + 1e-3], Box.cube(3)).verdict == "counterexample"
     assert rn.decide(large, [[-1.0]], [-top - 1e-5], Box.cube(3)).verdict != "proved"
     assert rn.decide(large, [[-1.0]], [-top - 1.0], Box.cube(3)).verdict == "proved"
+
+
+@pytest.mark.parametrize("domain", [Box([0.09], [0.11]), Box([0.2], [0.3])])
+def test_deep_networks_with_large_weights_are_decided(domain):
+    # x -> clip(10 x, 0, 1), and 15 times y -> clip(10 y - 5, 0, 1): absolute paths add up to 20^16.
+    weights = [np.full((2, 1), 10.0)] + 15 * [np.array([[10.0, -10.0]] * 2)] + [[[1.0, -1.0]]]
+    biases = [np.array([0.0, -1.0])] + 15 * [np.array([-5.0, -6.0])] + [[0.0]]
+    network = Network.from_weights(weights, biases)
+    assert rn.decide(network, [[-1.0]], [-1.0], domain).verdict == "counterexample"
+    assert rn.decide(network, [[-1.0]], [-1.001], domain).verdict == "proved"

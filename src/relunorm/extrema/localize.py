@@ -17,6 +17,9 @@ from relunorm.extrema.relaxation import UnitBounds, unit_bounds
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network, substitute
 
+#: Rounding beyond this is looked at again in rational arithmetic, in networks of so many weights.
+LARGE_ERROR, RATIONAL_WEIGHTS = 1e-9, 10_000
+
 #: Networks with more units keep their always-active units: folding them would fill sparse weights.
 FOLD_UNITS = 4000
 
@@ -64,7 +67,11 @@ class Local:
         own = rounding.magnitudes(self.network, self.own_bounds, inputs)
         everything = np.abs(self.fixed)
         everything[self.free] = inputs
-        return self._original_sensitivity.total(self._sizes(own, everything, True))
+        sizes = self._sizes(own, everything, True)
+        error = self._original_sensitivity(False).total(sizes)
+        if error.max() > LARGE_ERROR and self._is_small:
+            error = np.minimum(error, self._original_sensitivity(True).total(sizes))
+        return error
 
     @cached_property
     def jacobian_error(self) -> NDArray[np.float64]:
@@ -78,7 +85,7 @@ class Local:
         everything = np.zeros((self.original.input_size, own[0].shape[1]))
         everything[self.free] = own[0]
         sizes = self._sizes(own, everything, False)
-        return self._original_sensitivity.total(sizes, constant=False)
+        return self._original_sensitivity(False).total(sizes, constant=False)
 
     @cached_property
     def search_error(self) -> Vector:
@@ -92,7 +99,13 @@ class Local:
         own = rounding.magnitudes(self.network, self.own_bounds, inputs)
         rates = rounding.gradients(self.network, self.own_bounds)
         sizes = rounding.form_sizes(own, rates, box.halfwidth)
-        return self.sensitivity.total_with_signs(sizes)
+        error = self.sensitivity.total_with_signs(sizes)
+        if error.max() > LARGE_ERROR and self._is_small:
+            rates = rounding.gradients(self.network, self.own_bounds, exact=True)
+            sizes = rounding.form_sizes(own, rates, box.halfwidth)
+            sharp = rounding.sensitivity(self.network, self.own_bounds, exact=True)
+            error = np.minimum(error, sharp.total_with_signs(sizes))
+        return error
 
     @cached_property
     def jacobian_search_error(self) -> NDArray[np.float64]:
@@ -122,13 +135,17 @@ class Local:
         return everything and all_free and all(layer.has_units for layer in self.original.layers)
 
     @property
-    def _original_sensitivity(self) -> rounding.Sensitivity:
+    def _is_small(self) -> bool:
+        maps = self.original.maps
+        return sum(mx.nnz(m) for a in maps for m in a.terms.values()) <= RATIONAL_WEIGHTS
+
+    def _original_sensitivity(self, exact: bool) -> rounding.Sensitivity:
         own = iter(self.bounds)
         bounds = [
             next(own) if layer.has_units else (np.zeros(layer.width), np.zeros(layer.width))
             for layer in self.original.layers
         ]
-        return rounding.sensitivity(self.original, bounds)
+        return rounding.sensitivity(self.original, bounds, exact=exact)
 
     def _sizes(self, own: Sequence[Any], inputs: Any, constant: bool) -> list[Any]:
         """What the expressions for the original's values add up, given the sizes of our values."""

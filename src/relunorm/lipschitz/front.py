@@ -19,6 +19,7 @@ from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
+from relunorm.lipschitz.twins import has_twins
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.time_limit import as_time_limit
@@ -46,6 +47,10 @@ TREE_INPUTS, TREE_UNITS = 64, 2000
 HIDDEN = (
     "regions thinner than 1e-10 of the domain were left out, so their Jacobians are not known; "
     "a smaller domain shows them"
+)
+TWINS = (
+    "some units have the same kink up to rounding, but not exactly: the Jacobian between them is "
+    "not known"
 )
 
 
@@ -75,6 +80,11 @@ class _Run:
     def folding(self) -> float:
         """How far the Jacobian of `local` can be from that of the network, in the norm."""
         return _size(self.local.jacobian_error, self.norm)
+
+    @cached_property
+    def has_twins(self) -> bool:
+        """Whether regions that no search sees lie between kinks that rounding cannot tell apart."""
+        return has_twins(self.local.network, self.local.domain)
 
     def left(self) -> float:
         return max(self.deadline - time.monotonic(), 0.0)
@@ -392,9 +402,11 @@ def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, floa
     begin = time.monotonic()
     value, point, bound, finished = compute()
     bound += _size(run.local.jacobian_search_error, run.norm)
+    if run.has_twins:
+        bound = np.inf
     note = "" if finished else "stopped by the time limit"
     if finished and not np.isfinite(bound):
-        note, run.hidden = HIDDEN, True
+        note, run.hidden = TWINS if run.has_twins else HIDDEN, True
     run.upper_bound(name, lambda: bound, note)
     last = run.bounds.pop()
     run.bounds.append(replace(last, seconds=time.monotonic() - begin))
