@@ -42,9 +42,12 @@ Bounds = Sequence[tuple[Vector, Vector]]
 
 UNIT = 2.0**-53
 
-#: Roundings counted for every row besides those of its sum: what kernels call only rounding
-#: (`regions.tolerance.ROUNDING` is 64 units), linear programmes, and a factor of two.
-EXTRA = 128.0
+#: Roundings counted for every row besides those of its sum: slopes, shifts, window coordinates.
+EXTRA = 8.0
+
+#: For Jacobians also what the kernels take for rounding: a unit whose gradient is no more than that
+#: has any of its slopes (`regions.tolerance.ROUNDING` is 64 units).
+FLAT = 72.0
 
 #: Added to sums: products below the normal numbers lose more than their relative rounding.
 UNDERFLOW = 2.0**-960
@@ -171,7 +174,6 @@ class Sensitivity:
     bounds: Bounds
     before: tuple[Array, ...]
     after: tuple[Array, ...]
-    extra: float = EXTRA  # roundings of a row besides those of its sum
 
     def total(self, sizes: Sequence[Any], constant: bool = True) -> Any:
         """How far the outputs can be off when every row adds up terms of these sizes.
@@ -180,9 +182,10 @@ class Sensitivity:
             sizes: of every value, as vectors or, for Jacobians, as matrices (width, columns).
             constant: whether biases are added up, too; Jacobians have none.
         """
-        found = _local(self.network.output, sizes, constant, self.extra)
+        extra = EXTRA if constant else FLAT
+        found = _local(self.network.output, sizes, constant, extra)
         for layer, sensitive in zip(self.network.layers, self.before, strict=True):
-            found = found + sensitive @ _local(layer.affine, sizes, constant, self.extra)
+            found = found + sensitive @ _local(layer.affine, sizes, constant, extra)
         return _up(found)
 
     def total_with_signs(self, sizes: Sequence[Vector]) -> Vector:
@@ -194,7 +197,7 @@ class Sensitivity:
         extra = np.zeros(self.network.output_size)
         parts = zip(self.network.layers, self.bounds, self.after, strict=True)
         for layer, (low, high), sensitive in parts:
-            error = _local(layer.affine, sizes, True, self.extra)
+            error = _local(layer.affine, sizes, True, EXTRA)
             for source, matrix in layer.affine.terms.items():
                 error = error + abs(matrix) @ errors[source]
             below, above = layer.activation.slopes
@@ -205,9 +208,7 @@ class Sensitivity:
         return _up(self.total(sizes) + extra)
 
 
-def sensitivity(
-    network: Network, bounds: Bounds, extra: float = EXTRA, exact: bool = False
-) -> Sensitivity:
+def sensitivity(network: Network, bounds: Bounds, exact: bool = False) -> Sensitivity:
     """What a change of a unit does to the outputs, anywhere the bounds hold."""
     pending: dict[int, tuple[Any, Array]] = {}
     _pull(network.output, None, pending, exact)
@@ -224,7 +225,7 @@ def sensitivity(
         after.append(_up(_sizes(upstream[0]) + upstream[1]))
         before.append(_up(_sizes(here[0]) + here[1]))
         _pull(layer.affine, here, pending, exact)
-    return Sensitivity(network, bounds, tuple(before[::-1]), tuple(after[::-1]), extra)
+    return Sensitivity(network, bounds, tuple(before[::-1]), tuple(after[::-1]))
 
 
 def slopes_on(activation: Activation, low: Vector, high: Vector) -> tuple[Vector, Vector]:
@@ -241,7 +242,7 @@ def value_with_error(network: Network, point: Vector) -> tuple[Vector, Vector]:
     sizes, errors, bounds = [np.abs(values[0])], [np.zeros(len(values[0]))], []
     for layer in network.layers:
         z = layer.affine([v[None] for v in values])[0]
-        error = _local(layer.affine, sizes, True, 2.0)
+        error = _local(layer.affine, sizes, True, EXTRA)
         for source, matrix in layer.affine.terms.items():
             error = error + abs(matrix) @ errors[source]
         error = _up(error)
@@ -253,14 +254,14 @@ def value_with_error(network: Network, point: Vector) -> tuple[Vector, Vector]:
     value = network.output([v[None] for v in values])[0]
     if any(layer.activation.kind == "step" for layer in network.layers):
         return value, np.full(len(value), np.inf)  # a step may jump; ask for the exact value
-    return value, sensitivity(network, bounds, extra=2.0).total(sizes)
+    return value, sensitivity(network, bounds).total(sizes)
 
 
 def _local(affine: Affine, sizes: Sequence[Any], constant: bool, extra: float) -> Any:
     """What the roundings of a map's own rows add."""
-    count = np.full(affine.size, 2.0 * (len(affine.terms) + 2) + extra)
+    count = np.full(affine.size, len(affine.terms) + extra)
     for matrix in affine.terms.values():
-        count = count + 2.0 * _row_counts(matrix)
+        count = count + _row_counts(matrix)
     share = count * UNIT
     bulk = absolute(affine, sizes, constant)
     return (share if bulk.ndim == 1 else share[:, None]) * bulk + UNDERFLOW

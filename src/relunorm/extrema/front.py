@@ -71,8 +71,8 @@ def maximize(
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     begin = time.monotonic()
     scalar = _compose(network, weights)
-    search, local, complete = _run(
-        scalar, domain, time_limit, tolerance, random_state, on_progress, None
+    search, local, complete = _run(  # half of the tolerance is for rounding
+        scalar, domain, time_limit, tolerance / 2, random_state, on_progress, None
     )
     closed = search.upper - search.lower <= tolerance * max(1.0, abs(search.lower))
     point = local.lift(search.point)
