@@ -22,6 +22,7 @@ from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
 from relunorm.lipschitz.twins import has_twins
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.rounding import GRADIENT_ENTRIES
 from relunorm.time_limit import as_time_limit
 
 #: Names accepted by ``method``, in the order auto runs them.
@@ -84,6 +85,8 @@ class _Run:
     @cached_property
     def has_twins(self) -> bool:
         """Whether regions that no search sees lie between kinks that rounding cannot tell apart."""
+        if self.network.input_size * max(self.network.widths) <= GRADIENT_ENTRIES:
+            return has_twins(self.network, self.domain)
         return has_twins(self.local.network, self.local.domain)
 
     def left(self) -> float:

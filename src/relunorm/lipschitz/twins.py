@@ -38,7 +38,7 @@ def has_twins(network: Network, domain: Domain | None) -> bool:
     """Whether units of one layer have the same kink up to rounding at one of a few points.
 
     Args:
-        network: without linear stages.
+        network: as it was given: folding its stable units would round twins to equals.
     """
     rng = np.random.default_rng(0)
     d = network.input_size
@@ -66,7 +66,7 @@ def _has_twins_at(network: Network, point: Array, domain: Domain | None) -> bool
             some: Any = matrix != 0
             read += some.astype(float) @ (values[source] != 0).any(axis=1).astype(float)
         # A multiple of one earlier unit has its kink, which is a wall of the region already.
-        own = np.flatnonzero(read > 1)
+        own = np.flatnonzero((read > 1) & layer.has_units)
         pairs = own[_near_pairs(forms[own])]
         if len(pairs) and not _are_equal(network, index, slopes, pairs):
             return True
