@@ -157,3 +157,13 @@ def test_a_counterexample_lies_in_a_ball():
             x = [Fraction(v) for v in found.point.tolist()]
             apart = zip(x, ball.middle.tolist(), strict=True)
             assert sum((v - Fraction(m)) ** 2 for v, m in apart) <= Fraction(ball.reach) ** 2
+
+
+@pytest.mark.parametrize("domain", [Box([0.09], [0.11]), Box([0.2], [0.3])])
+def test_deep_networks_with_large_weights_are_decided(domain):
+    # x -> clip(10 x, 0, 1), and 15 times y -> clip(10 y - 5, 0, 1): absolute paths add up to 20^16.
+    weights = [np.full((2, 1), 10.0)] + 15 * [np.array([[10.0, -10.0]] * 2)] + [[[1.0, -1.0]]]
+    biases = [np.array([0.0, -1.0])] + 15 * [np.array([-5.0, -6.0])] + [[0.0]]
+    network = Network.from_weights(weights, biases)
+    assert rn.decide(network, [[-1.0]], [-1.0], domain).verdict == "counterexample"
+    assert rn.decide(network, [[-1.0]], [-1.001], domain).verdict == "proved"

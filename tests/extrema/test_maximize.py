@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from brute_force import maximum
@@ -274,3 +276,26 @@ def test_messages_say_what_is_wrong():
     double = Network.from_weights([[[1.0, 0.0]], [[1.0], [2.0]]])
     with pytest.raises(InvalidInputError, match="expected 0 to 1"):
         rn.never_smallest(double, 2, Box.cube(2))
+
+
+def cancelling(scale: float) -> Network:
+    """scale (relu(0.1 h + 0.2 h + 5) - relu(0.3 h + 5)) with h = relu(x), and a unit that bends."""
+    layers = [
+        Layer(Affine({0: np.ones((3, 1))}, np.zeros(3))),
+        Layer(Affine({1: np.array([[0.1, 0.2, 0.0], [0.0, 0.0, 0.3]])}, np.full(2, 5.0))),
+        Layer(Affine({0: np.ones((1, 1))}, np.array([-1.5]))),
+    ]
+    output = Affine({2: np.array([[scale, -scale]]), 3: np.zeros((1, 1))}, np.zeros(1))
+    return Network(layers, output, input_shape=1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e12, 1e20])
+def test_the_interval_holds_under_cancellation(scale):
+    slope = Fraction(scale) * (Fraction(0.1) + Fraction(0.2) - Fraction(0.3))  # f(x) = slope x
+    network, box = cancelling(scale), Box([1.0], [2.0])
+    for sign, top in ((1.0, 2 * slope), (-1.0, -slope)):
+        found = rn.maximize(network, [sign], box)
+        assert Fraction(found.lower) <= top <= Fraction(found.upper)
+        assert found.exact == (found.upper - found.lower <= 1e-9)
+        assert found.complete
+    assert not rn.maximize(network, [1.0], box).exact or scale == 1.0

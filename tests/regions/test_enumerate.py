@@ -496,3 +496,25 @@ def test_sparse_matrices_are_packed_like_dense_ones(by_columns):
 
     for a, b in zip(packed(thin), packed(thin.toarray()), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias"), [(1e6, 1e-3), (1e7, 0.1), (1e4, 1e-7), (1.0, 1e-12), (1.0, 1e-15)]
+)
+@pytest.mark.parametrize(
+    ("d", "method"),
+    [(1, "tree"), (2, "polygons"), (2, "cells"), (2, "tree"), (3, "cells"), (3, "tree")],
+)
+def test_a_unit_that_is_constant_where_another_is_off(d, method, weight, bias):
+    # relu(bias - weight relu(weight x0)) / bias is 1 for x0 <= 0: however large the terms of the
+    # unit that is off there, they are no part of this sum.
+    network = Network.from_weights(
+        [weight * np.eye(1, d), [[-weight]], [[1 / bias]]], [[0.0], [bias], [0.0]]
+    )
+    found = regions(network, Box.cube(d), method=method)
+    point = np.full(d, -0.5)
+    i = int(found.locate(point)[0])
+    assert found.pattern(i).tolist() == [False, True]
+    A, c = found.affine(i)
+    np.testing.assert_array_equal(A, np.zeros((1, d)))
+    np.testing.assert_allclose(c, network(point[None])[0], rtol=1e-15)

@@ -13,6 +13,7 @@ from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.rounding import Sensitivity
 
 #: A maximum is exact when the interval is at most this wide, relative to max(1, |maximum|).
 TOLERANCE = 1e-9
@@ -25,6 +26,8 @@ class Search:
     Args:
         network: one output, no linear stages, no step units.
         target: stop once a value of at least this is found or the upper bound falls below it.
+        noise: how far rounding can have moved the upper bound; not in ``upper``.
+        sensitivity: what a change of a unit does to the output, where it is known.
     """
 
     network: Network
@@ -38,6 +41,8 @@ class Search:
     nodes: int = 0
     progress: Callable[[float, float], None] | None = None
     decide: bool = False
+    noise: float = 0.0
+    sensitivity: Sensitivity | None = None
     hidden: float = (
         0.0  # what thin cells hid from the bounds (`slack.dropped`), already in ``upper``
     )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.network import Affine, Network
+from relunorm.rounding import Sensitivity
 
 Array = NDArray[np.float64]
 
@@ -45,16 +46,18 @@ def path_sums(network: Network) -> list[Array]:
     return sums
 
 
-def dropped(network: Network, thin: Array) -> float:
+def dropped(network: Network, thin: Array, sensitivity: Sensitivity | None = None) -> float:
     """How far the first output can be off because of the sides that were dropped.
 
     Args:
         thin: for every unit the largest value its form takes on a side that was dropped.
+        sensitivity: of the output to the units; along all paths in absolute values without it.
     """
     if not thin.any():
         return 0.0
     total, begin = 0.0, 0
-    for layer, sums in zip(network.layers, path_sums(network)[1:], strict=True):
+    known = path_sums(network)[1:] if sensitivity is None else sensitivity.after
+    for layer, sums in zip(network.layers, known, strict=True):
         below, above = layer.activation.slopes
         part = thin[begin : begin + layer.width]
         total += float(abs(above - below) * (sums[0] @ part))

@@ -135,6 +135,6 @@ def _run(
     if state.at[FAILURES] or not state.at[STARTED]:
         return False, upper
     left = float(kept[: int(state.at[FRAMES])].max(initial=-np.inf))
-    hidden = dropped(search.network, state.thin)
+    hidden = dropped(search.network, state.thin, search.sensitivity)
     search.hidden = max(search.hidden, hidden)
     return finished, max(left, float(record[cells.CEILING])) + hidden

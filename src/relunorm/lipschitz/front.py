@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Domain, Polytope
 from relunorm.domain.base import short
@@ -18,8 +19,10 @@ from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
+from relunorm.lipschitz.twins import has_twins
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.rounding import GRADIENT_ENTRIES
 from relunorm.time_limit import as_time_limit
 
 #: Names accepted by ``method``, in the order auto runs them.
@@ -46,6 +49,10 @@ HIDDEN = (
     "regions thinner than 1e-10 of the domain were left out, so their Jacobians are not known; "
     "a smaller domain shows them"
 )
+TWINS = (
+    "some units have the same kink up to rounding, but not exactly: the Jacobian between them is "
+    "not known"
+)
 
 
 @dataclass
@@ -70,6 +77,18 @@ class _Run:
         """What matters of the network on the domain; in a hurry, a little more than that."""
         return localize(self.network, self.domain, self.share(FOLD_SHARE).at)
 
+    @cached_property
+    def folding(self) -> float:
+        """How far the Jacobian of `local` can be from that of the network, in the norm."""
+        return _size(self.local.jacobian_error, self.norm)
+
+    @cached_property
+    def has_twins(self) -> bool:
+        """Whether regions that no search sees lie between kinks that rounding cannot tell apart."""
+        if self.network.input_size * max(self.network.widths) <= GRADIENT_ENTRIES:
+            return has_twins(self.network, self.domain)
+        return has_twins(self.local.network, self.local.domain)
+
     def left(self) -> float:
         return max(self.deadline - time.monotonic(), 0.0)
 
@@ -80,7 +99,7 @@ class _Run:
         self, name: str, compute: Callable[[], float], note: str | Callable[[], str] = ""
     ) -> None:
         begin = time.monotonic()
-        value = compute()
+        value = round_up(compute() + self.folding, 2)
         said = note if isinstance(note, str) else note()
         self.bounds.append(LipschitzBound(name, "upper", value, time.monotonic() - begin, said))
         if value < self.upper:
@@ -88,6 +107,7 @@ class _Run:
         self.report()
 
     def lower_bound(self, name: str, value: float, point: Vector, begin: float) -> None:
+        value = max(0.0, float(np.nextafter(value - self.folding, 0.0)))
         self.bounds.append(LipschitzBound(name, "lower", value, time.monotonic() - begin))
         if value >= self.lower:
             self.lower, self.witness = value, point
@@ -372,15 +392,27 @@ def _branch(run: _Run, seconds: float) -> None:
     )
 
 
+def _size(errors: NDArray[np.float64], norm: float) -> float:
+    """The norm of a matrix of errors, or of any matrix with these sums of rows."""
+    if errors.shape[1] == 1:
+        return round_up(float(errors.sum()), len(errors))
+    rows, columns = float(errors.sum(axis=1).max()), float(errors.sum(axis=0).max())
+    size = {1.0: columns, np.inf: rows}.get(norm, float(np.sqrt(rows * columns)))
+    return round_up(size, sum(errors.shape))
+
+
 def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, float, bool]]) -> None:
     begin = time.monotonic()
     value, point, bound, finished = compute()
+    bound += _size(run.local.jacobian_search_error, run.norm)
+    if run.has_twins:
+        bound = np.inf
     note = "" if finished else "stopped by the time limit"
     if finished and not np.isfinite(bound):
-        note, run.hidden = HIDDEN, True
+        note, run.hidden = TWINS if run.has_twins else HIDDEN, True
     run.upper_bound(name, lambda: bound, note)
     last = run.bounds.pop()
-    run.bounds.append(LipschitzBound(last.method, last.side, bound, time.monotonic() - begin, note))
+    run.bounds.append(replace(last, seconds=time.monotonic() - begin))
     if value > run.lower:
         run.lower_bound(name, value, run.local.lift(point), begin)
     run.complete = finished

@@ -120,7 +120,8 @@ def _problem(network: Network) -> _Problem:
         )
         inputs = reduced_rows.shape[1]
         cuts = np.cumsum([len(r) for r in rows.values()])[:-1]
-        rows = dict(zip(rows, np.split(reduced_rows, cuts), strict=True))
+        if rows:
+            rows = dict(zip(rows, np.split(reduced_rows, cuts), strict=True))
     starts = inputs + np.concatenate(([0], np.cumsum([layer.width for layer in network.layers])))
 
     def full(index: int) -> NDArray[np.float64]:

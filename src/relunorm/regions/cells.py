@@ -141,6 +141,7 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
     begin, end = net.first[layer], net.first[layer + 1]
     width = end - begin
     forms, band, bits = search.columns.forms, search.columns.band, search.columns.bits
+    flat = search.columns.flat
     low, high, value = search.low, search.high, search.value
     d = len(forms) - 1
     for v in range(va, va + n):
@@ -165,7 +166,7 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
             search.lists[out + cuts] = begin + i
             cuts += 1
         else:
-            bits[begin + i] = _side(forms, begin + i, low[i], high[i], edge)
+            bits[begin + i] = _side(flat[begin + i], low[i], high[i], edge)
             if low[i] < 0.0 < high[i]:
                 _note_hidden(search, begin + i, low[i], high[i])
     return cuts
@@ -174,26 +175,19 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
 @inner
 def _note_hidden(search, unit, low, high):  # type: ignore[no-untyped-def]
     """Count a unit that gets one sign on the cell but takes the other by more than rounding."""
-    forms = search.columns.forms
-    d = len(forms) - 1
-    flat = True
-    for k in range(d):
-        flat &= forms[k, unit] == 0.0
+    d, flat = len(search.columns.forms) - 1, search.columns.flat[unit]
     if not flat and min(high, -low) > quiet(d) * search.columns.size[unit]:
         search.at[1] += 1
 
 
 @inner
-def _side(forms, unit, low, high, edge):  # type: ignore[no-untyped-def]
+def _side(flat, low, high, edge):  # type: ignore[no-untyped-def]
     """The bit of a unit that does not cut: plus, minus, or the larger part of a sliver."""
     if high > edge:
         return 1
-    if low < -edge:
+    if low < -edge or flat:
         return 0
-    for k in range(len(forms) - 1):
-        if forms[k, unit] != 0.0:
-            return 1 if high + low > 0.0 else 0
-    return 0
+    return 1 if high + low > 0.0 else 0
 
 
 @kernel
@@ -214,7 +208,7 @@ def _still_cutting(search, va, n, la, length):  # type: ignore[no-untyped-def]
             search.lists[kept] = u
             kept += 1
         else:
-            search.columns.bits[u] = _side(forms, u, low, high, edge)
+            search.columns.bits[u] = _side(search.columns.flat[u], low, high, edge)
             if low < 0.0 < high:
                 _note_hidden(search, u, low, high)
     return kept - la

@@ -26,7 +26,9 @@ class State(NamedTuple):
     bits: NDArray[np.int8]
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
     forms: NDArray[np.float64]  # (units + outputs, d + 1)
-    size: NDArray[np.float64]  # sum of absolute entries of a form
+    size: NDArray[
+        np.float64
+    ]  # sum of absolute entries of a gradient; what was added up if that is 0
     scale: NDArray[np.float64]  # 1 / |gradient|, 0 for a constant form
     tolerance: NDArray[np.float64]
     rows: NDArray[np.float64]
