@@ -131,13 +131,18 @@ def test_a_listener_hears_share_pace_and_facts():
     assert Progress("nothing to do", 0, 0).share == 1
 
 
-def test_compiling_is_announced_and_not_counted():
+def test_compiling_is_announced_once_and_not_counted(monkeypatch):
+    monkeypatch.setattr("relunorm.clock._compiled", set())
     hand, heard = Hand(), []
     clock = Clock(5, hand)
-    with Teller(heard.append, clock).compiling("the kernels"):
+
+    def run():
         hand.at += 30
-    assert clock.left() == 5
-    assert "compiling the kernels" in heard[0].message
+
+    for _ in range(2):
+        Teller(heard.append, clock).compile("the kernels", run)
+    assert (clock.left(), hand.at) == (5, 130)
+    assert [said.message.split(" (")[0] for said in heard] == ["compiling the kernels"]
 
 
 def test_nobody_need_listen_and_others_are_refused():

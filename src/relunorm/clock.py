@@ -173,6 +173,10 @@ class Clock:
         return f"Clock({self.left():.3g} s left)" if self.limited else "Clock(no limit)"
 
 
+#: The clock of work without a limit.
+NO_LIMIT = Clock()
+
+
 def _arrived(end: float, elapsed: float) -> Clock:
     clock = Clock(max(end - time.time(), 0.0))
     clock.began -= elapsed
@@ -208,6 +212,10 @@ class Progress:
 
 #: A ``progress`` argument. What it raises ends the call.
 Listener = Callable[[Progress], None]
+
+
+#: What this process has compiled.
+_compiled: set[str] = set()
 
 
 class Teller:
@@ -250,9 +258,11 @@ class Teller:
         left = min(known) if known else None
         self.listener(Progress(message, done, total, elapsed, left, facts))
 
-    @contextmanager
-    def compiling(self, what: str = "kernels") -> Iterator[None]:
-        """Announce compiling, which the time limit does not count."""
-        self(f"compiling {what} (once per installation; not counted)")
+    def compile(self, what: str, run: Callable[[], object]) -> None:
+        """Have ``run`` compile kernels (or load them), once a process: announced, not counted."""
+        if what in _compiled:
+            return
+        self(f"compiling {what} (once per installation, not counted as time)")
         with self.clock.pause():
-            yield
+            run()
+        _compiled.add(what)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.clock import NO_LIMIT, Progress, Teller
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema import front, tree
 
@@ -214,10 +215,11 @@ def test_acas_xu_properties(cases, name, holds, number):
 def test_interrupt_keeps_the_interval(monkeypatch):
     engine(monkeypatch, "units")
 
-    def stop(lower: float, upper: float) -> None:
-        raise KeyboardInterrupt
+    def stop(said: Progress) -> None:
+        if "upper" in said.facts:
+            raise KeyboardInterrupt
 
-    found = rn.maximize(small(3, 8, width=12), 0, Box.cube(8), on_progress=stop)
+    found = rn.maximize(small(3, 8, width=12), 0, Box.cube(8), progress=stop)
     assert not found.complete
     assert found.lower <= found.upper < np.inf
 
@@ -233,7 +235,7 @@ def test_bad_arguments():
     with pytest.raises(InvalidDomainError, match="coordinates"):
         rn.maximize(network, 0, Box.cube(3))
     with pytest.raises(InvalidInputError, match="time_limit"):
-        rn.maximize(network, 0, Box.cube(2), time_limit=0)
+        rn.maximize(network, 0, Box.cube(2), time_limit=-1)
     with pytest.raises(InvalidInputError, match="A has shape"):
         rn.decide(network, [[1.0]], [0.0], Box.cube(2))
     with pytest.raises(InvalidInputError, match="NaN"):
@@ -250,8 +252,8 @@ def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     reached = []
     inner = tree.solve_box
     monkeypatch.setattr(tree, "solve_box", lambda *a: reached.append(1) or inner(*a))
-    tree.compile_kernels.cache_clear()
-    tree.compile_kernels()
+    monkeypatch.setattr("relunorm.clock._compiled", set())
+    tree.compile_kernels(Teller(None, NO_LIMIT))
     assert reached
 
 

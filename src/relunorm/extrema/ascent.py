@@ -39,5 +39,5 @@ def ascend(search: Search, random_state: int | np.random.Generator | None = 0) -
             moved = points + 0.7**step * half * half * gradient / length
             points = np.where(domain.contains(moved)[:, None], moved, points)
         search.offer(points)
-        if search.decided():
+        if search.decided() or search.out_of_time():
             return

@@ -69,7 +69,9 @@ def _process(
     """Bound some boxes; what is left of them with upper bounds, and the bound of those solved."""
     los = np.array([entry[2].lo for entry in taken])
     his = np.array([entry[2].hi for entry in taken])
-    bounds = unit_bounds(search.network, los, his, known=_stack([e[2].known for e in taken]))
+    bounds = unit_bounds(
+        search.network, los, his, known=_stack([e[2].known for e in taken]), clock=search.clock
+    )
     upper, form, constant = output_bound(search.network, bounds, los, his)
     values = np.minimum(upper[:, 0], [-entry[0] for entry in taken])
     search.offer(np.where(form[:, 0] > 0, his, los))
@@ -90,7 +92,9 @@ def _process(
             continue
         # Where many kinks meet at the maximum no cut separates them: the budget must grow.
         budget = BUDGET * 2 ** min(box.depth // 4, 40)
-        solved, value = solve_box(search, window, box.lo, box.hi, one, values[i], budget)
+        solved, value = solve_box(
+            search, window, box.lo, box.hi, one, values[i], budget, search.stop
+        )
         if solved:
             settled = max(settled, min(value, values[i]))
         else:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.regions.jit import inner, kernel
-from relunorm.regions.simplex import EMPTY, FAILED, FOUND, maximize
+from relunorm.regions.simplex import EMPTY, FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.tree import backtrack, descend, layer_of, signs, start_layer
 from relunorm.regions.tree_signs import form_range
-from relunorm.regions.tree_state import FAILURES, FRAMES, ROWS, STARTED
+from relunorm.regions.tree_state import CUT_OFF, FAILURES, FRAMES, ROWS, STARTED
 
 # Entries of the record the search carries.
 BEST, IMPROVED, FLOOR, SLACK, CEILING, NODES, TARGET = range(7)
@@ -28,7 +28,7 @@ RECORD = 7
 
 @kernel
 def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type: ignore[no-untyped-def]
-    """Go on for ``budget`` nodes; 1 when the tree is done, 0 when not.
+    """Go on for ``budget`` nodes or until the time is up; 1 when the tree is done, 0 when not.
 
     Args:
         lb, ub: pre-activation bounds of every unit on the box of the state.
@@ -67,6 +67,10 @@ def search(net, state, lb, ub, kept, record, point, coef, lin, budget):  # type:
                 code = 2
             else:
                 code = signs(net, state, unit)
+            if code == 0 or state.work.stop[0]:  # the time is up: the cell keeps the bound it has
+                at[CUT_OFF] = 1
+                record[CEILING] = max(record[CEILING], bound)
+                return 0
             if code == 3 or (fresh and unit > 0):
                 value = _bound(net, state, layer, unit, lb, ub, record, point, coef, lin)
                 bound = min(bound, value)
@@ -107,6 +111,8 @@ def _bound(net, state, layer, unit, lb, ub, record, point, coef, lin):  # type: 
     )
     if status == FAILED:
         state.at[FAILURES] += 1
+        return np.inf
+    if status == STOPPED:
         return np.inf
     if status == EMPTY:
         return np.inf  # the cell is thinner than a programme can tell: its parent's bound stays

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Domain
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError
@@ -18,15 +16,15 @@ from relunorm.extrema.result import Decision, Maximum, Verdict
 from relunorm.extrema.slack import rounding
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.time_limit import as_time_limit
-
-Progress = Callable[[float, float], None]
 
 #: Up to this many free inputs boxes are cut, above it the signs of units.
 BOX_INPUTS = 6
 
 #: The sign tree on the whole domain goes first, for at most FIRST_LOOK seconds and these sizes.
 FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 5.0, 200, 2000
+
+#: Shares of the time limit for folding what is stable and for that first look.
+FOLD_SHARE, FIRST_SHARE = 0.25, 0.2
 
 
 def maximize(
@@ -36,7 +34,7 @@ def maximize(
     time_limit: float | None = 60.0,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
-    on_progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Maximum:
     """The maximum of direction . f(x) over a domain, with a maximiser, or an interval around it.
 
@@ -50,10 +48,10 @@ def maximize(
         direction: one weight per output, or the number of one output.
         domain: a box (sides of length zero allowed), a polytope, or a ball (for a ball with more
             than rounding at stake the interval closes slowly).
-        time_limit: wall seconds; None for no limit.
+        time_limit: wall seconds; None for no limit. Compiling is not counted.
         tolerance: width of the interval that counts as exact, relative to max(1, |maximum|).
         random_state: seed of the first points tried.
-        on_progress: called with (lower, upper).
+        progress: called with a `Progress`; its facts are ``lower`` and ``upper``.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
@@ -63,11 +61,9 @@ def maximize(
     weights = _direction(network, direction)
     if not 0 < tolerance < 1:
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
-    begin = time.monotonic()
+    clock = Clock(time_limit)
     scalar = _compose(network.folded(), weights)
-    search, local, complete = _run(
-        scalar, domain, time_limit, tolerance, random_state, on_progress, None
-    )
+    search, local, complete = _run(scalar, domain, clock, tolerance, random_state, progress, None)
     upper = max(search.upper, search.lower)
     exact = bool(upper - search.lower <= tolerance * max(1.0, abs(search.lower)))
     point = local.lift(search.point)
@@ -77,7 +73,7 @@ def maximize(
         point,
         exact,
         search.nodes,
-        time.monotonic() - begin,
+        clock.elapsed(),
         complete and exact,
     )
 
@@ -89,7 +85,7 @@ def decide(
     domain: Domain,
     time_limit: float | None = 60.0,
     random_state: int = 0,
-    on_progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Decision:
     """Whether some x of the domain has A f(x) <= b: a counterexample, or a proof that none has.
 
@@ -103,7 +99,7 @@ def decide(
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
-        domain, time_limit, random_state, on_progress: as for `maximize`.
+        domain, time_limit, random_state, progress: as for `maximize`.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
@@ -112,17 +108,15 @@ def decide(
     """
     _check_domain(network, domain)
     rows, rhs = _constraints(network, A, b)
-    time_limit = as_time_limit(time_limit)
-    begin = time.monotonic()
+    clock = Clock(time_limit)
     scalar = _smallest(network.folded(), rows, rhs)
     noise = rounding(scalar, domain)
     near = max(TOLERANCE, 2 * noise)  # how far below 0 the search has to come
-    search, local, _ = _run(scalar, domain, time_limit, near, random_state, on_progress, 0.0)
+    search, local, _ = _run(scalar, domain, clock, near, random_state, progress, 0.0)
     if search.hidden > near and search.lower < 0.0:
         # Cells were given up at -near, and what thin cells hide is more: once more, farther down.
-        rest = None if time_limit is None else max(1e-3, time_limit - (time.monotonic() - begin))
         near += 2 * search.hidden
-        search, local, _ = _run(scalar, domain, rest, near, random_state, on_progress, 0.0)
+        search, local, _ = _run(scalar, domain, clock, near, random_state, progress, 0.0)
     point = local.lift(search.point)
     reached = float((rhs - rows @ network(point)).min())
     upper = max(float(search.upper), reached)
@@ -131,7 +125,7 @@ def decide(
         verdict = "counterexample"
     elif search.upper <= -max(TOLERANCE / 2, noise):
         verdict = "proved"
-    return Decision(verdict, point, (reached, upper), search.nodes, time.monotonic() - begin)
+    return Decision(verdict, point, (reached, upper), search.nodes, clock.elapsed())
 
 
 def never_smallest(
@@ -166,10 +160,10 @@ def _check_domain(network: Network, domain: Domain) -> None:
 def _run(
     scalar: Network,
     domain: Domain,
-    time_limit: float | None,
+    clock: Clock,
     tolerance: float,
     random_state: int,
-    on_progress: Progress | None,
+    progress: Listener | None,
     target: float | None,
 ) -> tuple[Search, Local, bool]:
     from relunorm.extrema.ascent import ascend
@@ -179,34 +173,33 @@ def _run(
     from relunorm.regions.pack import check_units
 
     _check_domain(scalar, domain)
-    time_limit = as_time_limit(time_limit)
     check_units(scalar)
-    compile_kernels()
-    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
-    local = localize(scalar, domain)
+    tell = Teller(progress, clock)
+    compile_kernels(tell)
+    local = localize(scalar, domain, clock.part(share=FOLD_SHARE))
     assert local.domain is not None
     search = Search(
         local.network,
         local.domain,
-        deadline,
+        clock,
         np.inf if target is None else target,
         tolerance,
-        progress=on_progress,
+        tell=tell,
         decide=target is not None,
         point=np.array(local.domain.center),
     )
     try:
-        ascend(search, random_state)
-        if search.decided():
-            return search, local, True
-        size = local.network.input_size
-        if size <= TREE_INPUTS and local.network.units <= TREE_UNITS:
-            seconds = FIRST_LOOK if time_limit is None else min(FIRST_LOOK, 0.2 * time_limit)
-            if search_cells(search, seconds):
+        with clock.watch() as search.stop:
+            ascend(search, random_state)
+            if search.decided():
                 return search, local, True
-        known = search.upper
-        (split_boxes if size <= BOX_INPUTS else split_units)(search)
-        search.upper = max(search.lower, min(search.upper, known))
+            size = local.network.input_size
+            small = size <= TREE_INPUTS and local.network.units <= TREE_UNITS
+            if small and search_cells(search, min(FIRST_LOOK, FIRST_SHARE * clock.limit)):
+                return search, local, True
+            known = search.upper
+            (split_boxes if size <= BOX_INPUTS else split_units)(search)
+            search.upper = max(search.lower, min(search.upper, known))
     except KeyboardInterrupt:
         return search, local, False
     return search, local, not search.out_of_time()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.extrema.relaxation import UnitBounds, unit_bounds
 from relunorm.matrix import Vector
@@ -41,11 +42,11 @@ class Local:
         return full
 
 
-def localize(network: Network, domain: Domain | None, deadline: float = np.inf) -> Local:
+def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -> Local:
     """Fold linear stages, fixed coordinates and every unit that bounds prove stable.
 
     Exact up to the rounding of the matrix products. Without a domain only linear stages go. After
-    the deadline (of `time.monotonic`) units are bounded by intervals alone, so fewer are folded.
+    the clock's end units are bounded by intervals alone, so fewer are folded.
     """
     network = network.folded()
     everything = np.arange(network.input_size)
@@ -60,7 +61,7 @@ def localize(network: Network, domain: Domain | None, deadline: float = np.inf) 
             domain = Box(domain.lo[free], domain.hi[free])
             everything = free
     box = domain.bounding_box
-    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, deadline=deadline)
+    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, clock=clock)
     return Local(fold_stable(network, bounds), domain, everything, fixed)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Teller
 from relunorm.domain import Ball, Box
 from relunorm.domain.base import lengths
 from relunorm.extrema import cells
@@ -16,17 +14,16 @@ from relunorm.extrema.relaxation import UnitBounds, output_bound, unit_bounds
 from relunorm.extrema.slack import dropped
 from relunorm.extrema.window import Window, bounded
 from relunorm.network import Network
-from relunorm.regions.tree_state import FAILURES, FRAMES, STARTED, State, new_state
+from relunorm.regions.tree_state import FAILURES, FRAMES, STARTED, State, is_cut_off, new_state
 
 #: Nodes between two looks at the clock.
 SLICE = 100
 
 
-@lru_cache(maxsize=1)
-def compile_kernels() -> None:
+def compile_kernels(tell: Teller) -> None:
     """Compile the search (or load it from the cache), so that no time limit pays for it."""
     tiny = Network.from_weights([[[1.0], [-1.0]], [[-1.0, -1.0]]])  # its bound leaves a gap
-    search_cells(Search(tiny, Box.cube(1)), np.inf)
+    tell.compile("the search of cells", lambda: search_cells(Search(tiny, Box.cube(1)), np.inf))
 
 
 def search_cells(search: Search, seconds: float) -> bool:
@@ -35,15 +32,16 @@ def search_cells(search: Search, seconds: float) -> bool:
         return False
     box = search.domain.bounding_box
     lo, hi = box.lo[None], box.hi[None]
-    bounds = unit_bounds(search.network, lo, hi, search.domain)
+    clock = search.clock.part(seconds)
+    bounds = unit_bounds(search.network, lo, hi, search.domain, clock=clock)
     upper, form, _ = output_bound(search.network, bounds, lo, hi)
     search.offer(np.where(form[:, 0] > 0, hi, lo))
     search.upper = max(search.lower, float(upper[0, 0]))
     if search.upper <= search.floor:
         return True
     window = bounded(search.network, search.domain)
-    stop = min(search.deadline, time.monotonic() + seconds)
-    solved, value = solve_box(search, window, box.lo, box.hi, bounds, search.upper, None, stop)
+    with clock.watch() as stop:
+        solved, value = solve_box(search, window, box.lo, box.hi, bounds, search.upper, None, stop)
     search.upper = max(search.lower, min(search.upper, value))
     return solved or search.decided()
 
@@ -56,7 +54,7 @@ def solve_box(
     bounds: UnitBounds,
     upper: float,
     budget: int | None,
-    deadline: float = np.inf,
+    stop: NDArray[np.uint8],
 ) -> tuple[bool, float]:
     """Search the cells of a box: whether it finished, and the upper bound that holds on the box.
 
@@ -64,7 +62,8 @@ def solve_box(
         window: the coordinates of the whole domain.
         bounds: pre-activation bounds on this box.
         upper: an upper bound that already holds.
-        budget: nodes to spend, None for as many as fit before the deadline.
+        budget: nodes to spend, None for as many as there is time for.
+        stop: of `Clock.watch`.
     """
     low, high = (lo - window.shift) / window.scale, (hi - window.shift) / window.scale
     witness = (low + high) / 2
@@ -78,8 +77,8 @@ def solve_box(
         if depth < 0:
             outside = depth < -1e-9
             return outside, -np.inf if outside else upper
-    state = new_state(window.net, low, high, window.rows, window.rhs, witness[None])
-    return _run(search, window, state, bounds, upper, budget, deadline)
+    state = new_state(window.net, low, high, window.rows, window.rhs, witness[None], stop=stop)
+    return _run(search, window, state, bounds, upper, budget)
 
 
 def _deepest(
@@ -107,7 +106,6 @@ def _run(
     bounds: UnitBounds,
     upper: float,
     budget: int | None,
-    deadline: float,
 ) -> tuple[bool, float]:
     units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
     lb = np.concatenate([*(a[0] for a in bounds.lows), np.zeros(0)])
@@ -129,7 +127,7 @@ def _run(
         if record[cells.IMPROVED]:
             search.offer((window.scale * point + window.shift)[None])
         spent = budget is not None and record[cells.NODES] >= budget
-        if spent or search.decided() or time.monotonic() > min(deadline, search.deadline):
+        if spent or search.decided() or state.work.stop[0] or is_cut_off(state):
             break
     search.nodes += int(record[cells.NODES])
     if state.at[FAILURES] or not state.at[STARTED]:

@@ -9,7 +9,6 @@ size: nothing but forward products of the stored matrices is needed.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
@@ -130,7 +130,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
     >>> line.breakpoints.tolist(), line.values.ravel().tolist()
     ([0.0, 0.25, 0.75, 1.0], [1.0, 0.0, 0.0, 1.0])
     """
-    budget = Budget(time.perf_counter(), None, time_limit, None)
+    budget = Budget(Clock(time_limit))
     vertices = _vertices(network, points)
     for index, layer in enumerate(network.layers):
         if layer.activation.kind == "step":
@@ -148,7 +148,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
     except KeyboardInterrupt:
         if not parts:
             raise
-        budget.stop("interrupted")
+        budget.stop(INTERRUPTED)
     return _joined(network, vertices, parts, budget.reason)
 
 
