@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
+from relunorm.clock import NO_LIMIT
 from relunorm.errors import InvalidInputError
 from relunorm.stability import engine, stability
 from relunorm.stability.milp import decide
@@ -77,7 +78,7 @@ def test_mixed_integer_programmes_give_the_same_answers_on_processes() -> None:
     for index in range(2):
         bounds.append(*rule_bounds(problem, bounds, index))
     units, signs = np.repeat(np.arange(10), 2), np.tile([1.0, -1.0], 10)
-    options = {"deadline": np.inf, "workers": 1}
+    options = {"clock": NO_LIMIT, "workers": 1}
     here = decide(problem, bounds, 1, units, signs, **options)
     with joblib.parallel_config(backend="loky", n_jobs=2):
         far = decide(problem, bounds, 1, units, signs, far=True, **options)

@@ -77,9 +77,7 @@ def normalize(
             exact=exact,
             dtype=dtype,  # type: ignore[arg-type]
             time_limit=time_limit,
-            progress=lambda layer, layers, sides, stage: show(
-                f"layer {layer + 1} of {layers}, {sides} open, {stage}", layer / layers
-            ),
+            progress=show,
         )
     source = Path(model)
     target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.forms.bounds import quick_bounds, stable_bounds
@@ -52,7 +52,7 @@ def compare(
     time_limit: float | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     workers: int | None = None,
-    progress: Callable[[str, float, float], None] | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
 ) -> Comparison:
     """Decide whether two networks agree over a domain up to a tolerance.
@@ -69,7 +69,7 @@ def compare(
         tolerance: how far apart the outputs may be.
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
-        progress: called with (what is being tried, lower bound, upper bound).
+        progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
 
     ``within`` and ``different`` are proved in real arithmetic; ``unknown`` comes with the best
     bounds. Cost: milliseconds for a rewritten copy, at most the time limit otherwise.
@@ -80,21 +80,20 @@ def compare(
     >>> compare(first, second, Box([-1.0], [1.0])).verdict
     'within'
     """
-    _check(first, second, domain, tolerance, time_limit)
+    clock = Clock(time_limit)
+    _check(first, second, domain, tolerance)
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
+        first, second, domain, tolerance, clock, analysis, workers, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
         return search.run()
 
 
-def _check(
-    first: Network, second: Network, domain: Domain, tolerance: float, time_limit: float | None
-) -> None:
+def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
     for what, a, b in (
         ("inputs", first.input_size, second.input_size),
         ("outputs", first.output_size, second.output_size),
@@ -107,8 +106,6 @@ def _check(
     domain.check_dimension(first.input_size)
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
-    if time_limit is not None and not time_limit >= 0:
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
 
 
 class _Search:
@@ -120,7 +117,7 @@ class _Search:
         second,
         domain,
         tolerance,
-        time_limit,
+        clock,
         analysis,
         workers,
         progress,
@@ -130,9 +127,8 @@ class _Search:
         self.first, self.second = first.folded(), second.folded()
         self.domain, self.reach, self.tolerance = domain, reach_of(domain), tolerance
         self.analysis, self.workers, self.progress = list(analysis), workers, progress
+        self.clock, self.tell = clock, Teller(progress, clock)
         self.random_state = random_state
-        self.began = time.perf_counter()
-        self.deadline = np.inf if time_limit is None else self.began + time_limit
         self.upper = np.inf
         self.proof: Callable[[], Certificate] | None = None
         self.method = "none"
@@ -145,7 +141,7 @@ class _Search:
         self.apart: float | None = None
         self.folding = sum(folding_error(network, self.reach) for network in self.given)
         rng = np.random.default_rng(random_state)
-        self.seen = Counterexample(self.given, self.reach, tolerance, rng, self.deadline)
+        self.seen = Counterexample(self.given, self.reach, tolerance, rng, self.clock)
 
     def run(self) -> Comparison:
         if same_arrangement(*self.given):
@@ -167,8 +163,7 @@ class _Search:
                 way()
                 if self.seen.found:
                     self.method = "counterexample"
-                if self.progress is not None:
-                    self.progress(self.method, self.seen.lower, self.upper)
+                self._say(self.method)
                 if self.same:
                     return self._answer("equal")
                 if self.upper <= self.tolerance:
@@ -197,12 +192,12 @@ class _Search:
         """
         pair = (self.first, self.second)
         order = sorted((0, 1), key=lambda i: pair[i].units)
-        deadline = time.monotonic() + share * (self.deadline - time.perf_counter())
+        clock = self.clock.part(share=share)
 
         def walk(away: bool) -> tuple[Walk, list[Proofs]]:
             asked = [Asking.about(pair[i], self.reach, self.seen.points) for i in order]
             for asking in asked:
-                asking.nodes, asking.deadline = nodes, deadline
+                asking.nodes, asking.query.clock = nodes, clock
             found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
             self.unproved = any(asking.query.failed for asking in asked)
             return found, [asked[order.index(i)].query.proofs for i in (0, 1)]
@@ -230,7 +225,7 @@ class _Search:
                 self.upper, self.method = float_above(apart), "rational form"
             if self.upper <= self.tolerance:
                 return
-        found = largest_difference(*self.given, self.domain, self.deadline)
+        found = largest_difference(*self.given, self.domain, self.clock)
         if found is None:
             return
         most, witness = found
@@ -251,25 +246,30 @@ class _Search:
             return
         pair = (self.first, self.second)
         for i in sorted((0, 1), key=lambda k: -pair[k].units):  # the larger has more to prove
-            left = self.deadline - time.perf_counter()
-            if self.analysis[i] is not None or left <= 0:
+            if self.analysis[i] is not None or self.clock.expired():
                 continue
             self.analysis[i] = stability(
                 pair[i],
                 self.domain,
-                time_limit=None if np.isinf(left) else left / 2,
+                time_limit=self.clock.part(share=0.5),
                 workers=self.workers,
-                progress=self._tell,
+                progress=self._listener(),
                 random_state=self.random_state,
             )
             self._relate("related units, stability proved", self._bounds())
             if self.upper <= self.tolerance:
                 return
 
-    def _tell(self, layer: int, layers: int, sides: int, stage: str) -> None:
-        if self.progress is not None:
-            what = f"stability: layer {layer + 1} of {layers}, {sides} open, {stage}"
-            self.progress(what, self.seen.lower, self.upper)
+    def _listener(self) -> Listener | None:
+        """Hear of the stability analysis and pass it on."""
+        if self.progress is None:
+            return None
+        return lambda said: self._say(f"stability: {said.message}")
+
+    def _say(self, what: str) -> None:
+        lower, upper = self.seen.lower, self.upper
+        text = f"{lower:.3g} <= max |f - g| <= {upper:.3g}, {what}"
+        self.tell(text, lower=lower, upper=upper)
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
@@ -295,13 +295,12 @@ class _Search:
         """Maximise f - g and g - f, output by output, the most open one first."""
         from relunorm.extrema.front import maximize
 
-        if self.deadline - time.perf_counter() < COMPILING and not _compiled():
+        if self.clock.left() < COMPILING and not _compiled():
             self.method += ", branch and bound left out: compiling it could take longer"
             return
         outputs = rest.output_size
         for turn, i in enumerate(np.argsort(-bounds)):
-            left = self.deadline - time.perf_counter()
-            if left <= 0 or bounds[i] <= max(self.seen.lower, self.tolerance):
+            if self.clock.expired() or bounds[i] <= max(self.seen.lower, self.tolerance):
                 break
             direction = np.zeros(outputs)
             direction[i % outputs] = 1.0 if i < outputs else -1.0
@@ -309,7 +308,7 @@ class _Search:
                 rest,
                 direction,
                 self.domain,
-                None if np.isinf(left) else left / (2 * outputs - turn),
+                self.clock.part(share=1 / (2 * outputs - turn)),
                 tolerance=max(FINEST, min(1e-9, self.tolerance / 4)),
                 random_state=self.random_state,
             )
@@ -368,7 +367,7 @@ class _Search:
             point,
             *outputs,
             self.method,
-            time.perf_counter() - self.began,
+            self.clock.elapsed(),
             self.apart,
             self.proof,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock
 from relunorm.domain import Domain, Polytope
 from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.rational import exact_output
@@ -31,7 +32,7 @@ class Counterexample:
         reach: the domain and what is known of it.
         tolerance: differences up to this one are none.
         rng: for the points and climbs.
-        deadline: when climbing has to stop, as `time.perf_counter` counts.
+        clock: when climbing has to stop.
         lower: the difference at ``point``, rounding of the evaluation accounted for.
     """
 
@@ -39,7 +40,7 @@ class Counterexample:
     reach: Reach
     tolerance: float
     rng: np.random.Generator
-    deadline: float
+    clock: Clock
     lower: float = 0.0
     point: Vector | None = None
     points: NDArray[np.float64] = field(init=False, repr=False)
@@ -77,7 +78,7 @@ class Counterexample:
 
     def climb(self) -> None:
         """Go uphill from many starts."""
-        point, _ = attack(*self.folded, self.domain, rng=self.rng, deadline=self.deadline)
+        point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock)
         self.offer(point)
 
     def offer(self, point: Vector) -> None:

@@ -36,14 +36,12 @@ class Asking:
         seen: per layer a mask (2, width): which units were seen below and above 0.
         wanted: per layer the units to ask about; None for all that find no partner.
         nodes: how many nodes of branching one layer may cost.
-        deadline: no branching after this `time.monotonic` value.
     """
 
     query: Query
     seen: list[NDArray[np.bool_]]
     wanted: dict[int, NDArray[np.intp]] | None = field(default_factory=dict)
     nodes: int = NODES
-    deadline: float = np.inf
 
     @classmethod
     def about(cls, network: Network, reach: Reach, points: NDArray[np.float64]) -> Asking:
@@ -83,9 +81,7 @@ class AskingMatcher(Matcher):
         # above a layer that mostly differs, proofs are of no use
         if len(units) and not self.astray and activation.kind != "step":
             signs = np.where(one, -1.0, 1.0)
-            found = asking.query.exclude(
-                k, units, signs, nodes=asking.nodes, deadline=asking.deadline
-            )
+            found = asking.query.exclude(k, units, signs, nodes=asking.nodes)
             side.bounds[k] = Range(*found)
             super().linear(side, k, activation, span.meet(side.bounds[k]), relation)
         partners = int(((relation.kind == SCALED) | (relation.kind == OPPOSITE)).sum())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.clock import Listener
 from relunorm.domain import Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import unit_ranges
@@ -32,7 +32,7 @@ def fingerprint(
     analysis: Stability | None = None,
     time_limit: float | None = None,
     workers: int | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
 ) -> str:
     """The sha256 of the canonical form, as hex.

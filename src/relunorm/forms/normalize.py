@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
+from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.forms.exact import shallow_form
@@ -42,7 +41,7 @@ def normalize(
     analysis: Stability | None = None,
     time_limit: float | None = None,
     workers: int | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
 ) -> Normalized:
     """The same function over a domain, in a normal form, with a certificate.
@@ -74,7 +73,7 @@ def normalize(
     >>> normalize(net, "minimal", Box([-1.0], [1.0])).counts
     {'dead': 1, 'collinear': 1}
     """
-    began = time.perf_counter()
+    clock = Clock(time_limit)
     _check_options(form, domain, eps, split, pure, exact)
     for name, given, known in (
         ("architecture", architecture, ("any", "keep")),
@@ -98,7 +97,7 @@ def normalize(
         found = stability(
             base,
             domain,
-            time_limit=time_limit,
+            time_limit=clock,
             workers=workers,
             progress=progress,
             random_state=random_state,
@@ -112,7 +111,7 @@ def normalize(
         believed = job.believed(result, certificate, eps, domain)
     if domain is not None and not believed:  # only verdicts that replay, then
         found = stability(
-            base, domain, time_limit=time_limit, progress=progress,
+            base, domain, time_limit=clock, progress=progress,
             random_state=random_state, milp=False,
         )  # fmt: skip
         job = replace(job, found=found)
@@ -127,7 +126,7 @@ def normalize(
         found,
         facts,
         rational,
-        time.perf_counter() - began,
+        clock.elapsed(),
     )
 
 
