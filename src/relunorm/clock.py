@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, TimeLimitError
 
 #: Why a result is not complete, in the words every room uses.
 TIME_LIMIT, INTERRUPTED = "time limit", "interrupted"
@@ -68,6 +68,10 @@ class _Source:
             if not self.depth:
                 self.since = self.read()
             self.depth += 1
+
+    def skip(self, seconds: float) -> None:
+        with self.lock:
+            self.skipped += seconds
 
     def go_on(self) -> None:
         with self.lock:
@@ -124,10 +128,24 @@ class Clock:
         """Whether the time is up."""
         return self.limited and self._source.now() >= self.ends
 
+    def check(self) -> None:
+        """Raise once the time is up; for work that is of no use before it is done."""
+        if self.expired():
+            raise TimeLimitError(
+                f"the time limit of {self.limit:.3g} s ended the work, and there is no part of the "
+                "answer to return; allow more time"
+            )
+
     def part(self, seconds: float = math.inf, *, share: float = 1.0) -> Clock:
         """A clock that ends after so many seconds or that share of what is left, the sooner."""
         inner = Clock(self)
         inner.ends = min(self.ends, inner.began + min(seconds, share * self.left()))
+        return inner
+
+    def until(self, share: float) -> Clock:
+        """A clock that ends when this share of the whole limit has passed."""
+        inner = Clock(self)
+        inner.ends = min(self.ends, self.began + share * self.limit)
         return inner
 
     @contextmanager
@@ -138,6 +156,10 @@ class Clock:
             yield
         finally:
             self._source.go_on()
+
+    def grant(self, seconds: float) -> None:
+        """Do not count so many seconds that have passed, such as another process's compiling."""
+        self._source.skip(seconds)
 
     @contextmanager
     def watch(self) -> Iterator[NDArray[np.uint8]]:
@@ -246,16 +268,23 @@ class Teller:
         done: float = 0.0,
         total: float | None = None,
         *,
+        begun: float = 0.0,
         at_once: bool = True,
         **facts: Any,
     ) -> None:
-        """Report; with ``at_once=False`` only if the last report is some time ago."""
+        """Report; with ``at_once=False`` only if the last report is some time ago.
+
+        Args:
+            begun: how much was done before the call began, so that the pace is right.
+        """
         if self.listener is None or not (at_once or self.due):
             return
         elapsed = self._last = self.clock.elapsed()
-        pace = None if not (total and done) else elapsed / done * max(total - done, 0.0)
-        known = [s for s in (pace, self.clock.left_or_none()) if s is not None]
-        left = min(known) if known else None
+        left = self.clock.left_or_none()
+        if total is not None and (done > begun or done >= total):
+            rest = max(total - done, 0.0)
+            pace = rest * elapsed / (done - begun) if rest else 0.0
+            left = pace if left is None else min(pace, left)
         self.listener(Progress(message, done, total, elapsed, left, facts))
 
     def compile(self, what: str, run: Callable[[], object]) -> None:

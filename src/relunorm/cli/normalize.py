@@ -86,6 +86,7 @@ def normalize(
     if certificate is not None:
         if result.certificate is None or load(target).digest != result.network.digest:
             why = "no finite bound was found" if result.certificate is None else "its format rounds"
+            why = f"{result.stopped} reached" if result.stopped else why
             raise InvalidInputError(f"{target} was written, but without a certificate: {why}")
         result.certificate.save(certificate)
         document["certificate"] = certificate

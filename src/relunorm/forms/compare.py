@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from relunorm.clock import Clock, Listener, Teller
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.bounds import quick_bounds, stable_bounds
 from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.comparison import Comparison, Verdict
@@ -160,7 +161,8 @@ class _Search:
         )
         try:
             for way in ways:
-                way()
+                with suppress(TimeLimitError):  # the next one has its own share, or ends at once
+                    way()
                 if self.seen.found:
                     self.method = "counterexample"
                 self._say(self.method)
@@ -171,11 +173,14 @@ class _Search:
                 if self.seen.found:
                     return self._answer("different")
         except KeyboardInterrupt:
-            self.method += ", interrupted"
+            self.method += f", {INTERRUPTED}"
+        if self.clock.expired():
+            self.method += f", {TIME_LIMIT}"
         return self._answer("unknown")
 
     def _equal(self, method: str) -> Comparison:
-        self._demand()  # for its certificate
+        with suppress(TimeLimitError):
+            self._demand()  # for its certificate
         self.upper, self.method = 0.0, method
         return self._answer("equal")
 
@@ -198,7 +203,7 @@ class _Search:
             asked = [Asking.about(pair[i], self.reach, self.seen.points) for i in order]
             for asking in asked:
                 asking.nodes, asking.query.clock = nodes, clock
-            found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
+            found = relate_on_demand(asked, self.tolerance, self.reach, away=away, clock=self.clock)
             self.unproved = any(asking.query.failed for asking in asked)
             return found, [asked[order.index(i)].query.proofs for i in (0, 1)]
 
@@ -277,13 +282,15 @@ class _Search:
             return
         # only copies are shared now: what merely resembles another unit must stay visible
         first, second = self._bounds()
-        walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
+        walk = relate(
+            self.first, self.second, self.reach, first, second, alike=SAME, clock=self.clock
+        )
         try:
             rest, error = residual(walk)
         except InvalidNetworkError:  # a product of weights left the range of float64
             self.method += ", the residual overflows"
             return
-        low, high = linear_bounds(rest, walk)
+        low, high = linear_bounds(rest, walk, self.clock)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
         if bounds.max() < self.upper:
@@ -323,14 +330,14 @@ class _Search:
         """The best proved pre-activation bounds of both networks."""
         result = []
         for network, found in zip((self.first, self.second), self.analysis, strict=True):
-            quick = quick_bounds(network, self.reach)
+            quick = quick_bounds(network, self.reach, self.clock)
             if found is not None:
                 quick = [a.meet(b) for a, b in zip(quick, stable_bounds(found), strict=True)]
             result.append(quick)
         return result
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
-        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
+        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1], clock=self.clock)
         proofs = [None if found is None else found.proofs for found in self.analysis]
         self._take(walk, method, partial(_certificate, walk, self.given, proofs, [0, 1]))
 

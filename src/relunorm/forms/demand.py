@@ -9,11 +9,14 @@ units are worth a proof: one that was seen on both sides of its kink cannot be l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
+from relunorm.errors import TimeLimitError
 from relunorm.forms.match import ALIKE, SAME, Forced, Matcher
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import NEW, OPPOSITE, SCALED, Relation, Side, Walk
@@ -94,26 +97,33 @@ class AskingMatcher(Matcher):
 
 
 def relate_on_demand(
-    pair: Sequence[Asking], tolerance: float, reach: Reach, *, away: bool = False
+    pair: Sequence[Asking],
+    tolerance: float,
+    reach: Reach,
+    *,
+    away: bool = False,
+    clock: Clock = NO_LIMIT,
 ) -> Walk:
     """Walk two networks, the smaller first, and prove what their units without partners need.
 
-    Stops when the difference is within the tolerance or nothing is left to ask.
+    Stops when the difference is within the tolerance or nothing is left to ask. A clock that ends
+    before the first walk does raises `TimeLimitError`.
     """
     small, large = pair
     large.wanted = None
-    best = _walk(pair, reach, away, ALIKE)
-    for _ in range(ROUNDS):
-        if largest(best) <= tolerance or not _ask_more(best, small):
-            break
-        best = min(best, _walk(pair, reach, away, ALIKE), key=largest)
-    if largest(best) > tolerance:  # what is merely alike may have a better partner, or none
-        best = min(best, _walk(pair, reach, away, SAME), key=largest)
+    best = _walk(pair, reach, away, ALIKE, clock)
+    with suppress(TimeLimitError):  # the first walk stands
+        for _ in range(ROUNDS):
+            if largest(best) <= tolerance or not _ask_more(best, small):
+                break
+            best = min(best, _walk(pair, reach, away, ALIKE, clock), key=largest)
+        if largest(best) > tolerance:  # what is merely alike may have a better partner, or none
+            best = min(best, _walk(pair, reach, away, SAME, clock), key=largest)
     return best
 
 
-def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float) -> Walk:
-    walk = Walk(reach, away=away)
+def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float, clock: Clock) -> Walk:
+    walk = Walk(reach, away=away, clock=clock)
     for asking in pair:
         network = asking.query.network
         endless = [np.full(layer.width, np.inf) for layer in network.layers]

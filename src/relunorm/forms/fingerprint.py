@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.clock import Listener
+from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import unit_ranges
@@ -48,6 +48,8 @@ def fingerprint(
         domain: where the function matters; None for all of space.
         digits: 1 to 15, or None for exact.
         analysis: the result of `stability` on this network and domain, if at hand.
+        time_limit: wall seconds. A fingerprint has no parts: where they do not suffice for the
+            form, a `TimeLimitError` says so.
 
     With one hidden layer over a box, a ball or all of space equal fingerprints mean equal
     functions, and different ones different functions. Elsewhere the canonical form is written with
@@ -62,6 +64,7 @@ def fingerprint(
     """
     if digits is not None and not 1 <= digits <= 15:
         raise InvalidInputError(f"digits is {digits}, expected 1 to 15 or None")
+    clock = Clock(time_limit)
     base = network.folded()
     reach = None
     if domain is not None:
@@ -76,14 +79,15 @@ def fingerprint(
         found = stability(
             base,
             domain,
-            time_limit=time_limit,
+            time_limit=clock.part(share=0.5),
             workers=workers,
             progress=progress,
             random_state=random_state,
         )
     straight = nothing_known(base) if found is None else proved(base, found)
     ranges = unit_ranges(base, reach, found)
-    form = canonical(pin_inputs(base, domain), straight, ranges, reach, digits=digits).network
+    pinned = pin_inputs(base, domain)
+    form = canonical(pinned, straight, ranges, reach, digits=digits, clock=clock).network
     form = form.replace(input_shape=form.input_size, output_shape=())
     if digits is None:
         return _hash("exact", form.digest)

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from relunorm.clock import Clock, Listener
+from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
 from relunorm.forms.exact import shallow_form
 from relunorm.forms.job import NEED_DOMAIN, Dtype, Job, within
 from relunorm.forms.normalized import Normalized
@@ -62,7 +62,10 @@ def normalize(
             the network that is certified; ``facts`` speak of it before rounding.
         analysis: the result of `stability` on this network (`Network.folded` if it has linear
             stages) and domain, if at hand.
-        time_limit, workers, progress, random_state: passed to `stability`.
+        time_limit: wall seconds, half of them for `stability`. Units undecided by then stay; where
+            no time is left for the certificate there is none, where none is left for the removal
+            either the network stays as it is, and ``stopped`` says so.
+        workers, progress, random_state: passed to `stability`.
 
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
     units are to be removed; otherwise a few matrix products.
@@ -97,19 +100,26 @@ def normalize(
         found = stability(
             base,
             domain,
-            time_limit=clock,
+            time_limit=clock.part(share=0.5),
             workers=workers,
             progress=progress,
             random_state=random_state,
         )
-    job = Job(network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype)
+    job = Job(
+        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype, clock
+    )
     rational = shallow_form(base, domain) if exact else None
-    reduced, result, facts, certificate = within(job, wanted, eps, rational)
+    try:
+        reduced, result, facts, certificate = within(job, wanted, eps, rational)
+    except TimeLimitError:
+        reduced, result, facts, certificate = job.whole()
     if domain is None or found is None or not found.proofs.trusted:
         believed = True
     else:
         believed = job.believed(result, certificate, eps, domain)
-    if domain is not None and not believed:  # only verdicts that replay, then
+    if domain is not None and not believed and clock.expired():
+        reduced, result, facts, certificate = job.whole()
+    elif domain is not None and not believed:  # only verdicts that replay, then
         found = stability(
             base, domain, time_limit=clock, progress=progress,
             random_state=random_state, milp=False,
@@ -127,6 +137,7 @@ def normalize(
         facts,
         rational,
         clock.elapsed(),
+        TIME_LIMIT if clock.expired() else "",
     )
 
 

@@ -58,7 +58,14 @@ class Replay:
     trusted: tuple[tuple[int, int], ...]
 
 
-def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = True) -> Replay:
+def replay(
+    network: Network,
+    domain: Domain,
+    proofs: Proofs,
+    *,
+    trust: bool = True,
+    clock: Clock = NO_LIMIT,
+) -> Replay:
     """Recompute the bounds that ``proofs`` prove.
 
     Args:
@@ -66,30 +73,34 @@ def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = Tr
 
     Raises:
         InvalidInputError: the proofs do not fit the network, or do not prove what they say.
+        TimeLimitError: the clock ended first.
     """
     domain.check_dimension(network.input_size)
     if proofs.digest and proofs.digest != network.digest:
         raise InvalidInputError("the bound proofs were made for another network (digest differs)")
     with few_threads(network), np.errstate(over="ignore", invalid="ignore"):
-        return _replay(network, domain, proofs, trust)
+        return _replay(network, domain, proofs, trust, clock)
 
 
-def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Replay:
+def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool, clock: Clock) -> Replay:
     problem = Problem(network, reach_of(domain, proofs.box_duals))
     bounds = Bounds(problem)
     trusted: list[tuple[int, int]] = []
     for index in range(len(network.layers)):
-        lower, upper = rule_bounds(problem, bounds, index)
+        lower, upper = rule_bounds(problem, bounds, index, clock=clock)
         bounds.append(lower, upper)
         for item in proofs.items:
             if item.layer != index or (isinstance(item, TrustedProof) and not trust):
                 continue
+            clock.check()
             apply(problem, bounds, item)
             if isinstance(item, TrustedProof):
                 trusted.append((item.layer, item.unit))
         if (bounds.lower[index] > bounds.upper[index]).any():
             raise InvalidInputError(f"the bound proofs of layer {index} contradict each other")
-    lower, upper = rule_bounds(problem, bounds, len(network.layers), every=True)
+        clock.check()
+    lower, upper = rule_bounds(problem, bounds, len(network.layers), every=True, clock=clock)
+    clock.check()
     return Replay(
         tuple(bounds.lower),
         tuple(bounds.upper),
