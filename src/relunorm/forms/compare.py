@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -140,9 +140,14 @@ class _Search:
         self.unproved = self.same = False
         self.forms: list[ShallowForm] = []
         self.apart: float | None = None
-        self.folding = sum(folding_error(network, self.reach) for network in self.given)
         rng = np.random.default_rng(random_state)
         self.seen = Counterexample(self.given, self.reach, tolerance, rng, self.clock)
+
+    @cached_property
+    def folding(self) -> Vector:
+        """How far folding linear stages can have moved the outputs."""
+        zero = np.zeros(self.first.output_size)
+        return sum((folding_error(n, self.reach, self.clock) for n in self.given), start=zero)
 
     def run(self) -> Comparison:
         if same_arrangement(*self.given):

@@ -149,6 +149,7 @@ class Job:
                 packed = [asked[order.index(i)].query.proofs.to_dict() for i in (0, 1)]
                 makers.append(partial(certify, walks[-1], pair, packed, 0, order))
         best = min(range(len(walks)), key=lambda i: largest(walks[i]))
+        self.clock.check()
         # magnitudes beyond float64 prove nothing
         return makers[best]() if np.isfinite(largest(walks[best])) else None
 

@@ -28,6 +28,10 @@ from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 
 Array = NDArray[np.float64]
 
+#: A leg through a network of so many entries or units is followed in so many parts where a clock
+#: waits.
+MANY_ENTRIES, MANY_UNITS, STRETCHES = 200_000, 5000, 16
+
 #: Values at the breakpoints of a leg may take so many numbers (256 MB) before it is halved.
 ROOM = 1 << 25
 #: Shares of a leg below this are not halved any more.
@@ -139,7 +143,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
             )
     parts: list[_Part] = []
     try:
-        for part in _followed(network, vertices):
+        for part in _followed(network, vertices, _stretches(network, budget.clock)):
             parts.append(part)
             budget.book(len(part.packed), lambda: 0.0)
             if budget.spent and part.end < len(vertices) - 1:
@@ -164,7 +168,14 @@ class _Part(NamedTuple):
         return float(self.t[-1])
 
 
-def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
+def _stretches(network: Network, clock: Clock) -> int:
+    """In how many parts to follow a leg: nobody looks at the clock within one."""
+    entries = sum(mx.nnz(m) for affine in network.maps for m in affine.terms.values())
+    large = entries > MANY_ENTRIES or network.units > MANY_UNITS
+    return STRETCHES if clock.limited and large else 1
+
+
+def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[_Part]:
     """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
     far = np.abs(vertices).max(axis=0)
     units = exponents_of(far, far)
@@ -173,7 +184,7 @@ def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
     else:
         network, vertices = balanced_for(network, units), np.ldexp(vertices, -units)
     for index, (a, b) in enumerate(itertools.pairwise(vertices)):
-        open_ = [(0.0, 1.0)]
+        open_ = [(k / stretches, (k + 1) / stretches) for k in reversed(range(stretches))]
         while open_:
             start, end = open_.pop()
             ends = ((1 - share) * a + share * b for share in (start, end))

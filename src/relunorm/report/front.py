@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 import relunorm
-from relunorm.clock import Clock, Listener, as_seconds
+from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import RelunormError, UnsupportedFormatError
 from relunorm.io import load
@@ -62,6 +62,11 @@ def report(
     """
     whole = Clock()
     clock = Clock(time_limit)
+    if not clock.limited:
+        raise InvalidInputError(
+            f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
+            "all but small networks never ends"
+        )
     network = _read(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(
@@ -78,7 +83,7 @@ def report(
             "domain": _domain(case),
             "data": _data(case),
             "time": {
-                "limit": None if time_limit is None else as_seconds(time_limit),
+                "limit": round(clock.limit, 6),
                 "seconds": round(whole.elapsed(), 3),
                 "interrupted": interrupted,
             },
