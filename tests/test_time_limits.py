@@ -6,6 +6,7 @@ looks is a place where some test stops. What comes back is checked against point
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from itertools import pairwise
 
@@ -255,7 +256,11 @@ def test_sweeps(looks):
 
 
 #: Everything public that takes a time limit, wherever it lives.
-PUBLIC = {name: getattr(rn, name) for name in rn.__all__} | {"gamma": gamma, "propagate": propagate}
+PUBLIC = {name: getattr(rn, name) for name in rn.__all__}
+for front in ("regions.enumerate", "lipschitz.front", "report.front", "sweep.front"):  # packages
+    name = front.partition(".")[0]
+    PUBLIC[name] = getattr(importlib.import_module(f"relunorm.{front}"), name)
+PUBLIC |= {"gamma": gamma, "propagate": propagate, "stability": stability}
 LIMITED = sorted(
     name
     for name, value in PUBLIC.items()
@@ -283,6 +288,11 @@ def call(name: str, limit: object) -> object:
     if name == "normalize":
         return rn.normalize(NET, "minimal", BOX, time_limit=limit)
     return PUBLIC[name](*given.get(name, (NET, BOX)), time_limit=limit)
+
+
+def test_the_list_is_whole():
+    assert len(LIMITED) >= 16
+    assert {"regions", "lipschitz", "report", "sweep"} <= set(LIMITED)
 
 
 @pytest.mark.parametrize("name", LIMITED)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 import relunorm
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain
-from relunorm.errors import RelunormError, UnsupportedFormatError
+from relunorm.errors import InvalidInputError, RelunormError, UnsupportedFormatError
 from relunorm.io import load
 from relunorm.network import Network
 from relunorm.report.case import Case, as_numbers, make_case
