@@ -129,7 +129,7 @@ def gamma(
     max_cells: int = 2000,
     random_state: int | np.random.Generator | None = 0,
     progress: Listener | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
 ) -> CellVolumes:
     """gamma(X) of Def. 1 for a batch X of shape (n, d), one row per point.
 

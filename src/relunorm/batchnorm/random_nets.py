@@ -115,7 +115,7 @@ def propagate(
     method: Method = "gram",
     random_state: int | np.random.Generator | None = 0,
     progress: Listener | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
 ) -> Propagation:
     """Send a batch through a deep random network at initialization (seed 004, eq. 1-4).
 

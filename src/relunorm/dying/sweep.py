@@ -193,7 +193,9 @@ class Sweep:
         body.update(self.y.cpu().numpy().tobytes())
         return body.hexdigest()
 
-    def run(self, progress: Listener | None = None, time_limit: float | None = None) -> SweepResult:
+    def run(
+        self, progress: Listener | None = None, time_limit: float | Clock | None = None
+    ) -> SweepResult:
         """Train to the plan's end, or until the time is up or an interrupt comes; keeps the state.
 
         ``progress`` is called with a `Progress` of the updates.

@@ -31,7 +31,7 @@ def maximize(
     network: Network,
     direction: ArrayLike,
     domain: Domain,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -83,7 +83,7 @@ def decide(
     A: ArrayLike,
     b: ArrayLike,
     domain: Domain,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
 ) -> Decision:
@@ -129,7 +129,7 @@ def decide(
 
 
 def never_smallest(
-    network: Network, output: int, domain: Domain, time_limit: float | None = 60.0
+    network: Network, output: int, domain: Domain, time_limit: float | Clock | None = 60.0
 ) -> Decision:
     """Decide whether ``output`` is nowhere on the domain the smallest (a tie counts as smallest).
 

@@ -50,7 +50,7 @@ def compare(
     domain: Domain,
     *,
     tolerance: float = 1e-9,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     workers: int | None = None,
     progress: Listener | None = None,

@@ -30,7 +30,7 @@ def fingerprint(
     digits: int | None = None,
     *,
     analysis: Stability | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
     progress: Listener | None = None,
     random_state: int = 0,

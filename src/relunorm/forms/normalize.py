@@ -39,7 +39,7 @@ def normalize(
     exact: bool = False,
     dtype: Dtype = "float64",
     analysis: Stability | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
     progress: Listener | None = None,
     random_state: int = 0,

@@ -101,7 +101,7 @@ def lipschitz(
     network: Network,
     domain: Domain | None = None,
     norm: Any = 2,
-    time_limit: float | None = 10.0,
+    time_limit: float | Clock | None = 10.0,
     method: str = "auto",
     random_state: int = 0,
     progress: Listener | None = None,

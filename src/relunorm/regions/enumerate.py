@@ -32,7 +32,7 @@ def regions(
     domain: Domain | None = None,
     *,
     max_regions: int | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
     backend: str | None = None,
     scheduler: str | None = None,

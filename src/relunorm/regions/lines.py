@@ -115,7 +115,7 @@ class Line:
         return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
 
 
-def along(network: Network, *points: ArrayLike, time_limit: float | None = None) -> Line:
+def along(network: Network, *points: ArrayLike, time_limit: float | Clock | None = None) -> Line:
     """The regions a line or polyline passes through, exactly.
 
     Args:

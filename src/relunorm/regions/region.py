@@ -76,7 +76,7 @@ class Region:
         return self.reduced_polytope()
 
     def reduced_polytope(
-        self, time_limit: float | None = None, progress: Listener | None = None
+        self, time_limit: float | Clock | None = None, progress: Listener | None = None
     ) -> Cell:
         """`polytope`, for at most so many seconds: rows not looked at by then stay.
 

@@ -146,7 +146,7 @@ def give(state: State) -> State | None:
     if state.at[STARTED] != 1 or frames < 1:
         return None
     stop = state.work.stop  # one clock for all
-    work = Workspace(*(array.copy() for array in state.work[:-1]), stop)
+    work = Workspace._make((*(array.copy() for array in state.work[:-1]), stop))
     other = State._make((*(array.copy() for array in state[:-1]), work))
     other.at[FRAMES] = 1
     other.at[FAILURES] = other.at[NODES] = other.at[HIDDEN] = 0

@@ -31,7 +31,7 @@ def report(
     name: str = "",
     target_name: str = "",
     classes: ArrayLike | None = None,
-    time_limit: float = 40.0,
+    time_limit: float | Clock = 40.0,
     progress: Listener | None = None,
 ) -> Report:
     """One document (and page) about a network: what it is, and what every room finds about it.

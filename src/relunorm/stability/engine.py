@@ -58,7 +58,7 @@ def stability(
     network: Network,
     domain: Domain,
     *,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
     backend: str | None = None,
     scheduler: str | None = None,

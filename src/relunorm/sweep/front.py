@@ -104,7 +104,7 @@ def sweep(
     scheduler: str | None = None,
     n_jobs: int | None = None,
     progress: Listener | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     retry_failed: bool = False,
     version: str | None = None,
 ) -> Sweep:

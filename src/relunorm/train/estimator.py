@@ -87,7 +87,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         skip: bool = True,
         n_init: int | None = None,
         restarts: int = 1,
-        time_limit: float | None = None,
+        time_limit: float | Clock | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         device: str = "cpu",
