@@ -278,7 +278,7 @@ def test_more_rows_than_are_used_make_estimates() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time_limit": 0}, "time_limit is 0"),
+        ({"time_limit": -1}, "time_limit is -1"),
         ({"time_limit": float("nan")}, "time_limit is nan"),
         ({"target": [1.0]}, "a target without data"),
         ({"data": [[1.0, 2.0]], "target": [1.0, 2.0]}, "a target of shape"),
