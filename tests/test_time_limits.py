@@ -93,12 +93,10 @@ def test_a_search_cut_off_inside_a_kernel_is_not_complete():
 
 
 @pytest.mark.parametrize("looks", LOOKS)
-@pytest.mark.parametrize("inputs", ["box search", "unit search"])
-def test_maximize(looks, inputs, monkeypatch):
-    from relunorm.extrema import front
-
-    if inputs == "unit search":
-        monkeypatch.setattr(front, "BOX_INPUTS", 0)
+@pytest.mark.parametrize("form", ["one form", "too large for one"])
+def test_maximize(looks, form, monkeypatch):
+    if form == "too large for one":
+        monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
     found = rn.maximize(NET, 0, BOX, clock(looks))
     assert found.lower == pytest.approx(float(NET(np.asarray(found.point))[0]), abs=1e-9)
     assert found.upper >= VALUES[:, 0].max()
@@ -107,7 +105,10 @@ def test_maximize(looks, inputs, monkeypatch):
 
 
 @pytest.mark.parametrize("looks", LOOKS)
-def test_decide(looks):
+@pytest.mark.parametrize("form", ["one form", "too large for one"])
+def test_decide(looks, form, monkeypatch):
+    if form == "too large for one":
+        monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
     top = float(rn.maximize(NET, 0, BOX, None).upper)
     never = rn.decide(NET, [[-1.0, 0.0]], [-top - 1], BOX, clock(looks))
     assert never.verdict in ("proved", "unknown")

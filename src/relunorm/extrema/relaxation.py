@@ -281,19 +281,3 @@ def _both_sides(
         rows[source] = np.broadcast_to(both, (len(lo), *both.shape))
     bias = np.concatenate([affine.bias[units], -affine.bias[units]])
     return backward(network, rows, np.tile(bias, (len(lo), 1)), relaxed, lo, hi)[0]
-
-
-def output_bound(
-    network: Network, bounds: UnitBounds, lo: Batch, hi: Batch
-) -> tuple[Batch, Batch, Batch]:
-    """Upper bounds on every output over boxes, with the linear forms behind them."""
-    relaxed = [
-        lines(low, high, layer.activation)
-        for low, high, layer in zip(bounds.lows, bounds.highs, network.layers, strict=True)
-    ]
-    rows = {
-        source: np.broadcast_to(mx.dense(m), (len(lo), *mx.dense(m).shape))
-        for source, m in network.output.terms.items()
-    }
-    bias = np.tile(network.output.bias, (len(lo), 1))
-    return backward(network, rows, bias, relaxed, lo, hi)
