@@ -30,8 +30,11 @@ import numpy as np
 
 from relunorm.regions.jit import njit, options
 
-#: Sums may be reordered and products fused: the error bounds hold for every order.
-compiled: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
+#: For everything a proof rests on: no reordering, so that it comes out the same everywhere.
+compiled: Any = njit(**options)
+
+#: For what only steers a search: sums may be reordered, which makes them vector instructions.
+loosely: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
 
 EPS = 2.220446049250313e-16
 
@@ -176,7 +179,7 @@ def chord(low, high):  # type: ignore[no-untyped-def]
     return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
-@compiled
+@loosely
 def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
     d = len(x)
@@ -196,7 +199,7 @@ def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-de
             y[j] = max(total, 0.0)
 
 
-@compiled
+@loosely
 def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
     """Values y of the units themselves at x."""
     d = len(x)
@@ -209,7 +212,7 @@ def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
         y[j] = max(total, 0.0)
 
 
-@compiled
+@loosely
 def row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
     """A linear row at a point (x, y)."""
     d = len(x)

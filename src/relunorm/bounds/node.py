@@ -393,7 +393,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
                 bx[k] = x[k]
         if best <= cut or step == steps:
             break
-        if not patient and step == 6 and (start - best) < 0.08 * (best - cut):
+        if not patient and step == 8 and (start - best) < 0.05 * (best - cut):
             break
         forward(x, T, tc, lam, A, tl, tu, m, z, y)
         p1 *= 0.9
@@ -402,6 +402,8 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
         swing = 0.0
         for k in range(d):
             swing += abs(v[k]) * (hi[k] - lo[k])
+        for j in range(m):
+            swing += abs(lam[j]) * tu[j] * -tl[j] / (tu[j] - tl[j])
         for j in range(m):
             g = lam[j] * z[j] if lam[j] < 0.0 else 0.0
             m1[j] += 0.1 * (g - m1[j])

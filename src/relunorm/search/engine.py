@@ -56,7 +56,7 @@ from relunorm.stability.reach import reach_of
 Array = NDArray[np.float64]
 
 #: Coordinates are cut while more units are open than this; the last never cuts them.
-THRESHOLDS = (16, 0, 48, 1 << 30)
+THRESHOLDS = (16, 6, 48, 1 << 30)
 
 #: Steps of descent at a node, for a goal at the root, and for the units of the root.
 STEPS, ROOT_STEPS = 20, 60
@@ -66,6 +66,9 @@ ROOT_WORK = 4e9
 
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
+
+#: Share of the time that goes into further attacks.
+ATTACK_SHARE = 0.1
 
 #: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
 MOST_WAITING = 1 << 27
@@ -201,6 +204,7 @@ class Search:
         self.rates = {t: [0.0, 0.0] for t in THRESHOLDS}
         self.pace = 1e-3  # seconds a node
         self.rng = np.random.default_rng(random_state)
+        self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
     @property
     def complete(self) -> bool:
@@ -245,6 +249,7 @@ class Search:
         tell("attacking", lower=self.value)
         self.attack.run(clock.part(share=0.1), self.target)
         self.offer(self.attack.value, self.attack.point)
+        self.spent[0] += clock.elapsed()
         self.reach = reach_of(self.domain)
         form = triangular(self.network, self.reach, self.groups)
         self.form = form
@@ -316,6 +321,7 @@ class Search:
                 self._wait(task)
                 raise
             self._keep(found, threshold)
+            self._attack(clock)
             tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
 
     def _together(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
@@ -334,6 +340,7 @@ class Search:
                         place, threshold = taken.pop(job)
                         free.append(place)
                         self._keep(job.result(), threshold)
+                    self._attack(clock)
                     tell(
                         "searching", at_once=False, lower=self.value, upper=self.upper,
                         nodes=self.nodes,
@@ -364,9 +371,19 @@ class Search:
         rate[1] += found.seconds
         if found.used:
             self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
+        self.spent[1] += found.seconds
         if self.proof is not None:
             for part in found.tape:
                 self.proof.write(part)
+
+    def _attack(self, clock: Clock) -> None:
+        """Another round of ascent, as long as attacks take a small share of the time."""
+        if self.spent[0] > ATTACK_SHARE * self.spent[1]:
+            return
+        began = clock.elapsed()
+        self.attack.run(clock.part(seconds=CHUNK_SECONDS), self.target)
+        self.offer(self.attack.value, self.attack.point)
+        self.spent[0] += clock.elapsed() - began
 
     def _chunk(self, task: Task, threshold: int, space: Space, stop: NDArray[np.uint8]) -> _Chunk:
         """Explore below one node."""

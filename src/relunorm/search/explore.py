@@ -275,7 +275,18 @@ def explore(  # type: ignore[no-untyped-def]
             elif len(tape) > 0:
                 write_closed(tape, marks, node, n, known, first, last, worst, number)
             continue
-        value = bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
+        if n == 0:
+            # on a ball the multipliers of the known rows are all there is to find
+            bound[worst] = tune(
+                node, ball, d, n, known, first, last, worst, cut, 10 * steps, True, work
+            )
+            if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
+                count = top
+                ceiling[1] += 0.5**depth
+                continue
+            if bound[worst] == -np.inf:
+                continue
+        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
         forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
         _scores(node, d, n, lam, z, y, v, score)
         from_, to = (n, n + d) if n > theta or n == 0 else (0, n)
