@@ -201,6 +201,7 @@ class Search:
         self.waiting = 0
         self.running: dict[Future[_Chunk], Task] = {}
         self.form: Form | None = None
+        self.rooted = False
         self.rates = {t: [0.0, 0.0] for t in THRESHOLDS}
         self.pace = 1e-3  # seconds a node
         self.rng = np.random.default_rng(random_state)
@@ -209,7 +210,7 @@ class Search:
     @property
     def complete(self) -> bool:
         """Whether every node is closed or the target is reached."""
-        return self.form is not None and (self.reached or not (self.heap or self.running))
+        return self.reached or (self.rooted and not (self.heap or self.running))
 
     @property
     def reached(self) -> bool:
@@ -219,7 +220,7 @@ class Search:
     @property
     def upper(self) -> float:
         """A bound on the maximum in real arithmetic."""
-        if self.form is None:
+        if not self.rooted:
             return math.inf
         waiting = [self.heap[0].bound] if self.heap else []
         waiting += [task.bound for task in self.running.values()]
@@ -234,6 +235,8 @@ class Search:
         """Go on until the question is settled, the time is up or Ctrl-C."""
         if self.form is None:
             self._begin(clock, tell)
+        if not self.reached and not self.rooted:
+            self._root(tell)
         if self.reached:
             return
         with clock.watch() as stop:
@@ -255,12 +258,15 @@ class Search:
         self.form = form
         self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
         self.marks = 1  # the root is number 0
-        if self.reached:
-            return
+
+    def _root(self, tell: Teller) -> None:
+        """Bound and fold the whole domain's form: the first node."""
+        form = self.form
+        assert form is not None
         tell("bounding", lower=self.value)
-        root = whole_node(form)
         self.unit_steps = tuning_steps(form)
-        task, self.whole = first_node(form, root, ROOT_STEPS, self.cut, self.unit_steps)
+        task, self.whole = first_node(form, whole_node(form), ROOT_STEPS, self.cut, self.unit_steps)
+        self.rooted = True
         self.spaces = []
         if task is None:
             self.ceiling = -math.inf  # nothing is feasible
@@ -449,7 +455,7 @@ def warm_up() -> None:
         search = Search(tiny, Box([-1.0], [1.0]), groups, proof=proof)
         search.attack.value = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
-        search.value = -math.inf
+        search.value = -math.inf  # so that there is something to search for
         search.run(clock, Teller(None, clock))
 
 
