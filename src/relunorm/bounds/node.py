@@ -31,8 +31,8 @@ from relunorm.regions.simplex import EMPTY, maximize
 #: Kinds of cut.
 ON_INPUT, ON_UNIT = 0, 1
 
-#: An active unit whose row is known to this share of its size is folded, others stay as they are.
-FOLDED_ERROR = 1e-13
+#: See `child`: how well a row must be known to be folded.
+FOLDED_ERROR = 1e-11
 
 #: Places in a node's tuple of views.
 LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
@@ -183,13 +183,14 @@ def _tightest(row, sign, const, d, m, box, form, rule, steps, work):  # type: ig
 
 
 @compiled
-def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, scratch, out):  # type: ignore[no-untyped-def]
+def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, share, scratch, out):  # type: ignore[no-untyped-def]
     """Build a part of a node in ``out``; returns its (open units, known rows), or (-1, 0) if empty.
 
     ``kind`` ON_INPUT: coordinate ``index`` is cut at ``value`` and the part takes ``side``;
     ON_UNIT: open unit ``index`` is active (side 1) or dead (side 0). ON_INPUT with index < 0
     changes nothing: the node is bounded anew. ``refresh`` says for every unit whether it gets a
-    backward bound (>= 0) and after how many steps of descent.
+    backward bound (>= 0) and after how many steps of descent. An active unit whose row is known to
+    ``share`` of its size is folded, others stay as they are.
     """
     plo, phi, M, c, err, mag, zl, zu, ids, names, alpha, beta, tau, bound = parent
     lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
@@ -239,7 +240,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
             if low > high:
                 return -1, 0
         # an active row that carries much rounding is not folded: it would multiply from row to row
-        if high > 0.0 and (low < 0.0 or error > FOLDED_ERROR * high):
+        if high > 0.0 and (low < 0.0 or error > share * high):
             state[i], place[i], source[m] = 0, m, i
             tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
             rule[m] = 1.0 if high > -low else 0.0

@@ -27,6 +27,7 @@ from relunorm.bounds.node import (
     BOUND,
     CONST,
     ERR,
+    FOLDED_ERROR,
     HI,
     HIGH,
     LO,
@@ -486,8 +487,8 @@ def first_node(
     scratch, out, work, _, refresh = space.views
     refresh[:] = unit_steps
     units, known = child(
-        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh, scratch,
-        out,
+        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh,
+        FOLDED_ERROR, scratch, out,
     )  # fmt: skip
     if units < 0:
         return None, (np.zeros((0, d)), np.zeros(0), 0, 0, form.units, np.zeros(0))

@@ -24,6 +24,7 @@ from relunorm.bounds.node import (
     BETA,
     BOUND,
     CONST,
+    FOLDED_ERROR,
     HI,
     HIGH,
     LO,
@@ -50,8 +51,8 @@ N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 
-#: Marks of entries on the tape.
-CUT, CLOSED = 1.0, 2.0
+#: Marks of entries on the tape: a cut, a group closed on a node, or on the node with all units folded.
+CUT, CLOSED, FOLDED = 1.0, 2.0, 3.0
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
 RELIABLE, LOOK = 4.0, 6
@@ -145,7 +146,22 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
         value = middle(node[LO][index], node[HI][index])
     for j in range(n):
         refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
-    m, kept = child(node, ball, d, n, known, goals, kind, index, value, side, refresh, scratch, out)
+    m, kept = child(
+        node,
+        ball,
+        d,
+        n,
+        known,
+        goals,
+        kind,
+        index,
+        value,
+        side,
+        refresh,
+        FOLDED_ERROR,
+        scratch,
+        out,
+    )
     if m < 0:
         return -1, 0, -np.inf
     if where + node_size(m, kept, d, goals, disjuncts) > len(arena):
@@ -160,6 +176,28 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
         baby[BOUND][q] = found
         highest = max(highest, found)
     return m, kept, highest
+
+
+@compiled
+def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
+    """A node without open units, every active row folded: what a linear programme can solve.
+
+    Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `_half` does.
+    """
+    scratch, out, _, _, refresh = space
+    groups = len(firsts) - 1
+    goals = firsts[groups]
+    for j in range(n):
+        refresh[j] = -1
+    m, kept = child(
+        node, ball, d, n, known, goals, ON_INPUT, -1, 0.0, 0, refresh, np.inf, scratch, out
+    )
+    if m < 0:
+        return -1, 0
+    if where + node_size(m, kept, d, goals, groups) > len(arena):
+        return -2, 0
+    place_child(arena, where, d, m, kept, goals, groups, node, n, out, 0.0)
+    return m, kept
 
 
 @compiled
@@ -198,10 +236,10 @@ def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[n
 
 
 @compiled
-def write_closed(tape, marks, node, m, kept, first, last, q, number):  # type: ignore[no-untyped-def]
+def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # type: ignore[no-untyped-def]
     """The numbers behind a bound: units and alpha, known rows and beta, tau."""
     at = marks[0]
-    tape[at], tape[at + 1], tape[at + 2] = CLOSED, number, q
+    tape[at], tape[at + 1], tape[at + 2] = mark, number, q
     tape[at + 3], tape[at + 4], tape[at + 5] = m, kept, last - first
     at += 6
     for j in range(m):
@@ -226,7 +264,9 @@ def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # 
         if bound[q] < cut or (bound[q] == cut and not strict):
             ceiling[0] = max(ceiling[0], bound[q])
             if len(tape) > 0:
-                write_closed(tape, marks, node, m, kept, firsts[q], firsts[q + 1], q, number)
+                write_closed(
+                    tape, marks, node, m, kept, firsts[q], firsts[q + 1], q, number, CLOSED
+                )
             bound[q] = -np.inf
         else:
             left += 1
@@ -289,8 +329,18 @@ def explore(  # type: ignore[no-untyped-def]
             if bound[q] > bound[worst]:
                 worst = q
         first, last = firsts[worst], firsts[worst + 1]
-        if n == 0 and len(ball) == 0:
-            value = solve(node, ball, d, known, first, last, worst, cut, lp, work, x)
+        begin = at + node_size(n, known, d, goals, disjuncts)
+        free = open_units(node, n)
+        if free == 0 and len(ball) == 0:
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            if m == -2:
+                return FULL, count, used
+            if m == -1:
+                count = top  # nothing is feasible
+                ceiling[1] += 0.5**depth
+                continue
+            leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
+            value = solve(leaf, ball, d, kept, first, last, worst, cut, lp, work, x)
             _offer(whole, ball, first, last, x, y, best, best_x)
             if best[0] >= target:
                 return REACHED, count, used
@@ -300,9 +350,8 @@ def explore(  # type: ignore[no-untyped-def]
             if strict and value >= cut:
                 marks[2] += 1  # exact, and neither reached nor excluded
             elif len(tape) > 0:
-                write_closed(tape, marks, node, n, known, first, last, worst, number)
+                write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
             continue
-        free = open_units(node, n)
         if free == 0:
             # nothing to cut: the multipliers of the known rows are all there is to find
             bound[worst] = tune(
@@ -322,7 +371,6 @@ def explore(  # type: ignore[no-untyped-def]
             from_, to = n, n + d  # no unit matters: only smaller boxes have smaller errors
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
-        begin = at + node_size(n, known, d, goals, disjuncts)
         pick, top_rank = -1, -1.0
         for _ in range(LOOK):
             i = -1
