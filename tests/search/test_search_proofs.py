@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from relunorm.search.tape import Tape
 
 def network(seed: int, widths: tuple[int, ...] = (3, 8, 8, 2), slope: float = 0.0) -> Network:
     rng = np.random.default_rng(seed)
-    weights = [rng.normal(size=(b, a)) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(widths)]
     biases = [rng.normal(size=b) for b in widths[1:]]
     kind = Activation("leaky", slope) if slope else Activation("relu")
     return Network.from_weights(weights, biases, kind)
@@ -189,5 +190,5 @@ def test_documents_with_surprises_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="claim"):
         SearchProof.from_dict(short)
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(InvalidInputError, match="cannot be read|not a proof"):
+    with pytest.raises(InvalidInputError, match=r"cannot be read|not a proof"):
         SearchProof.load(tmp_path / "broken.json")
