@@ -40,15 +40,18 @@ class Attack:
         self.point = np.array(domain.center)
 
     def run(self, clock: Clock, target: float = np.inf, rounds: int = 1) -> None:
-        """Some rounds of ascent for every group; stops at the target or when the time is up."""
+        """Rounds of ascent for every group, until one brings nothing, the target or the time is up."""
         size = max(self.network.widths) + self.network.input_size * self.network.output_size
         starts = max(4, min(STARTS, ENTRIES // size))
         self.offer(self.domain.center[None])
         for _ in range(rounds):
+            before = self.value
             for q in range(len(self.groups)):
                 if clock.expired() or self.value >= target:
                     return
                 self._ascend(q, self.domain.sample(starts, self.rng), clock, target)
+            if self.value <= before:
+                return
 
     def refine(self, points: Array, clock: Clock, target: float = np.inf) -> None:
         """Ascent from given points."""

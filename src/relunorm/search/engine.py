@@ -5,8 +5,8 @@ explores below it, compiled (`explore`), for a number of nodes that grows with t
 left open goes back to the heap. Chunks of several nodes run in threads side by side.
 
 When to cut coordinates and when to decide units is settled by measurement: every chunk uses one
-threshold (`explore`'s theta), and the threshold under which the largest share of a subtree was
-closed per second is used most.
+threshold (`explore`'s theta); its neighbours are tried once each, and one that closes a much larger
+share of a subtree per second takes over.
 """
 
 from __future__ import annotations
@@ -57,13 +57,20 @@ from relunorm.stability.reach import reach_of
 Array = NDArray[np.float64]
 
 #: Coordinates are cut while more units are open than this; the last never cuts them.
-THRESHOLDS = (16, 6, 48, 1 << 30)
+THRESHOLDS = (6, 16, 48, 1 << 30)
+
+#: Times as much as usual that another threshold has to close per second to be taken.
+BETTER = 3.0
+
+#: Up to this many inputs coordinates are cut; with more, a cut halves too little.
+FEW_INPUTS = 8
 
 #: Steps of descent at a node, for a goal at the root, and for the units of the root.
 STEPS, ROOT_STEPS = 20, 60
 
-#: Multiplications the tuning of the root's units may take.
-ROOT_WORK = 4e9
+#: Multiplications the tuning of the root's units may take. With few inputs boxes get smaller and
+#: units are bounded anew; with many they keep what the root found.
+ROOT_WORK = {"few": 1e8, "many": 3e10}
 
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
@@ -205,7 +212,10 @@ class Search:
         self.rooted = False
         self.rates = {t: [0.0, 0.0] for t in THRESHOLDS}
         self.pace = 1e-3  # seconds a node
-        self.rng = np.random.default_rng(random_state)
+        self.trial = FIRST_CHUNK  # nodes after which another threshold is tried
+        few = len(np.flatnonzero(np.ptp([domain.bounding_box.lo, domain.bounding_box.hi], axis=0)))
+        self.few = few <= FEW_INPUTS
+        self.arm = min(1 if self.few else 3, len(THRESHOLDS) - 1)
         self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
     @property
@@ -251,7 +261,7 @@ class Search:
         if warm:
             tell.compile("the search", warm_up)
         tell("attacking", lower=self.value)
-        self.attack.run(clock.part(share=0.1), self.target)
+        self.attack.run(clock.part(share=0.1), self.target, rounds=8)
         self.offer(self.attack.value, self.attack.point)
         self.spent[0] += clock.elapsed()
         self.reach = reach_of(self.domain)
@@ -304,16 +314,14 @@ class Search:
         return min(most, max(FIRST_CHUNK, int(GROWTH * self.nodes)))
 
     def _threshold(self) -> int:
-        """The threshold that closed most per second, another one now and then."""
-        assert self.form is not None
-        few = len(self.form.lo) <= 8
-        order = THRESHOLDS if few else THRESHOLDS[::-1]
-        for threshold in order:
-            if not self.rates[threshold][1]:
-                return threshold
-        if self.rng.random() < 0.04:
-            return int(self.rng.choice(THRESHOLDS))
-        return max(order, key=lambda t: self.rates[t][0] / self.rates[t][1])
+        """The threshold in use; a neighbour that was not tried yet, now and then."""
+        if self.few and self.nodes >= self.trial:
+            beside = [i for i in (self.arm - 1, self.arm + 1) if 0 <= i < len(THRESHOLDS)]
+            fresh = [i for i in beside if not self.rates[THRESHOLDS[i]][1]]
+            if fresh:
+                self.trial = 2 * self.nodes
+                return THRESHOLDS[fresh[0]]
+        return THRESHOLDS[self.arm]
 
     def _settled(self, clock: Clock) -> bool:
         return self.reached or not self.heap or clock.expired()
@@ -327,7 +335,7 @@ class Search:
             except KeyboardInterrupt:
                 self._wait(task)
                 raise
-            self._keep(found, threshold)
+            self._keep(found, threshold, task)
             self._attack(clock)
             tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
 
@@ -343,10 +351,10 @@ class Search:
                         self.running[job], taken[job] = task, (place, threshold)
                     done, _ = wait(self.running, return_when=FIRST_COMPLETED)
                     for job in done:
-                        del self.running[job]
+                        task = self.running.pop(job)
                         place, threshold = taken.pop(job)
                         free.append(place)
-                        self._keep(job.result(), threshold)
+                        self._keep(job.result(), threshold, task)
                     self._attack(clock)
                     tell(
                         "searching", at_once=False, lower=self.value, upper=self.upper,
@@ -355,8 +363,8 @@ class Search:
             except BaseException:
                 stop[0] = 1
                 for job in list(self.running):
-                    self._keep(job.result(), taken[job][1])
-                    del self.running[job]
+                    task = self.running.pop(job)
+                    self._keep(job.result(), taken[job][1], task)
                 raise
 
     def _space(self, place: int) -> Space:
@@ -365,20 +373,27 @@ class Search:
             self.spaces.append(Space(self.form, self.whole[2], 1 << 16))
         return self.spaces[place]
 
-    def _keep(self, found: _Chunk, threshold: int) -> None:
-        """Take over what a chunk found."""
+    def _keep(self, found: _Chunk, threshold: int, task: Task) -> None:
+        """Take over what a chunk found; of a trial that closed too little, only its point."""
+        rate, usual = self.rates[threshold], self.rates[THRESHOLDS[self.arm]]
+        rate[0] += found.weight
+        rate[1] += found.seconds
         self.nodes += found.used
+        self.spent[1] += found.seconds
+        trial = threshold != THRESHOLDS[self.arm]
+        if trial and usual[1] and rate[0] * usual[1] > BETTER * usual[0] * rate[1]:
+            self.arm, trial = THRESHOLDS.index(threshold), False
+        if trial:
+            self.offer(found.value, self.form.lift(found.point) if self.form else found.point)
+            self._wait(task)
+            return
         self.lost += found.lost
         self.offer(found.value, self.form.lift(found.point) if self.form else found.point)
         self.ceiling = max(self.ceiling, found.ceiling)
         for task in found.left:
             self._wait(task)
-        rate = self.rates[threshold]
-        rate[0] += found.weight
-        rate[1] += found.seconds
         if found.used:
             self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
-        self.spent[1] += found.seconds
         if self.proof is not None:
             for part in found.tape:
                 self.proof.write(part)
@@ -511,4 +526,5 @@ def tuning_steps(form: Form) -> int:
     """Steps of descent for the bounds of the root's units: as many as `ROOT_WORK` allows."""
     n, d = form.units, len(form.lo)
     once = 4.0 * n * n * (n / 3 + d)
-    return int(min(20, max(0.0, ROOT_WORK / max(once, 1.0))))
+    work = ROOT_WORK["few" if d <= FEW_INPUTS else "many"]
+    return int(min(20, work / max(once, 1.0)))
