@@ -34,6 +34,9 @@ ON_INPUT, ON_UNIT = 0, 1
 #: See `child`: how well a row must be known to be folded.
 FOLDED_ERROR = 1e-11
 
+#: Multiple of a contradiction among known rows that is added to a goal.
+LARGE = 1e9
+
 #: Places in a node's tuple of views.
 LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
 
@@ -452,96 +455,95 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
 
 
 @compiled
-def solve(node, ball, d, kept, first, last, q, cut, lp, work, x):  # type: ignore[no-untyped-def]
-    """No unit is open: one linear programme, whose multipliers become beta and tau.
+def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
+    """Whether the rows of a goal group read no open unit."""
+    for g in range(first, last):
+        for k in range(m):
+            if node[ROWS][m + kept + g, d + k] != 0.0:
+                return False
+    return True
 
-    Returns the bound they prove.
+
+@compiled
+def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ignore[no-untyped-def]
+    """A goal group that reads no open unit: one linear programme; its multipliers become beta, tau.
+
+    Known rows that read open units are left out. Returns the bound the multipliers prove; ``x`` is
+    the maximiser.
     """
-    lo, hi, T, tc, terr, tmag, tl, tu, ids, names, alpha, beta, tau, bound = node
+    lo, hi, T, tc = node[LO], node[HI], node[ROWS], node[CONST]
+    beta, tau = node[BETA][q], node[TAU]
     rows, rhs, cost, plo, phi, scale, solver = lp
     many = last - first
-    extra = 1 if many > 1 else 0
+    extra = 1 if many > 1 else 0  # with several rows: maximise t with t <= every row
     for k in range(d):
         plo[k], phi[k] = lo[k], hi[k]
-        cost[k] = 0.0 if extra else T[kept + first, k]
-    count = 0
-    for r in range(kept + (many if extra else 0)):
-        t = r if r < kept else kept + first + r - kept
-        length = 0.0
+        cost[k] = 0.0 if extra else T[m + kept + first, k]
+    total = kept + (many if extra else 0)
+    for r in range(total):
+        t = m + r if r < kept else m + kept + first + r - kept
+        length = 0.0 if r < kept else 1.0
         for k in range(d):
             length += T[t, k] * T[t, k]
-        if r >= kept:
-            length += 1.0
         length = np.sqrt(length)
-        if length == 0.0:
-            scale[r] = 0.0
-            continue
+        for k in range(m):
+            if T[t, d + k] != 0.0:
+                length = 0.0
+        scale[r] = 1.0 / length if length > 0.0 else 0.0
         for k in range(d):
-            rows[r, k] = -T[t, k] / length
+            rows[r, k] = -T[t, k] * scale[r]
         if extra:
-            rows[r, d] = 0.0 if r < kept else 1.0 / length
-        rhs[r] = tc[t] / length
-        scale[r] = 1.0 / length
-        count = r + 1
+            rows[r, d] = 0.0 if r < kept else scale[r]
+        rhs[r] = tc[t] * scale[r] if length > 0.0 else 1.0
     if extra:
         cost[d] = 1.0
         low, high = np.inf, -np.inf
         for g in range(first, last):
-            t = kept + g
+            t = m + kept + g
             a, b = _range(T[t], tc[t], d, 0, (lo, hi, ball), lo, work[0], x)
             low, high = min(low, a), max(high, b)
         plo[d], phi[d] = low - 1.0, high + 1.0
-    stop = cut - (0.0 if extra else tc[kept + first])
-    for r in range(kept + (many if extra else 0)):
-        if scale[r] == 0.0:
-            for k in range(d + extra):
-                rows[r, k] = 0.0
-            rhs[r] = 1.0
-    total = kept + (many if extra else 0)
+    stop = cut - (0.0 if extra else tc[m + kept + first])
     dim = d + extra
     status = maximize(cost[:dim], rows[:, :dim], rhs, total, plo[:dim], phi[:dim], stop, solver)
     for k in range(d):
         x[k] = min(max(solver.x[k], lo[k]), hi[k])
     for r in range(kept):
-        beta[q, r] = 0.0
+        beta[r] = 0.0
     if extra:
         for g in range(first, last):
             tau[g] = 0.0
-    factor = 1.0
     if status == EMPTY:
         # the entering row is minus a non-negative combination of the basic ones: a contradiction
-        factor = 1e9
         row = solver.counts[3]
-        if row >= 0 and row < kept:
-            beta[q, row] = factor * scale[row]
+        if 0 <= row < kept:
+            beta[row] = LARGE * scale[row]
         for i in range(dim):
             r = solver.basis[i]
-            w = max(-solver.pivot_row[i], 0.0)
-            if r >= 0 and r < kept:
-                beta[q, r] += factor * w * scale[r]
+            if 0 <= r < kept:
+                beta[r] += LARGE * max(-solver.pivot_row[i], 0.0) * scale[r]
         if extra:
             tau[first] = 1.0
     else:
         for i in range(dim):
             r = solver.basis[i]
-            w = max(solver.multipliers[i], 0.0)
-            if r >= 0 and r < kept:
-                beta[q, r] = w * scale[r]
+            weight = max(solver.multipliers[i], 0.0)
+            if 0 <= r < kept:
+                beta[r] = weight * scale[r]
             elif r >= kept:
-                tau[first + r - kept] = w * scale[r]
+                tau[first + r - kept] = weight * scale[r]
         if extra:
             s = 0.0
             for g in range(first, last):
                 s += tau[g]
-            if s > 0.0:
-                for g in range(first, last):
-                    tau[g] /= s
-                for r in range(kept):
-                    beta[q, r] /= s
-            else:
+            for g in range(first, last):
+                tau[g] = tau[g] / s if s > 0.0 else 0.0
+            for r in range(kept):
+                beta[r] = beta[r] / s if s > 0.0 else 0.0
+            if not s > 0.0:
                 tau[first] = 1.0
     return bound_of(
-        node, ball, d, 0, kept, first, last, q, work[6], work[0], work[1], work[2], work[12]
+        node, ball, d, m, kept, first, last, q, work[6], work[0], work[1], work[2], work[12]
     )
 
 

@@ -37,6 +37,7 @@ from relunorm.bounds.node import (
     UNITS,
     bound_of,
     child,
+    linear,
     node_size,
     open_units,
     parts,
@@ -331,7 +332,11 @@ def explore(  # type: ignore[no-untyped-def]
         first, last = firsts[worst], firsts[worst + 1]
         begin = at + node_size(n, known, d, goals, disjuncts)
         free = open_units(node, n)
-        if free == 0 and len(ball) == 0:
+        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
+        forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
+        _scores(node, d, n, lam, z, y, v, score)
+        idle = not matters(score, n)  # no open unit costs the bound anything
+        if idle and len(ball) == 0:
             m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
             if m == -2:
                 return FULL, count, used
@@ -340,22 +345,23 @@ def explore(  # type: ignore[no-untyped-def]
                 ceiling[1] += 0.5**depth
                 continue
             leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
-            value = solve(leaf, ball, d, kept, first, last, worst, cut, lp, work, x)
-            _offer(whole, ball, first, last, x, y, best, best_x)
-            if best[0] >= target:
-                return REACHED, count, used
-            cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
-            ceiling[0] = max(ceiling[0], value)
-            bound[worst] = -np.inf
-            if strict and value >= cut:
-                marks[2] += 1  # exact, and neither reached nor excluded
-            elif len(tape) > 0:
-                write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
-            continue
-        if free == 0:
-            # nothing to cut: the multipliers of the known rows are all there is to find
+            if linear(leaf, d, m, kept, first, last):
+                value = solve(leaf, ball, d, m, kept, first, last, worst, cut, lp, work, x)
+                _offer(whole, ball, first, last, x, y, best, best_x)
+                if best[0] >= target:
+                    return REACHED, count, used
+                cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
+                ceiling[0] = max(ceiling[0], value)
+                bound[worst] = -np.inf
+                if strict and value >= cut:
+                    marks[2] += 1  # exact, and neither reached nor excluded
+                elif len(tape) > 0:
+                    write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
+                continue
+        elif idle:
+            # on a ball the multipliers of the known rows are all there is to find
             bound[worst] = tune(
-                node, ball, d, n, known, first, last, worst, cut, 10 * steps, True, work
+                node, ball, d, n, known, first, last, worst, cut, 20 * steps, True, work
             )
             if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
                 count = top
@@ -363,12 +369,7 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             if bound[worst] == -np.inf:
                 continue
-        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
-        forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
-        _scores(node, d, n, lam, z, y, v, score)
-        from_, to = (n, n + d) if free > theta or free == 0 else (0, n)
-        if from_ == 0 and not matters(score, n):
-            from_, to = n, n + d  # no unit matters: only smaller boxes have smaller errors
+        from_, to = (n, n + d) if idle or free > theta else (0, n)
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
         pick, top_rank = -1, -1.0

@@ -269,6 +269,13 @@ def _walk(  # type: ignore[no-untyped-def]
             continue
         here = _find(cut_number, float(number))
         if here < 0:
+            begin = at + node_size(n, known, d, goals, groups)
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            if m == -2:
+                return NO_ROOM
+            if m == -1:
+                count = top  # nothing is feasible
+                continue
             result[2] = 1.0
             return FAILS
         name, value = cuts[here, 0], cuts[here, 1]
