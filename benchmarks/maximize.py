@@ -3,8 +3,8 @@
     python benchmarks/maximize.py [FOLDER] [--limit SECONDS] [--repeats N]
 
 The peer is the mixed-integer model one would write: big-M from interval bounds, one thread, gaps of
-1e-9. FOLDER holds NAME.npz (W0, b0, ...) with NAME_box.npz (lo, hi); without it networks are
-trained here from seeds. CPU seconds; ours is the best of --repeats, after compiling.
+1e-9. FOLDER holds NAME.npz (W0, b0, ...) and NAME_box.npz (lo, hi); without it networks are trained
+here from seeds. CPU seconds; ours is the best of --repeats, after compiling.
 """
 
 from __future__ import annotations

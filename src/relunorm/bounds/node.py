@@ -195,7 +195,8 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
     backward bound (>= 0) and after how many steps of descent. An active unit whose row is known to
     ``share`` of its size is folded, others stay as they are.
     """
-    plo, phi, M, c, err, mag, zl, zu, ids, names, alpha, beta, tau, bound = parent
+    plo, phi, zl, zu = parent[LO], parent[HI], parent[LOW], parent[HIGH]
+    M, c, err = parent[ROWS], parent[CONST], parent[ERR]
     lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
     state, place, folded, fc, ferr, fweight, rule, work = scratch
     v, x = work[0], work[3]
@@ -288,16 +289,17 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
 @compiled
 def _reads(row, d, m):  # type: ignore[no-untyped-def]
     """Whether a row reads an open unit: intervals are exact where it does not."""
+    count = 0
     for k in range(m):
         if row[d + k] != 0.0:
-            return True
-    return False
+            count += 1
+    return count > 0
 
 
 @compiled
 def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, out, name):  # type: ignore[no-untyped-def]
     """Copy a child from scratch to the arena, with the parent's alpha, beta and tau."""
-    lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
+    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = out
     node = parts(arena, at, m, kept, d, goals, disjuncts)
     for k in range(d):
         node[0][k], node[1][k] = lo[k], hi[k]
@@ -370,14 +372,14 @@ def bound_of(node, ball, d, m, kept, first, last, q, size, v, lam, a, x):  # typ
 
 @compiled
 def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # type: ignore[no-untyped-def]
-    """Lower the bound of a goal group by descent on alpha, beta and tau; keeps and returns the best.
+    """Lower the bound of a goal group by descent on alpha, beta and tau; keep and return the best.
 
     Adam (Kingma and Ba 2015) on the derivatives that one forward pass through the chosen lines
     gives. Stops at ``cut``, or, unless ``patient``, when at its pace the cut is out of reach.
     """
-    lo, hi, T, tc, terr, tmag, tl, tu, ids, names, alpha, beta, tau, bound = node
-    v, lam, a, x, z, y, size, m1, m2, best_a, best_b, best_t, bx, score, rank = work
-    A, B = alpha[q], beta[q]
+    lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
+    v, lam, a, x, z, y, size, m1, m2, best_a, best_b, best_t, bx, _, _ = work
+    A, B, tau = node[ALPHA][q], node[BETA][q], node[TAU]
     best = np.inf
     start = np.inf
     width = m + kept + (last - first)
@@ -456,7 +458,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
 
 @compiled
 def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
-    """Whether the rows of a goal group read no open unit."""
+    """Whether the rows of a goal group read no open unit; -kept to 0 are the known rows."""
     for g in range(first, last):
         for k in range(m):
             if node[ROWS][m + kept + g, d + k] != 0.0:

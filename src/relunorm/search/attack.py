@@ -40,7 +40,7 @@ class Attack:
         self.point = np.array(domain.center)
 
     def run(self, clock: Clock, target: float = np.inf, rounds: int = 1) -> None:
-        """Rounds of ascent for every group: until one brings nothing, or at the target or the end."""
+        """Rounds of ascent for every group, until one brings nothing or the target is reached."""
         size = max(self.network.widths) + self.network.input_size * self.network.output_size
         starts = max(4, min(STARTS, ENTRIES // size))
         self.offer(self.domain.center[None])

@@ -52,7 +52,7 @@ N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 
-#: Marks of entries on the tape: a cut, a group closed on a node, or on the node with all units folded.
+#: Marks of entries on the tape: a cut, a group closed on a node, or on the node folded whole.
 CUT, CLOSED, FOLDED = 1.0, 2.0, 3.0
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
@@ -137,7 +137,7 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
 
     Units is -1 for an empty half and -2 where the arena is full.
     """
-    scratch, out, work, lp, refresh = space
+    scratch, out, work, _, refresh = space
     disjuncts = len(firsts) - 1
     goals = firsts[disjuncts]
     kind = ON_UNIT if i < n else ON_INPUT
@@ -204,10 +204,10 @@ def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type:
 @compiled
 def matters(score, n):  # type: ignore[no-untyped-def]
     """Whether some unit has a score."""
+    highest = 0.0
     for j in range(n):
-        if score[j] > 0.0:
-            return True
-    return False
+        highest = max(highest, score[j])
+    return highest > 0.0
 
 
 @compiled
@@ -282,8 +282,8 @@ def explore(  # type: ignore[no-untyped-def]
     """Work on the stack; returns (why it ended, nodes on the stack, nodes used).
 
     Args:
-        whole: rows, constants, open units and known rows of the root, how many units have names, and
-            how far outside its known rows a point may be and still be offered.
+        whole: rows, constants, open units and known rows of the root, how many units have names,
+            and how far outside its known rows a point may be and still be offered.
         budget: nodes to look at, at most.
         target: a point with a value of at least this ends the search; np.inf for a maximum.
         below: with a target, a node is closed when its bound is below this.
@@ -296,7 +296,7 @@ def explore(  # type: ignore[no-untyped-def]
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
     """
-    scratch, out, work, lp, refresh = space
+    _, _, work, lp, _ = space
     v, lam, a, x, z, y, size = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
     bx, score, rank = work[12], work[13], work[14]
     d = len(best_x)
@@ -351,13 +351,21 @@ def explore(  # type: ignore[no-untyped-def]
                 if best[0] >= target:
                     return REACHED, count, used
                 cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
-                ceiling[0] = max(ceiling[0], value)
-                bound[worst] = -np.inf
-                if strict and value >= cut:
-                    marks[2] += 1  # exact, and neither reached nor excluded
-                elif len(tape) > 0:
-                    write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
-                continue
+                closed = value < cut or (value == cut and not strict)
+                if closed or linear(leaf, d, m, kept, -kept, 0):
+                    # no known row was left out of the programme: better cannot be had
+                    ceiling[0] = max(ceiling[0], value)
+                    bound[worst] = -np.inf
+                    if strict and not closed:
+                        marks[2] += 1  # neither reached nor excluded
+                    elif len(tape) > 0:
+                        write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
+                    continue
+            # known rows read open units: decide those
+            for j in range(n):
+                low, high = node[LOW][j], node[HIGH][j]
+                score[j] = high * -low / (high - low) if low < 0.0 else 0.0
+            idle = not matters(score, n)
         elif idle:
             # on a ball the multipliers of the known rows are all there is to find
             bound[worst] = tune(
@@ -373,7 +381,13 @@ def explore(  # type: ignore[no-untyped-def]
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
         pick, top_rank = -1, -1.0
-        for _ in range(LOOK):
+        if idle:
+            # what is left to gain is in the corners of the box: halve its longest side
+            pick = n
+            for k in range(d):
+                if wider(node, k, pick - n):
+                    pick = n + k
+        for _ in range(0 if idle else LOOK):
             i = -1
             for j in range(from_, to):
                 if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
@@ -401,9 +415,7 @@ def explore(  # type: ignore[no-untyped-def]
         if pick < 0:
             pick = from_
             for j in range(from_, to):
-                if score[j] > score[pick] or (
-                    j >= n and score[pick] == 0.0 and wider(node, j - n, pick - n)
-                ):
+                if score[j] > score[pick]:
                     pick = j
         if pick >= n and not splits(node[LO][pick - n], node[HI][pick - n]):
             # a single point that cannot be closed: what is known stays the bound

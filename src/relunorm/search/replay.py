@@ -40,9 +40,9 @@ from relunorm.search.explore import (
     CUT,
     DEPTH,
     FOLDED,
+    NUMBER,
     K,
     N,
-    NUMBER,
     straightened,
 )
 
