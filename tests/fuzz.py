@@ -1,0 +1,137 @@
+"""Fuzz the exact answers against an oracle in rational arithmetic.
+
+    python tests/fuzz.py --minutes 60 [--seed S] [--subject NAME] [--jobs N]
+    python tests/fuzz.py --subject regions --seed 3 --case 17     # one case again, in words
+
+Every case is a function of subject, seed and number. What the oracle contradicts is printed with
+the command that repeats it, and written to a folder: networks and domain as plain arrays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from fuzzing.subjects import SUBJECTS, run_case
+
+#: Cases of one subject before the next one has its turn.
+BATCH = 20
+
+
+@dataclass
+class Tally:
+    """What one subject came to."""
+
+    cases: int = 0
+    unknown: int = 0
+    wrong: int = 0
+    texts: list[str] = field(default_factory=list)
+
+
+def batch(subject: str, seed: int, first: int, count: int, folder: str) -> Tally:
+    """Some cases in a row; what is wrong is written to the folder."""
+    tally = Tally()
+    for number in range(first, first + count):
+        out = run_case(subject, seed, number)
+        tally.cases += 1
+        tally.unknown += bool(out.unknown)
+        if out.wrong:
+            tally.wrong += 1
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            path = Path(folder) / f"{subject}-{seed}-{number}.npz"
+            out.save(path, {"subject": subject, "seed": seed, "case": number})
+            again = f"--subject {subject} --seed {seed} --case {number}"
+            tally.texts.append(f"{again}\n    " + "\n    ".join([*out.asked, *out.wrong[:3]]))
+    return tally
+
+
+def batches(subjects: list[str], seed: int, folder: str) -> Iterator[tuple]:
+    """The subjects in turn, without end."""
+    first = 0
+    while True:
+        for subject in subjects:
+            yield subject, seed, first, BATCH, folder
+        first += BATCH
+
+
+def run(subjects: list[str], seed: int, minutes: float, jobs: int, folder: str) -> dict[str, Tally]:
+    """Fuzz for so long; a batch that has begun is finished."""
+    end = time.monotonic() + 60 * minutes
+    tallies = {subject: Tally() for subject in subjects}
+    work = batches(subjects, seed, folder)
+
+    def add(subject: str, found: Tally) -> None:
+        own = tallies[subject]
+        own.cases, own.unknown = own.cases + found.cases, own.unknown + found.unknown
+        own.wrong += found.wrong
+        for text in found.texts:
+            print(text, flush=True)
+
+    if jobs == 1:
+        for job in work:
+            if time.monotonic() > end:
+                return tallies
+            add(job[0], batch(*job))
+    with ProcessPoolExecutor(jobs) as pool:
+        while time.monotonic() < end:
+            running = [(job[0], pool.submit(batch, *job)) for job, _ in zip(work, range(jobs))]
+            for subject, future in running:
+                add(subject, future.result())
+    return tallies
+
+
+def table(tallies: dict[str, Tally]) -> str:
+    """One line a subject and the sum."""
+    rows = [("subject", "cases", "unknown", "wrong")]
+    rows += [(s, str(t.cases), str(t.unknown), str(t.wrong)) for s, t in tallies.items()]
+    sums = [sum(getattr(t, n) for t in tallies.values()) for n in ("cases", "unknown", "wrong")]
+    rows.append(("all", *map(str, sums)))
+    return "\n".join(f"{a:12} {b:>8} {c:>8} {d:>8}" for a, b, c, d in rows)
+
+
+def show(subject: str, seed: int, number: int) -> int:
+    """One case in words."""
+    out = run_case(subject, seed, number)
+    for network in out.networks:
+        print(network)
+        for layer in network.layers:
+            terms = {k: _dense(m) for k, m in layer.affine.terms.items()}
+            print("  ", layer.activation, terms, layer.affine.bias.tolist())
+        terms = {k: _dense(m) for k, m in network.output.terms.items()}
+        print("   output", terms, network.output.bias.tolist())
+    print(None if out.place is None else out.place.domain)
+    print("\n".join([*out.asked, *(out.wrong or ["nothing wrong"])]))
+    return bool(out.wrong)
+
+
+def _dense(matrix: object) -> list:
+    return (matrix.toarray() if hasattr(matrix, "toarray") else matrix).tolist()  # type: ignore
+
+
+def main() -> int:
+    """Exit code 1 where anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--subject", action="append", choices=list(SUBJECTS))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--case", type=int, help="repeat one case of one subject")
+    parser.add_argument("--folder", default="fuzz-findings", help="where failing cases are written")
+    given = parser.parse_args()
+    subjects = given.subject or list(SUBJECTS)
+    if given.case is not None:
+        return show(subjects[0], given.seed, given.case)
+    tallies = run(subjects, given.seed, given.minutes, given.jobs, given.folder)
+    print(table(tallies))
+    return int(any(tally.wrong for tally in tallies.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""maximize, decide and lipschitz: intervals that hold the truth, points that do what they claim."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from exact_answers import (
+    exceeds,
+    gradients,
+    inside,
+    largest_margin,
+    maximum,
+    output_at,
+    whole,
+)
+from exact_oracle import pieces, read
+from fuzzing.nets import Kind, Rng, network
+from fuzzing.outcome import Outcome, short
+from fuzzing.places import place
+
+import relunorm as rn
+
+
+def check_maximize(rng: Rng, out: Outcome) -> None:
+    """The largest value of a combination of outputs."""
+    net = network(rng, Kind())
+    where = place(rng, net.input_size)
+    out.networks, out.place = [net], where
+    direction = rng.integers(-2, 3, net.output_size).astype(float)
+    if rng.random() < 0.3:
+        direction = rng.normal(size=net.output_size)
+    out.asked.append(f"maximize(net, {direction.tolist()}, domain, time_limit=5)")
+    found = rn.maximize(net, direction, where.domain, time_limit=5)
+    exact = read(net)
+    least = maximum(pieces(exact, where.inner), direction)
+    most = least if where.exact else maximum(pieces(exact, where.outer), direction)
+    out.unknown += not found.exact
+    text = f"{found!r} [{short(found.lower)}, {short(found.upper)}], exactly {short(least)}"
+    out.claim(found.lower <= most, f"{text}: lower end too high by {float(found.lower - most):.3g}")
+    out.claim(found.upper >= least, f"{text}: upper end too low by {float(least - Fraction(found.upper)) if np.isfinite(found.upper) else 0:.3g}")
+    point = found.point.tolist()
+    if inside(where.domain, point):
+        values = output_at(exact, point)
+        value = sum(w * v for w, v in zip(whole(direction), values, strict=True))
+        out.claim(found.lower <= value, f"{text}: at its point the value is {short(value)}")
+    else:
+        out.claim(False, f"{text}: the point {point} lies outside the domain")
+
+
+def check_decide(rng: Rng, out: Outcome) -> None:
+    """One to three constraints on outputs, thresholds near the truth among them."""
+    net = network(rng, Kind())
+    where = place(rng, net.input_size)
+    out.networks, out.place = [net], where
+    exact = read(net)
+    rows = int(rng.integers(1, 4))
+    A = rng.integers(-2, 3, (rows, net.output_size)).astype(float)
+    b = rng.normal(size=rows)
+    inner = list(pieces(exact, where.inner))
+    if rng.random() < 0.5:  # a threshold that is met, or missed, by a little
+        shift = largest_margin(inner, A, b)
+        if abs(shift) < 1 << 60:
+            close = rng.choice([0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.1, -1e-12, -1e-9, -1e-6, -0.1])
+            b = b - float(shift) + float(close)
+    out.asked.append(f"decide(net, {A.tolist()}, {b.tolist()}, domain, time_limit=5)")
+    found = rn.decide(net, A, b, where.domain, time_limit=5)
+    least = largest_margin(inner, A, b)
+    most = least if where.exact else largest_margin(pieces(exact, where.outer), A, b)
+    text = f"{found.verdict} {found.margin}, exactly {short(least)}"
+    out.unknown += found.verdict == "unknown"
+    if found.verdict == "proved":
+        out.claim(least < 0, f"{text}: not proved")
+    elif found.verdict == "counterexample":
+        point = found.point.tolist()
+        out.claim(most >= 0, f"{text}: there is no counterexample")
+        out.claim(inside(where.domain, point), f"{text}: {point} is not in the domain")
+        values = output_at(exact, point)
+        slack = min(
+            rhs - sum(a * v for a, v in zip(whole(row), values, strict=True))
+            for row, rhs in zip(A, whole(b), strict=True)
+        )
+        out.claim(slack >= 0, f"{text}: at {point} the margin is {short(slack)}")
+    out.claim(found.margin[0] <= most, f"{text}: lower end too high")
+    out.claim(found.margin[1] >= least, f"{text}: upper end too low")
+
+
+def check_lipschitz(rng: Rng, out: Outcome) -> None:
+    """The constant in one norm, over a domain or all of space."""
+    net = network(rng, Kind())
+    where = place(rng, net.input_size)
+    out.networks, out.place = [net], where
+    norm = (1, 2, np.inf)[rng.integers(3)]
+    everywhere = rng.random() < 0.15
+    method = str(rng.choice(["auto"] * 6 + ["enumeration", "branch", "product", "paths", "sdp"]))
+    out.asked.append(
+        f"lipschitz(net, {'None' if everywhere else 'domain'}, {norm}, 5, method={method!r})"
+    )
+    found = rn.lipschitz(net, None if everywhere else where.domain, norm, 5, method=method)
+    free = range(net.input_size) if everywhere else where.free
+    exact = read(net)
+    least = gradients(pieces(exact, where.inner), free)
+    most = least if where.exact else gradients(pieces(exact, where.outer), free)
+    size = max(float(max(abs(x) for row in m for x in row)) if m[0] else 0.0 for m in least)
+    text = (
+        f"{found!r} [{short(found.lower)}, {short(found.upper)}], largest entry {short(size)}"
+    )
+    out.unknown += not found.exact
+    if not least[0][0]:  # a single point
+        out.claim(found.lower <= 0 <= found.upper, text)
+        return
+    too_low = any(exceeds(m, found.upper, norm, strictly=True) for m in least)
+    out.claim(not too_low, f"{text}: upper end too low, largest norm {_norm(least, norm)}")
+    if not everywhere:
+        reached = any(exceeds(m, found.lower, norm, strictly=False) for m in most)
+        out.claim(reached, f"{text}: lower end too high, largest norm {_norm(most, norm)}")
+
+
+def _norm(matrices: list, norm: float) -> str:
+    """Rounded, for the message only."""
+    with np.errstate(all="ignore"):
+        values = [np.linalg.norm(np.array(m, dtype=float), norm) for m in matrices]
+    return f"about {max(values):.17g}"
+
+
