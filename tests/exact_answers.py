@@ -162,7 +162,9 @@ def largest_margin(found: Iterable[Piece], A: Any, b: Any) -> Fraction:
         for one, other in itertools.combinations(forms, 2):
             gap = Rows([[x - y for x, y in zip(one, other, strict=True)]], 0)
             cells = [
-                part for cell in cells for part in _halves(cell, [gap.at(c)[0] for c in cell.corners])
+                part
+                for cell in cells
+                for part in _halves(cell, [gap.at(c)[0] for c in cell.corners])
             ]
         for cell in cells:
             for corner in cell.corners:

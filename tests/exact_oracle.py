@@ -225,7 +225,9 @@ def cut(cell: Cell, heights: Sequence[int]) -> tuple[Cell | None, Cell | None, C
         for (v, s, h), (w, t, k) in itertools.product(above, below):
             common = s & t
             if sum(common & other == common for other in cell.tight) == 2:
-                on.append((_reduced([-k * a + h * b for a, b in zip(v, w, strict=True)]), common, 0))
+                on.append(
+                    (_reduced([-k * a + h * b for a, b in zip(v, w, strict=True)]), common, 0)
+                )
 
     def part(side: list[tuple[Corner, int, int]]) -> Cell | None:
         whole = side + [(corner, tight | bit, 0) for corner, tight, _ in on]

@@ -1,7 +1,7 @@
 """Fuzz the exact answers against an oracle in rational arithmetic.
 
     python tests/fuzz.py --minutes 60 [--seed S] [--subject NAME] [--jobs N]
-    python tests/fuzz.py --subject regions --seed 3 --case 17     # one case again, in words
+    python tests/fuzz.py --subject regions --seed 3 --case 17 [--shrink]     # one case again, in words
 
 Every case is a function of subject, seed and number. What the oracle contradicts is printed with
 the command that repeats it, and written to a folder: networks and domain as plain arrays.
@@ -10,16 +10,22 @@ the command that repeats it, and written to a folder: networks and domain as pla
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from fuzzing.subjects import SUBJECTS, run_case
+from fuzzing.outcome import Case
+from fuzzing.shrink import shrunk
+from fuzzing.subjects import SUBJECTS, draw_case, judged
 
 #: Cases of one subject before the next one has its turn.
 BATCH = 20
@@ -39,16 +45,18 @@ def batch(subject: str, seed: int, first: int, count: int, folder: str) -> Tally
     """Some cases in a row; what is wrong is written to the folder."""
     tally = Tally()
     for number in range(first, first + count):
-        out = run_case(subject, seed, number)
+        case = draw_case(subject, seed, number)
+        out = judged(subject, case)
         tally.cases += 1
         tally.unknown += bool(out.unknown)
         if out.wrong:
             tally.wrong += 1
             Path(folder).mkdir(parents=True, exist_ok=True)
             path = Path(folder) / f"{subject}-{seed}-{number}.npz"
-            out.save(path, {"subject": subject, "seed": seed, "case": number})
+            note = {"subject": subject, "seed": seed, "case": number, "wrong": out.wrong}
+            case.save(path, note)
             again = f"--subject {subject} --seed {seed} --case {number}"
-            tally.texts.append(f"{again}\n    " + "\n    ".join([*out.asked, *out.wrong[:3]]))
+            tally.texts.append(f"{again}\n    " + "\n    ".join(out.wrong[:3]))
     return tally
 
 
@@ -96,19 +104,39 @@ def table(tallies: dict[str, Tally]) -> str:
     return "\n".join(f"{a:12} {b:>8} {c:>8} {d:>8}" for a, b, c, d in rows)
 
 
-def show(subject: str, seed: int, number: int) -> int:
-    """One case in words."""
-    out = run_case(subject, seed, number)
-    for network in out.networks:
+def show(subject: str, seed: int, number: int, shrink: bool) -> int:
+    """One case in words, made smaller first if asked."""
+    case = draw_case(subject, seed, number)
+    out = judged(subject, case)
+    if shrink and out.wrong:
+        kind = _kind(out.wrong[0])
+
+        def fails(smaller: Case) -> bool:
+            return any(_kind(text) == kind for text in judged(subject, smaller).wrong)
+
+        case = shrunk(case, fails)
+        out = judged(subject, case)
+    for network in case.networks:
         print(network)
         for layer in network.layers:
             terms = {k: _dense(m) for k, m in layer.affine.terms.items()}
             print("  ", layer.activation, terms, layer.affine.bias.tolist())
         terms = {k: _dense(m) for k, m in network.output.terms.items()}
         print("   output", terms, network.output.bias.tolist())
-    print(None if out.place is None else out.place.domain)
-    print("\n".join([*out.asked, *(out.wrong or ["nothing wrong"])]))
+    print(None if case.place is None else _numbers(case.place.domain))
+    print(case.options)
+    print("\n".join(out.wrong or ["nothing wrong"]))
     return bool(out.wrong)
+
+
+def _kind(text: str) -> str:
+    """A sentence without its numbers."""
+    return re.sub(r"[^a-z:]", "", re.sub(r"\(.*?\)|\[.*?\]", "", text))[:60]
+
+
+def _numbers(domain: Any) -> dict[str, Any]:
+    names = ("lo", "hi", "middle", "reach", "A", "b")
+    return {n: np.asarray(getattr(domain, n)).tolist() for n in names if hasattr(domain, n)}
 
 
 def _dense(matrix: object) -> list:
@@ -123,11 +151,12 @@ def main() -> int:
     parser.add_argument("--subject", action="append", choices=list(SUBJECTS))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--case", type=int, help="repeat one case of one subject")
+    parser.add_argument("--shrink", action="store_true", help="make that case smaller first")
     parser.add_argument("--folder", default="fuzz-findings", help="where failing cases are written")
     given = parser.parse_args()
     subjects = given.subject or list(SUBJECTS)
     if given.case is not None:
-        return show(subjects[0], given.seed, given.case)
+        return show(subjects[0], given.seed, given.case, given.shrink)
     tallies = run(subjects, given.seed, given.minutes, given.jobs, given.folder)
     print(table(tallies))
     return int(any(tally.wrong for tally in tallies.values()))

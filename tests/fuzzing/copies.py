@@ -92,7 +92,9 @@ def padded(rng: Rng, network: Network) -> Network:
     """One unit more that nobody reads: exact."""
     terms, biases = _dense(network)
     k = int(rng.integers(len(network.layers)))
-    terms[k] = {s: np.concatenate([m, rng.normal(size=(1, m.shape[1]))]) for s, m in terms[k].items()}
+    terms[k] = {
+        s: np.concatenate([m, rng.normal(size=(1, m.shape[1]))]) for s, m in terms[k].items()
+    }
     biases[k] = np.append(biases[k], rng.normal())
     for later in terms[k + 1 :]:
         if k + 1 in later:
@@ -106,9 +108,7 @@ def staged(rng: Rng, network: Network) -> Network:
     d = network.input_size
     factors = 2.0 ** rng.integers(-3, 4, d)
     first = Layer(Affine({0: np.diag(factors)}, np.zeros(d)), Activation("identity"))
-    moved = [
-        {k + 1: (m / factors if k == 0 else m) for k, m in own.items()} for own in terms
-    ]
+    moved = [{k + 1: (m / factors if k == 0 else m) for k, m in own.items()} for own in terms]
     layers = [
         Layer(Affine(t, b), layer.activation)
         for t, b, layer in zip(moved, biases, network.layers, strict=False)

@@ -15,55 +15,70 @@ from exact_answers import (
     whole,
 )
 from exact_oracle import pieces, read
-from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Outcome, short
-from fuzzing.places import place
 
 import relunorm as rn
+from fuzzing.nets import Kind, Rng, network
+from fuzzing.outcome import Case, Outcome, short
+from fuzzing.places import place
 
 
-def check_maximize(rng: Rng, out: Outcome) -> None:
-    """The largest value of a combination of outputs."""
+def draw_maximize(rng: Rng) -> Case:
+    """A combination of outputs over a domain."""
     net = network(rng, Kind())
-    where = place(rng, net.input_size)
-    out.networks, out.place = [net], where
     direction = rng.integers(-2, 3, net.output_size).astype(float)
     if rng.random() < 0.3:
         direction = rng.normal(size=net.output_size)
-    out.asked.append(f"maximize(net, {direction.tolist()}, domain, time_limit=5)")
+    return Case((net,), place(rng, net.input_size), {"direction": direction.tolist()})
+
+
+def judge_maximize(case: Case, out: Outcome) -> None:
+    """The interval holds the maximum, the point is in the domain and reaches the lower end."""
+    (net,), where, direction = case.networks, case.place, case.options["direction"]
+    assert where is not None
     found = rn.maximize(net, direction, where.domain, time_limit=5)
     exact = read(net)
     least = maximum(pieces(exact, where.inner), direction)
     most = least if where.exact else maximum(pieces(exact, where.outer), direction)
     out.unknown += not found.exact
     text = f"{found!r} [{short(found.lower)}, {short(found.upper)}], exactly {short(least)}"
-    out.claim(found.lower <= most, f"{text}: lower end too high by {float(found.lower - most):.3g}")
-    out.claim(found.upper >= least, f"{text}: upper end too low by {float(least - Fraction(found.upper)) if np.isfinite(found.upper) else 0:.3g}")
+    out.claim(found.lower <= most, f"{text}: lower end too high by {_gap(found.lower, most)}")
+    out.claim(found.upper >= least, f"{text}: upper end too low by {_gap(found.upper, least)}")
     point = found.point.tolist()
     if inside(where.domain, point):
         values = output_at(exact, point)
         value = sum(w * v for w, v in zip(whole(direction), values, strict=True))
-        out.claim(found.lower <= value, f"{text}: at its point the value is {short(value)}")
+        gap = _gap(found.lower, value)
+        out.claim(found.lower <= value, f"{text}: at its point the value is less by {gap}")
     else:
         out.claim(False, f"{text}: the point {point} lies outside the domain")
 
 
-def check_decide(rng: Rng, out: Outcome) -> None:
+def _gap(value: float, truth: Fraction) -> str:
+    """By how much a float is off."""
+    return f"{float(abs(Fraction(value) - truth)):.3g}" if np.isfinite(value) else "inf"
+
+
+def draw_decide(rng: Rng) -> Case:
     """One to three constraints on outputs, thresholds near the truth among them."""
     net = network(rng, Kind())
     where = place(rng, net.input_size)
-    out.networks, out.place = [net], where
-    exact = read(net)
     rows = int(rng.integers(1, 4))
     A = rng.integers(-2, 3, (rows, net.output_size)).astype(float)
     b = rng.normal(size=rows)
-    inner = list(pieces(exact, where.inner))
     if rng.random() < 0.5:  # a threshold that is met, or missed, by a little
-        shift = largest_margin(inner, A, b)
+        shift = largest_margin(pieces(read(net), where.inner), A, b)
         if abs(shift) < 1 << 60:
             close = rng.choice([0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.1, -1e-12, -1e-9, -1e-6, -0.1])
             b = b - float(shift) + float(close)
-    out.asked.append(f"decide(net, {A.tolist()}, {b.tolist()}, domain, time_limit=5)")
+    return Case((net,), where, {"A": A.tolist(), "b": b.tolist()})
+
+
+def judge_decide(case: Case, out: Outcome) -> None:
+    """What is proved is true, a counterexample is one, the interval holds the margin."""
+    (net,), where = case.networks, case.place
+    assert where is not None
+    A, b, exact = case.options["A"], case.options["b"], read(net)
+    inner = list(pieces(exact, where.inner))
     found = rn.decide(net, A, b, where.domain, time_limit=5)
     least = largest_margin(inner, A, b)
     most = least if where.exact else largest_margin(pieces(exact, where.outer), A, b)
@@ -85,16 +100,22 @@ def check_decide(rng: Rng, out: Outcome) -> None:
     out.claim(found.margin[1] >= least, f"{text}: upper end too low")
 
 
-def check_lipschitz(rng: Rng, out: Outcome) -> None:
-    """The constant in one norm, over a domain or all of space."""
+def draw_lipschitz(rng: Rng) -> Case:
+    """One norm and one method, over a domain or all of space."""
     net = network(rng, Kind())
-    where = place(rng, net.input_size)
-    out.networks, out.place = [net], where
-    norm = (1, 2, np.inf)[rng.integers(3)]
-    everywhere = rng.random() < 0.15
     method = str(rng.choice(["auto"] * 6 + ["enumeration", "branch", "product", "paths", "sdp"]))
-    out.asked.append(
-        f"lipschitz(net, {'None' if everywhere else 'domain'}, {norm}, 5, method={method!r})"
+    norm = str(rng.choice(["1", "2", "inf"]))
+    options = {"norm": norm, "everywhere": bool(rng.random() < 0.15), "method": method}
+    return Case((net,), place(rng, net.input_size), options)
+
+
+def judge_lipschitz(case: Case, out: Outcome) -> None:
+    """The interval holds the constant."""
+    (net,), where = case.networks, case.place
+    assert where is not None
+    norm, everywhere, method = (
+        float(case.options["norm"]),
+        *map(case.options.get, ("everywhere", "method")),
     )
     found = rn.lipschitz(net, None if everywhere else where.domain, norm, 5, method=method)
     free = range(net.input_size) if everywhere else where.free
@@ -102,9 +123,7 @@ def check_lipschitz(rng: Rng, out: Outcome) -> None:
     least = gradients(pieces(exact, where.inner), free)
     most = least if where.exact else gradients(pieces(exact, where.outer), free)
     size = max(float(max(abs(x) for row in m for x in row)) if m[0] else 0.0 for m in least)
-    text = (
-        f"{found!r} [{short(found.lower)}, {short(found.upper)}], largest entry {short(size)}"
-    )
+    text = f"{found!r} [{short(found.lower)}, {short(found.upper)}], largest entry {short(size)}"
     out.unknown += not found.exact
     if not least[0][0]:  # a single point
         out.claim(found.lower <= 0 <= found.upper, text)
@@ -121,5 +140,3 @@ def _norm(matrices: list, norm: float) -> str:
     with np.errstate(all="ignore"):
         values = [np.linalg.norm(np.array(m, dtype=float), norm) for m in matrices]
     return f"about {max(values):.17g}"
-
-

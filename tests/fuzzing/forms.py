@@ -7,32 +7,37 @@ from fractions import Fraction
 import numpy as np
 from exact_answers import difference
 from exact_oracle import read
-from fuzzing.comparing import certificate
-from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Outcome, jumps, magnitudes, short
-from fuzzing.places import Place, place
 
 import relunorm as rn
+from fuzzing.comparing import certificate
+from fuzzing.nets import Kind, Rng, network
+from fuzzing.outcome import Case, Outcome, jumps, magnitudes, short
+from fuzzing.places import Place, place
 from relunorm import Network
 
 FORMS = ("minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical")
 NEED_DOMAIN = ("bounded", "l1")
 
 
-def check(rng: Rng, out: Outcome) -> None:
+def draw(rng: Rng) -> Case:
     """One form with random options."""
     steps = rng.random() < 0.15
     net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 3), steps=steps, width=3))
-    where = place(rng, net.input_size)
-    out.networks, out.place = [net], where
     form = str(rng.choice(FORMS))
     options = _options(rng, form)
     anywhere = form not in NEED_DOMAIN and not options.get("eps") and rng.random() < 0.15
+    given = {"form": form, "anywhere": anywhere, "options": options}
+    return Case((net,), place(rng, net.input_size), given)
+
+
+def judge(case: Case, out: Outcome) -> None:
+    """The certificate holds and is accepted, nothing moved, the form is what it says."""
+    (net,), where = case.networks, case.place
+    assert where is not None
+    form, anywhere, options = (case.options[k] for k in ("form", "anywhere", "options"))
+    rng = np.random.default_rng(0)
     domain = None if anywhere else where.domain
-    words = ", ".join(f"{k}={v!r}" for k, v in options.items())
-    out.asked.append(f"normalize(net, {form!r}, {'None' if anywhere else 'domain'}, {words})")
-    found = rn.normalize(net, form, domain, time_limit=5, **options)  # type: ignore[arg-type]
-    out.networks.append(found.network)
+    found = rn.normalize(net, form, domain, time_limit=5, **options)
     if found.certificate is None:
         out.unknown += not anywhere
     else:
@@ -132,5 +137,3 @@ def _forward(net: Network, points: np.ndarray, dtype: str) -> np.ndarray:
             total = np.where(total > 0, total, total * np.asarray(below, dtype=dtype))
         values.append(total)
     return values[-1].astype(float)
-
-

@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 from exact_answers import at_point, whole
 from exact_oracle import Rows, box_cell, hull_cell, pieces, read
-from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Outcome, short
-from fuzzing.places import Place, box
-from fuzzing.regions import NOISE, judge, sizes
 
 import relunorm as rn
+from fuzzing.nets import Kind, Rng, network
+from fuzzing.outcome import Case, Outcome, short
+from fuzzing.places import Place
+from fuzzing.regions import NOISE, judge_list, sizes
 
 #: docs/regions.md: pieces below 1e-10 of their leg are merged; ten times that leaves no doubt.
 SHORT = 1e-9
@@ -29,17 +29,20 @@ def forms(columns: Sequence[Sequence[Fraction]]) -> Rows:
     return Rows([[int(x * scale) for x in row] for row in zip(*columns, strict=True)], exponent)
 
 
-def check_along(rng: Rng, out: Outcome) -> None:
-    """One segment: patterns at the middles of pieces, values at breakpoints, no piece missing."""
+def draw_along(rng: Rng) -> Case:
+    """One segment, sometimes between grid points."""
     net = network(rng, Kind())
     d = net.input_size
     size = float(rng.choice([1.0, 1.0, 1e-3, 1e3]))
     a, b = rng.normal(size=d) * size, rng.normal(size=d) * size
     if rng.random() < 0.3:
         a, b = np.round(a), np.round(b) + 1.0
-    where = box(np.minimum(a, b), np.maximum(a, b))
-    out.networks, out.place = [net], where
-    out.asked.append(f"along(net, {a.tolist()}, {b.tolist()})")
+    return Case((net,), None, {"a": a.tolist(), "b": b.tolist()})
+
+
+def judge_along(case: Case, out: Outcome) -> None:
+    """Patterns at the middles of pieces, values at breakpoints, no piece missing."""
+    (net,), a, b = case.networks, np.array(case.options["a"]), np.array(case.options["b"])
     line = rn.along(net, a, b)
     exact, start, end = read(net), whole(a), whole(b)
     way = forms([[y - x for x, y in zip(start, end, strict=True)], start])
@@ -92,7 +95,9 @@ def _steepness(there: object, way: Rows, unit: int) -> float:
     return abs(float(sum(a * s for a, s in zip(rows[unit], slopes, strict=False))))
 
 
-def _values(line: rn.regions.lines.Line, parts: list, net: object, far: object, out: Outcome) -> None:
+def _values(
+    line: rn.regions.lines.Line, parts: list, net: object, far: object, out: Outcome
+) -> None:
     """Outputs at the breakpoints, allowing for where rounding and merging may have put them."""
     for t, values in zip(line.breakpoints, line.values, strict=True):
         place = Fraction(float(t))
@@ -117,8 +122,8 @@ def _values(line: rn.regions.lines.Line, parts: list, net: object, far: object, 
             )
 
 
-def check_plane(rng: Rng, out: Outcome) -> None:
-    """The regions on a plane through three inputs (or in a skew frame of two)."""
+def draw_plane(rng: Rng) -> Case:
+    """A plane through three inputs (or a skew frame of two)."""
     net = network(rng, Kind(inputs=(2, 3)))
     d = net.input_size
     origin, u, v = rng.normal(size=(3, d))
@@ -126,10 +131,13 @@ def check_plane(rng: Rng, out: Outcome) -> None:
         origin, u, v = np.round(origin), np.round(2 * u) / 2, np.round(2 * v) / 2
     if abs(np.linalg.svd(np.stack([u, v]), compute_uv=False)[-1]) < 1e-6:
         u, v = np.eye(d)[:2]
-    out.networks = [net]
-    out.asked.append(f"on_plane(net, {origin.tolist()}, {u.tolist()}, {v.tolist()})")
+    return Case((net,), None, {"origin": origin.tolist(), "u": u.tolist(), "v": v.tolist()})
+
+
+def judge_plane(case: Case, out: Outcome) -> None:
+    """The regions on the plane."""
+    (net,), (origin, u, v) = case.networks, (case.options[k] for k in ("origin", "u", "v"))
     found = rn.on_plane(net, origin, u, v)
     cell = box_cell([-1, -1], [1, 1])
     where = Place(rn.Box.cube(2), cell, cell, (0, 1))
-    out.place = where
-    judge(found.regions, net, where, out, forms([whole(u), whole(v), whole(origin)]))
+    judge_list(found.regions, net, where, out, forms([whole(u), whole(v), whole(origin)]))

@@ -7,30 +7,34 @@ import struct
 import numpy as np
 from exact_answers import difference
 from exact_oracle import read
-from fuzzing import copies
-from fuzzing.nets import Kind, Rng, network, random_network
-from fuzzing.outcome import Outcome, magnitudes, short
-from fuzzing.places import place
 
 import relunorm as rn
+from fuzzing import copies
+from fuzzing.nets import Kind, Rng, network, random_network
+from fuzzing.outcome import Case, Outcome, magnitudes, short
+from fuzzing.places import place
 from relunorm import Activation, Affine, Layer, Network
 
 
-def check_fingerprint(rng: Rng, out: Outcome) -> None:
-    """Exact copies agree; agreeing networks compute the same up to rounding."""
+def draw_fingerprint(rng: Rng) -> Case:
+    """A network and an exact or a perturbed copy."""
     net = network(rng, Kind(inputs=(1, 2)))
     copy_wanted = rng.random() < 0.6
     other = copies.exact_copy(rng, net) if copy_wanted else copies.perturbed(rng, net)
     where = place(rng, net.input_size, scales=False)
-    everywhere = rng.random() < 0.3
-    domain = None if everywhere else where.domain
-    out.networks, out.place = [net, other], where
-    out.asked.append(f"fingerprint(net, {'None' if everywhere else 'domain'}) of both")
+    options = {"everywhere": bool(rng.random() < 0.3), "copy": copy_wanted}
+    return Case((net, other), where, options)
+
+
+def judge_fingerprint(case: Case, out: Outcome) -> None:
+    """Exact copies agree; agreeing networks compute the same up to rounding."""
+    (net, other), where = case.networks, case.place
+    assert where is not None
+    domain = None if case.options["everywhere"] else where.domain
     same = rn.fingerprint(net, domain, time_limit=5) == rn.fingerprint(other, domain, time_limit=5)
-    if copy_wanted:
-        out.claim(same, "copies have different fingerprints")
-        return
     gap = max(difference(read(net), read(other), where.inner))
+    if case.options["copy"] and gap == 0:
+        out.claim(same, "copies have different fingerprints")
     out.unknown += not same and gap == 0
     if same:
         size = max(*magnitudes(net, where.domain), *magnitudes(other, where.domain))
@@ -39,11 +43,14 @@ def check_fingerprint(rng: Rng, out: Outcome) -> None:
         out.claim(gap <= limit, f"equal fingerprints, but they differ by {short(gap)}")
 
 
-def check_digest(rng: Rng, out: Outcome) -> None:
-    """Networks of different structure have different digests."""
-    first, second = _colliding(rng) if rng.random() < 0.3 else _restructured(rng)
-    out.networks = [first, second]
-    out.asked.append("digest of both")
+def draw_digest(rng: Rng) -> Case:
+    """Two networks that differ in structure, in numbers, or only in storage."""
+    return Case(_colliding(rng) if rng.random() < 0.3 else _restructured(rng), None, {})
+
+
+def judge_digest(case: Case, out: Outcome) -> None:
+    """Different structure or numbers, different digests."""
+    first, second = case.networks
     same = _raw(first) == _raw(second)
     out.claim((first.digest == second.digest) == same, "digests do not tell the networks apart")
 
@@ -54,7 +61,8 @@ def _raw(net: Network) -> list:
     numbers = []
     for affine in maps:
         terms = {
-            k: (m.toarray() if hasattr(m, "toarray") else np.asarray(m)) for k, m in affine.terms.items()
+            k: (m.toarray() if hasattr(m, "toarray") else np.asarray(m))
+            for k, m in affine.terms.items()
         }
         kept = {k: (m + 0.0).tolist() for k, m in terms.items() if m.any()}
         numbers.append(((affine.bias + 0.0).tolist(), kept))
@@ -72,7 +80,14 @@ def _restructured(rng: Rng) -> tuple[Network, Network]:
         layers[k] = Layer(layer.affine, Activation("leaky", slope=float(rng.choice([0.1, 0.2]))))
     elif draw == 1 and len(layers) > 1:
         k = len(layers) - 1
-        terms = {(s - 1 if s and layers[s - 1].width == (layers[s - 2].width if s > 1 else net.input_size) else s): m for s, m in layers[k].affine.terms.items()}
+        terms = {
+            (
+                s - 1
+                if s and layers[s - 1].width == (layers[s - 2].width if s > 1 else net.input_size)
+                else s
+            ): m
+            for s, m in layers[k].affine.terms.items()
+        }
         layers[k] = Layer(Affine(terms, layers[k].affine.bias), layers[k].activation)
     elif draw == 2:
         return net, copies.permuted(rng, net)

@@ -145,7 +145,11 @@ def _constant(rng: Rng, kind: Kind) -> Network:
     first[0, 0] = w
     extra = _numbers(rng, (1, d), "normal")
     return Network.from_weights(
-        [np.concatenate([first, extra]), [[-w, 0.0], [0.0, 1.0]], [[1 / b, float(rng.integers(2))]]],
+        [
+            np.concatenate([first, extra]),
+            [[-w, 0.0], [0.0, 1.0]],
+            [[1 / b, float(rng.integers(2))]],
+        ],
         [[0.0, 0.0], [b, 0.0], [0.0]],
     )
 
@@ -157,7 +161,8 @@ def _hat(rng: Rng, kind: Kind) -> Network:
     direction = _numbers(rng, d, "normal")
     weights = np.stack([direction] * 3)
     return Network.from_weights(
-        [weights, [[1 / width, -2 / width, 1 / width]]], [[-0.1, -0.1 - width, -0.1 - 2 * width], [0.0]]
+        [weights, [[1 / width, -2 / width, 1 / width]]],
+        [[-0.1, -0.1 - width, -0.1 - 2 * width], [0.0]],
     )
 
 
@@ -193,8 +198,8 @@ def _cancelling(rng: Rng, kind: Kind) -> Network:
     """S (f - rewritten f), S up to 1e13."""
     from fuzzing.copies import rounded_copy, subtracted
 
-    small = Kind((int(rng.choice([d for d in kind.inputs if d < 3])),), kind.leaky, False, False)
-    net = random_network(rng, Kind(small.inputs, small.leaky, False, False, False, 3, 2, 1))
+    small = Kind(kind.inputs, kind.leaky, stages=False, skips=False, width=3, depth=2, outputs=1)
+    net = random_network(rng, small)
     return subtracted(net, rounded_copy(rng, net), 10.0 ** rng.integers(0, 14))
 
 

@@ -1,4 +1,4 @@
-"""One case of a subject: what was asked, what was found wrong, and how to write it down."""
+"""A case of a subject (what is asked) and its outcome (what the oracle contradicts)."""
 
 from __future__ import annotations
 
@@ -8,35 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from fuzzing.places import Place
+from relunorm import Ball, Box, Domain, Network
 
-from relunorm import Ball, Box, Network
 
+@dataclass(frozen=True)
+class Case:
+    """What is asked: networks, a domain, and options that are plain JSON."""
 
-@dataclass
-class Outcome:
-    """Filled by a subject while it checks.
+    networks: tuple[Network, ...]
+    place: Place | None
+    options: dict[str, Any]
 
-    Attributes:
-        networks, place: what the case is about, set before anything is asked.
-        asked: the calls and options in words.
-        wrong: one sentence for every answer that the oracle contradicts.
-        unknown: how many answers were honest refusals (unknown, undecided, refused in words).
-    """
-
-    networks: list[Network] = field(default_factory=list)
-    place: Place | None = None
-    asked: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    unknown: int = 0
-
-    def claim(self, holds: bool, text: str) -> None:
-        """Note a contradiction."""
-        if not holds:
-            self.wrong.append(text)
+    @property
+    def domain(self) -> Domain:
+        """The domain; a case without one asks for none."""
+        assert self.place is not None
+        return self.place.domain
 
     def save(self, path: Path, note: dict[str, Any]) -> None:
-        """Networks and domain as plain arrays, with the words as JSON."""
+        """Networks and domain as plain arrays, options and findings as JSON."""
         arrays: dict[str, Any] = {}
         for i, network in enumerate(self.networks):
             maps = [layer.affine for layer in network.layers] + [network.output]
@@ -55,8 +47,25 @@ class Outcome:
             arrays |= {"ball.center": domain.middle, "ball.radius": domain.reach}
         elif domain is not None:
             arrays |= {"polytope.A": domain.A, "polytope.b": domain.b}  # type: ignore[attr-defined]
-        note |= {"asked": self.asked, "wrong": self.wrong}
-        np.savez(path, note=json.dumps(note), **arrays)
+        np.savez(path, note=json.dumps({**note, "options": self.options}), **arrays)
+
+
+@dataclass
+class Outcome:
+    """What the judge of a subject found.
+
+    Attributes:
+        wrong: one sentence for every answer that the oracle contradicts.
+        unknown: how many answers were honest refusals (unknown, undecided, refused in words).
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    unknown: int = 0
+
+    def claim(self, holds: bool, text: str) -> None:
+        """Note a contradiction."""
+        if not holds:
+            self.wrong.append(text)
 
 
 def magnitudes(network: Network, domain: Any) -> np.ndarray:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from exact_answers import at_point, whole
 from exact_oracle import Piece, pieces, read, volume
-from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Outcome, short
-from fuzzing.places import Place, place
 
 import relunorm as rn
+from fuzzing.nets import Kind, Rng, network
+from fuzzing.outcome import Case, Outcome, short
+from fuzzing.places import Place, place
 from relunorm import Ball, Network, Regions
 
 #: docs/regions.md: cells wider than 1e-10 of the domain are listed. Twice that leaves no doubt.
@@ -58,25 +58,27 @@ def sizes(net: Network, signs: Sequence[int], far: np.ndarray, half: np.ndarray)
     return Sizes(np.concatenate(forms), np.concatenate(slopes), *values[-1])
 
 
-def check(rng: Rng, out: Outcome) -> None:
-    """The list of regions on one domain, by one engine."""
+def draw(rng: Rng) -> Case:
+    """One engine on one domain."""
     net = network(rng, Kind())
-    where = place(rng, net.input_size)
-    out.networks, out.place = [net], where
     d = net.input_size
     methods = {1: ["tree"], 2: ["polygons", "tree", "cells"], 3: ["cells", "tree"]}[d]
     method = str(rng.choice(["auto", "auto", "auto", *methods]))
-    out.asked.append(f"regions(net, domain, method={method!r}, time_limit=20)")
-    found = rn.regions(net, where.domain, method=method, time_limit=20)
-    if not found.complete:
+    return Case((net,), place(rng, d), {"method": method})
+
+
+def judge(case: Case, out: Outcome) -> None:
+    """The whole list."""
+    (net,), where = case.networks, case.place
+    assert where is not None
+    found = rn.regions(net, where.domain, time_limit=20, **case.options)
+    if found.complete:
+        judge_list(found, net, where, out)
+    else:
         out.unknown += 1
-        return
-    judge(found, net, where, out)
 
 
-def judge(
-    found: Regions, net: Network, where: Place, out: Outcome, start: Any = None
-) -> None:
+def judge_list(found: Regions, net: Network, where: Place, out: Outcome, start: Any = None) -> None:
     """Compare a complete list with the exact pieces.
 
     Args:
@@ -102,7 +104,9 @@ def judge(
         if not reasons:
             out.claim(False, f"{head}: a region is missing, {_words(piece, half)}")
         elif "rounding" not in reasons and not found.hidden:
-            out.claim(False, f"{head}: hidden is 0, but a thin region is left out, {_words(piece, half)}")
+            out.claim(
+                False, f"{head}: hidden is 0, but a thin region is left out, {_words(piece, half)}"
+            )
     whole_volume = float(np.prod(2 * half[list(where.free)]))
     for i, pattern in enumerate(listed):
         _region(found, i, pattern, outer.get(pattern), scale, exact, start, out)
@@ -128,7 +132,12 @@ class _Scale:
         rows = np.abs([[float(x) for x in row[:-1]] for row in self.start.fractions()])
         made = sizes(self.net, signs, self.far, np.ones(len(self.far)))
         spread = rows @ self.half
-        return Sizes(made.forms, made.slopes * spread.max(), made.output, made.output_slopes @ rows * self.half)
+        return Sizes(
+            made.forms,
+            made.slopes * spread.max(),
+            made.output,
+            made.output_slopes @ rows * self.half,
+        )
 
     def doubtful(self, piece: Piece) -> list[str]:
         size = self.sizes(piece.signs)
@@ -137,9 +146,7 @@ class _Scale:
             heights = [_ratio(row, exponent, corner) for corner in piece.cell.corners]
             high = max(map(abs, heights))
             slope = float(np.linalg.norm([_float(a, exponent) * h for a, h in zip(row, self.half)]))
-            if high <= NOISE * size.forms[unit] and size.forms[unit]:
-                found.append("rounding")
-            elif slope and slope <= NOISE * size.slopes[unit]:
+            if (high <= NOISE * size.forms[unit] and size.forms[unit]) or (slope and slope <= NOISE * size.slopes[unit]):
                 found.append("rounding")
             elif slope and high <= THIN * slope:
                 found.append("thin")
@@ -169,7 +176,8 @@ def _region(
     fractions = whole(point)
     if start is not None:
         fractions = [
-            sum(a * x for a, x in zip(row, [*fractions, 1], strict=True)) for row in start.fractions()
+            sum(a * x for a, x in zip(row, [*fractions, 1], strict=True))
+            for row in start.fractions()
         ]
     there = at_point(exact, fractions)
     if piece is None:
@@ -213,4 +221,3 @@ def _region(
 def _words(piece: Piece, half: np.ndarray) -> str:
     middle = [float(x) for x in piece.cell.middle()]
     return f"pattern {''.join(str(int(b)) for b in piece.pattern)} around {middle}"
-

@@ -5,24 +5,27 @@ from __future__ import annotations
 import numpy as np
 from exact_answers import at_point, inside, unit_ranges
 from exact_oracle import ExactNetwork, pieces, read
-from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Outcome, jumps, short
-from fuzzing.places import place
 
+from fuzzing.nets import Kind, Rng, network
+from fuzzing.outcome import Case, Outcome, jumps, short
+from fuzzing.places import place
 from relunorm.stability import replay, stability
 from relunorm.stability.result import LayerStability
 
 
-def check(rng: Rng, out: Outcome) -> None:
-    """Every verdict, every bound, every witness, and the replayed proofs."""
+def draw(rng: Rng) -> Case:
+    """A network over a domain; step units in a quarter of the cases."""
     steps = rng.random() < 0.25
     net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 3), steps=steps))
-    where = place(rng, net.input_size)
-    out.networks, out.place = [net], where
+    return Case((net,), place(rng, net.input_size), {"milp": bool(rng.random() < 0.7)})
+
+
+def judge(case: Case, out: Outcome) -> None:
+    """Every verdict, every bound, every witness, and the replayed proofs."""
+    (net,), where = case.networks, case.place
+    assert where is not None
     exact, strata = read(net), jumps(net)
-    milp = bool(rng.random() < 0.7)
-    out.asked.append(f"stability(net, domain, time_limit=5, milp={milp})")
-    found = stability(net, where.domain, time_limit=5, milp=milp)
+    found = stability(net, where.domain, time_limit=5, **case.options)
     again = replay(net, where.domain, found.proofs)
     least = list(pieces(exact, where.inner, strata=strata))
     most = least if where.exact else list(pieces(exact, where.outer, strata=strata))
@@ -42,8 +45,12 @@ def check(rng: Rng, out: Outcome) -> None:
             activation = net.layers[layer.layer].activation
             signs = {piece.signs[at] for piece in least}
             possible = {
-                "dead": signs <= {-1, 0} if activation.kind != "step" else _constant(signs, -1, activation.at_zero == 0),
-                "active": signs <= {1, 0} if activation.kind != "step" else _constant(signs, 1, activation.at_zero == 1),
+                "dead": signs <= {-1, 0}
+                if activation.kind != "step"
+                else _constant(signs, -1, activation.at_zero == 0),
+                "active": signs <= {1, 0}
+                if activation.kind != "step"
+                else _constant(signs, 1, activation.at_zero == 1),
                 "unstable": outer[at][0] < 0 < outer[at][1],
                 "undecided": True,
             }
