@@ -27,6 +27,8 @@ from fuzzing.outcome import Case
 from fuzzing.shrink import shrunk
 from fuzzing.subjects import SUBJECTS, draw_case, judged
 
+from relunorm import Network
+
 #: Cases of one subject before the next one has its turn.
 BATCH = 20
 
@@ -116,14 +118,10 @@ def show(subject: str, seed: int, number: int, shrink: bool) -> int:
 
         case = shrunk(case, fails)
         out = judged(subject, case)
-    for network in case.networks:
-        print(network)
-        for layer in network.layers:
-            terms = {k: _dense(m) for k, m in layer.affine.terms.items()}
-            print("  ", layer.activation, terms, layer.affine.bias.tolist())
-        terms = {k: _dense(m) for k, m in network.output.terms.items()}
-        print("   output", terms, network.output.bias.tolist())
-    print(None if case.place is None else _numbers(case.place.domain))
+    for i, network in enumerate(case.networks):
+        print(f"net{i} = {written(network)}")
+    if case.place is not None:
+        print(f"domain = {written_domain(case.place.domain)}")
     print(case.options)
     print("\n".join(out.wrong or ["nothing wrong"]))
     return bool(out.wrong)
@@ -134,13 +132,34 @@ def _kind(text: str) -> str:
     return re.sub(r"[^a-z:]", "", re.sub(r"\(.*?\)|\[.*?\]", "", text))[:60]
 
 
-def _numbers(domain: Any) -> dict[str, Any]:
-    names = ("lo", "hi", "middle", "reach", "A", "b")
-    return {n: np.asarray(getattr(domain, n)).tolist() for n in names if hasattr(domain, n)}
+def written(network: Network) -> str:
+    """The network as the Python that makes it."""
+    layers = ", ".join(
+        f"Layer({_affine(x.affine)}{_activation(x.activation)})" for x in network.layers
+    )
+    shape = network.input_shape[0] if len(network.input_shape) == 1 else network.input_shape
+    return f"Network([{layers}], {_affine(network.output)}, input_shape={shape})"
 
 
-def _dense(matrix: object) -> list:
-    return (matrix.toarray() if hasattr(matrix, "toarray") else matrix).tolist()  # type: ignore
+def _activation(activation: Any) -> str:
+    if activation.kind == "relu":
+        return ""
+    detail = {"leaky": f", slope={activation.slope!r}", "step": f", at_zero={activation.at_zero!r}"}
+    return f", Activation({activation.kind!r}{detail.get(activation.kind, '')})"
+
+
+def _affine(affine: Any) -> str:
+    terms = {
+        k: (m.toarray() if hasattr(m, "toarray") else m).tolist() for k, m in affine.terms.items()
+    }
+    return f"Affine({terms}, {affine.bias.tolist()})"
+
+
+def written_domain(domain: Any) -> str:
+    """The domain as the Python that makes it."""
+    names = {"Box": ("lo", "hi"), "Ball": ("middle", "reach"), "Polytope": ("A", "b")}
+    kind = type(domain).__name__
+    return f"{kind}({', '.join(str(np.asarray(getattr(domain, n)).tolist()) for n in names[kind])})"
 
 
 def main() -> int:

@@ -19,8 +19,11 @@ from relunorm import Ball, Network, Regions
 
 #: docs/regions.md: cells wider than 1e-10 of the domain are listed. Twice that leaves no doubt.
 THIN = 2e-10
-#: Rounding of a form, relative to the sums behind it: generous, a few thousand units.
+#: Rounding of a map's coefficient, relative to the sums behind it: generous, thousands of units.
 NOISE = 1e-12
+#: A form's value below this share of the sums behind it is not seen by any test of signs (the
+#: documents say up to 32 units in the last place a layer).
+UNSEEN = 2e-14
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,11 @@ def judge_list(found: Regions, net: Network, where: Place, out: Outcome, start: 
     exact = read(net)
     inner = {piece.pattern: piece for piece in pieces(exact, where.inner, start)}
     outer = inner if where.exact else {p.pattern: p for p in pieces(exact, where.outer, start)}
-    box = where.domain.bounding_box
-    far, half = np.maximum(np.abs(box.lo), np.abs(box.hi)), (box.hi - box.lo) / 2
-    if start is not None:
-        rows = np.array([[float(x) for x in row] for row in start.fractions()])
-        far = np.abs(rows[:, :-1]) @ far + np.abs(rows[:, -1])
+    scale = scale_of(net, where, start)
+    half = scale.half
     listed = [tuple(map(bool, row)) for row in found.patterns]
     head = f"{found!r}"
     out.claim(len(set(listed)) == len(listed), f"{head}: a pattern is listed twice")
-    scale = _Scale(net, far, half, start)
     for pattern, piece in inner.items():
         if pattern in set(listed):
             continue
@@ -119,14 +118,27 @@ def judge_list(found: Regions, net: Network, where: Place, out: Outcome, start: 
         out.claim(fits, f"{head}: region {i} has volume {got}, exactly {true}")
 
 
+def scale_of(net: Network, where: Place, start: Any = None) -> Scale:
+    """Extents of the domain, and of the inputs where those are forms of its coordinates."""
+    box = where.domain.bounding_box
+    far, half = np.maximum(np.abs(box.lo), np.abs(box.hi)), (box.hi - box.lo) / 2
+    if start is not None:
+        rows = np.array([[float(x) for x in row] for row in start.fractions()])
+        far = np.abs(rows[:, :-1]) @ far + np.abs(rows[:, -1])
+    return Scale(net, far, half, start)
+
+
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
+    """What rounding and thinness are measured in."""
+
     net: Network
     far: np.ndarray
     half: np.ndarray
     start: Any
 
     def sizes(self, signs: Sequence[int]) -> Sizes:
+        """On the cell where units have these signs."""
         if self.start is None:
             return sizes(self.net, signs, self.far, self.half)
         rows = np.abs([[float(x) for x in row[:-1]] for row in self.start.fractions()])
@@ -140,13 +152,16 @@ class _Scale:
         )
 
     def doubtful(self, piece: Piece) -> list[str]:
+        """Why a cell may be missing: for every unit too near its kink, "rounding" or "thin"."""
         size = self.sizes(piece.signs)
         found = []
         for unit, (row, exponent) in enumerate(piece.unit_forms()):
             heights = [_ratio(row, exponent, corner) for corner in piece.cell.corners]
             high = max(map(abs, heights))
             slope = float(np.linalg.norm([_float(a, exponent) * h for a, h in zip(row, self.half)]))
-            if (high <= NOISE * size.forms[unit] and size.forms[unit]) or (slope and slope <= NOISE * size.slopes[unit]):
+            if (high <= NOISE * size.forms[unit] and size.forms[unit]) or (
+                slope and slope <= NOISE * size.slopes[unit]
+            ):
                 found.append("rounding")
             elif slope and high <= THIN * slope:
                 found.append("thin")
@@ -167,7 +182,7 @@ def _region(
     i: int,
     pattern: tuple[bool, ...],
     piece: Piece | None,
-    scale: _Scale,
+    scale: Scale,
     exact: Any,
     start: Any,
     out: Outcome,
