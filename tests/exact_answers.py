@@ -1,5 +1,7 @@
-"""Exact answers about small networks, from the pieces of `exact_oracle`: ranges, maxima, differences,
-margins, slopes. Every number is a fraction; nothing of the package is called.
+"""Exact answers about small networks: ranges, maxima, differences, margins, slopes.
+
+They follow from the pieces of `exact_oracle`. Every number is a fraction; nothing of the package is
+called.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def inside(domain: Any, point: Sequence[float]) -> bool:
     """Whether a float point lies in a box, ball or polytope, judged by its numbers."""
     x = whole(point)
     if hasattr(domain, "lo"):
-        return all(a <= v <= b for a, v, b in zip(whole(domain.lo), x, whole(domain.hi)))
+        return all(
+            a <= v <= b for a, v, b in zip(whole(domain.lo), x, whole(domain.hi), strict=True)
+        )
     if hasattr(domain, "reach"):
         gaps = [v - c for v, c in zip(x, whole(domain.middle), strict=True)]
         return sum(g * g for g in gaps) <= Fraction(float(domain.reach)) ** 2
@@ -63,7 +67,8 @@ def unit_ranges(found: Iterable[Piece]) -> list[Interval]:
         for row, exponent in piece.unit_forms():
             values = _values(row, exponent, piece.cell)
             own.append((min(values), max(values)))
-        ranges = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(ranges, own)] if ranges else own
+        known = ranges or own
+        ranges = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(known, own, strict=True)]
     return ranges
 
 

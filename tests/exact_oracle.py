@@ -37,7 +37,9 @@ class Cell:
 
     def middle(self) -> list[Fraction]:
         """The mean of the corners: a point of the relative interior."""
-        return [sum(column) / Fraction(len(self.corners)) for column in zip(*self.points())]
+        return [
+            sum(column) / Fraction(len(self.corners)) for column in zip(*self.points(), strict=True)
+        ]
 
     def points(self) -> list[list[Fraction]]:
         """The corners as fractions."""

@@ -1,7 +1,7 @@
 """Fuzz the exact answers against an oracle in rational arithmetic.
 
     python tests/fuzz.py --minutes 60 [--seed S] [--subject NAME] [--jobs N]
-    python tests/fuzz.py --subject regions --seed 3 --case 17 [--shrink]     # one case again, in words
+    python tests/fuzz.py --subject regions --seed 3 --case 17 [--shrink]  # one case, in words
 
 Every case is a function of subject, seed and number. What the oracle contradicts is printed with
 the command that repeats it, and written to a folder: networks and domain as plain arrays.
@@ -10,6 +10,7 @@ the command that repeats it, and written to a folder: networks and domain as pla
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
 import time
@@ -91,7 +92,7 @@ def run(subjects: list[str], seed: int, minutes: float, jobs: int, folder: str) 
             add(job[0], batch(*job))
     with ProcessPoolExecutor(jobs) as pool:
         while time.monotonic() < end:
-            running = [(job[0], pool.submit(batch, *job)) for job, _ in zip(work, range(jobs))]
+            running = [(job[0], pool.submit(batch, *job)) for job in itertools.islice(work, jobs)]
             for subject, future in running:
                 add(subject, future.result())
     return tallies

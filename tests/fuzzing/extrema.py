@@ -18,7 +18,7 @@ from exact_oracle import pieces, read
 
 import relunorm as rn
 from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Case, Outcome, short
+from fuzzing.outcome import Case, Outcome, limit, short
 from fuzzing.places import place
 from fuzzing.regions import scale_of
 
@@ -29,14 +29,14 @@ def draw_maximize(rng: Rng) -> Case:
     direction = rng.integers(-2, 3, net.output_size).astype(float)
     if rng.random() < 0.3:
         direction = rng.normal(size=net.output_size)
-    return Case((net,), place(rng, net.input_size), {"direction": direction.tolist()})
+    return Case((net,), place(rng, net.input_size), {"direction": direction.tolist(), **limit(rng)})
 
 
 def judge_maximize(case: Case, out: Outcome) -> None:
     """The interval holds the maximum, the point is in the domain and reaches the lower end."""
     (net,), where, direction = case.networks, case.place, case.options["direction"]
     assert where is not None
-    found = rn.maximize(net, direction, where.domain, time_limit=5)
+    found = rn.maximize(net, direction, where.domain, time_limit=case.options["time_limit"])
     exact = read(net)
     least = maximum(pieces(exact, where.inner), direction)
     most = least if where.exact else maximum(pieces(exact, where.outer), direction)
@@ -71,7 +71,7 @@ def draw_decide(rng: Rng) -> Case:
         if abs(shift) < 1 << 60:
             close = rng.choice([0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.1, -1e-12, -1e-9, -1e-6, -0.1])
             b = b - float(shift) + float(close)
-    return Case((net,), where, {"A": A.tolist(), "b": b.tolist()})
+    return Case((net,), where, {"A": A.tolist(), "b": b.tolist(), **limit(rng)})
 
 
 def judge_decide(case: Case, out: Outcome) -> None:
@@ -80,7 +80,7 @@ def judge_decide(case: Case, out: Outcome) -> None:
     assert where is not None
     A, b, exact = case.options["A"], case.options["b"], read(net)
     inner = list(pieces(exact, where.inner))
-    found = rn.decide(net, A, b, where.domain, time_limit=5)
+    found = rn.decide(net, A, b, where.domain, time_limit=case.options["time_limit"])
     least = largest_margin(inner, A, b)
     most = least if where.exact else largest_margin(pieces(exact, where.outer), A, b)
     text = f"{found.verdict} {found.margin}, exactly {short(least)}"
@@ -107,18 +107,16 @@ def draw_lipschitz(rng: Rng) -> Case:
     method = str(rng.choice(["auto"] * 6 + ["enumeration", "branch", "product", "paths", "sdp"]))
     norm = str(rng.choice(["1", "2", "inf"]))
     options = {"norm": norm, "everywhere": bool(rng.random() < 0.15), "method": method}
-    return Case((net,), place(rng, net.input_size), options)
+    return Case((net,), place(rng, net.input_size), {**options, **limit(rng)})
 
 
 def judge_lipschitz(case: Case, out: Outcome) -> None:
     """The interval holds the constant."""
     (net,), where = case.networks, case.place
     assert where is not None
-    norm, everywhere, method = (
-        float(case.options["norm"]),
-        *map(case.options.get, ("everywhere", "method")),
-    )
-    found = rn.lipschitz(net, None if everywhere else where.domain, norm, 5, method=method)
+    norm, everywhere = float(case.options["norm"]), case.options["everywhere"]
+    method, seconds = case.options["method"], case.options["time_limit"]
+    found = rn.lipschitz(net, None if everywhere else where.domain, norm, seconds, method=method)
     free = range(net.input_size) if everywhere else where.free
     exact = read(net)
     scale = scale_of(net, where)
@@ -126,7 +124,7 @@ def judge_lipschitz(case: Case, out: Outcome) -> None:
     # docs/lipschitz.md: what is thinner than rounding is seen by no test of signs
     seen = [piece for piece in parts if "rounding" not in scale.doubtful(piece)]
     least = gradients(seen or parts, free)
-    most = least if where.exact else gradients(pieces(exact, where.outer), free)
+    most = gradients(parts if where.exact else pieces(exact, where.outer), free)
     size = max(float(max(abs(x) for row in m for x in row)) if m[0] else 0.0 for m in least)
     text = f"{found!r} [{short(found.lower)}, {short(found.upper)}], largest entry {short(size)}"
     out.unknown += not found.exact

@@ -11,7 +11,7 @@ from exact_oracle import read
 import relunorm as rn
 from fuzzing.comparing import certificate
 from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Case, Outcome, jumps, magnitudes, short
+from fuzzing.outcome import Case, Outcome, jumps, limit, magnitudes, short
 from fuzzing.places import Place, place
 from relunorm import Network
 
@@ -22,11 +22,11 @@ NEED_DOMAIN = ("bounded", "l1")
 def draw(rng: Rng) -> Case:
     """One form with random options."""
     steps = rng.random() < 0.15
-    net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 3), steps=steps, width=3))
+    net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 2, 3), steps=steps, width=3))
     form = str(rng.choice(FORMS))
     options = _options(rng, form)
     anywhere = form not in NEED_DOMAIN and not options.get("eps") and rng.random() < 0.15
-    given = {"form": form, "anywhere": anywhere, "options": options}
+    given = {"form": form, "anywhere": anywhere, "options": {**options, **limit(rng)}}
     return Case((net,), place(rng, net.input_size), given)
 
 
@@ -37,7 +37,7 @@ def judge(case: Case, out: Outcome) -> None:
     form, anywhere, options = (case.options[k] for k in ("form", "anywhere", "options"))
     rng = np.random.default_rng(0)
     domain = None if anywhere else where.domain
-    found = rn.normalize(net, form, domain, time_limit=5, **options)
+    found = rn.normalize(net, form, domain, **options)
     if found.certificate is None:
         out.unknown += not anywhere
     else:

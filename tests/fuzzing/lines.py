@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -31,7 +32,7 @@ def forms(columns: Sequence[Sequence[Fraction]]) -> Rows:
 
 def draw_along(rng: Rng) -> Case:
     """One segment, sometimes between grid points."""
-    net = network(rng, Kind())
+    net = network(rng, Kind(inputs=(1, 2, 3, 5)))
     d = net.input_size
     size = float(rng.choice([1.0, 1.0, 1e-3, 1e3]))
     a, b = rng.normal(size=d) * size, rng.normal(size=d) * size
@@ -55,7 +56,7 @@ def judge_along(case: Case, out: Outcome) -> None:
         return [x + share * (y - x) for x, y in zip(start, end, strict=True)]
 
     ends, patterns = line.breakpoints, line.patterns
-    for k, (left, right) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+    for k, (left, right) in enumerate(itertools.pairwise(ends)):
         if right - left < SHORT:
             continue
         there = at_point(exact, point((left + right) / 2))
@@ -107,11 +108,11 @@ def _values(
             if min(c[0] for c in p.cell.points()) - Fraction(SHORT) <= place
             and place <= max(c[0] for c in p.cell.points()) + Fraction(SHORT)
         ]
-        at = [
+        at = next(
             [row[0] * place + row[1] for row in p.output.fractions()]
             for p in parts
             if min(c[0] for c in p.cell.points()) <= place <= max(c[0] for c in p.cell.points())
-        ][0]
+        )
         for k, value in enumerate(values):
             slope = max(abs(p.output.fractions()[k][0]) for p in near)
             size = max(sizes(net, p.signs, far, far).output[k] for p in near)  # type: ignore
@@ -124,7 +125,7 @@ def _values(
 
 def draw_plane(rng: Rng) -> Case:
     """A plane through three inputs (or a skew frame of two)."""
-    net = network(rng, Kind(inputs=(2, 3)))
+    net = network(rng, Kind(inputs=(2, 3, 5)))
     d = net.input_size
     origin, u, v = rng.normal(size=(3, d))
     if rng.random() < 0.4:

@@ -36,7 +36,7 @@ class Kind:
         outputs: the most outputs.
     """
 
-    inputs: tuple[int, ...] = (1, 2, 3)
+    inputs: tuple[int, ...] = (1, 1, 2, 2, 2, 3, 3, 4)
     leaky: bool = True
     steps: bool = False
     stages: bool = True
@@ -63,7 +63,7 @@ def random_network(rng: Rng, kind: Kind, inputs: int | None = None) -> Network:
     mixed = rng.random() < 0.3
     layers = []
     depth = int(rng.integers(1, kind.depth + 1))
-    width = max(2, kind.width - (sizes[0] == 3) - (depth == 3))
+    width = max(2, kind.width - (sizes[0] >= 3) - (sizes[0] == 4) - (depth == 3))
     for _ in range(depth):
         own = STYLES[rng.integers(len(STYLES))] if mixed else style
         activation = _activation(rng, kind)

@@ -86,6 +86,11 @@ def magnitudes(network: Network, domain: Any) -> np.ndarray:
     return sizes[-1]
 
 
+def limit(rng: np.random.Generator) -> dict[str, float]:
+    """A time limit that suffices, or one that does not: what is said must hold all the same."""
+    return {"time_limit": float(rng.choice([5.0, 5.0, 5.0, 5.0, 1e-3]))}
+
+
 def jumps(*networks: Network) -> bool:
     """Whether one of them has step units."""
     return any(x.activation.kind == "step" for n in networks for x in n.layers)

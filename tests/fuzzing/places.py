@@ -79,7 +79,12 @@ def ball(rng: Rng, middle: np.ndarray, size: float) -> Place:
     stretch = 1 / Fraction(float(np.cos(np.pi / CORNERS) * 0.999))
     centre = [Fraction(float(x)) for x in middle]
     cells = [
-        hull_cell([[c + factor * Fraction(radius) * x for c, x in zip(centre, p)] for p in circle])
+        hull_cell(
+            [
+                [c + factor * Fraction(radius) * x for c, x in zip(centre, p, strict=True)]
+                for p in circle
+            ]
+        )
         for factor in (Fraction(1), stretch)
     ]
     return Place(Ball(middle, radius), cells[0], cells[1], (0, 1))

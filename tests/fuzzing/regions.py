@@ -1,4 +1,7 @@
-"""regions: patterns, maps and volumes against exact pieces, by the documented rule for thin cells."""
+"""regions: patterns, maps, volumes and lookups against exact pieces.
+
+What is too thin to be listed is judged by the rule of docs/regions.md.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def draw(rng: Rng) -> Case:
     """One engine on one domain."""
     net = network(rng, Kind())
     d = net.input_size
-    methods = {1: ["tree"], 2: ["polygons", "tree", "cells"], 3: ["cells", "tree"]}[d]
+    methods = ["tree"] if d == 1 else ["tree", "cells"] if d > 2 else ["tree", "cells", "polygons"]
     method = str(rng.choice(["auto", "auto", "auto", *methods]))
     return Case((net,), place(rng, d), {"method": method})
 
@@ -158,7 +161,11 @@ class Scale:
         for unit, (row, exponent) in enumerate(piece.unit_forms()):
             heights = [_ratio(row, exponent, corner) for corner in piece.cell.corners]
             high = max(map(abs, heights))
-            slope = float(np.linalg.norm([_float(a, exponent) * h for a, h in zip(row, self.half)]))
+            slope = float(
+                np.linalg.norm(
+                    [_float(a, exponent) * h for a, h in zip(row, self.half, strict=False)]
+                )
+            )
             if (high <= NOISE * size.forms[unit] and size.forms[unit]) or (
                 slope and slope <= NOISE * size.slopes[unit]
             ):

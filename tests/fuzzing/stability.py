@@ -7,7 +7,7 @@ from exact_answers import at_point, inside, unit_ranges
 from exact_oracle import ExactNetwork, pieces, read
 
 from fuzzing.nets import Kind, Rng, network
-from fuzzing.outcome import Case, Outcome, jumps, short
+from fuzzing.outcome import Case, Outcome, jumps, limit, short
 from fuzzing.places import place
 from relunorm.stability import replay, stability
 from relunorm.stability.result import LayerStability
@@ -16,8 +16,10 @@ from relunorm.stability.result import LayerStability
 def draw(rng: Rng) -> Case:
     """A network over a domain; step units in a quarter of the cases."""
     steps = rng.random() < 0.25
-    net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 3), steps=steps))
-    return Case((net,), place(rng, net.input_size), {"milp": bool(rng.random() < 0.7)})
+    net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 2, 3), steps=steps))
+    return Case(
+        (net,), place(rng, net.input_size), {"milp": bool(rng.random() < 0.7), **limit(rng)}
+    )
 
 
 def judge(case: Case, out: Outcome) -> None:
@@ -25,7 +27,7 @@ def judge(case: Case, out: Outcome) -> None:
     (net,), where = case.networks, case.place
     assert where is not None
     exact, strata = read(net), jumps(net)
-    found = stability(net, where.domain, time_limit=5, **case.options)
+    found = stability(net, where.domain, **case.options)
     again = replay(net, where.domain, found.proofs)
     least = list(pieces(exact, where.inner, strata=strata))
     most = least if where.exact else list(pieces(exact, where.outer, strata=strata))

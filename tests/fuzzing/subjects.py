@@ -10,7 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuzzing import comparing, extrema, files, forging, forms, lines, naming, regions, stability
+from fuzzing import (
+    comparing,
+    extrema,
+    files,
+    forging,
+    forms,
+    lines,
+    lookups,
+    naming,
+    regions,
+    stability,
+)
 from fuzzing.outcome import Case, Outcome
 from relunorm.errors import RelunormError
 
@@ -28,6 +39,7 @@ SUBJECTS = {
     "compare": Subject(comparing.draw, comparing.judge),
     "verify": Subject(forging.draw, forging.judge),
     "regions": Subject(regions.draw, regions.judge),
+    "region_at": Subject(lookups.draw, lookups.judge),
     "along": Subject(lines.draw_along, lines.judge_along),
     "on_plane": Subject(lines.draw_plane, lines.judge_plane),
     "maximize": Subject(extrema.draw_maximize, extrema.judge_maximize),
