@@ -88,7 +88,7 @@ def magnitudes(network: Network, domain: Any) -> np.ndarray:
 
 def limit(rng: np.random.Generator) -> dict[str, float]:
     """A time limit that suffices, or one that does not: what is said must hold all the same."""
-    return {"time_limit": float(rng.choice([5.0, 5.0, 5.0, 5.0, 1e-3]))}
+    return {"time_limit": float(rng.choice([2.0, 2.0, 2.0, 2.0, 1e-3]))}
 
 
 def jumps(*networks: Network) -> bool:
