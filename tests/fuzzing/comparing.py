@@ -12,7 +12,7 @@ import relunorm as rn
 from fuzzing import copies
 from fuzzing.nets import Kind, Rng, network, random_network
 from fuzzing.outcome import Case, Outcome, jumps, limit, short
-from fuzzing.places import Place, place
+from fuzzing.places import Place, place_for
 from relunorm import Certificate, Network
 
 
@@ -50,7 +50,7 @@ def zero(net: Network) -> Network:
 def draw(rng: Rng) -> Case:
     """A pair over one domain; a tolerance near the truth in a fifth of the cases."""
     first, second, way = pair(rng, rng.random() < 0.25)
-    where = place(rng, first.input_size)
+    where = place_for(rng, first)
     tolerance = float(rng.choice([1e-9, 1e-9, 0.0, 1e-6, 1e-12, 1e-3]))
     if rng.random() < 0.2:
         gap = max(difference(read(first), read(second), where.inner, strata=jumps(first, second)))

@@ -19,7 +19,7 @@ from exact_oracle import pieces, read
 import relunorm as rn
 from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, limit, short
-from fuzzing.places import place
+from fuzzing.places import place_for
 from fuzzing.regions import scale_of
 
 
@@ -29,7 +29,7 @@ def draw_maximize(rng: Rng) -> Case:
     direction = rng.integers(-2, 3, net.output_size).astype(float)
     if rng.random() < 0.3:
         direction = rng.normal(size=net.output_size)
-    return Case((net,), place(rng, net.input_size), {"direction": direction.tolist(), **limit(rng)})
+    return Case((net,), place_for(rng, net), {"direction": direction.tolist(), **limit(rng)})
 
 
 def judge_maximize(case: Case, out: Outcome) -> None:
@@ -62,7 +62,7 @@ def _gap(value: float, truth: Fraction) -> str:
 def draw_decide(rng: Rng) -> Case:
     """One to three constraints on outputs, thresholds near the truth among them."""
     net = network(rng, Kind())
-    where = place(rng, net.input_size)
+    where = place_for(rng, net)
     rows = int(rng.integers(1, 4))
     A = rng.integers(-2, 3, (rows, net.output_size)).astype(float)
     b = rng.normal(size=rows)
@@ -107,7 +107,7 @@ def draw_lipschitz(rng: Rng) -> Case:
     method = str(rng.choice(["auto"] * 6 + ["enumeration", "branch", "product", "paths", "sdp"]))
     norm = str(rng.choice(["1", "2", "inf"]))
     options = {"norm": norm, "everywhere": bool(rng.random() < 0.15), "method": method}
-    return Case((net,), place(rng, net.input_size), {**options, **limit(rng)})
+    return Case((net,), place_for(rng, net), {**options, **limit(rng)})
 
 
 def judge_lipschitz(case: Case, out: Outcome) -> None:

@@ -11,14 +11,14 @@ from exact_oracle import read
 import relunorm as rn
 from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, jumps, magnitudes, short
-from fuzzing.places import place
+from fuzzing.places import place_for
 
 
 def draw(rng: Rng) -> Case:
     """One network and one format."""
     steps = rng.random() < 0.2
     net = network(rng, Kind(inputs=(1, 2), steps=steps))
-    where = place(rng, net.input_size, balls=False, scales=False)
+    where = place_for(rng, net, balls=False, scales=False)
     ending = str(rng.choice(["npz", "npz", "safetensors", "onnx", "onnx", "onnx", "pt2"]))
     if ending == "pt2" and rng.random() < 0.7:
         ending = "onnx"  # torch.export takes a second each

@@ -16,7 +16,7 @@ from fuzzing.comparing import exact_gaps, pair, takes_trust
 from fuzzing.forms import _evaluated
 from fuzzing.nets import Rng
 from fuzzing.outcome import Case, Outcome, jumps, short
-from fuzzing.places import Place, place
+from fuzzing.places import Place, place_for
 from relunorm import Certificate, Network
 
 
@@ -33,7 +33,7 @@ def sealed(document: dict[str, Any]) -> dict[str, Any]:
 def draw(rng: Rng) -> Case:
     """A network whose true certificate is forged, and another one to transplant it to."""
     first, second, _ = pair(rng, rng.random() < 0.15)
-    where = place(rng, first.input_size, balls=False)
+    where = place_for(rng, first, balls=False)
     source = str(rng.choice(["minimal", "unit", "l1", "compare", "compare", "compare"]))
     options = {"source": source, "seed": int(rng.integers(1 << 30))}
     return Case((first, second), where, options)

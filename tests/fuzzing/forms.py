@@ -12,7 +12,7 @@ import relunorm as rn
 from fuzzing.comparing import certificate
 from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, jumps, limit, magnitudes, short
-from fuzzing.places import Place, place
+from fuzzing.places import Place, place_for
 from relunorm import Network
 
 FORMS = ("minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical")
@@ -27,7 +27,7 @@ def draw(rng: Rng) -> Case:
     options = _options(rng, form)
     anywhere = form not in NEED_DOMAIN and not options.get("eps") and rng.random() < 0.15
     given = {"form": form, "anywhere": anywhere, "options": {**options, **limit(rng)}}
-    return Case((net,), place(rng, net.input_size), given)
+    return Case((net,), place_for(rng, net), given)
 
 
 def judge(case: Case, out: Outcome) -> None:

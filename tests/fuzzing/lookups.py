@@ -11,7 +11,7 @@ from exact_oracle import ExactNetwork, Piece, pieces, read
 import relunorm as rn
 from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, short
-from fuzzing.places import place
+from fuzzing.places import place_for
 from fuzzing.regions import NOISE, sizes
 from relunorm import Network
 
@@ -22,7 +22,7 @@ POINTS = 4
 def draw(rng: Rng) -> Case:
     """A network on a domain; in a third of the cases its regions in all of space."""
     net = network(rng, Kind())
-    where = place(rng, net.input_size, balls=False, flat=False)
+    where = place_for(rng, net, balls=False, flat=False)
     return Case((net,), where, {"everywhere": bool(rng.random() < 0.33)})
 
 

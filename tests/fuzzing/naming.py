@@ -12,7 +12,7 @@ import relunorm as rn
 from fuzzing import copies
 from fuzzing.nets import Kind, Rng, network, random_network
 from fuzzing.outcome import Case, Outcome, magnitudes, short
-from fuzzing.places import place
+from fuzzing.places import place_for
 from relunorm import Activation, Affine, Layer, Network
 
 
@@ -21,7 +21,7 @@ def draw_fingerprint(rng: Rng) -> Case:
     net = network(rng, Kind(inputs=(1, 2)))
     copy_wanted = rng.random() < 0.6
     other = copies.exact_copy(rng, net) if copy_wanted else copies.perturbed(rng, net)
-    where = place(rng, net.input_size, scales=False)
+    where = place_for(rng, net, scales=False)
     options = {"everywhere": bool(rng.random() < 0.3), "copy": copy_wanted}
     return Case((net, other), where, options)
 

@@ -25,6 +25,10 @@ STYLES = (
 )
 
 
+#: The origin of networks that are meant for the flat polytope x + y = 1/2.
+ON_PLANE = "on x + y = 1/2"
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a subject can take.
@@ -217,6 +221,7 @@ def _flat_sum(rng: Rng, kind: Kind) -> Network | None:
         ],
         Affine({2: [[scale]]}, [0.0]),
         input_shape=2,
+        origin=ON_PLANE,
     )
 
 

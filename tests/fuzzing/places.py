@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 from exact_oracle import Cell, box_cell, hull_cell, polytope_cell
 
-from relunorm import Ball, Box, Domain, Polytope
+from fuzzing.nets import ON_PLANE
+from relunorm import Ball, Box, Domain, Network, Polytope
 
 Rng = np.random.Generator
 
@@ -46,9 +47,7 @@ def place(rng: Rng, d: int, *, balls: bool = True, flat: bool = True, scales: bo
     size = float(10.0 ** rng.integers(-6, 7)) if scales and rng.random() < 0.2 else 1.0
     middle = rng.normal(size=d) * size if rng.random() < 0.3 else np.zeros(d)
     if draw < 0.2 and d > 1:
-        found = _polytope(rng, d, size, flat)
-        if found is not None:
-            return found
+        return _polytope(rng, d, size, flat)
     if balls and 0.2 <= draw < 0.32 and d < 3:
         return ball(rng, middle, size)
     lo, hi = middle - size, middle + size
@@ -62,6 +61,13 @@ def place(rng: Rng, d: int, *, balls: bool = True, flat: bool = True, scales: bo
         hi = hi.copy()
         hi[side] = lo[side]
     return box(lo, hi)
+
+
+def place_for(rng: Rng, net: Network, **allowed: bool) -> Place:
+    """A domain for a network; one that is meant for a flat polytope mostly gets it."""
+    if net.origin == ON_PLANE and rng.random() < 0.6:
+        return _segment()
+    return place(rng, net.input_size, **allowed)
 
 
 def ball(rng: Rng, middle: np.ndarray, size: float) -> Place:
@@ -90,19 +96,35 @@ def ball(rng: Rng, middle: np.ndarray, size: float) -> Place:
     return Place(Ball(middle, radius), cells[0], cells[1], (0, 1))
 
 
-def _polytope(rng: Rng, d: int, size: float, flat: bool) -> Place | None:
-    if flat and d == 2 and rng.random() < 0.4:
-        A = np.array([[1, 0], [0, 1], [-1, 0], [0, -1], [1, 1], [-1, -1.0]])
-        b = np.array([0.24, 0.37, -0.13, -0.26, 0.5, -0.5])
-        cell = polytope_cell(A, b)
-        assert cell is not None
-        return Place(Polytope(A, b), cell, cell, (0,))
+def _polytope(rng: Rng, d: int, size: float, flat: bool) -> Place:
+    """A cube with corners cut off, or a flat one."""
+    if flat and rng.random() < 0.4:
+        return _segment() if d == 2 else _slice(rng, d, size)
     sides = np.concatenate([np.eye(d), -np.eye(d)])
     extra = rng.normal(size=(int(rng.integers(1, 4)), d))
     if rng.random() < 0.5:
         extra = np.round(extra * 2) / 2
     A = np.concatenate([sides, extra[np.abs(extra).max(axis=1) > 0]])
     b = np.concatenate([np.ones(2 * d), rng.uniform(0.1, 1.0, len(A) - 2 * d)]) * size
+    return _from_rows(A, b, tuple(range(d)))
+
+
+def _segment() -> Place:
+    """A piece of x + y = 1/2 whose ends are no binary fractions."""
+    A = np.array([[1, 0], [0, 1], [-1, 0], [0, -1], [1, 1], [-1, -1.0]])
+    return _from_rows(A, np.array([0.24, 0.37, -0.13, -0.26, 0.5, -0.5]), (0,))
+
+
+def _slice(rng: Rng, d: int, size: float) -> Place:
+    """The cube where a.x = c, for a of small integers or of any numbers."""
+    normal = rng.integers(1, 3, d).astype(float) if rng.random() < 0.7 else rng.normal(size=d)
+    offset = size * float(rng.choice([0.0, 0.25, 0.5]))
+    A = np.concatenate([np.eye(d), -np.eye(d), [normal, -normal]])
+    b = np.concatenate([np.full(2 * d, size), [offset, -offset]])
+    return _from_rows(A, b, tuple(range(d - 1)))
+
+
+def _from_rows(A: np.ndarray, b: np.ndarray, free: tuple[int, ...]) -> Place:
     cell = polytope_cell(A, b)
-    assert cell is not None  # it holds a ball around 0
-    return Place(Polytope(A, b), cell, cell, tuple(range(d)))
+    assert cell is not None
+    return Place(Polytope(A, b), cell, cell, free)

@@ -17,7 +17,7 @@ from exact_oracle import Piece, pieces, read, volume
 import relunorm as rn
 from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, short
-from fuzzing.places import Place, place
+from fuzzing.places import Place, place_for
 from relunorm import Ball, Network, Regions
 
 #: docs/regions.md: cells wider than 1e-10 of the domain are listed. Twice that leaves no doubt.
@@ -70,7 +70,7 @@ def draw(rng: Rng) -> Case:
     d = net.input_size
     methods = ["tree"] if d == 1 else ["tree", "cells"] if d > 2 else ["tree", "cells", "polygons"]
     method = str(rng.choice(["auto", "auto", "auto", *methods]))
-    return Case((net,), place(rng, d), {"method": method})
+    return Case((net,), place_for(rng, net), {"method": method})
 
 
 def judge(case: Case, out: Outcome) -> None:

@@ -8,7 +8,7 @@ from exact_oracle import ExactNetwork, pieces, read
 
 from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, jumps, limit, short
-from fuzzing.places import place
+from fuzzing.places import place_for
 from relunorm.stability import replay, stability
 from relunorm.stability.result import LayerStability
 
@@ -17,9 +17,7 @@ def draw(rng: Rng) -> Case:
     """A network over a domain; step units in a quarter of the cases."""
     steps = rng.random() < 0.25
     net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 2, 3), steps=steps))
-    return Case(
-        (net,), place(rng, net.input_size), {"milp": bool(rng.random() < 0.7), **limit(rng)}
-    )
+    return Case((net,), place_for(rng, net), {"milp": bool(rng.random() < 0.7), **limit(rng)})
 
 
 def judge(case: Case, out: Outcome) -> None:
