@@ -35,21 +35,24 @@ def judge(case: Case, out: Outcome) -> None:
         found = rn.regions(net, None, time_limit=20)
         for i in range(len(found)):
             point = found.interior_point(i)
-            _check(net, exact, point, found.pattern(i), found.affine(i), f"{found!r} {i}", out)
+            far = np.maximum(np.abs(point), 1.0)
+            _check(net, exact, point, far, found.pattern(i), found.affine(i), f"{found!r} {i}", out)
         return
     found = rn.regions(net, where.domain, time_limit=20)
+    box = where.domain.bounding_box
+    far = np.maximum(np.abs(box.lo), np.abs(box.hi))
     parts = sorted(pieces(exact, where.inner), key=lambda p: _spread(p), reverse=True)
     for piece in parts[:POINTS]:
         point = np.array([float(x) for x in piece.cell.middle()])
         if not inside(where.domain, point.tolist()):
             continue
         region = rn.region_at(net, point, where.domain)
-        _check(net, exact, point, region.pattern, region.affine, "region_at", out)
+        _check(net, exact, point, far, region.pattern, region.affine, "region_at", out)
         number = int(found.locate(point[None])[0])
         if number >= 0:
             maps = found.affine(number)
-            _check(net, exact, point, found.pattern(number), maps, "locate", out)
-        elif _clear(net, at_point(exact, point.tolist()), point):
+            _check(net, exact, point, far, found.pattern(number), maps, "locate", out)
+        elif _clear(net, at_point(exact, point.tolist()), far):
             out.claim(not found.complete or found.hidden > 0, f"locate finds nothing at {point}")
 
 
@@ -58,9 +61,9 @@ def _spread(piece: Piece) -> float:
     return float((points.max(axis=0) - points.min(axis=0)).min())
 
 
-def _clear(net: Network, there: Piece, point: np.ndarray) -> bool:
-    """Whether every unit is surely away from its kink, or surely 0, at a point."""
-    limit = sizes(net, there.signs, np.abs(point), np.abs(point)).forms
+def _clear(net: Network, there: Piece, far: np.ndarray) -> bool:
+    """Whether every unit is surely away from its kink at a point, or has no terms there."""
+    limit = sizes(net, there.signs, far, far).forms
     heights = [h for rows in there.forms for h in rows.values(there.cell.corners[0])]
     return all(abs(float(h)) > NOISE * n for h, n in zip(heights, limit, strict=True) if n)
 
@@ -69,13 +72,14 @@ def _check(
     net: Network,
     exact: ExactNetwork,
     point: np.ndarray,
+    far: np.ndarray,
     pattern: Any,
     maps: tuple[np.ndarray, np.ndarray],
     words: str,
     out: Outcome,
 ) -> None:
     there = at_point(exact, point.tolist())
-    if not _clear(net, there, point):
+    if not _clear(net, there, far):
         return
     bits = tuple(map(bool, pattern))
     out.claim(
