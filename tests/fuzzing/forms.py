@@ -22,7 +22,10 @@ NEED_DOMAIN = ("bounded", "l1")
 def draw(rng: Rng) -> Case:
     """One form with random options."""
     steps = rng.random() < 0.15
-    net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 2, 3), steps=steps, width=3))
+    kind = Kind(inputs=(1, 2) if steps else (1, 2, 2, 3), steps=steps, width=3)
+    if not steps and rng.random() < 0.2:
+        kind = Kind(inputs=(1,), width=6)  # one input affords the oracle wider layers
+    net = network(rng, kind)
     form = str(rng.choice(FORMS))
     options = _options(rng, form)
     anywhere = form not in NEED_DOMAIN and not options.get("eps") and rng.random() < 0.15
