@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from relunorm.dying.sites import SiteMode, transformed
@@ -275,12 +276,41 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return inner if type(model).__name__ in wrappers and isinstance(inner, nn.Module) else model
 
 
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def check_batch(batch: Any) -> None:
+    """Refuse what can be no input of a model, such as an optimizer in the batch's place.
+
+    Objects of other packages are let through: a model may take graphs or sentences.
+    """
+    known = type(batch).__module__.partition(".")[0] in ("builtins", "torch", "numpy", "relunorm")
+    if isinstance(batch, (Optimizer, nn.Module)) or (
+        known and next(tensors_in(batch), None) is None
+    ):
+        hint = " (see torch.as_tensor)" if hasattr(batch, "__array__") else ""
+        what = "None" if batch is None else type(batch).__name__
+        raise InvalidInputError(
+            f"batch is {what}, expected an input of the model: a tensor{hint}, a tuple of its "
+            "arguments or a dict of its keyword arguments"
+        )
+
+
 def call(model: nn.Module, batch: Any, *, seen_by: Watch | None = None) -> Any:
     """Run the model for the package's own ends, unseen by any watch but the one named.
 
     A tuple is the model's arguments, a dict its keyword arguments. DataParallel over several
     devices runs in threads of its own; here its module runs once, on the first device.
     """
+    check_batch(batch)
     args = batch if isinstance(batch, tuple) else () if isinstance(batch, dict) else (batch,)
     kwargs = batch if isinstance(batch, dict) else {}
     if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
