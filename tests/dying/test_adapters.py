@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -246,3 +248,32 @@ def test_keras_on_torch():
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.split() == ["0.25", "first", "act"]
+
+
+def documented() -> dict[str, str]:
+    """The programs in the docs, by the framework they import."""
+    page = (Path(__file__).parents[2] / "docs" / "dying.md").read_text(encoding="utf-8")
+    page = page.partition("### In a training framework")[2].partition("\n### ")[0]
+    programs = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
+    return {re.findall(r"adapters\.(\w+) import", code)[0]: code for code in programs}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "packages"),
+    [("lightning", ["lightning"]), ("huggingface", ["transformers", "accelerate"]),
+     ("skorch", ["skorch"]), ("keras", ["keras"])],
+)  # fmt: skip
+def test_the_programs_in_the_docs_run(adapter, packages, tmp_path):
+    for package in packages:
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    run = subprocess.run(
+        [sys.executable, "-c", documented()[adapter]],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert 0 <= float(run.stdout.split()[-1]) <= 1
