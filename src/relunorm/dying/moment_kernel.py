@@ -63,7 +63,7 @@ def _age_moments(powers, factors, young, rows, columns, inner, t, beta1, beta2,
                     if top:
                         x[i, j, k] *= f[2, at]
             continue
-        if inner == 1 and count:
+        if inner == 1:
             if early or ages[0, i] > 0.0:
                 for j in range(columns):
                     r, w = f[0, rows + j], f[1, rows + j]

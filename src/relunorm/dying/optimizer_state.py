@@ -53,7 +53,7 @@ class _Ages:
 
     def reset(self, index: tuple[Any, ...]) -> None:
         """Age 0 for the rows ``(units,)``, or for the columns ``(slice(None), columns)``."""
-        of = index[-1] + self.rows if len(index) > 1 else index[0]
+        of = index[-1] + (self.rows if len(index) > 1 else 0)
         self.table[:2, of] = 1.0
 
     def aged(self, at: int, t: float, beta: float, part: slice) -> tuple[Tensor, Tensor]:

@@ -98,7 +98,8 @@ class Reviver:
             self._sites = wiring(self.model, self.batch)
         if self.pull:
             weights = [_incoming(site) for site in self._sites if not untouchable(site)]
-            self._first = {w: self._first.get(w, w.detach().clone()) for w in weights}
+            known = self._first
+            self._first = {w: known[w] if w in known else w.detach().clone() for w in weights}
         return self._sites
 
     def step(self) -> Revival | None:
