@@ -39,8 +39,8 @@ class Reviver:
         tau: a unit whose mean |activation| is at most tau times its layer's mean is dormant.
         pull: share of the way back to their first values that the weights of hidden layers go per
             update, taken every ``every`` updates at once; 0 for none. By default 5e-4 with
-            ``redo`` and 0 with ``live``, which keeps the function. With a fixed data set 0 fits
-            closer.
+            ``redo`` and 0 with ``live``, which keeps the function. On a fixed data set it does
+            harm: use ``live`` or 0 there.
 
     Use as a context manager or call `close`; call `step` after every optimizer step.
 
