@@ -37,9 +37,9 @@ TITLES = {
 
 #: Modules that judge a paper's figures and that add its theorems.
 _CLAIMS = {
-    "reduced": ("relunorm.papers.reduced_claims", "relunorm.papers.reduced_theorems"),
-    "dying": ("relunorm.papers.dying_claims", "relunorm.papers.dying_theorems"),
-    "batchnorm": ("relunorm.papers.batchnorm_claims", "relunorm.papers.batchnorm_theorems"),
+    "reduced": ("relunorm.papers.reduced.claims", "relunorm.papers.reduced.theorems"),
+    "dying": ("relunorm.papers.dying.claims", "relunorm.papers.dying.theorems"),
+    "batchnorm": ("relunorm.papers.batchnorm.claims", "relunorm.papers.batchnorm.theorems"),
 }
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang), re-run: the pieces.
 
 Figures 1 and 2, the examples, Proposition 3 and Corollary 4. Theorems 5 and 6 and equations (10) to
-(15) live in `relunorm.papers.pieces_maps`.
+(15) live in `relunorm.papers.pieces.maps`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers import pieces_maps
+from relunorm.papers.pieces import maps as pieces_maps
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
 from relunorm.papers.random_networks import he_network

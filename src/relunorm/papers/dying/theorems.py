@@ -14,7 +14,7 @@ from relunorm.dying.trajectories import trajectory
 from relunorm.dying.unit_loss import gradient, loss
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.dying_unit import along_last, appendix_c, random_units, rotation, unit
+from relunorm.papers.dying.unit import along_last, appendix_c, random_units, rotation, unit
 from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
 from relunorm.papers.random_networks import he_network
 

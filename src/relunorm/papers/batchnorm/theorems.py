@@ -14,7 +14,7 @@ from relunorm.batchnorm.invariants import invariant_alpha, invariant_gram, theor
 from relunorm.batchnorm.measure import odd_points
 from relunorm.batchnorm.random_nets import propagate
 from relunorm.batchnorm.rank import rank_bounds, rank_condition, sample_neuron_counts
-from relunorm.papers.batchnorm_tree import tree
+from relunorm.papers.batchnorm.tree import tree
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
 

@@ -1,6 +1,6 @@
 """Seed 002, "The effect of Target Normalization and Momentum on Dying ReLU", re-run.
 
-Figures 1 and 6 train networks and live in `relunorm.papers.dying_training`.
+Figures 1 and 6 train networks and live in `relunorm.papers.dying.training`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from relunorm.dying.basins import basin
 from relunorm.dying.oscillation import beta_star, momentum
 from relunorm.dying.plots import basin_legend, field_bar, plot_basin, plot_field
-from relunorm.papers.dying_training import empty_figure, figure1, figure6, read_sample
+from relunorm.papers.dying.training import empty_figure, figure1, figure6, read_sample
 from relunorm.papers.exhibit import Exhibit, Sample
 
 __all__ = ["EXHIBITS", "figure2", "figure3", "figure4", "figure5", "read_sample"]

@@ -14,7 +14,7 @@ from relunorm.network import Activation, Network
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
 from relunorm.papers.random_networks import shallow_network
-from relunorm.papers.reduced_depth import depth, derived, row_error
+from relunorm.papers.reduced.depth import depth, derived, row_error
 
 Array = NDArray[np.float64]
 RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)

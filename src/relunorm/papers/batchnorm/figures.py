@@ -1,7 +1,7 @@
 """Seed 004, "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar, Khina), re-run.
 
 Figures 3, 5 and 6 and the two figures for what docs/errata.md found; figure 2 and the
-initialization of the Discussion train networks and live in `relunorm.papers.batchnorm_training`.
+initialization of the Discussion train networks and live in `relunorm.papers.batchnorm.training`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relunorm.batchnorm.measure import odd_points
 from relunorm.batchnorm.random_nets import Propagation, propagate
 from relunorm.batchnorm.rank import rank_bounds, sample_neuron_counts
 from relunorm.batchnorm.tree import Tree
-from relunorm.papers.batchnorm_training import figure2, initialization
+from relunorm.papers.batchnorm.training import figure2, initialization
 from relunorm.papers.exhibit import Exhibit, Sample
 
 #: The three ways to rescale and recenter that figures 5 and 6 compare.
