@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from relunorm.batchnorm.random_nets import propagate
 from relunorm.errors import InvalidInputError
 from relunorm.papers import PAPERS, Sample, batchnorm, exhibits
-from relunorm.papers.batchnorm_training import ARMS, _labelled, _train_deep
+from relunorm.papers.batchnorm.training import ARMS, _labelled, _train_deep
 from relunorm.papers.exhibit import items_of
 
 
@@ -106,7 +106,7 @@ def test_a_users_table_without_labels_is_refused_for_training(digits):
 
 def test_figure1_starts_at_layer_1_and_ends_at_the_last(digits):
     """It plotted the input as layer 1 and left out the last layer."""
-    from relunorm.papers.batchnorm_theorems import _draw_parts, _mean_cosines
+    from relunorm.papers.batchnorm.theorems import _draw_parts, _mean_cosines
 
     run = propagate(digits.subset(5, 0), 3, 30, recenter=False)
     expected = [np.abs(np.cos(run.angles(k))).mean() for k in (1, 2, 3)]

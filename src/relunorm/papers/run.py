@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import relunorm
-from relunorm.papers import TITLES, exhibits, read_sample
+from relunorm.papers import TITLES, exhibits, read_sample, world_of
 from relunorm.papers.exhibit import WORKSPACE, Exhibit, Make, cost_of, items_of, source_of
 from relunorm.sweep.front import Standing, sweep
 from relunorm.sweep.identity import identify, source_version
@@ -107,11 +107,8 @@ class MakeExhibit:
             home.mkdir(parents=True, exist_ok=True)
         token = WORKSPACE.set(home)
         try:
-            found = task.make(
-                read_sample(paper, task.data, task.target),
-                full=task.full,
-                random_state=task.random_state,
-            )
+            sample = read_sample(paper, task.data, task.target)
+            found = task.make(world_of(paper, sample, task.full, task.random_state))
         finally:
             WORKSPACE.reset(token)
         _check_items(task, found)
