@@ -100,7 +100,7 @@ class Experiment:
 
     def tiny(self) -> Experiment:
         """A few units and updates, for planted worlds."""
-        return replace(self, hidden=tuple(min(4, h) for h in self.hidden), steps=min(20, self.steps))
+        return replace(self, hidden=tuple(min(6, h) for h in self.hidden), steps=min(30, self.steps))
 
 
 ONE = {"constrained (5.2)": "bounded", "constrained (5.3)": "tight"}
