@@ -191,7 +191,7 @@ def figure6(world: Dying) -> Exhibit:
     """
     from relunorm.dying.deep_sweep import DeepPlan
 
-    quick = DeepPlan(depths=(1, 4), seeds=tuple(range(5)), width=32, updates=3000)
+    quick = DeepPlan(depths=(1, 4), seeds=tuple(range(5)), width=32, updates=1500)
     plan = world.size(quick, DeepPlan(), replace(quick, width=8, updates=60))
     plan = replace(plan, seeds=tuple(world.random_state + s for s in plan.seeds))
     folder = WORKSPACE.get() if world.full else None
