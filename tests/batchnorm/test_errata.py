@@ -70,15 +70,16 @@ def test_lemma_2_itself_holds():
 
 def test_expected_neurons_by_half_the_printed_bound():
     """Printed: E[y] <= n/gamma, with (26)-(27) bounding y_t by gamma(X^(t+1)), which for t = n does
-    not exist. Correct: gamma(X^(t)), and n/(2 gamma) suffices."""
+    not exist. Correct: gamma(X^(t)), and 2 + (n-1)/(2 gamma) suffices."""
     X = circle(5)
     bounds = rank_bounds(5, gamma(X).gamma)
     counts = sample_neuron_counts(X, 400)
-    assert counts.mean + 4 * counts.error < bounds.sharper == bounds.printed / 2
+    assert counts.mean + 4 * counts.error < bounds.sharper < bounds.printed / 2
     # y_1: one point, gamma(X^(1)) = 1/2, E[y_1] = 2 exactly; gamma(X^(2)) would allow more
     first = sample_neuron_counts(X[:1], 4000)
     assert abs(first.mean - 1 / gamma(X[:1]).gamma) < 4 * first.error
     assert 1 / gamma(X[:2]).gamma > 2.4
+    assert abs(first.mean - rank_bounds(1, 0.5).sharper) < 4 * first.error  # half of n/gamma is 1
 
 
 def test_corollary_4_needs_centred_columns():

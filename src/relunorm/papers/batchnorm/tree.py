@@ -1,4 +1,5 @@
-"""Seed 004's Section III on the simplified model: the tree, Lemma 7, Theorems 10 and 11."""
+"""Section III of seed 004 on the simplified model: the tree, Lemma 7, Theorems 10 and 11, figures
+4, 7 and 8, and the proofs of appendices C, D and E."""
 
 from __future__ import annotations
 
@@ -8,56 +9,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm.tree import (
-    Tree,
-    cluster_count,
-    negative_transformation,
-    positive_transformation,
-)
+from relunorm.batchnorm.tree import cluster_count
+from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, Sample, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-10
+#: A depth at which every split but the most unbalanced ones has faded.
+DEEP = 20_000
 
 
 @shows(
     "(8)-(10) tree model",
     "Figure 4",
-    "derived: the tree is polynomial",
+    "ours: the tree is polynomial",
     "Lemma 7",
     "Theorem 10",
-    "Theorem 10, (31)",
-    "Theorem 11, item 1",
-    "Theorem 11, item 2",
+    "Appendix C: (29)-(33) positive transformations",
+    "Appendix C: (31) after negative transformations",
+    "Appendix C: (35) the mean contracts",
+    "Appendix C: (35d) is strict",
     "Figure 7",
     "Figure 8",
-    cost=6,
+    cost=2,
 )
-def tree(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
-    """Section III: the tree model, its clusters and its limit."""
-    rng = np.random.default_rng(random_state)
+def tree(world: BatchNorm) -> Exhibit:
+    """The tree model by brute force and in closed form; clusters of random vectors under positive
+    and negative transformations."""
+    rng = world.rng
     x = np.array([0.0, 1.0, 2.2, 2.9, 5.0])
-    layers = _brute_force(x, 10)
-    depth = 10
+    depth = world.size(10, 12, 7)
+    layers = _brute_force(world, x[None], depth)
     gram = layers[depth].T @ layers[depth]
-    brute = np.abs(Tree(x).run(depth).gram() - gram).max() / np.abs(gram).max()
-    growth = [len(rows) for rows in layers[:4]]
-    many, unstable, corner, inner = [], 0, [], []
-    for n in (5, 10, 20, 50):
-        start = Tree(np.sort(rng.normal(size=n)))
+    brute = np.abs(world.tree(x).run(depth).gram() - gram).max() / np.abs(gram).max()
+    many, unstable = [], 0
+    for n in world.size((5, 10, 20, 50), (5, 10, 20, 50, 100), (5, 10)):
+        start = world.tree(np.sort(rng.normal(size=n)))
         counts = start.run(60).clusters()
         many.append(sum(counts.three_or_more[0].values()) - (n - 2) if counts.conserved else np.inf)
-        layer = start.stability_layer()
-        unstable += not start.run(layer).clusters().stable
-        for t in (1, 5, 40):
-            here = start.run(t).gram(normalize=True)
-            corner.append(abs(here[0, -1]) / math.sqrt(here[0, 0] * here[-1, -1]))
-        angles = start.jump(20_000).angles()[1:-1, 1:-1]
-        inner.append(np.degrees(np.nanmax(angles)))
-    gained = _cluster_changes(rng)
-    gap, interior = _gaps()
+        unstable += not start.run(start.stability_layer()).clusters().stable
+    change, mean, conserved, reuse = _gaps(world, rng)
+    contraction, equal = _contraction(world, rng)
     return from_claims(
         "tree",
         "Section III: the tree model",
@@ -65,107 +57,443 @@ def tree(data: Sample, full: bool = False, random_state: int = 0) -> Exhibit:
             Claim(
                 "(8)-(10) tree model",
                 "a layer of the model is W = (I; -I), recentering and ReLU",
-                Check("relative difference from 1,024 rows by (10)", brute, "<=", ROUNDING),
+                Check(
+                    f"relative difference from {2**depth:,} rows by (10)", brute, "<=", ROUNDING
+                ),
             ),
             Claim(
                 "Figure 4",
                 "a binary tree: a layer doubles the rows",
-                Check("rows after three layers", growth[3], "=", 8),
+                Check("rows after three layers", len(layers[3]), "=", 8),
             ),
             Claim(
-                "derived: the tree is polynomial",
+                "ours: the tree is polynomial",
                 "(printed: exponential build-up) at most n - 2 rows have three clusters or more",
                 Check("rows beyond n - 2 at depth 60", max(many), "<=", 0),
             ),
             Claim(
                 "Lemma 7",
                 "a function of the entries never adds clusters",
-                Check("most clusters gained", gained, "<=", 0),
+                Check("most clusters gained", _cluster_changes(world, rng), "<=", 0),
             ),
             Claim(
                 "Theorem 10",
                 "after finitely many transformations there are at most three clusters",
-                Check("trees with more at their layer t0 (n to 50)", unstable, "=", 0),
+                Check(
+                    "random sequences of 400 that still have more, or trees at their layer t0",
+                    unstable + _unstable(world, rng),
+                    "=",
+                    0,
+                ),
             ),
             Claim(
-                "Theorem 10, (31)",
-                "c_3 - c_2 is constant while the number of clusters is",
-                Check("its change for (0, 1, 3, 4, 20)", gap, "=", 0, ROUNDING),
-                "the smallest interior gap does not shrink",
-                Check("its change", interior, "=", 0, ROUNDING),
+                "Appendix C: (29)-(33) positive transformations",
+                "while positive transformations keep the number of clusters, c_3 - c_2 and the "
+                "number of positive entries stay, and the mean shrinks by 1 - n_t/n",
+                Check("largest change of the one, or distance from the other", max(change, mean), "<=", ROUNDING),
             ),
             Claim(
-                "Theorem 11, item 1",
-                "smallest and largest input are orthogonal at every layer",
-                Check("largest |cosine|", max(corner), "<=", ROUNDING),
+                "Appendix C: (31) after negative transformations",
+                "c_3 - c_2 is constant under negative ones too (the last case of the proof)",
+                Check("its largest change", reuse, "<=", ROUNDING),
+                "the smallest interior gap does not shrink, which is all the proof needs",
+                Check("by how much it shrinks, most", conserved, "<=", ROUNDING),
             ),
             Claim(
-                "Theorem 11, item 2",
-                "the angles among the others go to 0",
-                Check("largest, degrees, at depth 20,000", max(inner), "<=", 0.01),
+                "Appendix C: (35) the mean contracts",
+                "from one negative transformation to the next the mean falls below 1 - 2/n of itself",
+                Check("largest mean over that", contraction, "<", 1),
+            ),
+            Claim(
+                "Appendix C: (35d) is strict",
+                "x_max - mean falls strictly between the two",
+                Check("smallest fall, relative", -equal, ">", 1e-12),
+                "it is equal if no positive transformation lies between; (35f) holds all the same",
+                Check("largest rise, relative", equal, "<=", ROUNDING),
             ),
             Claim(
                 "Figure 7",
-                "two clusters: the positive one moves to n_0/n or (n - n_0)/n of itself",
-                Check("largest difference from (36)-(37)", _two_clusters(), "<=", ROUNDING),
+                "two clusters: the positive one moves to n_0/n or (n - n_0)/n of itself, (36)-(38)",
+                Check("largest difference", _two_clusters(world), "<=", ROUNDING),
             ),
             Claim(
                 "Figure 8",
                 "three clusters: one child has three, the other two",
-                Check("rows of 1,000 with other children", _three_clusters(rng), "=", 0),
+                Check("rows of 1,000 with other children", _three_clusters(world, rng), "=", 0),
             ),
         ),
-        figure=_draw_tree(layers[:4]),
-        settings={"random_state": random_state},
+        figure=None if world.tiny else _draw_tree(_brute_force(world, x[None], 3)),
+        settings=world.settings(),
     )
 
 
-def _brute_force(x: Array, depth: int) -> list[Array]:
-    """All 2^t rows of (10), layer by layer."""
-    layers = [x[None]]
+@shows(
+    "Theorem 11, item 1",
+    "Theorem 11, item 2",
+    "Theorem 11, item 3",
+    "Theorem 11, item 4",
+    "Remark: Theorem 11 for d > 1",
+    "ours: sharp limits of the tree",
+    "Appendix D: (39)-(40) a row's contribution",
+    "Appendix D: (41)-(45) the unbalanced rows dominate",
+    "Appendix D: (46)-(47) norms of the ends",
+    "Appendix D: (48) the ratio",
+    "Appendix D: (49)-(52) the ratio's bound",
+    "Appendix D: (53)-(60) angles",
+    "Appendix E: (61)-(62) three-cluster rows",
+    "Appendix E: (63)-(80) norm ratios",
+    "Appendix E: (81)-(94) cosines",
+    "Appendix E: (87) and (88)",
+    cost=5,
+)
+def theorem11(world: BatchNorm) -> Exhibit:
+    """Trees of random batches 20,000 layers deep against the printed bounds and the steps of their
+    proof; batches of one coordinate, and of three with a largest and a smallest point in each."""
+    rng = world.rng
+    rows = []
+    for n in world.size((5, 10, 20, 50), (5, 10, 20, 50, 100), (5, 10)):
+        for d in (1, 3):
+            for _ in range(world.size(8, 50, 3)):
+                rows.append((n, d, *_deep(world, n, _ordered(rng, n, d))))
+    columns = (
+        "n", "d", "cosine of the ends", "largest inner angle", "norm ratio", "norm bound",
+        "sharp ratio", "deficit of the angle", "angle bound", "(45)-(47) off by", "(48) off by",
+        "(49) off by", "(53)-(58) off by", "decay off by",
+    )  # fmt: skip
+    table = {name: np.array([row[k] for row in rows], dtype=float) for k, name in enumerate(columns)}
+    one = table["d"] == 1
+
+    def worst(name: str, where: NDArray[np.bool_] = one) -> float:
+        return float(table[name][where].max())
+
+    def over(name: str, bound: Array, where: NDArray[np.bool_] = one) -> float:
+        return float((table[name] / bound)[where].max())
+
+    n = table["n"]
+    several = max(
+        worst("cosine of the ends", ~one) / ROUNDING,
+        worst("largest inner angle", ~one) / 0.01,
+        over("norm ratio", table["norm bound"], ~one),
+        over("deficit of the angle", table["angle bound"], ~one),
+    )
+    small = "0.01 degrees: what is left of an angle that goes to 0"
+    gap = math.pi / 2 * 4 / math.sqrt(2)
+    return Exhibit(
+        "theorem11",
+        "Theorem 11: the tree model in the limit",
+        columns,
+        tuple(rows),
+        "Norm ratio and deficit are those of the end (smallest or largest input) for which they are "
+        "smaller, the worst point of the others.",
+        None,
+        world.settings(depth=DEEP),
+        (
+            Claim(
+                "Theorem 11, item 1",
+                "smallest and largest input are orthogonal at every layer",
+                Check("largest |cosine|", worst("cosine of the ends"), "<=", ROUNDING),
+            ),
+            Claim(
+                "Theorem 11, item 2",
+                "the angles among the others go to 0",
+                Check("largest, degrees", worst("largest inner angle"), "<=", 0.01),
+                basis=small,
+            ),
+            Claim(
+                "Theorem 11, item 3",
+                "cluster norm over that of one of the ends is at most 3/(n-2)",
+                Check("largest ratio over the bound", over("norm ratio", table["norm bound"]), "<=", 1),
+            ),
+            Claim(
+                "Theorem 11, item 4",
+                "the cluster is within sqrt(2 pi)/(n-2) of orthogonal to one of the ends, (12)",
+                Check(
+                    "largest deficit over the bound",
+                    over("deficit of the angle", table["angle bound"]),
+                    "<=",
+                    1,
+                ),
+            ),
+            Claim(
+                "Remark: Theorem 11 for d > 1",
+                "the theorem holds for d > 1 if one point is largest in every coordinate and another "
+                "smallest",
+                Check("largest of items 1 to 4 over its bound, d = 3", several, "<=", 1),
+            ),
+            Claim(
+                "ours: sharp limits of the tree",
+                "(in no paper) the ratio is sqrt((1+r)/((n-1)^2+r)), r in [0, 1]",
+                Check("largest relative difference", worst("sharp ratio"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (39)-(40) a row's contribution",
+                "the binomial sum (39) is (40), and both are what a two-cluster row leaves after T "
+                "layers",
+                Check("largest relative difference", _contribution(world), "<=", ROUNDING),
+            ),
+            Claim(
+                "Appendix D: (41)-(45) the unbalanced rows dominate",
+                "squared norms fall by (1/n)^2 + ((n-1)/n)^2 a layer, the rate of the splits 1 and n-1",
+                Check("largest relative difference", worst("decay off by"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (46)-(47) norms of the ends",
+                "(n-1)^2 and 1 times the two weights, (45) their sum for the others",
+                Check("largest relative difference", worst("(45)-(47) off by"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (48) the ratio",
+                "the numerator holds the weight of L_1 alone",
+                Check("largest relative difference", worst("(48) off by"), "<=", 1e-6),
+                "of L_1 and L_2, as (45) and (49) have it",
+                Check("largest relative difference of (49)", worst("(49) off by"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (49)-(52) the ratio's bound",
+                "its square is at most 2/(n-1)^2",
+                Check("largest over the bound", over("norm ratio", np.sqrt(2) / (n - 1)), "<=", 1 + 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (53)-(60) angles",
+                "inner products (53)-(58), and a deficit of at most pi/(2 sqrt(2) (n-1))",
+                Check(
+                    "largest over that bound (formulas within 1e-6)",
+                    over("deficit of the angle", math.pi / (2 * math.sqrt(2) * (n - 1)))
+                    if worst("(53)-(58) off by") <= 1e-6
+                    else math.inf,
+                    "<=",
+                    1,
+                ),
+            ),
+            Claim(
+                "Appendix E: (61)-(62) three-cluster rows",
+                "their contribution (61) is at most (62), which fades against (40)",
+                Check("largest sum over (62), or rate over that of (40)", _three_rows(world), "<=", 1),
+            ),
+            Claim(
+                "Appendix E: (63)-(80) norm ratios",
+                "with three-cluster rows the squared ratio is at most 8/(n-2)^2",
+                Check("largest over the bound", over("norm ratio", np.sqrt(8) / (n - 2)), "<=", 1),
+            ),
+            Claim(
+                "Appendix E: (81)-(94) cosines",
+                "with them the cosine to one of the ends is at most 4/(sqrt(2) (n-2)), (85)",
+                Check(
+                    "largest over the bound",
+                    float((np.sin(table["deficit of the angle"]) / (4 / math.sqrt(2) / (n - 2)))[one].max()),
+                    "<=",
+                    1,
+                ),
+            ),
+            Claim(
+                "Appendix E: (87) and (88)",
+                "(85) and arccos c >= pi/2 - pi c/2 give sqrt(2 pi)/(n-2), (12) and (87)",
+                Check(
+                    "pi/2 times (85), times n - 2", gap, "=", world.angle_constant(3), ROUNDING
+                ),
+                "they give sqrt(2) pi/(n-2), (88); the smaller constant holds too, by item 4",
+                Check("pi/2 times (85), times n - 2", gap, "=", math.sqrt(2) * math.pi, ROUNDING),
+            ),
+        ),
+    )
+
+
+def _ordered(rng: np.random.Generator, n: int, d: int) -> Array:
+    """A batch whose point 0 is smallest and whose last point is largest in every coordinate."""
+    x = rng.normal(size=(n, d))
+    x[0], x[-1] = x.min(axis=0) - rng.random(d), x.max(axis=0) + rng.random(d)
+    return np.sort(x, axis=0) if d == 1 else x
+
+
+def _deep(world: BatchNorm, n: int, x: Array) -> tuple[float, ...]:
+    """The columns of `theorem11` for one batch."""
+    gram = world.tree(x).jump(DEEP).gram(normalize=True)
+    early = [world.tree(x).run(t).gram(normalize=True) for t in (1, 5, 40)]
+    corner = max(abs(g[0, -1]) / math.sqrt(g[0, 0] * g[-1, -1]) for g in (*early, gram))
+    norms = np.sqrt(np.diag(gram))
+    cosines = gram / np.outer(norms, norms)
+    inner = np.degrees(np.arccos(np.clip(cosines[1:-1, 1:-1], -1, 1))).max()
+    end = 0 if norms[0] >= norms[-1] else -1
+    ratio = float(norms[1:-1].max() / norms[end])
+    deficit = float(np.arcsin(np.clip(cosines[end, 1:-1], -1, 1)).max())
+    # the two weights, from the inner products (53) and (54) with the first inner point
+    s2, s1 = gram[1, 0], gram[1, -1]
+    rest, ends = gram[1, 1], (gram[0, 0], gram[-1, -1])
+    scale = gram[1, 1]
+    norms_off = max(
+        abs(s1 + s2 - rest) / scale,
+        abs((n - 1) ** 2 * s1 + s2 - ends[0]) / ends[0],
+        abs(s1 + (n - 1) ** 2 * s2 - ends[1]) / ends[1],
+    )
+    big, low = max(s1, s2), min(s1, s2)
+    measured = rest / max(ends)
+    weight = (n - 1) ** 2 * big + low
+    r = low / big
+    sharp = math.sqrt((1 + r) / ((n - 1) ** 2 + r))
+    cosine = r / math.sqrt((1 + r) * ((n - 1) ** 2 + r))
+    q = (1 + (n - 1) ** 2) / n**2
+    decay = _trace_ratio(world, x, n)
+    return (
+        corner,
+        float(inner),
+        ratio,
+        world.norm_constant(n),
+        abs(ratio / sharp - 1),
+        deficit,
+        world.angle_constant(n),
+        norms_off,
+        abs(big / weight / measured - 1),
+        abs((s1 + s2) / weight / measured - 1),
+        abs(float(cosines[end, 1]) - cosine),
+        abs(decay / q - 1),
+    )
+
+
+def _trace_ratio(world: BatchNorm, x: Array, n: int) -> float:
+    """The factor by which squared norms fall a layer, between two depths that floats hold."""
+    low, high = 60 * n, 60 * n + 1
+    traces = [np.trace(world.tree(x).jump(t).gram()) for t in (low, high)]
+    return float(traces[1] / traces[0])
+
+
+def _brute_force(world: BatchNorm, rows: Array, depth: int) -> list[Array]:
+    """All rows of (10), layer by layer; the children of row k are rows 2 k and 2 k + 1."""
+    layers = [rows]
     for _ in range(depth):
-        both = [
-            f(row) for row in layers[-1] for f in (positive_transformation, negative_transformation)
-        ]
-        layers.append(np.array(both))
+        X = layers[-1]
+        after = world.relu(world.weights(len(X)) @ (X - X.mean(axis=1, keepdims=True)))
+        halves = np.array_split(after, max(1, len(after) // len(X)))
+        layers.append(np.stack(halves, axis=1).reshape(len(after), -1))
     return layers
 
 
-def _cluster_changes(rng: np.random.Generator) -> int:
+def _contribution(world: BatchNorm) -> float:
+    """(39) and (40) against the rows that a two-cluster row leaves, n = 5 and 7."""
+    worst = 0.0
+    for n in (5, 7):
+        for positive in range(1, n):
+            row = np.r_[np.zeros(n - positive), np.full(positive, 1.7)]
+            for layers in (1, 2, 5):
+                found = _brute_force(world, row[None], layers)[-1]
+                size = positive  # the cluster of the last point
+                total = float((found[:, -1] ** 2).sum())
+                rest, own = ((n - size) / n) ** 2, (size / n) ** 2
+                sum39 = 1.7**2 * sum(
+                    math.comb(layers - 1, k) * rest ** (layers - k) * own**k for k in range(layers)
+                )
+                closed = 1.7**2 * rest * (rest + own) ** (layers - 1)
+                worst = max(worst, abs(sum39 / total - 1), abs(closed / total - 1))
+    return worst
+
+
+def _three_rows(world: BatchNorm) -> float:
+    """(61) over (62) for n from 4 on, and the rate of (62) over that of (40)."""
+    worst = 0.0
+    for n in (4, 5, 10, 50):
+        a, q = ((n - 1) / n) ** 2, (4 + (n - 2) ** 2) / n**2
+        for layers in (3, 10, 100):
+            total = sum(a**s * q ** (layers - 1 - s) for s in range(1, layers))
+            bound = (n - 1) ** 2 / (2 * n - 7) * a ** (layers - 1)
+            worst = max(worst, total / bound)
+        row = np.r_[0.0, 0.7, np.full(n - 2, 1.9)]
+        top = max(float(f(row).max()) for f in (world.positive, world.negative))
+        worst = max(worst, top / ((n - 1) / n * 1.9), a / (a + 1 / n**2))
+    return worst
+
+
+def _cluster_changes(world: BatchNorm, rng: np.random.Generator) -> int:
     gains = []
     for _ in range(500):
         x = rng.integers(0, 6, size=8).astype(float)
-        for f in (positive_transformation, negative_transformation):
+        for f in (world.positive, world.negative):
             gains.append(cluster_count(f(x)) - cluster_count(x))
     return max(gains)
 
 
-def _gaps() -> tuple[float, float]:
-    """Change of c_3 - c_2, and of the smallest interior gap, under a negative transformation."""
-    before = np.array([0.0, 1, 3, 4, 20])
-    after = np.unique(negative_transformation(before))
-    if len(after) != len(before):
-        return math.nan, math.nan
-    pair = (after[2] - after[1]) - (before[2] - before[1])
-    return float(pair), float(np.diff(after)[1:-1].min() - np.diff(before)[1:-1].min())
+def _unstable(world: BatchNorm, rng: np.random.Generator) -> int:
+    """Random vectors that random sequences of transformations leave with more than 3 clusters."""
+    wrong = 0
+    for _ in range(world.size(100, 500, 20)):
+        x = rng.normal(size=8)
+        for sign in rng.random(400) < 0.5:
+            x = world.positive(x) if sign else world.negative(x)
+            size = np.abs(x).max()
+            if cluster_count(x) <= 3 or not size > 0:
+                break
+            x = x / size
+        wrong += cluster_count(x) > 3
+    return wrong
 
 
-def _two_clusters() -> float:
+def _gaps(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float, float]:
+    """Over steps that keep the clusters: the change of c_3 - c_2 and of the number of positive
+    entries under positive transformations, the distance from (33), how far the smallest interior
+    gap shrinks under either, and the change of c_3 - c_2 under negative ones."""
+    change = mean = shrink = reuse = 0.0
+    starts = [np.array([0.0, 1, 3, 4, 20]), np.array([0.0, 1, 3, 4, 5, 5.5])]
+    starts += [np.r_[0.0, 3 + rng.random(4)] for _ in range(world.size(200, 1000, 50))]
+    for x in starts:
+        for f, positive in ((world.positive, True), (world.negative, False)):
+            after = f(x)
+            before_c, after_c = np.unique(x), np.unique(after)
+            if len(after_c) != len(before_c):
+                continue
+            pair = abs((after_c[2] - after_c[1]) - (before_c[2] - before_c[1]))
+            inside = np.diff(before_c)[1:-1].min() - np.diff(after_c)[1:-1].min()
+            shrink = max(shrink, inside)
+            if not positive:
+                reuse = max(reuse, pair)
+                continue
+            count = int((x > 0).sum())
+            change = max(change, pair, float(abs(int((after > 0).sum()) - count)))
+            mean = max(mean, abs(after.mean() - (1 - count / len(x)) * x.mean()))
+    return float(change), float(mean), float(shrink), float(reuse)
+
+
+def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float]:
+    """Over sequences - + ... + - of vectors that keep four clusters or more: the last mean over
+    (1 - 2/n) of the first, and the largest rise of x_max - mean between, relative."""
+    worst, rise = 0.0, -math.inf
+    for _ in range(world.size(3000, 20_000, 600)):
+        top, inner = int(rng.integers(1, 8)), int(rng.integers(2, 4))
+        middle = 0.3 * rng.random(inner) + rng.random()
+        x = np.r_[0.0, middle, np.full(top, 1.3 + 3 * rng.random())]
+        n, clusters = len(x), inner + 2
+        first = y = world.negative(x)
+        for between in range(3):
+            y = world.positive(y) if between else y
+            last = world.negative(y)
+            if len(np.unique(y)) != clusters:
+                break
+            if len(np.unique(last)) != clusters:
+                continue
+            worst = max(worst, last.mean() / ((1 - 2 / n) * x.mean()))
+            gap = [v.max() - v.mean() for v in (first, y)]
+            rise = max(rise, (gap[1] - gap[0]) / gap[0])
+    return float(worst), float(rise)
+
+
+def _two_clusters(world: BatchNorm) -> float:
     worst = 0.0
     for n in (3, 5, 12):
         for zeros in range(1, n):
             x = np.r_[np.zeros(zeros), np.full(n - zeros, 2.0)]
-            kept, flipped = positive_transformation(x).max(), negative_transformation(x).max()
+            kept, flipped = world.positive(x).max(), world.negative(x).max()
             worst = max(worst, abs(kept - 2 * zeros / n), abs(flipped - 2 * (n - zeros) / n))
     return worst
 
 
-def _three_clusters(rng: np.random.Generator) -> int:
+def _three_clusters(world: BatchNorm, rng: np.random.Generator) -> int:
     wrong = 0
     for _ in range(1000):
         middle, top = np.sort(rng.random(2))
         x = np.r_[np.zeros(rng.integers(1, 6)), middle, np.full(rng.integers(1, 6), top)]
-        children = [cluster_count(f(x)) for f in (positive_transformation, negative_transformation)]
+        children = [cluster_count(f(x)) for f in (world.positive, world.negative)]
         wrong += sorted(children) != [2, 3]
     return wrong
 
