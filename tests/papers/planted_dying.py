@@ -12,7 +12,13 @@ from relunorm.dying.cones import dead_below, firing_probability, linear_above
 from relunorm.dying.oscillation import momentum
 from relunorm.dying.trajectories import trajectory
 from relunorm.dying.unit_loss import gradient, loss
-from relunorm.papers.dying.laws import rotation, scaled_targets, standard_normal_plane, train, train_deep
+from relunorm.papers.dying.laws import (
+    rotation,
+    scaled_targets,
+    standard_normal_plane,
+    train,
+    train_deep,
+)
 
 
 def biased(*args, **kwargs):
@@ -143,7 +149,9 @@ PLANTED = {
     },
     "Figure 2": {"momentum": other_momentum(eta=lambda e: 0.0889 * e / 0.1)},
     "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
-    "Figure 2: oscillation": {"momentum": other_momentum(errors=lambda s: lambda n: np.ones(n + 1))},
+    "Figure 2: oscillation": {
+        "momentum": other_momentum(errors=lambda s: lambda n: np.ones(n + 1))
+    },
     "(21)-(23) firing probability": {
         "firing_probability": lambda w, b: 0.98 * firing_probability(w, b)
     },
@@ -167,12 +175,12 @@ PLANTED = {
     "Figure 4: the majority converges": {"basin": other_basin(change=everybody(0))},
     "Section 5: dead units stop on the cone's surface": {"basin": other_basin(change=deeper)},
     "Figure 5": {"basin": other_basin(gamma=lambda g: 1.0)},
-    "Figure 5: no change up to beta 0.7": {"basin": other_basin(beta=lambda b: b if b > 0.7 else 0)},
+    "Figure 5: no change up to beta 0.7": {
+        "basin": other_basin(beta=lambda b: b if b > 0.7 else 0)
+    },
     "Figure 5: the interior fills": {"basin": other_basin(beta=lambda b: 0.0)},
     "ours: momentum at gamma 1": {"basin": other_basin(gamma=lambda g: 0.01)},
-    "Figure 6, born dead": {
-        "train_deep": deep_world(lambda k, o, n, born, dead: (0 * born, dead))
-    },
+    "Figure 6, born dead": {"train_deep": deep_world(lambda k, o, n, born, dead: (0 * born, dead))},
     "Figure 6, depth": {"train_deep": deep_world(die_with_depth)},
     "Figure 6, residual depth": {"train_deep": deep_world(die_with_depth)},
     "Figure 6, faster with depth": {"train_deep": deep_world(die_with_depth)},

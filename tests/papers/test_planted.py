@@ -7,7 +7,7 @@ another one than in the real world at the same sizes.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import planted_batchnorm
 import planted_dying
@@ -31,12 +31,12 @@ PLANTED = {
 CLAIMS = [(paper, item) for paper in PAPERS for item in CHECKLIST[paper]]
 
 
-@lru_cache(maxsize=None)
+@cache
 def sample(paper):
     return read_sample(paper)
 
 
-@lru_cache(maxsize=None)
+@cache
 def home(paper, item):
     (name,) = (name for name, make in exhibits(paper).items() if item in items_of(make))
     return name
@@ -47,7 +47,7 @@ def verdicts(paper, name, **laws):
     return {claim.item: claim for claim in found.claims}
 
 
-@lru_cache(maxsize=None)
+@cache
 def real(paper, name):
     return verdicts(paper, name)
 

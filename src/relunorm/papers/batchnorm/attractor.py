@@ -136,7 +136,11 @@ def parts(world: BatchNorm) -> Exhibit:
     depth = world.size(600, 600, 300)
     linear = world.propagate(X, depth, width, "linear", False, True, random_state=state)
     cosines = mean_cosines(linear)
-    relu = None if world.tiny else world.propagate(X, 600, width, "relu", False, True, random_state=state)
+    relu = (
+        None
+        if world.tiny
+        else world.propagate(X, 600, width, "relu", False, True, random_state=state)
+    )
     kept = _recentering_alone(world, X)
     batches = world.size(40, 100, 12)
     (odd, same), (odd_long, same_long) = (_odd_is_largest(world, batches, f) for f in (1.0, 2.0))

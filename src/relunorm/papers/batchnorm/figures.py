@@ -93,7 +93,7 @@ def figure3(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Discussion: active for the odd point only",
-                "without rescaling, neurons are active with a large intensity only for the odd point",
+                "without rescaling, neurons are active with large intensity only for the odd point",
                 Check(
                     "norm of the odd point over that of the others",
                     escape if odd.count == 1 else math.nan,

@@ -26,7 +26,9 @@ def theorem13(world: BatchNorm) -> Exhibit:
         after = world.alpha(n) * world.gram_step(world.invariant(n), recenter=True)
         found = check_invariant(after)
         mean, error = _expected_norm(world, rng, n)
-        rows.append((n, world.alpha(n), max(vars(found).values()), mean, error, _coordinates(world, n)))
+        rows.append(
+            (n, world.alpha(n), max(vars(found).values()), mean, error, _coordinates(world, n))
+        )
     columns = ("n", "alpha", "expected Gram off by", "|E x_1|^2", "error", "(99)-(110) off by")
     worst = max(row[2] for row in rows)
     away = max(abs(row[3] - 1 / math.pi) / row[4] for row in rows)
@@ -146,7 +148,7 @@ def invariance(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Theorem 14, item 4",
-                "expected squared distances within the cluster of an invariant representation shrink",
+                "expected squared distances in the cluster of an invariant representation shrink",
                 empty,
                 "no representation meets the hypothesis; without the word 'invariant' they shrink",
                 Check(
@@ -175,7 +177,7 @@ def invariance(world: BatchNorm) -> Exhibit:
 
 
 def _expected_norm(world: BatchNorm, rng: np.random.Generator, n: int) -> tuple[float, float]:
-    """|E x_1'|^2 by samples of one entry: d (E relu(N(0, s^2)))^2 with s^2 = 2 alpha |x~_1|^2 / d."""
+    """|E x_1'|^2 by samples of one entry: d (E relu(N(0, s^2)))^2, s^2 = 2 alpha |x~_1|^2 / d."""
     centred = (n**2 - 2 * n + 2) / n**2
     entries = world.relu(rng.normal(size=world.size(200_000, 10**6, 20_000)))
     scale = 2 * world.alpha(n) * centred

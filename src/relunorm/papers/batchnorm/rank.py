@@ -129,7 +129,9 @@ def rank(world: BatchNorm) -> Exhibit:
             Claim(
                 "Lemma 2",
                 "a further neuron raises the rank with probability at least gamma",
-                Check("(share less gamma) in standard errors, 5 points on a circle", sharp, ">=", -4),
+                Check(
+                    "(share less gamma) in standard errors, 5 points on a circle", sharp, ">=", -4
+                ),
                 basis=ERRORS,
             ),
             Claim(
@@ -169,8 +171,8 @@ def rank(world: BatchNorm) -> Exhibit:
                     "<=",
                     4,
                 ),
-                "not: rows skipped for x_1 may serve x_2. (28) needs only that each wait, given the "
-                "past, is at most geometric, and the bound (7a) holds",
+                "not: rows skipped for x_1 may serve x_2. (28) needs only that each wait, given "
+                "the past, is at most geometric, and the bound (7a) holds",
                 full_rank,
                 basis=ERRORS + "; binomial test, one-sided, 5 % level",
             ),
@@ -249,9 +251,7 @@ def _products(world: BatchNorm, rng: np.random.Generator) -> Claim:
     )
 
 
-def _rises(
-    world: BatchNorm, rng: np.random.Generator, X: Array, trials: int
-) -> tuple[float, int]:
+def _rises(world: BatchNorm, rng: np.random.Generator, X: Array, trials: int) -> tuple[float, int]:
     """How often one more neuron raises a rank of n - 1 to n."""
     hidden = world.relu(rng.normal(size=(len(X) - 1, 2)) @ X.T)
     for _ in range(1000):

@@ -125,7 +125,7 @@ def initialization(world: BatchNorm) -> Exhibit:
                 "Discussion: one neuron per point",
                 "one neuron per data point may be a good start for small sets",
                 Check(
-                    f"p of a lower test accuracy than He's ({best}, {sizes[0]} points, {seeds} seeds)",
+                    f"p of a lower test accuracy than He's ({best}, {sizes[0]} points)",
                     worse,
                     ">",
                     LEVEL,

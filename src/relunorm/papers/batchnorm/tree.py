@@ -57,9 +57,7 @@ def tree(world: BatchNorm) -> Exhibit:
             Claim(
                 "(8)-(10) tree model",
                 "a layer of the model is W = (I; -I), recentering and ReLU",
-                Check(
-                    f"relative difference from {2**depth:,} rows by (10)", brute, "<=", ROUNDING
-                ),
+                Check(f"relative difference from {2**depth:,} rows by (10)", brute, "<=", ROUNDING),
             ),
             Claim(
                 "Figure 4",
@@ -90,7 +88,12 @@ def tree(world: BatchNorm) -> Exhibit:
                 "Appendix C: (29)-(33) positive transformations",
                 "while positive transformations keep the number of clusters, c_3 - c_2 and the "
                 "number of positive entries stay, and the mean shrinks by 1 - n_t/n",
-                Check("largest change of the one, or distance from the other", max(change, mean), "<=", ROUNDING),
+                Check(
+                    "largest change of the one, or distance from the other",
+                    max(change, mean),
+                    "<=",
+                    ROUNDING,
+                ),
             ),
             Claim(
                 "Appendix C: (31) after negative transformations",
@@ -101,7 +104,7 @@ def tree(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Appendix C: (35) the mean contracts",
-                "from one negative transformation to the next the mean falls below 1 - 2/n of itself",
+                "from one negative transformation to the next the mean falls below 1 - 2/n of it",
                 Check("largest mean over that", contraction, "<", 1),
             ),
             Claim(
@@ -160,7 +163,9 @@ def theorem11(world: BatchNorm) -> Exhibit:
         "sharp ratio", "deficit of the angle", "angle bound", "(45)-(47) off by", "(48) off by",
         "(49) off by", "(53)-(58) off by", "decay off by",
     )  # fmt: skip
-    table = {name: np.array([row[k] for row in rows], dtype=float) for k, name in enumerate(columns)}
+    table = {
+        name: np.array([row[k] for row in rows], dtype=float) for k, name in enumerate(columns)
+    }
     one = table["d"] == 1
 
     def worst(name: str, where: NDArray[np.bool_] = one) -> float:
@@ -183,8 +188,8 @@ def theorem11(world: BatchNorm) -> Exhibit:
         "Theorem 11: the tree model in the limit",
         columns,
         tuple(rows),
-        "Norm ratio and deficit are those of the end (smallest or largest input) for which they are "
-        "smaller, the worst point of the others.",
+        "Norm ratio and deficit are those of the end (smallest or largest input) for which they "
+        "are smaller, the worst point of the others.",
         None,
         world.settings(depth=DEEP),
         (
@@ -202,7 +207,9 @@ def theorem11(world: BatchNorm) -> Exhibit:
             Claim(
                 "Theorem 11, item 3",
                 "cluster norm over that of one of the ends is at most 3/(n-2)",
-                Check("largest ratio over the bound", over("norm ratio", table["norm bound"]), "<=", 1),
+                Check(
+                    "largest ratio over the bound", over("norm ratio", table["norm bound"]), "<=", 1
+                ),
             ),
             Claim(
                 "Theorem 11, item 4",
@@ -216,8 +223,8 @@ def theorem11(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Remark: Theorem 11 for d > 1",
-                "the theorem holds for d > 1 if one point is largest in every coordinate and another "
-                "smallest",
+                "the theorem holds for d > 1 if one point is largest in every coordinate and "
+                "another smallest",
                 Check("largest of items 1 to 4 over its bound, d = 3", several, "<=", 1),
             ),
             Claim(
@@ -234,7 +241,7 @@ def theorem11(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Appendix D: (41)-(45) the unbalanced rows dominate",
-                "squared norms fall by (1/n)^2 + ((n-1)/n)^2 a layer, the rate of the splits 1 and n-1",
+                "squared norms fall by (1/n)^2 + ((n-1)/n)^2 a layer, as the splits 1 and n-1 do",
                 Check("largest relative difference", worst("decay off by"), "<=", 1e-6),
                 basis="what has not faded after 20,000 layers",
             ),
@@ -255,7 +262,12 @@ def theorem11(world: BatchNorm) -> Exhibit:
             Claim(
                 "Appendix D: (49)-(52) the ratio's bound",
                 "its square is at most 2/(n-1)^2",
-                Check("largest over the bound", over("norm ratio", np.sqrt(2) / (n - 1)), "<=", 1 + 1e-6),
+                Check(
+                    "largest over the bound",
+                    over("norm ratio", np.sqrt(2) / (n - 1)),
+                    "<=",
+                    1 + 1e-6,
+                ),
                 basis="what has not faded after 20,000 layers",
             ),
             Claim(
@@ -273,7 +285,9 @@ def theorem11(world: BatchNorm) -> Exhibit:
             Claim(
                 "Appendix E: (61)-(62) three-cluster rows",
                 "their contribution (61) is at most (62), which fades against (40)",
-                Check("largest sum over (62), or rate over that of (40)", _three_rows(world), "<=", 1),
+                Check(
+                    "largest sum over (62), or rate over that of (40)", _three_rows(world), "<=", 1
+                ),
             ),
             Claim(
                 "Appendix E: (63)-(80) norm ratios",
@@ -285,7 +299,11 @@ def theorem11(world: BatchNorm) -> Exhibit:
                 "with them the cosine to one of the ends is at most 4/(sqrt(2) (n-2)), (85)",
                 Check(
                     "largest over the bound",
-                    float((np.sin(table["deficit of the angle"]) / (4 / math.sqrt(2) / (n - 2)))[one].max()),
+                    float(
+                        (np.sin(table["deficit of the angle"]) / (4 / math.sqrt(2) / (n - 2)))[
+                            one
+                        ].max()
+                    ),
                     "<=",
                     1,
                 ),
@@ -293,9 +311,7 @@ def theorem11(world: BatchNorm) -> Exhibit:
             Claim(
                 "Appendix E: (87) and (88)",
                 "(85) and arccos c >= pi/2 - pi c/2 give sqrt(2 pi)/(n-2), (12) and (87)",
-                Check(
-                    "pi/2 times (85), times n - 2", gap, "=", world.angle_constant(3), ROUNDING
-                ),
+                Check("pi/2 times (85), times n - 2", gap, "=", world.angle_constant(3), ROUNDING),
                 "they give sqrt(2) pi/(n-2), (88); the smaller constant holds too, by item 4",
                 Check("pi/2 times (85), times n - 2", gap, "=", math.sqrt(2) * math.pi, ROUNDING),
             ),

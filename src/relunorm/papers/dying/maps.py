@@ -202,8 +202,8 @@ def figure5(world: Dying) -> Exhibit:
         "Figure 5: basins with momentum",
         COLUMNS,
         rows,
-        "The caption should say 'with momentum'. At gamma = 0.1, beta = 0.99 some starts still move "
-        "when time is up.",
+        "The caption should say 'with momentum'. At gamma = 0.1, beta = 0.99 some starts still "
+        "move when time is up.",
         picture,
         world.settings(grid=len(found[0].axis), eta=0.1),
         (
@@ -257,7 +257,7 @@ def _sides(found: Any) -> float:
 
 
 def _stops(found: Any) -> tuple[float, float]:
-    """Of the starts outside the dead cone that died: percent within 1 of its surface, and deeper."""
+    """Of the starts outside the dead cone that died: percent at its surface, and deeper."""
     w, b = np.meshgrid(found.axis, found.axis)
     with np.errstate(divide="ignore", invalid="ignore"):
         outside, ratio = b / np.abs(w) > SURFACE, found.b / np.abs(found.w)

@@ -41,7 +41,9 @@ def setting(world: Dying) -> Exhibit:
     on = z > 0
     larger = ~above
     opposite = _opposite_gradients(world)
-    turns = max(np.abs(world.rotation(v) @ v - along_last(float(np.linalg.norm(v)))).max() for v in w)
+    turns = max(
+        np.abs(world.rotation(v) @ v - along_last(float(np.linalg.norm(v)))).max() for v in w
+    )
     return from_claims(
         "setting",
         "Section 3: targets, surrogate and rotations",
@@ -184,7 +186,9 @@ def scaling(world: Dying) -> Exhibit:
     rng = world.rng
     moving, still = _dead_layer(world)
     start = rng.normal(size=(2, 50))
-    paths = [world.trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)]
+    paths = [
+        world.trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)
+    ]
     proportional = np.abs(paths[1].w[-1] / 1e-3 - paths[0].w[-1]).max()
     biased, plain = (
         [he_network(rng, (3, 7, 5, 2), bias) for _ in range(10)] for bias in (1.0, 0.0)
@@ -238,7 +242,9 @@ def _opposite_gradients(world: Dying) -> float:
 
 def _eigenvalues(world: Dying, etas: Array, betas: Array) -> NDArray[np.complex128]:
     pairs = itertools.product(etas, betas)
-    return np.array([np.linalg.eigvals(world.momentum(e, b).matrix) for e, b in pairs], dtype=complex)
+    return np.array(
+        [np.linalg.eigvals(world.momentum(e, b).matrix) for e, b in pairs], dtype=complex
+    )
 
 
 def _by_updates(world: Dying) -> float:

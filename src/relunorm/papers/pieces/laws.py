@@ -43,8 +43,8 @@ def constant_bound(weight: float, width: int, layers: int) -> float:
 
 @dataclass(frozen=True)
 class Pieces(World):
-    """Random networks, their regions, patterns and bounds; the matrix of a pattern; a rectifier with
-    its derivative; the large weight of the last layer that (14) and (15) overlook."""
+    """Random networks, their regions, patterns and bounds; the matrix of a pattern; a rectifier
+    with its derivative; the large weight of the last layer that (14) and (15) overlook."""
 
     network: Callable[..., Network] = he_network
     regions: Callable[..., Any] = regions

@@ -174,7 +174,9 @@ def theorem6_table(world: Pieces) -> Exhibit:
             Claim(
                 "Section 3.2: C <= 1/N",
                 "with C = 1/N the bound (i) does not grow with the depth",
-                Check("bound at 12 layers over the one at 3", bounds[-1] / bounds[0], "<=", 1 + 1e-9),
+                Check(
+                    "bound at 12 layers over the one at 3", bounds[-1] / bounds[0], "<=", 1 + 1e-9
+                ),
             ),
             Claim(
                 "Section 3.2: Frobenius norms",
@@ -182,7 +184,9 @@ def theorem6_table(world: Pieces) -> Exhibit:
                 Check("largest spectral norm or slope", _frobenius(world), "<=", 1 + ROUNDING),
             ),
         ),
-        figure=None if world.tiny else _draw(depths, {"C = 1/N": bounds, "C = 1.5/N": growing}, local, paths),
+        figure=None
+        if world.tiny
+        else _draw(depths, {"C = 1/N": bounds, "C = 1.5/N": growing}, local, paths),
         settings=world.settings(),
     )
 
@@ -271,9 +275,7 @@ def gradients(world: Pieces) -> Exhibit:
     )
 
 
-def _normalized(
-    world: Pieces, rng: np.random.Generator, widths: tuple[int, ...]
-) -> Network:
+def _normalized(world: Pieces, rng: np.random.Generator, widths: tuple[int, ...]) -> Network:
     """Unit rows of W_1 and unit columns of W_L, as Theorem 6 (i) asks."""
     weights, biases = world.network(rng, widths).weights()
     weights = [np.asarray(w) for w in weights]
@@ -295,8 +297,8 @@ def _diagonal(world: Pieces, net: Network, x: Array) -> float:
 
 
 def _range_error(world: Pieces, rng: np.random.Generator) -> float:
-    """How far f - b is from the span of the last matrix's active columns, at points of a region, for
-    a network with more outputs than units before them."""
+    """How far f - b is from the span of the last matrix's active columns, at points of a region,
+    for a network with more outputs than units before them."""
     net = world.network(rng, (3, 5, 4, 8))
     region = world.region_at(net, rng.normal(size=3))
     x = rng.normal(size=(40, 3))

@@ -86,7 +86,9 @@ def figures12(world: Pieces) -> Exhibit:
         "Solid: lines of the first layer. Dashed: where a unit of the second layer changes sign. "
         "Figure 2, right, has no biases."
     )
-    return Exhibit(found.name, found.title, columns, found.rows, note, _picture(world, panels), {}, claims)
+    return Exhibit(
+        found.name, found.title, columns, found.rows, note, _picture(world, panels), {}, claims
+    )
 
 
 @shows(

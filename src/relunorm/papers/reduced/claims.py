@@ -87,7 +87,10 @@ def figures51(found: Exhibit, world: Reduced) -> list[Claim]:
     starts = sum(len(part) for part in found.settings["sets"])
     more = wins > starts / 2
     return [
-        *(_better(f"Figure {k}", _rows(found, figure=k), world.full) for k in ("5.1", "5.2", "5.3")),
+        *(
+            _better(f"Figure {k}", _rows(found, figure=k), world.full)
+            for k in ("5.1", "5.2", "5.3")
+        ),
         Claim(
             "Section 5.1: (5.3) against (5.2)",
             "the tighter thresholds (5.3) fit better than the general ones (5.2)",
@@ -100,7 +103,9 @@ def figures51(found: Exhibit, world: Reduced) -> list[Claim]:
             short=_short(1.0 if more else p, starts, world.full),
             basis=SIGNS,
         ),
-        _steadier("Section 5.1: less sensitive to the start", _rows(found, figure="all"), world.full),
+        _steadier(
+            "Section 5.1: less sensitive to the start", _rows(found, figure="all"), world.full
+        ),
     ]
 
 

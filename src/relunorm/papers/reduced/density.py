@@ -89,9 +89,7 @@ def density(world: Reduced) -> Exhibit:
             x = box.sample(world.size(4000, 20_000, 1000), world.random_state)
             for pieces in world.size((8, 32, 128), (8, 32, 128, 512), (8, 32)):
                 net, bound = approximant(activation, pieces, reach, rng)
-                rows.append(
-                    (activation.kind, reach, pieces, bound, *_errors(world, net, box, x))
-                )
+                rows.append((activation.kind, reach, pieces, bound, *_errors(world, net, box, x)))
     columns = (
         "activation", "reach", "pieces", "bound", "error (2.1)", "error (2.7)", "error (2.10)",
         "(2.7) differs by", "(2.10) differs by", "row norms off 1 by", "|b| / X_B",
@@ -128,7 +126,7 @@ def density(world: Reduced) -> Exhibit:
                 "Theorem 3.1, only if",
                 "for a polynomial activation they are not (t^2; 5 to 80 units on sin(4 pi x))",
                 Check("smallest sup error", flat, ">=", 1 - CLOSE),
-                basis="de la Vallee Poussin: four alternating extremes of height 1 against degree 2",
+                basis="de la Vallee Poussin: four alternating extremes of height 1, degree 2",
             ),
             Claim(
                 "Theorem 3.2, (3.3)",

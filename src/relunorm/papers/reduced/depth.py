@@ -77,7 +77,7 @@ def depth(world: Reduced) -> Exhibit:
             ),
             Claim(
                 "ours: padding",
-                "(in no paper) a unit row fixes the scale of a deep unit (|b| = 0.5 for relu(y - 0.5))",
+                "(in no paper) a unit row fixes the scale of a deep unit (|b| of relu(y - 0.5))",
                 Check("|b| with a dead unit of weight 1e6 beside it", padded, "=", 0.5, ROUNDING),
                 "only if the form is minimal first and scaled second",
                 Check("|b| with the dead unit removed first", minimal, "=", 0.5, ROUNDING),
@@ -170,7 +170,9 @@ def _padding(world: Reduced) -> tuple[float, float]:
         [[[1.0], [1.0]], [[1.0, 1e6]], [[1.0]]], [[0.0, -5.0], [-0.5], [0.0]]
     )
     line = Box.cube(1, -1, 1)
-    forms = (world.normalize(net, "bounded", line, remove=remove).network for remove in (False, True))
+    forms = (
+        world.normalize(net, "bounded", line, remove=remove).network for remove in (False, True)
+    )
     padded, minimal = (float(abs(form.layers[-1].affine.bias[0])) for form in forms)
     return padded, minimal
 

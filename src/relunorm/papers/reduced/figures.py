@@ -100,7 +100,9 @@ class Experiment:
 
     def tiny(self) -> Experiment:
         """A few units and updates, for planted worlds."""
-        return replace(self, hidden=tuple(min(6, h) for h in self.hidden), steps=min(30, self.steps))
+        return replace(
+            self, hidden=tuple(min(6, h) for h in self.hidden), steps=min(30, self.steps)
+        )
 
 
 ONE = {"constrained (5.2)": "bounded", "constrained (5.3)": "tight"}
@@ -197,7 +199,7 @@ def figures51(world: Reduced) -> Exhibit:
     unconstrained run, the constrained one (5.2) and the tighter one (5.3) from the same starts.
     """
     each = world.size(10, 20, 6)
-    experiment = replace(SHALLOW_SINE, steps=60) if world.tiny else SHALLOW_SINE
+    experiment = SHALLOW_SINE.tiny() if world.tiny else SHALLOW_SINE
     sets = [list(range(k * each, (k + 1) * each)) for k in range(3)]
     results = [compare(world, experiment, starts) for starts in sets]
     rows = [(f"5.{k + 1}", *row) for k, found in enumerate(results) for row in table(found)]

@@ -172,7 +172,7 @@ def thresholds(world: Reduced) -> Exhibit:
             ),
             Claim(
                 "ours: two extra units suffice",
-                "(in no paper; the proof adds six) a relu(t + R) + b relu(-t + R) is what is affine",
+                "(in no paper; the proof adds six) a relu(t + R) + b relu(-t + R) is affine",
                 Check("most units beyond the live ones", max(extra), "<=", 2),
             ),
             Claim(

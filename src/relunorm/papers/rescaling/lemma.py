@@ -260,7 +260,7 @@ def several_outputs(world: Rescaling) -> Exhibit:
     exact = max(exhibit.column("off by")) <= ROUNDING
     claim = Claim(
         "ours: several outputs",
-        "(in no paper: the lemma has one output) rescaling each unit gives -1, 0, 1 for several too",
+        "(in no paper: the lemma has one output) rescaling gives -1, 0, 1 for several too",
         Check("other weights for 1 to 5 outputs", sum(scaled), "=", 0),
         "one copy of a unit per distinct |v_ik| does, exactly",
         Check("other weights", sum(copies) if exact else np.inf, "=", 0),
@@ -269,7 +269,7 @@ def several_outputs(world: Rescaling) -> Exhibit:
 
 
 def _proof(net: Network, printed: Network, x: Array) -> tuple[float, float]:
-    """What units with v = 0 contribute, and how far z = |v| z' is off, relative to the largest z."""
+    """What units with v = 0 contribute, and how far z = |v| z' is off, as a share of z."""
     v = np.asarray(net.weights()[0][1])[0]
     zero = v == 0
     idle = max(np.abs(_contributions(n, x)[:, zero]).max(initial=0.0) for n in (net, printed))
