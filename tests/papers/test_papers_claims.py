@@ -128,7 +128,7 @@ EQUATIONS = {
 
 
 def numbers_in(text):
-    """The equation numbers a name mentions: "(26)-(27)" is both, "(7a)" is 7, "(2.10)" is (2, 10)."""
+    """Equation numbers in a name: "(26)-(27)" is both, "(7a)" is 7, "(2.10)" is (2, 10)."""
 
     def number(part):
         found = [int(k) for k in re.findall(r"\d+", part)]
@@ -185,10 +185,27 @@ def test_judged_keeps_the_code_and_the_items():
 
 def test_every_exhibit_of_the_errata_page_exists():
     text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
-    named = re.findall(r"`papers ([a-z]+) ([\w.]+)`", text)
+    named = re.findall(r"`papers ([a-z]+) ([\w.-]+)`", text)
     assert len(named) > 50
     for paper, name in named:
         assert name in exhibits(paper), (paper, name)
+
+
+def test_every_erratum_names_a_test_that_exists():
+    text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if re.match(r"\| (?!where|---)", line)]
+    assert len(rows) > 55
+    assert len({row.split("|")[1] + row.split("|")[2] for row in rows}) == len(rows)  # none twice
+    known = "\n".join(
+        file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py")
+    )
+    for row in rows:
+        test = row.replace(r"\|", "").split("|")[4]
+        named = re.findall(r"`(test_\w+)`", test)
+        files = re.findall(r"tests/[\w/]+\.py", test)
+        assert named or files or "same test" in test, row
+        assert all(f"def {name}(" in known for name in named), named
+        assert all((ROOT / name).is_file() for name in files), files
 
 
 def test_column_and_value():

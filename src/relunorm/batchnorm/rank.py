@@ -252,12 +252,8 @@ def rank_bounds(n: int, gamma: float) -> RankBounds:
     2.0
     """
     n, gamma = whole_number("n", n, 1), real_number("gamma", gamma)
-    most = 0.5 if n == 1 else 0.25  # two lines cut space into at least four cells
-    if not 0 < gamma <= most:
-        raise InvalidInputError(
-            f"gamma is {gamma}, expected 0 < gamma <= {most:g} for {n} point{'s' * (n > 1)}, no "
-            "two of them collinear"
-        )
+    if not 0 < gamma <= 0.5:
+        raise InvalidInputError(f"gamma is {gamma}, expected 0 < gamma <= 1/2")
     return RankBounds(n, gamma, n / gamma, 2 + (n - 1) / gamma / 2)
 
 

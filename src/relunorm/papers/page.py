@@ -84,7 +84,8 @@ def _page(outcomes: Sequence[Outcome], folder: Path, heading: str) -> str:
         f"<header><h1>The seed papers, re-run</h1><p>{escape(heading)}</p>"
         f'<ul class="chips">{chips}</ul><p class="small">A verdict is computed: the number in a '
         "row is compared with the limit beside it. The last column leads to the exhibit with its "
-        'code, to its picture and to its data. Items called “ours” are in no paper.</p></header><nav aria-label="Papers"><ul>'
+        "code, to its picture and to its data. Items called “ours” are in no paper.</p>"
+        '</header><nav aria-label="Papers"><ul>'
         f"{links}</ul></nav><main>{sections}</main></body></html>\n"
     )
 
