@@ -62,9 +62,13 @@ def relu_gradient(z: Any) -> Any:
 
 def train(plan: Any, tables: Table) -> list[dict[str, Any]]:
     """Figure 1's networks: one dict per run with data, gamma, delta, optimizer, seed, mse, dead."""
+    import torch
+
     from relunorm.dying.sweep import Sweep, SweepResult
 
-    found = Sweep(plan, tables).run()
+    # the paper's length is for a GPU where there is one
+    device = "cuda" if plan.updates >= 100_000 and torch.cuda.is_available() else "cpu"
+    found = Sweep(plan, tables, device=device).run()
     return [dict(zip(SweepResult.COLUMNS, row, strict=True)) for row in found.rows]
 
 
