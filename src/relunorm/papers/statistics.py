@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def larger_share(hits: int, trials: int, other_hits: int, other_trials: int) -> 
     from scipy.stats import fisher_exact
 
     table = [[hits, trials - hits], [other_hits, other_trials - other_hits]]
-    return float(fisher_exact(table, alternative="greater")[1])
+    found: Any = fisher_exact(table, alternative="greater")
+    return float(found[1])
 
 
 def share_above(hits: int, trials: int, chance: float) -> float:

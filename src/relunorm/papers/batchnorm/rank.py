@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -286,7 +287,7 @@ def _chernoff(world: BatchNorm) -> tuple[float, bool]:
             def log_bound(s: float, g: float = g, a: float = a) -> float:
                 return math.log(g) + s - math.log(1 - (1 - g) * math.exp(s)) - s * a / g
 
-            low = minimize_scalar(
+            low: Any = minimize_scalar(
                 log_bound, bounds=(0, top * (1 - 1e-12)), method="bounded", options={"xatol": 1e-12}
             )
             sharp, loose = (-math.log1p(-p) for p in world.rank_bounds(1, g).probability(a))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,10 +275,22 @@ def _scales(net: Network, factor: float | None, gamma: float, x: Array) -> bool:
 
 
 def _best_factor(net: Network, gamma: float, x: Array) -> float:
-    """The least relative difference any factor on all parameters leaves."""
+    """The least relative difference any factor on all parameters leaves: a grid, then a local
+    minimum to full accuracy, so that an exact factor would leave rounding."""
+    from scipy.optimize import minimize_scalar
+
     wanted = gamma * net(x)
-    gaps = [np.abs(_multiplied(net, nu)(x) - wanted).max() for nu in np.linspace(0.01, 1.5, 300)]
-    return float(min(gaps) / np.abs(wanted).max())
+
+    def gap(factor: float) -> float:
+        return float(np.abs(_multiplied(net, factor)(x) - wanted).max() / np.abs(wanted).max())
+
+    grid = np.linspace(0.01, 1.5, 150)
+    best = grid[int(np.argmin([gap(nu) for nu in grid]))]
+    options = {"xatol": 1e-12}
+    found: Any = minimize_scalar(
+        gap, bounds=(best - 0.02, best + 0.02), method="bounded", options=options
+    )
+    return min(gap(best), float(found.fun))
 
 
 def _dead_layer(world: Dying) -> tuple[int, float]:

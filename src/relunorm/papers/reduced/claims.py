@@ -60,7 +60,9 @@ def _short(p_against: float, starts: int, full: bool) -> str:
     """Why an undecided test is no refutation; nothing if it decides against the claim."""
     if p_against <= SIGNIFICANT:
         return ""
-    return f"{starts} starts do not decide it" + ("" if full else "; --full runs 20")
+    return f"{starts} starts of a limited number of steps do not decide it" + (
+        "" if full else "; --full runs 20"
+    )
 
 
 def _p_better(row: dict[str, Any]) -> float:

@@ -58,8 +58,9 @@ def depth(world: Reduced) -> Exhibit:
             ),
             Claim(
                 "(4.5) thresholds at depth",
-                "|b| <= 2^(m-2) X_B at layer m (2 for the second of {6, 6, 1, 1} on the unit ball)",
-                Check("|b| that the network of the errata needs", needed, "<=", 2),
+                "|b| <= 2^(m-2) X_B at layer m, beyond which a unit is constant (2 for layer 2 of "
+                "{6, 6, 1, 1} on the unit ball)",
+                Check("|b| of a unit that switches there", needed, "<=", 2),
                 "|b| <= Y, Y_1 = X_B, Y_2 <= 2 sqrt(J_2) X_B, Y_m <= sqrt(2 J_m) Y_(m-1)",
                 Check("|b| over the corrected bound", needed / corrected, "<=", 1),
             ),
@@ -70,10 +71,10 @@ def depth(world: Reduced) -> Exhibit:
             ),
             Claim(
                 "(4.7) thresholds of step networks",
-                "|b| <= 1 behind a layer of step units",
-                Check("|b| that four step units need", step_bias, "<=", 1),
+                "|b| <= 1 behind a layer of step units, beyond which a unit is constant",
+                Check("|b| of a unit behind four that switches", step_bias, "<=", 1),
                 "|b| <= sqrt(J), here 2",
-                Check("|b| that four step units need", step_bias, "<=", 2),
+                Check("|b| of a unit behind four that switches", step_bias, "<=", 2),
             ),
             Claim(
                 "ours: padding",
@@ -149,8 +150,11 @@ def _counterexample(world: Reduced) -> tuple[float, float]:
         [np.eye(d), np.full((1, d), 1 / np.sqrt(d)), [[1.0]]],
         [np.full(d, 0.9), [-2.1], [0.0]],
     )
-    found = world.normalize(net, "bounded", Ball(np.zeros(d), 1.0)).network
-    return float(abs(found.layers[1].affine.bias[0])), 2 * math.sqrt(d)
+    ball = Ball(np.zeros(d), 1.0)
+    found = world.normalize(net, "bounded", ball).network
+    ends = np.vstack([ball.sample(500, 0), np.ones((1, d)) / math.sqrt(d)])
+    switches = np.ptp(found.values(ends)[2][:, 0]) > 0
+    return float(abs(found.layers[1].affine.bias[0])) if switches else math.nan, 2 * math.sqrt(d)
 
 
 def _step_depth(world: Reduced) -> tuple[float, float]:
@@ -161,8 +165,10 @@ def _step_depth(world: Reduced) -> tuple[float, float]:
     )
     line = Box.cube(1, -1, 1)
     found = world.normalize(net, "bounded", line).network
-    values = max(float(v.max()) for v in found.values(line.sample(500, 0))[1:])
-    return float(abs(found.layers[1].affine.bias[0])), values
+    outputs = found.values(line.sample(500, 0))[1:]
+    switches = np.ptp(outputs[1][:, 0]) > 0
+    needed = float(abs(found.layers[1].affine.bias[0])) if switches else math.nan
+    return needed, max(float(v.max()) for v in outputs)
 
 
 def _padding(world: Reduced) -> tuple[float, float]:

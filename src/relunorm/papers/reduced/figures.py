@@ -84,11 +84,16 @@ class Experiment:
         from relunorm.train.estimator import ReLURegressor
 
         options = {"max_iter": self.steps}
-        kinds = {"unconstrained": {"solver": "bfgs"}} | {
+        kinds: dict[str, dict[str, Any]] = {"unconstrained": {"solver": "bfgs"}} | {
             label: {"solver": "slsqp", "constraint": constraint}
             for label, constraint in self.constraints.items()
         }
-        common = {"hidden": self.hidden, "skip": False, "random_state": start, "options": options}
+        common: dict[str, Any] = {
+            "hidden": self.hidden,
+            "skip": False,
+            "random_state": start,
+            "options": options,
+        }
         return {label: ReLURegressor(**common, **kind) for label, kind in kinds.items()}
 
     def own(self, start: int) -> Any:
@@ -162,7 +167,8 @@ def spread_test(errors: Array, base: Array) -> tuple[float, float]:
     a, b = np.log(errors), np.log(base)
     if len(a) < 3 or np.ptp(a - b) == 0 or np.ptp(a + b) == 0:
         return float(a.std()), float("nan")
-    return float(a.std()), float(spearmanr(a + b, a - b).pvalue)
+    found: Any = spearmanr(a + b, a - b)
+    return float(a.std()), float(found.pvalue)
 
 
 COLUMNS = (
