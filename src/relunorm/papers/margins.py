@@ -11,8 +11,8 @@ from relunorm.papers.claim import Check, Claim
 
 
 def margin(check: Check) -> float:
-    """The distance of a number from its limit as a share of the larger of the two, positive where
-    the check passes; -1 for NaN.
+    """The distance of a number from its limit as a share of the larger of the two, 1 at most,
+    positive where the check passes; a little at least, so that a bar shows; -1 for NaN.
 
     >>> margin(Check("x", 1.0, "<=", 4.0)), margin(Check("x", 4.0, "<=", 1.0))
     (0.75, -0.75)
@@ -24,7 +24,8 @@ def margin(check: Check) -> float:
     if not np.isfinite(scale):
         return 1.0 if check.passed else -1.0
     share = abs(value - limit) / scale if scale else 0.0
-    return share if check.passed else -max(share, 0.02)
+    share = min(1.0, max(share, 0.02))
+    return share if check.passed else -share
 
 
 def draw_margins(claims: Sequence[Claim]) -> Any:

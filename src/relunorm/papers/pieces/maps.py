@@ -301,9 +301,9 @@ def _range_error(world: Pieces, rng: np.random.Generator) -> float:
     for a network with more outputs than units before them."""
     net = world.network(rng, (3, 5, 4, 8))
     region = world.region_at(net, rng.normal(size=3))
-    x = rng.normal(size=(40, 3))
-    x *= min(region.inradius, 1.0) / 2 / np.linalg.norm(x, axis=1, keepdims=True)
-    x = np.vstack([region.interior_point, region.interior_point + x])
+    center = region.interior_point
+    x = center + np.geomspace(1e-3, 3, 100)[:, None] * rng.normal(size=(100, 3))
+    x = np.vstack([center, x[region.polytope.contains(x)]])
     last = np.asarray(net.weights()[0][-1])[:, region.supports[-1]]
     values = (net(x) - region.atoms().bias).T
     if not last.size:
