@@ -4,9 +4,10 @@ from relunorm.papers.batchnorm.attractor import attractor_angle, onset_width, pa
 from relunorm.papers.batchnorm.figures import figure3, figure5, figure6
 from relunorm.papers.batchnorm.invariance import invariance, theorem13
 from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.batchnorm.limit import theorem11
 from relunorm.papers.batchnorm.rank import rank, theorem3
 from relunorm.papers.batchnorm.training import figure2, initialization
-from relunorm.papers.batchnorm.tree import theorem11, tree
+from relunorm.papers.batchnorm.tree import tree
 from relunorm.papers.exhibit import Make
 
 WORLD = BatchNorm
