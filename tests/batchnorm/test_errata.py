@@ -19,6 +19,7 @@ from relunorm.batchnorm import (
     negative_transformation,
     odd_points,
     odd_state,
+    positive_transformation,
     propagate,
     rank_bounds,
     rank_condition,
@@ -70,15 +71,16 @@ def test_lemma_2_itself_holds():
 
 def test_expected_neurons_by_half_the_printed_bound():
     """Printed: E[y] <= n/gamma, with (26)-(27) bounding y_t by gamma(X^(t+1)), which for t = n does
-    not exist. Correct: gamma(X^(t)), and n/(2 gamma) suffices."""
+    not exist. Correct: gamma(X^(t)), and 2 + (n-1)/(2 gamma) suffices."""
     X = circle(5)
     bounds = rank_bounds(5, gamma(X).gamma)
     counts = sample_neuron_counts(X, 400)
-    assert counts.mean + 4 * counts.error < bounds.sharper == bounds.printed / 2
+    assert counts.mean + 4 * counts.error < bounds.sharper < bounds.printed / 2
     # y_1: one point, gamma(X^(1)) = 1/2, E[y_1] = 2 exactly; gamma(X^(2)) would allow more
     first = sample_neuron_counts(X[:1], 4000)
     assert abs(first.mean - 1 / gamma(X[:1]).gamma) < 4 * first.error
     assert 1 / gamma(X[:2]).gamma > 2.4
+    assert abs(first.mean - rank_bounds(1, 0.5).sharper) < 4 * first.error  # half of n/gamma is 1
 
 
 def test_corollary_4_needs_centred_columns():
@@ -257,3 +259,79 @@ def test_rank_of_a_product_is_at_most_the_smaller():
     A, B = np.diag([1.0, 0, 0]), np.eye(3)
     ranks = np.linalg.matrix_rank(A), np.linalg.matrix_rank(B)
     assert np.linalg.matrix_rank(A @ B) == min(ranks) < max(ranks)
+
+
+def test_equation_19_pushes_short_points_not_far_enough():
+    """Printed: (w - (1+e) (w.x/|x|) x).x < 0. With |x| = 1/2 it stays positive; |x|^2 is right."""
+    w, x = np.array([1.0, 0.0]), np.array([0.5, 0.0])
+    for power, negative in ((1, False), (2, True)):
+        moved = w - 1.001 * (w @ x) / np.linalg.norm(x) ** power * x
+        assert (moved @ x < 0) == negative
+
+
+def test_waiting_times_are_not_independent():
+    """Printed before (28): y_1, ..., y_n are independent. For two points at a right angle y_2 = 0
+    needs a row before the first that is positive on x_1, so it never goes with y_1 = 1."""
+    z = np.random.default_rng(0).standard_normal((4000, 40, 2)) > 0
+    first = z[:, :, 0].argmax(axis=1)
+    ready = ((np.arange(40) < first[:, None]) & z[:, :, 1]).any(axis=1)
+    assert not ready[first == 0].any()
+    assert ready[first > 0].mean() > 0.5
+
+
+def test_equation_48_lacks_the_weight_of_l2():
+    """Printed: the numerator of (48) is the weight of L_1 alone. It is that of L_1 and L_2."""
+    n = 8
+    gram = Tree(np.r_[-4.0, np.linspace(-1, 1, n - 2), 4.1]).jump(20_000).gram(normalize=True)
+    two, one = gram[1, 0], gram[1, -1]
+    ends = (n - 1) ** 2 * one + two
+    assert gram[1, 1] / gram[0, 0] == pytest.approx((one + two) / ends, rel=1e-9)
+    assert gram[1, 1] / gram[0, 0] > 1.5 * one / ends
+
+
+def test_equation_35d_is_not_strict():
+    """Printed: x_max - mean falls strictly from one negative transformation to the next. With none
+    between nothing has happened yet."""
+    x = np.array([0.0, 1, 1.1, 1.2, 1.3, 3.5])
+    first = negative_transformation(x)
+    last = negative_transformation(first)
+    assert cluster_count(x) == cluster_count(first) == cluster_count(last) == 6
+    assert last.mean() == pytest.approx((1 - 5 / 6) * (first.max() - first.mean()))  # (35c), equal
+    assert last.mean() < (1 - 2 / 6) * x.mean()  # (35f)
+
+
+def test_equation_31_holds_for_positive_transformations():
+    """Where it is stated: c_3 - c_2 stays while positive transformations keep the clusters."""
+    x = np.array([0.0, 0, 0, 0, 3, 4, 6])
+    y = positive_transformation(x)
+    assert cluster_count(y) == cluster_count(x) == 4
+    assert np.diff(np.unique(y))[1] == pytest.approx(np.diff(np.unique(x))[1])
+
+
+def test_a_point_that_stands_out_is_the_odd_one():
+    """Printed: the odd point is typically the largest input. For digits as they are it is one in
+    ten, by chance; made twice as long, the largest is."""
+    digits = load_digits().data / 16
+    hits = {1.0: 0, 2.0: 0}
+    for factor in hits:
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            X = digits[rng.choice(len(digits), 10, replace=False)]
+            largest = np.argmax(np.linalg.norm(X, axis=1))
+            X[largest] *= factor
+            run = propagate(X, 400, 200, rescale=False, random_state=seed)
+            hits[factor] += odd_points(run.grams[-1]).points == (largest,)
+    assert hits[1.0] < 6 < hits[2.0]
+
+
+def test_theorem_14_item_4_needs_another_hypothesis():
+    """Printed for invariant representations, none of which meets R > n/(n-1); without that word the
+    cluster shrinks."""
+    points = np.zeros((10, 6))
+    points[0, 0] = 1.5
+    points[1:, 1] = 1 / 9
+    points[1:] += 1e-3 * np.random.default_rng(0).standard_normal((9, 6))
+    found = theorem14(points @ points.T)
+    assert found.hypothesis
+    assert found.contraction < 1
+    assert not any(theorem14(invariant_gram(n)).hypothesis for n in (3, 10, 100))

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
 
 import relunorm as rn
 from relunorm.cli import main
+from relunorm.dying.basins import basin
 from relunorm.errors import InvalidInputError
-from relunorm.papers import dying as dying_paper
-from relunorm.papers import exhibits
+from relunorm.papers import exhibits, world_of
 from relunorm.papers.dying import read_sample
 from relunorm.papers.regression_data import load_tables
 
@@ -95,15 +94,14 @@ def test_diagnose_in_80_columns(domain, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["figure2", "figure3"])
 def test_exhibits_draw(name, tmp_path):
-    made = exhibits("dying")[name](read_sample(None, None))
+    made = exhibits("dying")[name](world_of("dying", read_sample(None, None)))
     assert all(path.stat().st_size for path in made.save(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["figure4", "figure5"])
-def test_maps_have_room_for_their_titles_and_name_every_mark(name, monkeypatch):
-    small = partial(dying_paper.basin, max_steps=100)
-    monkeypatch.setattr(dying_paper, "basin", lambda *a, grid: small(*a, grid=5))
-    figure = exhibits("dying")[name](read_sample(None, None)).figure
+def test_maps_have_room_for_their_titles_and_name_every_mark(name):
+    small = lambda *a, grid: basin(*a, grid=5, max_steps=100)  # noqa: E731
+    figure = exhibits("dying")[name](world_of("dying", basin=small)).figure
     assert figure is not None
     figure.draw_without_rendering()
     page = figure.bbox

@@ -8,8 +8,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from relunorm.batchnorm.random_nets import propagate
 from relunorm.errors import InvalidInputError
-from relunorm.papers import PAPERS, Sample, batchnorm, exhibits
-from relunorm.papers.batchnorm_training import ARMS, _labelled, _train_deep
+from relunorm.papers import PAPERS, Sample, exhibits, world_of
+from relunorm.papers.batchnorm.attractor import draw_parts, mean_cosines
+from relunorm.papers.batchnorm.training import ARMS, labelled, train_deep
 from relunorm.papers.exhibit import items_of
 
 
@@ -33,7 +34,7 @@ def test_registry():
     "name", ["figure3", "figure6", "attractor_angle", "theorem3", "theorem11", "theorem13"]
 )
 def test_exhibits_run_and_save(name, digits, tmp_path):
-    found = exhibits("batchnorm")[name](digits)
+    found = exhibits("batchnorm")[name](world_of("batchnorm", digits))
     paths = found.save(tmp_path)
     document = json.loads(paths[0].read_text())
     assert document["schema"] == "relunorm.exhibit/1"
@@ -56,24 +57,25 @@ def cut_off(figure):
     ]
 
 
-def test_the_title_of_the_onset_figure_fits(digits, monkeypatch):
-    monkeypatch.setattr(batchnorm, "_until_odd", lambda X, width, limit, seed: (None, width + seed))
-    assert cut_off(exhibits("batchnorm")["onset_width"](digits).figure) == []
+def small(X, layers, width=8, **options):
+    """Two layers of eight units, whatever was asked for."""
+    return propagate(X, 2, 8, **{**options, "method": "gram"})
 
 
-def test_figure5_is_judged_by_its_own_table(digits, monkeypatch):
+def test_the_title_of_the_onset_figure_fits(digits):
+    found = exhibits("batchnorm")["onset_width"](world_of("batchnorm", digits, propagate=small))
+    assert cut_off(found.figure) == []
+
+
+def test_figure5_is_judged_by_its_own_table(digits):
     """At two layers of eight units: the judge finds its rows, whatever they say."""
-
-    def small(X, layers, width=8, **options):
-        return propagate(X, 2, 8, **{**options, "method": "gram"})
-
-    monkeypatch.setattr("relunorm.papers.batchnorm.propagate", small)
     make = exhibits("batchnorm")["figure5"]
-    assert {claim.item for claim in make(digits).claims} == set(items_of(make))
+    found = make(world_of("batchnorm", digits, propagate=small))
+    assert {claim.item for claim in found.claims} == set(items_of(make))
 
 
 def test_figure3_shows_an_odd_point(digits):
-    exhibit = exhibits("batchnorm")["figure3"](digits)
+    exhibit = exhibits("batchnorm")["figure3"](world_of("batchnorm", digits))
     found = {row[0]: row[1] for row in exhibit.rows}
     within = found["angle within the cluster (degrees)"]
     assert f"here it is at {within:.1f} at the last layer" in exhibit.note
@@ -87,9 +89,9 @@ def test_figure2_a_low_rank_start_trains_with_he(digits):
 
     80 epochs: after 40 some seeds are still on their way, which ones depends on rounding.
     """
-    x, y = _labelled(digits, 300, 0)
+    x, y = labelled(digits, 300, 0)
     results = {
-        name: np.array([_train_deep(x, y, 16, *arm, 0.03, 80, seed) for seed in range(5)])
+        name: np.array([train_deep(x, y, 16, *arm, 0.03, 80, seed) for seed in range(5)])
         for name, arm in ARMS.items()
     }
     norm, plain, he = results.values()
@@ -101,15 +103,13 @@ def test_figure2_a_low_rank_start_trains_with_he(digits):
 
 def test_a_users_table_without_labels_is_refused_for_training(digits):
     with pytest.raises(InvalidInputError, match="--target"):
-        exhibits("batchnorm")["figure2"](Sample(digits.x, None, "table.csv"))
+        exhibits("batchnorm")["figure2"](world_of("batchnorm", Sample(digits.x, None, "table.csv")))
 
 
 def test_figure1_starts_at_layer_1_and_ends_at_the_last(digits):
     """It plotted the input as layer 1 and left out the last layer."""
-    from relunorm.papers.batchnorm_theorems import _draw_parts, _mean_cosines
-
     run = propagate(digits.subset(5, 0), 3, 30, recenter=False)
     expected = [np.abs(np.cos(run.angles(k))).mean() for k in (1, 2, 3)]
-    np.testing.assert_allclose(_mean_cosines(run), expected)
-    for line in _draw_parts(_mean_cosines(run), run).axes[0].lines:
+    np.testing.assert_allclose(mean_cosines(run), expected)
+    for line in draw_parts(mean_cosines(run), run).axes[0].lines:
         np.testing.assert_allclose(line.get_xydata(), np.column_stack([[1, 2, 3], expected]))

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
-from relunorm.papers.reduced import EXHIBITS, Experiment, compare, table
+from relunorm.papers.reduced import EXHIBITS, Experiment, Reduced
+from relunorm.papers.reduced.figures import compare, spread_test, table
 
 
 def test_figures_have_picture_and_table(tmp_path):
-    exhibit = EXHIBITS["figure5.1"](None)
+    exhibit = EXHIBITS["figure5.4"](Reduced(tiny=True))
     labels = [row[0] for row in exhibit.rows]
-    assert labels == ["unconstrained", "constrained (5.2)", "constrained (5.3)", "relunorm, auto"]
-    assert exhibit.rows[-1][1] < 5e-5
-    assert exhibit.rows[-1][1] < min(row[1] for row in exhibit.rows[:-1])
+    assert labels == ["unconstrained", "constrained (2.10)"]
     json.dumps(exhibit.to_dict(), allow_nan=False)
-    assert {p.suffix for p in exhibit.save(tmp_path)} == {".json", ".csv", ".png", ".svg"}
+    assert {p.suffix for p in exhibit.save(tmp_path)} == {".json", ".csv"}
+
+
+def test_the_three_figures_are_three_sets_of_starts():
+    exhibit = EXHIBITS["figure5.1-3"](Reduced(tiny=True))
+    sets = exhibit.settings["sets"]
+    assert len({start for part in sets for start in part}) == sum(map(len, sets))
+    medians = [exhibit.column("train MSE median", figure=f"5.{k}") for k in (1, 2, 3)]
+    assert medians[0] != medians[1] != medians[2]
 
 
 def test_every_exhibit_of_the_section_is_there():
-    assert set(EXHIBITS) == {f"figure5.{k}" for k in range(1, 9)} | {"universality"}
+    names = {"figure5.1-3", *(f"figure5.{k}" for k in range(4, 9))}
+    assert names <= set(EXHIBITS)
 
 
 def test_runs_start_from_the_same_function():
@@ -46,14 +55,16 @@ def test_table_counts_wins_failures_and_quartiles():
     assert other[4] == 0.3
 
 
-def test_universality_rate_of_splines():
-    exhibit = EXHIBITS["universality"](None)
-    rates = {row[0]: row[3] for row in exhibit.rows}
-    assert rates["sin(4πx)"] == pytest.approx(-2, abs=0.35)
-    assert rates["Franke"] < -1
+def test_the_spread_test_sees_spread_and_not_size():
+    rng = np.random.default_rng(0)
+    base = np.exp(rng.normal(size=(100, 40)))
+    assert all(spread_test(row**0.2, row)[1] < 0.05 for row in base[:10])
+    other = 100 * np.exp(rng.normal(size=(100, 40)))
+    wrong = [spread_test(a, b)[1] < 0.05 for a, b in zip(other, base, strict=True)]
+    assert sum(wrong) <= 12  # of 100 at the 5 % level: 1 in 1,000 by chance
 
 
 def test_compare_returns_one_error_per_start():
     experiment = Experiment(2, (5,), {}, 5)
-    results = compare(experiment, [0, 1], 0)
+    results = compare(Reduced(), experiment, [0, 1])
     assert all(len(pairs) == 2 for pairs in results["errors"].values())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relunorm.cli import main
-from relunorm.papers import rescaling
+from relunorm.papers import Exhibit, rescaling
 from relunorm.papers.page import COLUMNS, write_page
 from relunorm.papers.run import FAILED, STORE, Task, run_tasks
 from relunorm.sweep.store import Store
@@ -29,10 +29,10 @@ def rows(outcomes):
 
 @pytest.fixture
 def broken(monkeypatch):
-    def fails(data=None, full=False, random_state=0):
+    def fails(world):
         raise ValueError("no <b>luck</b>")
 
-    fails.items = rescaling.uniqueness.items
+    fails.items = rescaling.EXHIBITS["uniqueness"].items
     monkeypatch.setitem(rescaling.EXHIBITS, "uniqueness", fails)
 
 
@@ -104,9 +104,9 @@ def test_a_failed_exhibit_is_a_failed_row_and_tried_again(tmp_path, monkeypatch)
 
 
 def test_files_that_a_worker_wrote_elsewhere_are_a_failure(tmp_path, monkeypatch):
-    save = rescaling.Exhibit.save
+    save = Exhibit.save
     elsewhere = lambda self, folder, **more: save(self, tmp_path / "elsewhere", **more)  # noqa: E731
-    monkeypatch.setattr(rescaling.Exhibit, "save", elsewhere)
+    monkeypatch.setattr(Exhibit, "save", elsewhere)
     assert "must see the folder" in run_tasks(TASKS[1:2], tmp_path / "a")[0].error
 
 
@@ -132,8 +132,8 @@ def test_one_failure_is_a_row_and_stops_nothing(tmp_path, broken):
 
 
 def test_claims_that_were_not_promised_are_a_failure(monkeypatch):
-    def silent(data=None, full=False, random_state=0):
-        return rescaling.Exhibit("uniqueness", "t", ("a",), ((1,),))
+    def silent(world):
+        return Exhibit("uniqueness", "t", ("a",), ((1,),))
 
     silent.items = ("Lemma 1, uniqueness",)
     monkeypatch.setitem(rescaling.EXHIBITS, "uniqueness", silent)
@@ -179,7 +179,7 @@ def test_command(tmp_path, capsys):
     assert cli("papers", "rescaling", "uniqueness", "-o", tmp_path, "-j", "1", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["counts"] == {"holds corrected": 1}
-    assert document["rows"][0]["code"].startswith("src/relunorm/papers/rescaling.py:")
+    assert document["rows"][0]["code"].startswith("src/relunorm/papers/rescaling/lemma.py:")
 
 
 def test_a_failed_exhibit_exits_with_one(tmp_path, capsys, broken):

@@ -45,6 +45,13 @@ def test_example_2_of_seed_003():
     assert [len(s) for s in region_at(lifted, [-1.0, -1.0]).supports] == [0, 1]
 
 
+def test_a_zero_first_map_leaves_the_biases_of_later_layers():
+    """Seed 003 prints: if M1 = 0 every theta_k is zero. There is one configuration, [0, 0, 1]."""
+    net = Network.from_weights([np.zeros((2, 2)), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])
+    found = np.unique(net.pattern(np.random.default_rng(0).normal(size=(50, 2))), axis=0)
+    assert found.tolist() == [[False, False, True]]
+
+
 def test_neighbors_match_the_list():
     net = he_net("2-16-16")
     found = regions(net, Box.cube(2))

@@ -212,7 +212,8 @@ class RankBounds:
 
     Attributes:
         printed: n / gamma (item 1).
-        sharper: n / (2 gamma) (derived: docs/errata.md).
+        sharper: 2 + (n - 1) / (2 gamma) (derived: docs/errata.md). The first point takes two
+            neurons on average, every further one at most 1 / (2 gamma): cells come in pairs w, -w.
     """
 
     n: int
@@ -245,11 +246,15 @@ class RankBounds:
 
 
 def rank_bounds(n: int, gamma: float) -> RankBounds:
-    """The bounds of Theorem 3 on the expected number of neurons."""
+    """The bounds of Theorem 3 on the expected number of neurons.
+
+    >>> rank_bounds(1, 0.5).sharper  # one point: w.x > 0 every other time
+    2.0
+    """
     n, gamma = whole_number("n", n, 1), real_number("gamma", gamma)
     if not 0 < gamma <= 0.5:
         raise InvalidInputError(f"gamma is {gamma}, expected 0 < gamma <= 1/2")
-    return RankBounds(n, gamma, n / gamma, n / gamma / 2)
+    return RankBounds(n, gamma, n / gamma, 2 + (n - 1) / gamma / 2)
 
 
 def _points(X: ArrayLike) -> NDArray[np.float64]:

@@ -1,9 +1,9 @@
 """The seed papers re-run: one function per figure, table, theorem or erratum.
 
-A paper joins by adding its module to `PAPERS`. The module holds ``EXHIBITS``, a dict from exhibit
-name to a function ``(data, full, random_state) -> Exhibit``. Beside it, ``KEY_claims`` may hold
-``JUDGES``, functions that read claims off the table of an exhibit, and ``KEY_theorems`` more
-``EXHIBITS``. `relunorm.papers.checklist` lists what a paper's claims have to cover.
+A paper joins by adding its folder to `PAPERS`. The folder's package holds ``WORLD``, the
+`relunorm.papers.world.World` its claims are computed in, and ``EXHIBITS``, a dict from exhibit name
+to a function ``(world) -> Exhibit``. `relunorm.papers.checklist` lists what a paper's claims have
+to cover.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Check, Claim, Verdict
-from relunorm.papers.exhibit import Exhibit, Make, Sample, judged
+from relunorm.papers.exhibit import Exhibit, Make, Sample
+from relunorm.papers.world import World
 
 #: Name on the command line -> module that re-runs the paper, in the order of the seeds.
 PAPERS = {
@@ -35,13 +36,6 @@ TITLES = {
     "batchnorm": "Seed 004: Batch normalization decomposed",
 }
 
-#: Modules that judge a paper's figures and that add its theorems.
-_CLAIMS = {
-    "reduced": ("relunorm.papers.reduced_claims", "relunorm.papers.reduced_theorems"),
-    "dying": ("relunorm.papers.dying_claims", "relunorm.papers.dying_theorems"),
-    "batchnorm": ("relunorm.papers.batchnorm_claims", "relunorm.papers.batchnorm_theorems"),
-}
-
 __all__ = [
     "PAPERS",
     "TITLES",
@@ -51,9 +45,11 @@ __all__ = [
     "Make",
     "Sample",
     "Verdict",
+    "World",
     "exhibits",
     "paper_key",
     "read_sample",
+    "world_of",
 ]
 
 
@@ -72,14 +68,23 @@ def exhibits(paper: str) -> Mapping[str, Make]:
     >>> "figure5" in exhibits("batchnorm")
     True
     """
-    home: Any = _home(paper)
-    found: dict[str, Make] = dict(home.EXHIBITS)
-    if paper in _CLAIMS:
-        figures, theorems = (import_module(name) for name in _CLAIMS[paper])
-        for name, judge in figures.JUDGES.items():
-            found[name] = judged(found[name], judge)
-        found |= theorems.EXHIBITS
-    return found
+    return dict(_home(paper).EXHIBITS)
+
+
+def world_of(
+    paper: str,
+    data: Sample | None = None,
+    full: bool = False,
+    random_state: int = 0,
+    **laws: Any,
+) -> World:
+    """The world a paper's exhibits are made in; ``laws`` replace ingredients of it.
+
+    >>> world_of("rescaling", tiny=True).tiny
+    True
+    """
+    kind: type[World] = _home(paper).WORLD
+    return kind(data, full, random_state, **laws)
 
 
 def read_sample(paper: str, data: str | None = None, target: str | None = None) -> Sample:

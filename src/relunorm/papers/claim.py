@@ -86,6 +86,7 @@ class Claim:
         corrected: the corrected statement, where there is one.
         corrected_check: the number that tests that.
         short: why the sizes of this run cannot show the statement, if they cannot.
+        basis: where the limits come from: the statement itself, rounding, or a named test.
 
     The verdict: *holds* if the check of the printed statement passes; otherwise *holds corrected*
     if that of the corrected one does; otherwise *not reproduced at this length* if ``short`` gives
@@ -98,6 +99,7 @@ class Claim:
     corrected: str = ""
     corrected_check: Check | None = None
     short: str = ""
+    basis: str = "the statement; rounding where it is exact"
 
     @property
     def verdict(self) -> Verdict:
@@ -131,6 +133,7 @@ class Claim:
             "numbers": self.numbers,
             "number": self.deciding.brief,
             "short": self.short,
+            "basis": self.basis,
             "verdict": self.verdict.value,
         }
 

@@ -168,13 +168,13 @@ def shows(*items: str, cost: float = 1.0) -> Callable[[F], F]:
     return declare
 
 
-def judged(make: Make, judge: Callable[[Exhibit, bool], Iterable[Claim]]) -> Make:
+def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make:
     """``make`` with the claims that ``judge`` reads off its table; ``judge`` carries `shows`."""
 
     @wraps(source_of(make))
-    def run(data: Any = None, full: bool = False, random_state: int = 0) -> Exhibit:
-        found = make(data, full=full, random_state=random_state)
-        return replace(found, claims=tuple(judge(found, full)))
+    def run(world: Any) -> Exhibit:
+        found = make(world)
+        return replace(found, claims=tuple(judge(found, world)))
 
     run.judge = judge  # type: ignore[attr-defined]
     return shows(*items_of(judge), cost=cost_of(judge))(run)

@@ -24,7 +24,9 @@ COLUMNS: tuple[str, ...] = (
     "item",
     "printed",
     "corrected",
+    "ran",
     "numbers",
+    "basis",
     "verdict",
     "exhibit",
     "code",
@@ -81,8 +83,9 @@ def _page(outcomes: Sequence[Outcome], folder: Path, heading: str) -> str:
         f"<style>{STYLE}</style></head><body>"
         f"<header><h1>The seed papers, re-run</h1><p>{escape(heading)}</p>"
         f'<ul class="chips">{chips}</ul><p class="small">A verdict is computed: the number in a '
-        "row is compared with the limit beside it. The exhibit's name leads to its figure, table "
-        'and code.</p></header><nav aria-label="Papers"><ul>'
+        "row is compared with the limit beside it. The last column leads to the exhibit with its "
+        "code, to its picture and to its data. Items called “ours” are in no paper.</p>"
+        '</header><nav aria-label="Papers"><ul>'
         f"{links}</ul></nav><main>{sections}</main></body></html>\n"
     )
 
@@ -91,23 +94,39 @@ def _section(paper: str, outcomes: Sequence[Outcome], folder: Path) -> str:
     rows = [row for outcome in outcomes for row in outcome.rows]
     head = "".join(
         f'<th scope="col">{name}</th>'
-        for name in ("item", "printed", "corrected", "our number", "verdict", "exhibit")
+        for name in ("item", "statement", "what was run", "number and limit", "verdict", "look")
     )
-    body = "".join(
-        f'<tr><th scope="row">{escape(row["item"])}</th>'
-        f'<td data-label="printed">{escape(row["printed"])}</td>'
-        f'<td data-label="corrected">{escape(row["corrected"])}</td>'
-        f'<td class="number" data-label="our number">{_lines(row["numbers"])}</td>'
-        f"<td>{_chip(row['verdict'])}</td>"
-        f'<td><a href="#{_anchor(paper, row["exhibit"])}">{escape(row["exhibit"])}</a></td></tr>'
-        for row in rows
-    )
+    body = "".join(_row(paper, row, folder) for row in rows)
     return (
         f'<section><h2 id="{paper}">{escape(TITLES[paper])}</h2>'
         f'<div class="wide"><table class="claims"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
         + "".join(_exhibit(outcome, folder) for outcome in outcomes)
         + "</section>"
+    )
+
+
+def _row(paper: str, row: dict[str, Any], folder: Path) -> str:
+    """One claim: the printed statement and the corrected one, what was run, the number beside its
+    limit, where the limit comes from, the verdict, and the way to the picture and the data."""
+    printed = f"<p>{escape(row['printed'])}</p>"
+    if row["corrected"]:
+        printed += f"<p><b>Corrected:</b> {escape(row['corrected'])}</p>"
+    basis = f'<p class="small">Limit: {escape(row["basis"])}.</p>' if row["basis"] else ""
+    stem = escape(f"{paper}/{row['exhibit']}", quote=True)
+    files = [
+        e for e in ("png", "csv", "json") if (folder / f"{paper}/{row['exhibit']}.{e}").exists()
+    ]
+    names = {"png": "picture", "csv": "table", "json": "all data"}
+    links = [f'<a href="#{_anchor(paper, row["exhibit"])}">{escape(row["exhibit"])}</a>']
+    links += [f'<a href="{stem}.{ending}">{names[ending]}</a>' for ending in files]
+    return (
+        f'<tr><th scope="row">{escape(row["item"])}</th>'
+        f'<td data-label="statement">{printed}</td>'
+        f'<td data-label="what was run">{escape(row["ran"])}</td>'
+        f'<td class="number" data-label="number and limit">{_lines(row["numbers"])}{basis}</td>'
+        f"<td>{_chip(row['verdict'])}</td>"
+        f'<td class="small">{"<br>".join(links)}</td></tr>'
     )
 
 
@@ -196,8 +215,8 @@ font-size:.8rem;font-weight:600;white-space:nowrap}
 table{border-collapse:collapse;font-size:.88rem;width:100%}
 th,td{border-bottom:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:top}
 thead th{background:var(--soft)}tbody th{font-weight:600}
-.claims th[scope=row]{width:14%}.claims td:nth-child(2),.claims td:nth-child(3){width:21%}
-.number{width:25%;font-variant-numeric:tabular-nums}
+.claims th[scope=row]{width:13%}.claims td:nth-child(2),.claims td:nth-child(3){width:22%}
+.claims p{margin:0 0 .3rem}.number{width:24%;font-variant-numeric:tabular-nums}
 @media (max-width:52rem){.claims thead{display:none}.claims tr{display:block;
 border-bottom:2px solid var(--line);padding:.5rem 0}.claims tr>*{display:block;width:auto!important;
 border:0;padding:.1rem 0}.claims td:empty{display:none}.claims td[data-label]::before{

@@ -10,15 +10,16 @@ import hashlib
 import inspect
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
-from relunorm.papers import TITLES, exhibits, read_sample
+from relunorm.papers import TITLES, exhibits, read_sample, world_of
 from relunorm.papers.exhibit import WORKSPACE, Exhibit, Make, cost_of, items_of, source_of
+from relunorm.papers.margins import draw_margins
 from relunorm.sweep.front import sweep
 from relunorm.sweep.identity import identify, source_version
 from relunorm.sweep.record import Run
@@ -81,12 +82,12 @@ class Outcome:
             "seed": TITLES[self.task.paper].split(":")[0].split()[1],
             "exhibit": self.task.name,
         }
-        code = {"code": code_of(make)[0]["place"]}
+        code = {"code": code_of(make)[0]["place"], "ran": what_ran(make)}
         if self.document is None:
-            said = {"numbers": self.error, "number": self.error, "verdict": FAILED}
+            said = {"numbers": self.error, "number": self.error, "basis": "", "verdict": FAILED}
             empty = {"printed": "", "corrected": "", **said}
             return [{**start, "item": item, **empty, **code} for item in items_of(make)]
-        keep = ("item", "printed", "corrected", "numbers", "number", "verdict")
+        keep = ("item", "printed", "corrected", "numbers", "number", "basis", "verdict")
         claims = self.document["claims"]
         return [{**start, **{k: claim[k] for k in keep}, **code} for claim in claims]
 
@@ -108,14 +109,13 @@ class MakeExhibit:
             home.mkdir(parents=True, exist_ok=True)
         token = WORKSPACE.set(home)
         try:
-            found = task.make(
-                read_sample(paper, task.data, task.target),
-                full=task.full,
-                random_state=task.random_state,
-            )
+            sample = read_sample(paper, task.data, task.target)
+            found = task.make(world_of(paper, sample, task.full, task.random_state))
         finally:
             WORKSPACE.reset(token)
         _check_items(task, found)
+        if found.figure is None and home is not None:
+            found = replace(found, figure=draw_margins(found.claims))
         facts = {"paper": paper, "has_figure": found.figure is not None}
         written = [] if home is None else found.save(home, **facts)
         hashes = {path.name: _hash(path) for path in written}
@@ -237,12 +237,23 @@ def _check_items(task: Task, found: Exhibit) -> None:
         )
 
 
+def what_ran(make: Make) -> str:
+    """The first paragraph of the docstring of the function that makes an exhibit.
+
+    >>> from relunorm.papers import exhibits
+    >>> what_ran(exhibits("rescaling")["lemma1"])[:15]
+    'Random networks'
+    """
+    text = inspect.getdoc(source_of(make)) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
 def code_of(make: Make) -> list[dict[str, Any]]:
     """Where an exhibit's code is: the function that makes it and, if apart, the one that judges it.
 
     >>> from relunorm.papers import exhibits
     >>> code_of(exhibits("dying")["figure4"])[0]["name"]
-    'relunorm.papers.dying.figure4'
+    'relunorm.papers.dying.maps.figure4'
     """
     found = []
     for function in (source_of(make), getattr(make, "judge", None)):

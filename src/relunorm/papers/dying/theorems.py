@@ -1,26 +1,21 @@
-"""Seed 002's equations (3) to (32), appendices B to D, and their errata, as numbers."""
+"""Sections 3, 4 and 6 and Appendix D of seed 002: the setting, the momentum system, scales."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.dying.oscillation import momentum
-from relunorm.dying.rescale import rescale_targets, single_factor
-from relunorm.dying.target import TargetScaler
-from relunorm.dying.trajectories import trajectory
-from relunorm.dying.unit_loss import gradient, loss
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.dying_unit import along_last, appendix_c, random_units, rotation, unit
-from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.dying.laws import ROUNDING, Dying
+from relunorm.papers.dying.unit import along_last, random_units
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
 from relunorm.papers.random_networks import he_network
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-10
 
 
 @shows(
@@ -31,20 +26,25 @@ ROUNDING = 1e-10
     "Section 3: same sign",
     "(13)-(14) rotation",
 )
-def setting(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def setting(world: Dying) -> Exhibit:
     """Section 3: the scale of the targets, the linear surrogate, the rotations."""
-    rng = np.random.default_rng(random_state)
-    scaled = TargetScaler(gamma=0.1).fit_transform(rng.normal(3, 7, 1000))
+    rng = world.rng
+    scaled = world.scaled_targets(rng.normal(3, 7, 1000), 0.1)
     w, b, goal, delta = random_units(rng, 200)
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    turned = np.abs(loss(w @ turn.T, b, goal @ turn.T, delta) - loss(w, b, goal, delta)).max()
+    turned = np.abs(
+        world.loss(w @ turn.T, b, goal @ turn.T, delta) - world.loss(w, b, goal, delta)
+    ).max()
     z, y = rng.normal(size=(2, 100_000))
-    exact, surrogate = np.maximum(z, 0) - np.maximum(y, 0), np.maximum(z, 0) - y
-    above = np.maximum(y, 0) >= np.maximum(z, 0)
+    f = world.relu
+    exact, surrogate = f(z) - f(y), f(z) - y
+    above = f(y) >= f(z)
     on = z > 0
     larger = ~above
-    opposite = _opposite_gradients(rng)
-    turns = max(np.abs(rotation(v) @ v - along_last(float(np.linalg.norm(v)))).max() for v in w)
+    opposite = _opposite_gradients(world)
+    turns = max(
+        np.abs(world.rotation(v) @ v - along_last(float(np.linalg.norm(v)))).max() for v in w
+    )
     return from_claims(
         "setting",
         "Section 3: targets, surrogate and rotations",
@@ -103,7 +103,7 @@ def setting(data: Sample | None = None, full: bool = False, random_state: int = 
                 Check("largest difference", turns, "<=", ROUNDING),
             ),
         ),
-        settings={"random_state": random_state},
+        settings=world.settings(),
     )
 
 
@@ -114,16 +114,16 @@ def setting(data: Sample | None = None, full: bool = False, random_state: int = 
     "Section 4: step sizes up to 2",
     "Section 4: independent of gamma",
 )
-def affine(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def affine(world: Dying) -> Exhibit:
     """Section 4: gradient descent with momentum on an affine model."""
     a, c = np.array([0.7, -1.3]), 0.4
-    x, weight = _plane()
+    x, weight = world.inputs()
     errors = x @ a + c
     quadrature = np.append((weight * errors) @ x - a, weight @ errors - c)
     etas, betas = np.linspace(0.01, 0.99, 50), np.linspace(0, 0.99, 50)
-    values = _eigenvalues(etas, betas)
-    large = _eigenvalues(np.linspace(1.01, 1.99, 50), betas)
-    scaled = [momentum(0.1, 0.9).errors(200, start=g) / g for g in (1.0, 1e-3)]
+    values = _eigenvalues(world, etas, betas)
+    large = _eigenvalues(world, np.linspace(1.01, 1.99, 50), betas)
+    scaled = [world.momentum(0.1, 0.9).errors(200, start=g) / g for g in (1.0, 1e-3)]
     return from_claims(
         "affine",
         "Section 4: the momentum system",
@@ -138,7 +138,7 @@ def affine(data: Sample | None = None, full: bool = False, random_state: int = 0
             Claim(
                 "(19)-(20) momentum system",
                 "updates (6)-(7) are powers of the matrix (20)",
-                Check("largest difference over 200 updates", _by_updates(), "<=", ROUNDING),
+                Check("largest difference over 200 updates", _by_updates(world), "<=", ROUNDING),
             ),
             Claim(
                 "Section 4: right half",
@@ -180,23 +180,25 @@ def affine(data: Sample | None = None, full: bool = False, random_state: int = 0
     "Figure 6, caption: gradients",
     "Section 6: one unit rescales",
     "Theorem D.1",
-    "erratum: layer-wise rescaling",
+    "ours: layer-wise rescaling",
 )
-def scaling(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def scaling(world: Dying) -> Exhibit:
     """Section 6 and Appendix D: dead layers, and moving a scale into the parameters."""
-    rng = np.random.default_rng(random_state)
-    moving, still = _dead_layer()
+    rng = world.rng
+    moving, still = _dead_layer(world)
     start = rng.normal(size=(2, 50))
-    paths = [trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)]
+    paths = [
+        world.trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)
+    ]
     proportional = np.abs(paths[1].w[-1] / 1e-3 - paths[0].w[-1]).max()
     biased, plain = (
         [he_network(rng, (3, 7, 5, 2), bias) for _ in range(10)] for bias in (1.0, 0.0)
     )
     x = rng.normal(size=(100, 3))
-    works = sum(_scales(net, single_factor(net, 0.5), 0.5, x) for net in plain)
+    works = sum(_scales(net, world.single_factor(net, 0.5), 0.5, x) for net in plain)
     left = min(_best_factor(net, 0.5, x) for net in biased)
     layerwise = max(
-        np.abs(rescale_targets(net, 0.5)(x) - 0.5 * net(x)).max() for net in (*biased, *plain)
+        np.abs(world.rescale(net, 0.5)(x) - 0.5 * net(x)).max() for net in (*biased, *plain)
     )
     return from_claims(
         "scaling",
@@ -222,37 +224,31 @@ def scaling(data: Sample | None = None, full: bool = False, random_state: int = 
                 Check("least that any factor leaves, with biases", left, ">", 1e-3),
             ),
             Claim(
-                "erratum: layer-wise rescaling",
-                "(implied) the scale cannot be moved into the parameters",
-                Check("largest difference with W_n a, b_n a^n", layerwise, ">", 1e-6),
-                "it can, exactly: W_n a and b_n a^n with a = gamma^(1/(N+1))",
+                "ours: layer-wise rescaling",
+                "(in no paper) the scale moves into the parameters exactly: W_n a and b_n a^n with "
+                "a = gamma^(1/(N+1))",
                 Check("largest difference", layerwise, "<=", ROUNDING),
             ),
         ),
-        settings={"random_state": random_state},
+        settings=world.settings(),
     )
 
 
-def _plane() -> tuple[Array, Array]:
-    """Gauss-Hermite points and weights of the standard normal in the plane."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-    weights = weights / weights.sum()
-    points = np.array(list(itertools.product(nodes, nodes)))
-    return points, np.outer(weights, weights).ravel()
-
-
-def _opposite_gradients(rng: np.random.Generator) -> float:
+def _opposite_gradients(world: Dying) -> float:
+    rng = world.rng
     w, b = rng.normal(size=(4000, 1)), rng.normal(size=4000)
-    exact, surrogate = (gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate"))
+    exact, surrogate = (world.gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate"))
     return float((exact * surrogate < -1e-6).mean())
 
 
-def _eigenvalues(etas: Array, betas: Array) -> NDArray[np.complex128]:
+def _eigenvalues(world: Dying, etas: Array, betas: Array) -> NDArray[np.complex128]:
     pairs = itertools.product(etas, betas)
-    return np.array([np.linalg.eigvals(momentum(e, b).matrix) for e, b in pairs], dtype=complex)
+    return np.array(
+        [np.linalg.eigvals(world.momentum(e, b).matrix) for e, b in pairs], dtype=complex
+    )
 
 
-def _by_updates() -> float:
+def _by_updates(world: Dying) -> float:
     """(6)-(7) on an affine parameter, update by update, against the powers of (20)."""
     worst = 0.0
     for eta, beta in ((0.1, 0.0), (0.1, 0.9), (0.5, 0.99), (1.5, 0.3)):
@@ -261,7 +257,7 @@ def _by_updates() -> float:
             found.append(a)
             m = beta * m + (1 - beta) * a
             a = a - eta * m
-        worst = max(worst, float(np.abs(momentum(eta, beta).errors(200) - found).max()))
+        worst = max(worst, float(np.abs(world.momentum(eta, beta).errors(200) - found).max()))
     return worst
 
 
@@ -279,38 +275,39 @@ def _scales(net: Network, factor: float | None, gamma: float, x: Array) -> bool:
 
 
 def _best_factor(net: Network, gamma: float, x: Array) -> float:
-    """The least relative difference any factor on all parameters leaves."""
+    """The least relative difference any factor on all parameters leaves: a grid, then a local
+    minimum to full accuracy, so that an exact factor would leave rounding."""
+    from scipy.optimize import minimize_scalar
+
     wanted = gamma * net(x)
-    gaps = [np.abs(_multiplied(net, nu)(x) - wanted).max() for nu in np.linspace(0.01, 1.5, 300)]
-    return float(min(gaps) / np.abs(wanted).max())
+
+    def gap(factor: float) -> float:
+        return float(np.abs(_multiplied(net, factor)(x) - wanted).max() / np.abs(wanted).max())
+
+    grid = np.linspace(0.01, 1.5, 150)
+    best = grid[int(np.argmin([gap(nu) for nu in grid]))]
+    options = {"xatol": 1e-12}
+    found: Any = minimize_scalar(
+        gap, bounds=(best - 0.02, best + 0.02), method="bounded", options=options
+    )
+    return min(gap(best), float(found.fun))
 
 
-def _dead_layer() -> tuple[int, float]:
+def _dead_layer(world: Dying) -> tuple[int, float]:
     """Tensors but the last bias that move with layer 2 of 3 dead, and the largest gradient of
     those up to W_3."""
     import torch
 
-    model = torch.nn.Sequential(
-        torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 5), torch.nn.ReLU(),
-        torch.nn.Linear(5, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1),
-    ).double()  # fmt: skip
     gen = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(torch.rand(p.shape, generator=gen, dtype=torch.float64) + 0.1)
-        model[2].bias.fill_(-1e3)  # type: ignore[union-attr, operator]
-    x = torch.rand(20, 3, generator=gen, dtype=torch.float64)
-    (model(x) - 1e4).square().mean().backward()
-    sizes = {name: float(p.grad.abs().max()) for name, p in model.named_parameters()}  # type: ignore[union-attr]
-    early = ("0.weight", "0.bias", "2.weight", "2.bias", "4.weight")
-    moving = sum(size > 0 for name, size in sizes.items() if name != "6.bias")
-    return moving, max(sizes[name] for name in early)
-
-
-EXHIBITS: dict[str, Make] = {
-    "setting": setting,
-    "affine": affine,
-    "unit": unit,
-    "appendix_c": appendix_c,
-    "scaling": scaling,
-}
+    shapes = [(5, 3), (5, 5), (5, 5), (1, 5)]
+    weights = [torch.rand(s, generator=gen, dtype=torch.float64) + 0.1 for s in shapes]
+    biases = [torch.rand(s[0], generator=gen, dtype=torch.float64) + 0.1 for s in shapes]
+    biases[1].fill_(-1e3)
+    value = torch.rand(20, 3, generator=gen, dtype=torch.float64)
+    for k, (w, b) in enumerate(zip(weights, biases, strict=True)):
+        value = value @ w.requires_grad_().T + b.requires_grad_()
+        value = world.activation(value) if k < 3 else value
+    (value - 1e4).square().mean().backward()
+    sizes = [[float(p.grad.abs().max()) for p in part] for part in (weights, biases)]  # type: ignore[union-attr]
+    moving = sum(size > 0 for size in sizes[0] + sizes[1][:-1])
+    return moving, max(sizes[0][:3] + sizes[1][:2])

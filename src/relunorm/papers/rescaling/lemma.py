@@ -1,8 +1,9 @@
-"""Seed 000, "Normalization of Single-Layer ReLU Networks", re-run: Lemma 1 and its errata."""
+"""Lemma 1 of seed 000: outgoing weights -1, 0 and 1, as printed and as it holds."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, Sample, shows
+from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
 #: Rounding of a few hundred float64 operations on values of order one.
@@ -27,21 +29,50 @@ def printed_construction(network: Network) -> Network:
     return Network.from_weights([w / size[:, None], np.sign(v)], [np.asarray(b) / size, [0.0]])
 
 
+def signed_form(network: Network, copies: bool = False) -> Network:
+    """Rows multiplied by |v_i|; with ``copies`` one copy of a unit per distinct |v_ik|."""
+    return normalize(network, "signed", split=copies).network
+
+
+def canonical_form(network: Network, box: Box) -> Network:
+    return normalize(network, "canonical", box).network
+
+
+def random_network(rng: np.random.Generator, width: int, inputs: int) -> Network:
+    """A random network of one output; a fifth of its outgoing weights are 0."""
+    v = rng.normal(size=(1, width)) * (rng.random(width) > 0.2)
+    return Network.from_weights(
+        [rng.normal(size=(width, inputs)), v], [rng.normal(size=width), [0.0]]
+    )
+
+
+@dataclass(frozen=True)
+class Rescaling(World):
+    """What seed 000's claims rest on."""
+
+    network: Callable[..., Network] = random_network
+    signed: Callable[..., Network] = signed_form
+    canonical: Callable[..., Network] = canonical_form
+    printed: Callable[[Network], Network] = printed_construction
+
+
 @shows(
     "Lemma 1, existence",
     "Lemma 1, construction",
+    "Lemma 1, proof: units with v = 0",
+    "Lemma 1, proof: preactivations",
     "Lemma 1, proof: equal contributions",
     "Lemma 1, proof: last line",
 )
-def lemma1(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def lemma1(world: Rescaling) -> Exhibit:
     """Random networks of one output in the signed form, beside the printed construction."""
-    rng = np.random.default_rng(random_state)
+    rng = world.rng
     rows = []
-    for width in (1, 4, 16, 64, 256) if full else (1, 4, 16, 64):
-        for trial in range(20 if full else 5):
-            net = _scalar(rng, width, 3)
+    for width in world.size((1, 4, 16, 64), (1, 4, 16, 64, 256), (4, 16)):
+        for trial in range(world.size(5, 20, 2)):
+            net = world.network(rng, width, 3)
             x = rng.normal(size=(400, 3))
-            signed, printed = normalize(net, "signed").network, printed_construction(net)
+            signed, printed = world.signed(net), world.printed(net)
             signs = np.isin(np.asarray(signed.weights()[0][1]), (-1.0, 0.0, 1.0)).all()
             own, other, wrong = (_contributions(n, x) for n in (net, signed, printed))
             gap = np.abs(own - other).max() if own.shape == other.shape else np.inf
@@ -55,11 +86,13 @@ def lemma1(data: Sample | None = None, full: bool = False, random_state: int = 0
                     float(np.abs(own - wrong).max()),
                     float(gap),
                     float(np.abs(own).max()),
+                    *_proof(net, printed, x),
                 )
             )
     columns = (
         "units", "network", "printed is off by", "signed form is off by", "v' in {-1, 0, 1}",
         "printed contributions are off by", "contributions are off by", "largest contribution",
+        "units with v = 0 contribute", "preactivations are off by",
     )  # fmt: skip
     table = dict(zip(columns, zip(*rows, strict=True), strict=True))
     worst = max(table["signed form is off by"])
@@ -69,8 +102,8 @@ def lemma1(data: Sample | None = None, full: bool = False, random_state: int = 0
         columns,
         tuple(rows),
         "The proof divides the incoming weights by |v_i|; |v| relu(z) = relu(|v| z) multiplies.",
-        _draw(),
-        {"random_state": random_state},
+        _draw(world),
+        world.settings(),
         (
             Claim(
                 "Lemma 1, existence",
@@ -93,6 +126,26 @@ def lemma1(data: Sample | None = None, full: bool = False, random_state: int = 0
                 ),
                 "multiply them by |v_i|",
                 Check("largest difference", worst, "<=", ROUNDING),
+            ),
+            Claim(
+                "Lemma 1, proof: units with v = 0",
+                "units with v_i = 0 contribute 0 before and after",
+                Check(
+                    "largest contribution of them",
+                    max(table["units with v = 0 contribute"]),
+                    "<=",
+                    ROUNDING,
+                ),
+            ),
+            Claim(
+                "Lemma 1, proof: preactivations",
+                "(Wx + b)_i = |v_i| (W'x + b')_i for the printed W' and b'",
+                Check(
+                    "largest relative difference",
+                    max(table["preactivations are off by"]),
+                    "<=",
+                    ROUNDING,
+                ),
             ),
             Claim(
                 "Lemma 1, proof: equal contributions",
@@ -118,7 +171,7 @@ def lemma1(data: Sample | None = None, full: bool = False, random_state: int = 0
 
 
 @shows("Lemma 1, uniqueness")
-def uniqueness(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def uniqueness(world: Rescaling) -> Exhibit:
     """One function, many normal forms of the lemma; one canonical form."""
     base = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     ones = np.ones((1, 3))
@@ -133,14 +186,14 @@ def uniqueness(data: Sample | None = None, full: bool = False, random_state: int
         ),
         "all rows negated (they sum to 0)": Network.from_weights([-base, ones]),
     }
-    x = np.random.default_rng(random_state).normal(size=(400, 2))
+    x = world.rng.normal(size=(400, 2))
     box = Box.cube(2, -1, 1)
     first = kinds["as given"]
-    reference = normalize(first, "canonical", box).network
+    reference = world.canonical(first, box)
     rows, signed, canonical = [], [], []
     for name, net in kinds.items():
-        signed.append(normalize(net, "signed").network)
-        canonical.append(normalize(net, "canonical", box).network)
+        signed.append(world.signed(net))
+        canonical.append(world.canonical(net, box))
         rows.append(
             (
                 name,
@@ -156,7 +209,7 @@ def uniqueness(data: Sample | None = None, full: bool = False, random_state: int
         tuple(rows),
         "What is unique is the shallow canonical form (docs/forms.md), over a domain.",
         None,
-        {"random_state": random_state},
+        world.settings(),
         (
             Claim(
                 "Lemma 1, uniqueness",
@@ -169,12 +222,10 @@ def uniqueness(data: Sample | None = None, full: bool = False, random_state: int
     )
 
 
-@shows("erratum: several outputs")
-def several_outputs(
-    data: Sample | None = None, full: bool = False, random_state: int = 0
-) -> Exhibit:
+@shows("ours: several outputs")
+def several_outputs(world: Rescaling) -> Exhibit:
     """More than one output: max-norm 1 columns, or signs by copying units."""
-    rng = np.random.default_rng(random_state)
+    rng = world.rng
     rows = []
     for outputs in (1, 2, 3, 5):
         net = Network.from_weights(
@@ -183,7 +234,7 @@ def several_outputs(
         )
         x = rng.normal(size=(400, 3))
         for split in (False, True):
-            found = normalize(net, "signed", split=split).network
+            found = world.signed(net, copies=split)
             last = np.asarray(found.weights()[0][1])
             rows.append(
                 (
@@ -202,14 +253,14 @@ def several_outputs(
         tuple(rows),
         "Scaling gives columns of max-norm 1; one copy per distinct |v_ik| gives signs.",
         None,
-        {"random_state": random_state},
+        world.settings(),
     )
     scaled = exhibit.column("weights not -1, 0, 1", form="scaled")
     copies = exhibit.column("weights not -1, 0, 1", form="copies")
     exact = max(exhibit.column("off by")) <= ROUNDING
     claim = Claim(
-        "erratum: several outputs",
-        "rescaling each unit gives weights -1, 0, 1 (stated for one output only)",
+        "ours: several outputs",
+        "(in no paper: the lemma has one output) rescaling gives -1, 0, 1 for several too",
         Check("other weights for 1 to 5 outputs", sum(scaled), "=", 0),
         "one copy of a unit per distinct |v_ik| does, exactly",
         Check("other weights", sum(copies) if exact else np.inf, "=", 0),
@@ -217,12 +268,14 @@ def several_outputs(
     return replace(exhibit, claims=(claim,))
 
 
-def _scalar(rng: np.random.Generator, width: int, inputs: int) -> Network:
-    """A random network of one output; a fifth of its outgoing weights are 0."""
-    v = rng.normal(size=(1, width)) * (rng.random(width) > 0.2)
-    return Network.from_weights(
-        [rng.normal(size=(width, inputs)), v], [rng.normal(size=width), [0.0]]
-    )
+def _proof(net: Network, printed: Network, x: Array) -> tuple[float, float]:
+    """What units with v = 0 contribute, and how far z = |v| z' is off, as a share of z."""
+    v = np.asarray(net.weights()[0][1])[0]
+    zero = v == 0
+    idle = max(np.abs(_contributions(n, x)[:, zero]).max(initial=0.0) for n in (net, printed))
+    z, scaled = (n.preactivations(x)[0][:, ~zero] for n in (net, printed))
+    gap = np.abs(z - np.abs(v[~zero]) * scaled).max(initial=0.0)
+    return float(idle), float(gap / max(np.abs(z).max(initial=0.0), 1e-300))
 
 
 def _contributions(network: Network, x: Array) -> Array:
@@ -235,7 +288,7 @@ def _distinct(networks: list[Network]) -> int:
     return sum(all(net != other for other in networks[:k]) for k, net in enumerate(networks))
 
 
-def _draw() -> Any:
+def _draw(world: Rescaling) -> Any:
     from matplotlib.figure import Figure
 
     w, b = [[1.0], [-1.0], [1.0], [-0.5]], [0.5, 0.3, -1.0, 1.0]
@@ -244,8 +297,8 @@ def _draw() -> Any:
     figure = Figure(figsize=(6, 3.8), layout="constrained")
     ax = figure.subplots()
     ax.plot(x, net(x), color="black", lw=3, alpha=0.35, label="network")
-    ax.plot(x, normalize(net, "signed").network(x), lw=1.2, label="rows multiplied by |v|")
-    ax.plot(x, printed_construction(net)(x), "--", lw=1.2, label="rows divided by |v| (printed)")
+    ax.plot(x, world.signed(net)(x), lw=1.2, label="rows multiplied by |v|")
+    ax.plot(x, world.printed(net)(x), "--", lw=1.2, label="rows divided by |v| (printed)")
     ax.set(xlabel="x", ylabel="output", title="A network of four units and its two rescalings")
     ax.legend()
     return figure

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.dying.cones import dead_below, firing_probability, linear_above
-from relunorm.dying.trajectories import vector_field
-from relunorm.dying.unit_loss import gradient, loss, normal_pdf
+from relunorm.dying.unit_loss import normal_pdf
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, Sample, from_claims, shows
+from relunorm.papers.dying.laws import ROUNDING, Dying
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-10
 #: A unit that fires less often is called dead.
 EPSILON = 1e-3
 
@@ -27,20 +26,21 @@ EPSILON = 1e-3
     "(27)-(29) rotated gradients",
     "Section 5: critical points",
     "Section 5: linear cone is affine",
-    "derived: the field is homogeneous",
+    "ours: the field is homogeneous",
 )
-def unit(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def unit(world: Dying) -> Exhibit:
     """Section 5: one ReLU unit, its cones, its loss and its gradients."""
-    rng = np.random.default_rng(random_state)
+    rng = world.rng
     w, b, goal, delta = random_units(rng, 200)
-    inside = -dead_below(EPSILON) - 0.01, dead_below(EPSILON) - 0.01
-    above = -linear_above(EPSILON) + 0.01, linear_above(EPSILON) + 0.01
-    dead = [float(firing_probability([1.0], h)) for h in inside]
-    off = [1 - float(firing_probability([1.0], h)) for h in above]
-    printed, corrected = _loss_gradients(rng)
-    rotated = max(_rotated_error(*one) for one in zip(w, b, goal, delta, strict=True))
-    field = np.array(vector_field(w[:, 0], b, 0.7, 0.2))
-    scaled = np.array(vector_field(5 * w[:, 0], 5 * b, 3.5, 1.0))
+    inside = -world.dead_below(EPSILON) - 0.01, world.dead_below(EPSILON) - 0.01
+    above = -world.linear_above(EPSILON) + 0.01, world.linear_above(EPSILON) + 0.01
+    dead = [float(world.firing_probability([1.0], h)) for h in inside]
+    off = [1 - float(world.firing_probability([1.0], h)) for h in above]
+    printed, corrected = _loss_gradients(world)
+    rotated = max(_rotated_error(world, *one) for one in zip(w, b, goal, delta, strict=True))
+    field, scaled = (
+        np.column_stack(world.gradient(k * w[:, :1], k * b, 0.7 * k, 0.2 * k)) for k in (1.0, 5.0)
+    )
     return from_claims(
         "unit",
         "Section 5: one ReLU unit",
@@ -48,7 +48,7 @@ def unit(data: Sample | None = None, full: bool = False, random_state: int = 0) 
             Claim(
                 "(21)-(23) firing probability",
                 "a unit fires with probability Phi(b/|w|)",
-                Check("largest deviation in standard errors", _sampled(rng, w, b), "<=", 5),
+                Check("largest deviation in standard errors", _sampled(world, w, b), "<=", 5),
             ),
             Claim(
                 "after (23): dead cone",
@@ -74,7 +74,7 @@ def unit(data: Sample | None = None, full: bool = False, random_state: int = 0) 
             Claim(
                 "(25)-(26) gradients",
                 "expectations over active inputs",
-                Check("largest difference from quadrature", _quadrature_error(rng), "<=", 1e-6),
+                Check("largest difference from quadrature", _quadrature_error(world), "<=", 1e-6),
             ),
             Claim(
                 "(27)-(29) rotated gradients",
@@ -84,43 +84,43 @@ def unit(data: Sample | None = None, full: bool = False, random_state: int = 0) 
             Claim(
                 "Section 5: critical points",
                 "the gradient vanishes at the optimum and on w = 0, b < 0",
-                Check("largest gradient there", _critical(), "<=", ROUNDING),
+                Check("largest gradient there", _critical(world), "<=", ROUNDING),
             ),
             Claim(
                 "Section 5: linear cone is affine",
                 "where b/|w| >= 4 the gradients are those of the affine model",
-                Check("largest relative difference", _linear_cone(rng), "<=", 2e-3),
+                Check("largest relative difference", _linear_cone(world), "<=", 2e-3),
             ),
             Claim(
-                "derived: the field is homogeneous",
+                "ours: the field is homogeneous",
                 "(in no paper) field(k theta, k gamma, k Delta) = k field(theta, gamma, Delta)",
                 Check("largest difference", np.abs(scaled - 5 * field).max(), "<=", ROUNDING),
             ),
         ),
-        settings={"random_state": random_state},
+        settings=world.settings(),
     )
 
 
 @shows("(30)-(32) one weight", "Lemma C.1", "Lemma C.2", "Lemma C.3", "Proposition C.1")
-def appendix_c(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def appendix_c(world: Dying) -> Exhibit:
     """Appendix C: only the last weight moves once the others have converged."""
-    rng = np.random.default_rng(random_state)
+    rng = world.rng
     goal = along_last(0.8)
     images, fixed, others, formula = [], [], [], []
     for w_last, b, delta in rng.normal(size=(100, 3)):
         w, rho = along_last(w_last), np.sign(w_last)
-        U = rotation(w)
+        U = world.rotation(w)
         image = U @ goal
         images.append(max(np.abs(image[:-1]).max(), abs(abs(image[-1]) - 0.8)))
         v = along_last(rng.normal())
         fixed.append(max(np.abs(U @ v - rho * v).max(), np.abs(U.T @ v - rho * v).max()))
-        gw, gb = gradient(w, b, goal, delta)
+        gw, gb = world.gradient(w, b, goal, delta)
         a, c, h = w_last - 0.8, b - delta, b / abs(w_last)
-        cdf, pdf = float(firing_probability([1.0], h)), float(normal_pdf(np.array(h)))
+        cdf, pdf = float(world.firing_probability([1.0], h)), float(normal_pdf(np.array(h)))
         others.append(np.abs(gw[:-1]).max())
         formula.append(abs(gw[-1] - (a * cdf + rho * (c - rho * a * h) * pdf)))
         formula.append(abs(float(gb) - (rho * a * pdf + c * cdf)))
-    apart = [rotation(w) @ (w - goal) for w in rng.normal(size=(100, 3))]
+    apart = [world.rotation(w) @ (w - goal) for w in rng.normal(size=(100, 3))]
     return from_claims(
         "appendix_c",
         "Appendix C: gradients of the last weight",
@@ -156,7 +156,7 @@ def appendix_c(data: Sample | None = None, full: bool = False, random_state: int
                 Check("largest gradient of the others", max(others), "<=", ROUNDING),
             ),
         ),
-        settings={"random_state": random_state},
+        settings=world.settings(),
     )
 
 
@@ -173,20 +173,10 @@ def along_last(value: float) -> Array:
     return np.array([0.0, 0.0, value])
 
 
-def rotation(w: Array) -> Array:
-    """A unitary U with U w = (0, ..., 0, |w|): a Householder reflection (13)."""
-    goal = np.zeros_like(w)
-    goal[-1] = np.linalg.norm(w)
-    axis = w - goal
-    if np.linalg.norm(axis) < 1e-14 * goal[-1]:
-        return np.eye(len(w))
-    return np.eye(len(w)) - 2 * np.outer(axis, axis) / (axis @ axis)
-
-
-def _sampled(rng: np.random.Generator, w: Array, b: Array) -> float:
-    x = rng.normal(size=(20_000, 3))
+def _sampled(world: Dying, w: Array, b: Array) -> float:
+    x = world.rng.normal(size=(20_000, 3))
     share = (x @ w.T + b > 0).mean(axis=0)
-    p = firing_probability(w, b)
+    p = world.firing_probability(w, b)
     return float((np.abs(share - p) / np.sqrt(np.maximum(p * (1 - p), 1e-6) / len(x))).max())
 
 
@@ -206,54 +196,54 @@ def _printed_loss(w: float, b: float, gamma: float, delta: float) -> float:
     return float(weights @ ((w - gamma) * x + b - delta) ** 2) / 2
 
 
-def _full_loss(w: float, b: float, gamma: float, delta: float) -> float:
-    return float(loss([w], b, [gamma], delta))
+def _full_loss(world: Dying, w: float, b: float, gamma: float, delta: float) -> float:
+    return float(world.loss([w], b, [gamma], delta))
 
 
-def _loss_gradients(rng: np.random.Generator) -> tuple[float, float]:
+def _loss_gradients(world: Dying) -> tuple[float, float]:
     """How far dL/db of (24) as printed, and with the lacking term, is from (26)."""
     step, worst = 1e-4, [0.0, 0.0]
-    for w, b, gamma, delta in rng.normal(size=(10, 4)):
+    for w, b, gamma, delta in world.rng.normal(size=(10, 4)):
         x, weights = _nodes(w, b)
         wanted = float(weights @ ((w - gamma) * x + b - delta))
-        for k, f in enumerate((_printed_loss, _full_loss)):
+        for k, f in enumerate((_printed_loss, partial(_full_loss, world))):
             slope = (f(w, b + step, gamma, delta) - f(w, b - step, gamma, delta)) / (2 * step)
             worst[k] = max(worst[k], abs(slope - wanted))
     return worst[0], worst[1]
 
 
-def _quadrature_error(rng: np.random.Generator) -> float:
+def _quadrature_error(world: Dying) -> float:
     worst = 0.0
-    for w, b, gamma, delta in rng.normal(size=(10, 4)):
-        gw, gb = gradient([w], b, [gamma], delta)
+    for w, b, gamma, delta in world.rng.normal(size=(10, 4)):
+        gw, gb = world.gradient([w], b, [gamma], delta)
         x, weights = _nodes(w, b)
         error = weights * ((w - gamma) * x + b - delta)
         worst = max(worst, abs(error @ x - float(gw[0])), abs(error.sum() - float(gb)))
     return worst
 
 
-def _rotated_error(w: Array, b: float, goal: Array, delta: float) -> float:
+def _rotated_error(world: Dying, w: Array, b: float, goal: Array, delta: float) -> float:
     """(27)-(29), in rotated coordinates, against the rotation-free gradient."""
-    U, h = rotation(w), b / np.linalg.norm(w)
+    U, h = world.rotation(w), b / np.linalg.norm(w)
     a, c = U @ (w - goal), b - delta
-    cdf, pdf = float(firing_probability([1.0], h)), float(normal_pdf(np.array(h)))
+    cdf, pdf = float(world.firing_probability([1.0], h)), float(normal_pdf(np.array(h)))
     rotated = a * cdf
     rotated[-1] += (c - a[-1] * h) * pdf
-    gw, gb = gradient(w, b, goal, delta)
+    gw, gb = world.gradient(w, b, goal, delta)
     return float(max(np.abs(U.T @ rotated - gw).max(), abs(a[-1] * pdf + c * cdf - gb)))
 
 
-def _critical() -> float:
+def _critical(world: Dying) -> float:
     goal = np.array([0.6, -0.8])
     at = [(goal, 0.3), *((1e-2 * np.array([s, 1.0]), -1.0) for s in (-1.0, 0.0, 1.0))]
-    found = [gradient(w, b, goal, 0.3) for w, b in at]
+    found = [world.gradient(w, b, goal, 0.3) for w, b in at]
     return float(max(max(np.abs(gw).max(), abs(float(gb))) for gw, gb in found))
 
 
-def _linear_cone(rng: np.random.Generator) -> float:
-    w, _, goal, delta = random_units(rng, 200)
-    b = np.linalg.norm(w, axis=1) * rng.uniform(4, 6, 200)
-    gw, gb = gradient(w, b, goal, delta)
+def _linear_cone(world: Dying) -> float:
+    w, _, goal, delta = random_units(world.rng, 200)
+    b = np.linalg.norm(w, axis=1) * world.rng.uniform(4, 6, 200)
+    gw, gb = world.gradient(w, b, goal, delta)
     affine = np.column_stack([w - goal, b - delta])
     found = np.column_stack([gw, gb])
     return float((np.linalg.norm(found - affine, axis=1) / np.linalg.norm(affine, axis=1)).max())

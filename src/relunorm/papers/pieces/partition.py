@@ -1,7 +1,7 @@
 """Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang), re-run: the pieces.
 
 Figures 1 and 2, the examples, Proposition 3 and Corollary 4. Theorems 5 and 6 and equations (10) to
-(15) live in `relunorm.papers.pieces_maps`.
+(15) live in `relunorm.papers.pieces.maps`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,12 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers import pieces_maps
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
-from relunorm.papers.random_networks import he_network
-from relunorm.regions.enumerate import regions
-from relunorm.regions.region import region_at
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.pieces.laws import ROUNDING, Pieces
 from relunorm.regions.result import Regions
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-10
-
 #: A network as in figure 1 whose second layer cuts three of the four polygons of the first.
 FIGURE1 = Network.from_weights(
     [[[1.0, 0.3], [-0.4, 1.0]], [[1.0, 1.0]], [[1.0]]], [[0.1, 0.0], [-0.6], [0.0]]
@@ -38,22 +32,18 @@ CONES = Network.from_weights(_WEIGHTS)
 
 
 @shows("Figure 1", "Figure 2, left", "Figure 2, right")
-def figures12(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def figures12(world: Pieces) -> Exhibit:
     """Figures 1 and 2: how the second layer cuts the polygons of the first."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.6, 4.2), layout="constrained")
     panels = {
         "figure 1": FIGURE1,
         "figure 2, left": FIGURE2,
         "figure 2, right": CONES,
     }
     rows = []
-    for ax, (name, net) in zip(figure.subplots(1, 3), panels.items(), strict=True):
-        found = regions(net, None)
+    for name, net in panels.items():
+        found = world.regions(net, None)
         parts = _parts(found)
-        rows.append((name, len(parts), len(found), *_summary(net, parts)))
-        _draw(ax, net, f"{name}: {len(parts)} polygons, then {len(found)}")
+        rows.append((name, len(parts), len(found), *_summary(world, net, parts)))
     columns = (
         "network", "after layer 1", "after layer 2", "most parts of a polygon",
         "parts of the zero polygon", "polygons cut", "parallel within",
@@ -96,38 +86,49 @@ def figures12(data: Sample | None = None, full: bool = False, random_state: int 
         "Solid: lines of the first layer. Dashed: where a unit of the second layer changes sign. "
         "Figure 2, right, has no biases."
     )
-    return Exhibit(found.name, found.title, columns, found.rows, note, figure, {}, claims)
+    return Exhibit(
+        found.name, found.title, columns, found.rows, note, _picture(world, panels), {}, claims
+    )
 
 
 @shows(
+    "Section 3.1: M1 = 0 has the zero configuration only",
     "Example 1",
     "Example 2, regions of the first layer",
     "Example 2, zero configuration",
     "Example 2, number of regions",
-    "erratum: configurations need an interior",
+    "ours: configurations need an interior",
 )
-def examples(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def examples(world: Pieces) -> Exhibit:
     """Examples 1 and 2, and the closed definition of a configuration."""
-    rng = np.random.default_rng(random_state)
-    x = rng.normal(size=(20_000, 2))
+    rng = world.rng
+    x = rng.normal(size=(world.size(20_000, 20_000, 3000), 2))
     counts, lifted = [], []
-    for _ in range(200 if full else 40):
-        net = he_network(rng, (2, 2, 1, 1))
-        found = regions(net, None)
+    for _ in range(world.size(40, 200, 25)):
+        net = world.network(rng, (2, 2, 1, 1))
+        found = world.regions(net, None)
         counts.append(len(found))
         lifted.append(int((found.patterns == [False, False, True]).all(axis=1).sum()))
     lift = Network.from_weights([np.eye(2), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])
     z = lift.preactivations(np.array([[-1.0, -1.0]]))[1].item()
-    wrong_printed, wrong = _first_layer_labels(FIGURE1, x)
-    closed, interior, sampled = _closed_definition(rng)
+    wrong_printed, wrong = _first_layer_labels(world, FIGURE1, x)
+    on, patterns = _zero_first_map(world)
+    closed, interior, sampled = _closed_definition(world)
     return from_claims(
         "examples",
         "Examples 1 and 2: configurations and their regions",
         (
             Claim(
+                "Section 3.1: M1 = 0 has the zero configuration only",
+                "if M1 = 0 every theta_k is the zero vector",
+                Check("units on with M1 = 0 and b2 = 0.5", on, "=", 0),
+                "there is one configuration, and its later layers follow the biases: [0, 0, 1]",
+                Check("configurations", patterns, "=", 1),
+            ),
+            Claim(
                 "Example 1",
                 "the polytope of [0, 1, 1, 0] is cut out by the four printed inequalities",
-                Check("points on the wrong side", _example1(rng, x), "=", 0),
+                Check("points on the wrong side", _example1(world, x), "=", 0),
             ),
             Claim(
                 "Example 2, regions of the first layer",
@@ -149,14 +150,14 @@ def examples(data: Sample | None = None, full: bool = False, random_state: int =
                 Check("most regions of a random network", max(counts), "=", 7),
             ),
             Claim(
-                "erratum: configurations need an interior",
+                "ours: configurations need an interior",
                 "a pattern with a non-empty polytope is a configuration (five units, no biases)",
                 Check("patterns with a non-empty closed polytope", closed, "=", sampled),
                 "it needs an interior: then they are the patterns that points have",
                 Check("regions with an interior", interior, "=", sampled),
             ),
         ),
-        settings={"random_state": random_state},
+        settings=world.settings(),
     )
 
 
@@ -166,27 +167,25 @@ def examples(data: Sample | None = None, full: bool = False, random_state: int =
     "Proposition 3, index of Theta",
     "Corollary 4 (i)",
     "Corollary 4 (ii)",
-    "erratum: one bit apart is not adjacent",
+    "ours: one bit apart is not adjacent",
     cost=3,
 )
-def partition(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def partition(world: Pieces) -> Exhibit:
     """Proposition 3 and Corollary 4 on random networks of three hidden layers."""
-    from relunorm.regions.plot import plot_refinement
-
-    rng = np.random.default_rng(random_state)
+    rng = world.rng
     box = Box.cube(2, -2, 2)
-    net = he_network(rng, (2, 12, 12, 8, 1) if full else (2, 8, 8, 6, 1))
-    found = regions(net, box)
+    net = world.network(rng, world.size((2, 8, 8, 6, 1), (2, 12, 12, 8, 1), (2, 6, 6, 4, 1)))
+    found = world.regions(net, box)
     depth = len(net.layers)
-    errors = [_layer_errors(found, k) for k in range(1, depth)]
+    errors = [_layer_errors(net, found, k) for k in range(1, depth)]
     maps, volumes, printed = (max(column) for column in zip(*errors, strict=True))
-    x = box.sample(20_000, 0)
+    x = box.sample(world.size(20_000, 20_000, 2000), 0)
     at = found.locate(x)
     A, c = found.affine()
     gap = np.abs(np.einsum("nod,nd->no", A[at], x) + c[at] - net(x)).max()
     doubled = len(found) - len(np.unique(found.patterns, axis=0)) + int((at < 0).sum())
     cones = Network.from_weights(net.weights()[0])
-    conic = regions(cones, None)
+    conic = world.regions(cones, None)
     bounded = sum(conic.is_bounded(i) for i in range(len(conic)))
     homogeneous = np.abs(cones(3 * x) - 3 * cones(x)).max()
     one_bit, touching, mistaken = _one_bit(found)
@@ -215,7 +214,7 @@ def partition(data: Sample | None = None, full: bool = False, random_state: int 
                 "Corollary 4 (i)",
                 "as many polytopes as configurations, affine on each",
                 Check(
-                    "largest difference over 20,000 points",
+                    f"largest difference over {len(x):,} points",
                     gap if doubled == 0 else math.inf,
                     "<=",
                     ROUNDING,
@@ -232,7 +231,7 @@ def partition(data: Sample | None = None, full: bool = False, random_state: int 
                 ),
             ),
             Claim(
-                "erratum: one bit apart is not adjacent",
+                "ours: one bit apart is not adjacent",
                 "(not stated; read into the figures) patterns one bit apart are neighbours",
                 Check("pairs one bit apart that do not touch", one_bit - touching, "=", 0),
                 "later layers fold: neighbours share a facet, and then differ in one bit",
@@ -240,9 +239,16 @@ def partition(data: Sample | None = None, full: bool = False, random_state: int 
             ),
         ),
         note=f"The network {net.widths} has {len(found)} regions in [-2, 2]^2.",
-        figure=plot_refinement(found),
-        settings={"random_state": random_state},
+        figure=None if world.tiny else _refinement(found),
+        settings=world.settings(),
     )
+
+
+def _zero_first_map(world: Pieces) -> tuple[int, int]:
+    """Units that are on, and different patterns, of a network whose first map is 0."""
+    net = Network.from_weights([np.zeros((2, 2)), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])
+    found = np.unique(world.pattern(net, world.rng.normal(size=(100, 2))), axis=0)
+    return int(found.sum(axis=1).max()), len(found)
 
 
 def _parts(found: Regions) -> dict[tuple[bool, ...], int]:
@@ -252,33 +258,35 @@ def _parts(found: Regions) -> dict[tuple[bool, ...], int]:
     return {tuple(map(bool, p)): int(n) for p, n in zip(coarse.patterns, counts, strict=True)}
 
 
-def _summary(net: Network, parts: dict[tuple[bool, ...], int]) -> tuple[int, int, int, float]:
+def _summary(
+    world: Pieces, net: Network, parts: dict[tuple[bool, ...], int]
+) -> tuple[int, int, int, float]:
     """(most parts, parts of the zero polygon, polygons cut, largest sine of the angle)."""
     first, second = (np.asarray(w) for w in net.weights()[0][:2])
     sines = []
     for unit, row in enumerate(first):
-        for line in second * np.eye(2)[unit] @ first:  # W2 diag(e_unit) W1
+        for line in second @ world.diagonal(np.eye(2)[unit]) @ first:  # W2 diag(e_unit) W1
             area = line[0] * row[1] - line[1] * row[0]
             sines.append(abs(area) / (np.linalg.norm(line) * np.linalg.norm(row)))
     cut = sum(n > 1 for n in parts.values())
     return max(parts.values()), parts.get((False, False), 0), cut, max(sines)
 
 
-def _example1(rng: np.random.Generator, x: Array) -> int:
+def _example1(world: Pieces, x: Array) -> int:
     """Points whose pattern is [0, 1, 1, 0] against the printed inequalities, both ways."""
-    net = he_network(rng, (2, 2, 2, 1))
+    net = world.network(world.rng, (2, 2, 2, 1))
     (m1, m2, _), (b1, b2, _) = (list(map(np.asarray, part)) for part in net.weights())
     z1 = x @ m1.T + b1
     z2 = (z1 * [0, 1]) @ m2.T + b2
     inside = (z1[:, 0] <= 0) & (z1[:, 1] > 0) & (z2[:, 0] > 0) & (z2[:, 1] <= 0)
-    return int((inside != (net.pattern(x) == [False, True, True, False]).all(axis=1)).sum())
+    return int((inside != (world.pattern(net, x) == [False, True, True, False]).all(axis=1)).sum())
 
 
-def _first_layer_labels(net: Network, x: Array) -> tuple[float, float]:
+def _first_layer_labels(world: Pieces, net: Network, x: Array) -> tuple[float, float]:
     """Share of points in the printed, and in the corrected, regions with another pattern."""
     z = net.preactivations(x)[0] > 0
-    bits = np.array([region_at(net, p).configuration[0] for p in x[:500]])
-    z = z[:500]
+    bits = np.array([world.region_at(net, p).configuration[0] for p in x[:200]])
+    z = z[:200]
     printed = {(True, False): z[:, 0] & z[:, 1], (False, True): z[:, 0] & ~z[:, 1]}
     corrected = {(True, False): z[:, 0] & ~z[:, 1], (False, True): ~z[:, 0] & z[:, 1]}
 
@@ -289,8 +297,9 @@ def _first_layer_labels(net: Network, x: Array) -> tuple[float, float]:
     return wrong(printed), wrong(corrected)
 
 
-def _closed_definition(rng: np.random.Generator) -> tuple[int, int, int]:
+def _closed_definition(world: Pieces) -> tuple[int, int, int]:
     """Patterns whose closed polytope holds 0, regions with interior, patterns points have."""
+    rng = world.rng
     net = Network.from_weights([rng.normal(size=(3, 2)), rng.normal(size=(2, 3)), [[1.0, 1.0]]])
     first, second = (np.asarray(w) for w in net.weights()[0][:2])
     closed = 0
@@ -299,14 +308,14 @@ def _closed_definition(rng: np.random.Generator) -> tuple[int, int, int]:
         y2 = second @ (np.array(bits[:3]) * y1)
         y, theta = np.concatenate([y1, y2]), np.array(bits)
         closed += bool((theta * y >= 0).all() and ((1 - theta) * y <= 0).all())
-    sampled = np.unique(net.pattern(rng.normal(size=(50_000, 2))), axis=0)
-    return closed, len(regions(net, None)), len(sampled)
+    sampled = np.unique(world.pattern(net, rng.normal(size=(50_000, 2))), axis=0)
+    return closed, len(world.regions(net, None)), len(sampled)
 
 
-def _layer_errors(found: Regions, k: int) -> tuple[float, float, float]:
+def _layer_errors(net: Network, found: Regions, k: int) -> tuple[float, float, float]:
     """Errors of Prop. 3 after k layers: the map, the volumes, and the map by the printed index."""
     coarse, parents = found.layer(k)
-    x, wanted = found.points, found.network.preactivations(found.points)[k]
+    x, wanted = found.points, net.preactivations(found.points)[k]
     A, c = coarse.affine()
     maps = np.abs(np.einsum("nod,nd->no", A[parents], x) + c[parents] - wanted).max()
     inner = np.bincount(parents, weights=found.volume())
@@ -333,9 +342,27 @@ def _one_bit(found: Regions) -> tuple[int, int, int]:
     )
 
 
-def _draw(ax: Any, net: Network, title: str) -> None:
+def _refinement(found: Regions) -> Any:
+    from relunorm.regions.plot import plot_refinement
+
+    return plot_refinement(found)
+
+
+def _picture(world: Pieces, panels: dict[str, Network]) -> Any:
+    if world.tiny:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.6, 4.2), layout="constrained")
+    for ax, (name, net) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        found = world.regions(net, None)
+        _draw(world, ax, net, f"{name}: {len(_parts(found))} polygons, then {len(found)}")
+    return figure
+
+
+def _draw(world: Pieces, ax: Any, net: Network, title: str) -> None:
     """The plane in the colours of the first layer's polygons, with the lines of both layers."""
-    found = regions(net, Box.cube(2, -2, 2))
+    found = world.regions(net, Box.cube(2, -2, 2))
     coarse, parents = found.layer(1)
     for i in range(len(found)):
         corners = found.vertices(i)
@@ -353,11 +380,3 @@ def _draw(ax: Any, net: Network, title: str) -> None:
         ax.text(*found.vertices(i).mean(axis=0), text, ha="center", va="center", fontsize=8)
     ax.set(xlim=(-2, 2), ylim=(-2, 2), aspect="equal", xlabel="$x_1$", ylabel="$x_2$")
     ax.set_title(title, fontsize=10)
-
-
-EXHIBITS: dict[str, Make] = {
-    "figures12": figures12,
-    "examples": examples,
-    "partition": partition,
-    **pieces_maps.EXHIBITS,
-}

@@ -1,15 +1,13 @@
-"""Seed 001, "Reducing Parameter Space for Neural Network Training" (Qin, Zhou, Xiu), re-run.
+"""Figures 5.1 to 5.8 of seed 001: unconstrained runs against constrained ones from the same starts.
 
-Figures 5.1 to 5.8 compare an unconstrained run with constrained ones from identical starts; each
-exhibit shows the paper's picture and a table over many starts with quartiles, failures and a sign
-test, beside the best that this package finds. Theorems 3.2 and 3.3 become a plot of error against
-width.
+Each exhibit shows the paper's picture and a table over many starts with quartiles, failures, a sign
+test and a test of the spread. The picture has a further column: the best that this package finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.papers.exhibit import Exhibit
+from relunorm.papers.reduced.laws import Reduced
 
 Array = NDArray[np.float64]
 
@@ -81,18 +80,34 @@ class Experiment:
         return x, self.target(x), held, self.target(held)
 
     def models(self, start: int) -> dict[str, Any]:
-        """The runs from one start; the last is this package's own solver."""
+        """The runs from one start, not yet trained."""
         from relunorm.train.estimator import ReLURegressor
 
-        free = ReLURegressor(hidden=self.hidden, skip=False, random_state=start)
-        steps = {"max_iter": self.steps}
-        runs = {"unconstrained": free.set_params(solver="bfgs", options=steps)}
-        for label, constraint in self.constraints.items():
-            settings = {"constraint": constraint, "options": steps, "random_state": start}
-            runs[label] = ReLURegressor(hidden=self.hidden, solver="slsqp", skip=False, **settings)
-        own = self.hidden[0] if len(self.hidden) == 1 else self.hidden
-        runs["relunorm, auto"] = ReLURegressor(hidden=own, skip=False, random_state=start)
-        return runs
+        options = {"max_iter": self.steps}
+        kinds: dict[str, dict[str, Any]] = {"unconstrained": {"solver": "bfgs"}} | {
+            label: {"solver": "slsqp", "constraint": constraint}
+            for label, constraint in self.constraints.items()
+        }
+        common: dict[str, Any] = {
+            "hidden": self.hidden,
+            "skip": False,
+            "random_state": start,
+            "options": options,
+        }
+        return {label: ReLURegressor(**common, **kind) for label, kind in kinds.items()}
+
+    def own(self, start: int) -> Any:
+        """What this package would train."""
+        from relunorm.train.estimator import ReLURegressor
+
+        hidden = self.hidden[0] if len(self.hidden) == 1 else self.hidden
+        return ReLURegressor(hidden=hidden, skip=False, random_state=start)
+
+    def tiny(self) -> Experiment:
+        """A few units and updates, for planted worlds."""
+        return replace(
+            self, hidden=tuple(min(6, h) for h in self.hidden), steps=min(30, self.steps)
+        )
 
 
 ONE = {"constrained (5.2)": "bounded", "constrained (5.3)": "tight"}
@@ -101,14 +116,14 @@ SHALLOW_SINE = Experiment(1, (20,), ONE, 500)
 SHALLOW_FRANKE = Experiment(2, (40,), {"constrained (2.10)": "bounded"}, 150)
 
 
-def compare(experiment: Experiment, starts: list[int], random_state: int) -> dict[str, Any]:
+def compare(world: Reduced, experiment: Experiment, starts: list[int]) -> dict[str, Any]:
     """Errors (train, validation) of every run from every start, and the fitted models."""
-    x, y, held, truth = experiment.data(random_state)
+    x, y, held, truth = experiment.data(world.random_state)
     errors: dict[str, list[tuple[float, float]]] = {}
     fitted: dict[str, list[Any]] = {}
     for start in starts:
         for label, model in experiment.models(start).items():
-            model.fit(x, y)
+            model = world.fit(model, label, x, y)
             pair = [float(np.mean((model.predict(a) - b) ** 2)) for a, b in ((x, y), (held, truth))]
             errors.setdefault(label, []).append((pair[0], pair[1]))
             fitted.setdefault(label, []).append(model)
@@ -116,107 +131,121 @@ def compare(experiment: Experiment, starts: list[int], random_state: int) -> dic
 
 
 def table(results: dict[str, Any]) -> tuple[tuple[Any, ...], ...]:
-    """Per run: quartiles of the training error, validation median, failures, sign test.
+    """Per run: quartiles of the training error, validation median, failures, and two tests against
+    the unconstrained run.
 
-    The sign test counts starts at which the run is better than the unconstrained one; p is the
-    two-sided binomial probability of so uneven a count.
+    The sign test counts starts at which the run is better; p is the two-sided binomial probability
+    of so uneven a count. The spread is the standard deviation of the log error over the starts; its
+    p is Pitman's and Morgan's test of two paired variances, by ranks: log errors a and b of the
+    same starts spread alike iff a + b and a - b are uncorrelated.
     """
-    from scipy.stats import binomtest
-
     base = np.array(results["errors"]["unconstrained"])[:, 0]
     rows = []
     for label, pairs in results["errors"].items():
         train, held = np.array(pairs).T
         low, middle, high = np.quantile(train, [0.25, 0.5, 0.75])
         failed = int((train > FAILED * results["variance"]).sum())
-        wins, losses = int((train < base).sum()), int((train > base).sum())
-        p = binomtest(wins, wins + losses).pvalue if wins + losses else float("nan")
+        wins, p = sign_test(train, base)
         shown = (float(v) for v in (middle, low, high, np.median(held)))
-        rows.append((label, *shown, failed, len(train), wins, float(p)))
+        spread, tested = spread_test(train, base)
+        rows.append((label, *shown, failed, len(train), wins, p, spread, tested))
     return tuple(rows)
 
 
-COLUMNS = ("run", "train MSE median", "lower quartile", "upper quartile", "validation median",
-           "failures", "starts", "better than unconstrained", "sign test p")  # fmt: skip
+def sign_test(errors: Array, base: Array) -> tuple[int, float]:
+    """Starts at which ``errors`` is smaller, and the two-sided p of the sign test."""
+    from scipy.stats import binomtest
+
+    wins, losses = int((errors < base).sum()), int((errors > base).sum())
+    return wins, float(binomtest(wins, wins + losses).pvalue) if wins + losses else float("nan")
+
+
+def spread_test(errors: Array, base: Array) -> tuple[float, float]:
+    """Deviation of the log errors, and the two-sided p of a spread other than that of ``base``."""
+    from scipy.stats import spearmanr
+
+    a, b = np.log(errors), np.log(base)
+    if len(a) < 3 or np.ptp(a - b) == 0 or np.ptp(a + b) == 0:
+        return float(a.std()), float("nan")
+    found: Any = spearmanr(a + b, a - b)
+    return float(a.std()), float(found.pvalue)
+
+
+COLUMNS = (
+    "run", "train MSE median", "lower quartile", "upper quartile", "validation median", "failures",
+    "starts", "better than unconstrained", "sign test p", "spread of log error", "spread test p",
+)  # fmt: skip
 
 
 def figure(
-    data: Any = None,
-    full: bool = False,
-    random_state: int = 0,
-    *,
-    name: str,
-    experiment: Experiment,
-    shown: tuple[int, ...],
-    quick: int,
+    world: Reduced, *, name: str, experiment: Experiment, shown: tuple[int, ...], quick: int
 ) -> Exhibit:
-    """Any of figures 5.1 to 5.8.
+    """Constrained and unconstrained training from the same starts: any of figures 5.4 to 5.8.
 
     Args:
-        data: not used; the paper's data is generated.
-        full: 20 starts in the table instead of ``quick``.
-        shown: numbers of the starts that are drawn.
+        shown: numbers of the starts that are drawn. quick: starts of a quick run; 20 in full.
     """
-    starts = list(range(20 if full else quick))
-    results = compare(experiment, starts, random_state)
-    draw = _draw_sine if experiment.inputs == 1 else _draw_franke
-    picture = draw(experiment, results, [starts.index(s) for s in shown])
+    starts = list(range(world.size(quick, 20, 6)))
+    experiment = experiment.tiny() if world.tiny else experiment
+    results = compare(world, experiment, starts)
     return Exhibit(
         name,
         f"Figure {name.removeprefix('figure')}: {experiment.structure}",
         COLUMNS,
         table(results),
         "Constrained and unconstrained runs start from the same function. Failures leave more than "
-        "1 % of the variance.",
-        picture,
-        {"starts": starts, "random_state": random_state, "steps": experiment.steps},
+        "1 % of the variance. The last column of the picture is this package's own solver.",
+        _draw(world, experiment, results, shown),
+        world.settings(starts=starts, steps=experiment.steps),
     )
 
 
-def universality(data: Any = None, full: bool = False, random_state: int = 0) -> Exhibit:
-    """Theorems 3.2 and 3.3: networks of the reduced space are dense; error against width.
-
-    Root mean squared error on a fine grid, and the rate: the slope of log error over log width.
+def figures51(world: Reduced) -> Exhibit:
+    """Three sets of random starts on sin(4 pi x), one for each of figures 5.1, 5.2 and 5.3: the
+    unconstrained run, the constrained one (5.2) and the tighter one (5.3) from the same starts.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    from relunorm.train.estimator import ReLURegressor
-
-    figure, axes = _axes(1, 1, "Error against width in the reduced space", (6, 4.5))
-    rows: list[tuple[Any, ...]] = []
-    for inputs, widths in ((1, (5, 10, 20, 40)), (2, (10, 20, 40, 80 if full else 60))):
-        experiment = Experiment(inputs, (1,), {}, 0)
-        rng = np.random.default_rng(random_state)
-        x, grid = rng.random((2000, inputs)), rng.random((4000, inputs))
-        errors = []
-        for width in widths:
-            model = ReLURegressor(hidden=width, alpha=0.0, random_state=random_state, n_init=2)
-            model.fit(x, experiment.target(x))
-            gap = model.predict(grid) - experiment.target(grid)
-            errors.append(float(np.sqrt(np.mean(gap**2))))
-        rate = float(np.polyfit(np.log(widths), np.log(errors), 1)[0])
-        label = "sin(4πx)" if inputs == 1 else "Franke"
-        axes[0].loglog(widths, errors, "o-", label=f"{label}: rate {rate:.2f}")
-        rows += [(label, w, e, rate) for w, e in zip(widths, errors, strict=True)]
-    ticks = sorted({row[1] for row in rows})
-    axes[0].set_xticks(ticks, [str(tick) for tick in ticks])
-    axes[0].xaxis.set_minor_locator(NullLocator())
-    # less than two decades: powers of ten alone would leave one label
-    axes[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes[0].yaxis.set_minor_locator(NullLocator())
-    axes[0].set_xlabel("hidden units")
-    axes[0].set_ylabel("root mean squared error")
-    axes[0].legend()
+    each = world.size(10, 20, 6)
+    experiment = SHALLOW_SINE.tiny() if world.tiny else SHALLOW_SINE
+    sets = [list(range(k * each, (k + 1) * each)) for k in range(3)]
+    results = [compare(world, experiment, starts) for starts in sets]
+    rows = [(f"5.{k + 1}", *row) for k, found in enumerate(results) for row in table(found)]
+    pooled = {
+        "errors": {
+            label: [pair for found in results for pair in found["errors"][label]]
+            for label in results[0]["errors"]
+        },
+        "variance": results[0]["variance"],
+    }
+    rows += [("all", *row) for row in table(pooled)]
+    general, tight = (np.array(pooled["errors"][label])[:, 0] for label in ONE)
+    wins, p = sign_test(tight, general)
+    first = {key: [found["errors"][key][0] for found in results] for key in pooled["errors"]}
+    models = {key: [found["models"][key][0] for found in results] for key in pooled["errors"]}
+    drawn = {**results[0], "errors": first, "models": models}
     return Exhibit(
-        "universality",
-        "Theorems 3.2 and 3.3: error against width",
-        ("function", "units", "RMS error", "rate"),
+        "figure5.1-3",
+        f"Figures 5.1, 5.2 and 5.3: {experiment.structure}, three sets of starts",
+        ("figure", *COLUMNS),
         tuple(rows),
-        "A linear spline with free knots has rate -2 for a smooth function of one variable.",
-        figure,
-        {"rows": 2000, "random_state": random_state},
+        "The picture shows the first start of each set.",
+        _draw(world, experiment, drawn, (0, 1, 2)),
+        world.settings(sets=sets, steps=experiment.steps, tight_wins=wins, tight_p=p),
     )
+
+
+def _draw(
+    world: Reduced, experiment: Experiment, results: dict[str, Any], shown: tuple[int, ...]
+) -> Any:
+    if world.tiny:
+        return None
+    own = [experiment.own(start).fit(results["x"], results["y"]) for start in shown]
+    errors = [float(np.mean((m.predict(results["x"]) - results["y"]) ** 2)) for m in own]
+    results = {
+        "errors": {**results["errors"], "relunorm, auto": [(e, e) for e in errors]},
+        "models": {**results["models"], "relunorm, auto": own},
+    }
+    draw = _draw_sine if experiment.inputs == 1 else _draw_franke
+    return draw(experiment, results, list(range(len(shown))))
 
 
 def _axes(rows: int, columns: int, title: str, size: tuple[float, float]) -> tuple[Any, list[Any]]:
@@ -295,19 +324,15 @@ def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[in
     return figure
 
 
-def _exhibit(name: str, experiment: Experiment, *shown: int, quick: int) -> Callable[..., Exhibit]:
-    return partial(figure, name=name, experiment=experiment, shown=shown, quick=quick)
-
-
-#: Every figure by name, in the paper's order: (data, full, random_state) -> Exhibit.
-EXHIBITS: dict[str, Callable[..., Exhibit]] = {
-    "figure5.1": _exhibit("figure5.1", SHALLOW_SINE, 0, quick=10),
-    "figure5.2": _exhibit("figure5.2", SHALLOW_SINE, 1, quick=10),
-    "figure5.3": _exhibit("figure5.3", SHALLOW_SINE, 2, quick=10),
-    "figure5.4": _exhibit("figure5.4", SHALLOW_FRANKE, 0, quick=8),
-    "figure5.5": _exhibit("figure5.5", Experiment(1, (20, 10), MANY, 60), 0, 1, 2, quick=8),
-    "figure5.6": _exhibit("figure5.6", Experiment(1, (5, 5, 5, 5), MANY, 100), 0, 1, 2, quick=8),
-    "figure5.7": _exhibit("figure5.7", Experiment(2, (20, 10), MANY, 60), 0, quick=6),
-    "figure5.8": _exhibit("figure5.8", Experiment(2, (10, 10, 10, 10), MANY, 60), 0, quick=6),
-    "universality": universality,
+#: Figure -> its structure, the starts that are drawn, the starts of a quick run.
+DEEPER: dict[str, dict[str, Any]] = {
+    "figure5.4": {"experiment": SHALLOW_FRANKE, "shown": (0,), "quick": 8},
+    "figure5.5": {"experiment": Experiment(1, (20, 10), MANY, 60), "shown": (0, 1, 2), "quick": 8},
+    "figure5.6": {"experiment": Experiment(1, (5,) * 4, MANY, 100), "shown": (0, 1, 2), "quick": 8},
+    "figure5.7": {"experiment": Experiment(2, (20, 10), MANY, 60), "shown": (0,), "quick": 6},
+    "figure5.8": {"experiment": Experiment(2, (10,) * 4, MANY, 60), "shown": (0,), "quick": 6},
+}
+FIGURES: dict[str, Callable[..., Exhibit]] = {
+    "figure5.1-3": figures51,
+    **{name: partial(figure, name=name, **settings) for name, settings in DEEPER.items()},
 }

@@ -1,4 +1,4 @@
-"""Seed 001's propositions and equations (2.4) to (4.7), and their errata, as numbers."""
+"""Section 2 of seed 001: unit rows and bounded thresholds, (2.4) to (2.12) and (5.3)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
-from relunorm.forms.normalize import normalize
-from relunorm.network import Activation, Network
+from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, Make, Sample, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
 from relunorm.papers.random_networks import shallow_network
-from relunorm.papers.reduced_depth import depth, derived, row_error
+from relunorm.papers.reduced.depth import row_error
+from relunorm.papers.reduced.laws import RELU, ROUNDING, STEP, Reduced
 
 Array = NDArray[np.float64]
-RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-11
 
 
 @shows(
@@ -28,24 +25,24 @@ ROUNDING = 1e-11
     "(2.5) constant by steps",
     "(2.6) constant by ReLUs",
 )
-def identities(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def identities(world: Reduced) -> Exhibit:
     """(2.4) to (2.6): scaling, and the two ways to write a constant."""
-    rng = np.random.default_rng(random_state)
+    rng = world.rng
     y, alpha = rng.normal(size=10_000), rng.exponential(size=10_000)
     y[:100] = 0.0
     scaling = max(
-        np.abs(_apply(RELU, alpha * y) - alpha * _apply(RELU, y)).max(),
-        np.abs(_apply(STEP, alpha * y) - _apply(STEP, y)).max(),
+        np.abs(world.relu(alpha * y) - alpha * world.relu(y)).max(),
+        np.abs(world.step(alpha * y) - world.step(y)).max(),
     )
     # sigma(0 y) = gamma(0) sigma(y) for all y: the best gamma(0), and what it leaves
-    at_zero, values = _apply(STEP, 0.0 * y), _apply(STEP, y)
+    at_zero, values = world.step(0.0 * y), world.step(y)
     left = min(np.abs(at_zero - g * values).max() for g in np.linspace(0, 1, 201))
-    relu_left = np.abs(_apply(RELU, 0.0 * y) - 0.0 * _apply(RELU, y)).max()
-    steps = np.abs(_apply(STEP, y) + _apply(STEP, -y) - 1).max()
+    relu_left = np.abs(world.relu(0.0 * y) - 0.0 * world.relu(y)).max()
+    steps = np.abs(world.step(y) + world.step(-y) - 1).max()
     half = alpha / 2
     relus = (
-        _apply(RELU, y + half) - _apply(RELU, y - half)
-        + _apply(RELU, -y + half) - _apply(RELU, -y - half)
+        world.relu(y + half) - world.relu(y - half)
+        + world.relu(-y + half) - world.relu(-y - half)
     )  # fmt: skip
     return from_claims(
         "identities",
@@ -82,18 +79,18 @@ def identities(data: Sample | None = None, full: bool = False, random_state: int
     "Proposition 2.1, proof: w = 0 and b = 0",
     "Corollary 2.2, (2.8)",
 )
-def unit_rows(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
+def unit_rows(world: Reduced) -> Exhibit:
     """Proposition 2.1 and Corollary 2.2 on random networks, some rows zero."""
-    rng = np.random.default_rng(random_state)
+    rng = world.rng
     pure, bias = [], []
     for activation in (RELU, STEP):
-        for _ in range(40 if full else 8):
+        for _ in range(world.size(8, 40, 3)):
             net = shallow_network(rng, 12, 3, activation)
             x = rng.normal(size=(300, 3))
-            pure.append(_form(net, "unit", x, pure=True))
-            bias.append(_form(net, "unit", x))
+            pure.append(_form(world, net, x, pure=True))
+            bias.append(_form(world, net, x))
     zero = Network.from_weights([np.zeros((1, 2)), [[6.0]]], [[0.0], [0.0]], STEP)
-    value = float(normalize(zero, "unit").network([1.0, 1.0])[0])
+    value = float(world.normalize(zero, "unit").network([1.0, 1.0])[0])
     return from_claims(
         "unit_rows",
         "Proposition 2.1 and Corollary 2.2: unit rows",
@@ -116,7 +113,7 @@ def unit_rows(data: Sample | None = None, full: bool = False, random_state: int 
                 Check("largest difference, or row norm off 1", max(bias), "<=", ROUNDING),
             ),
         ),
-        settings={"random_state": random_state},
+        settings=world.settings(),
     )
 
 
@@ -125,90 +122,87 @@ def unit_rows(data: Sample | None = None, full: bool = False, random_state: int 
     "Proposition 2.3 on D = {0}",
     "(2.11) range of a unit row",
     "(2.12) always active units",
-    "(2.10) number of extra units",
-    "erratum: clipping needs no extra unit",
-    "erratum: tight thresholds",
+    "ours: two extra units suffice",
+    "ours: clipping needs no extra unit",
+    "ours: tight thresholds",
     "(5.2), (5.3) one dimension",
 )
-def thresholds(data: Sample | None = None, full: bool = False, random_state: int = 0) -> Exhibit:
-    """Proposition 2.3: thresholds in [-X_B, X_B], what that costs, and what is tight."""
-    rng = np.random.default_rng(random_state)
+def thresholds(world: Reduced) -> Exhibit:
+    """Random networks on a ball with thresholds brought into [-X_B, X_B], ReLU and step, what that
+    costs in units, and which thresholds are tight."""
+    rng = world.rng
     ball = Ball(np.zeros(3), 1.0)
     gaps, outside, extra, added = [], [], [], []
-    for _ in range(40 if full else 8):
-        net = shallow_network(rng, 10, 3, RELU, spread=2.0)
-        x = ball.sample(300, 0)
-        found = normalize(net, "bounded", ball, pure=True).network
-        gaps.append(np.abs(found(x) - net(x)).max())
-        outside.append(np.abs(found.layers[0].affine.bias).max() - ball.radius)
-        live = normalize(net, "minimal", ball).network.units
-        extra.append(found.units - live)
-        kept = normalize(net, "bounded", ball, architecture="keep").network
-        added.append(kept.units - net.units)
-        gaps.append(np.abs(kept(x) - net(x)).max())
+    for activation in (RELU, STEP):
+        for _ in range(world.size(8, 40, 3)):
+            net = shallow_network(rng, 10, 3, activation, spread=2.0)
+            x = ball.sample(300, 0)
+            found = world.normalize(net, "bounded", ball, pure=True).network
+            gaps.append(np.abs(found(x) - net(x)).max())
+            outside.append(np.abs(found.layers[0].affine.bias).max() - ball.radius)
+            if activation is STEP:
+                continue
+            live = world.normalize(net, "minimal", ball).network.units
+            extra.append(found.units - live)
+            kept = world.normalize(net, "bounded", ball, architecture="keep").network
+            added.append(kept.units - net.units)
+            gaps.append(np.abs(kept(x) - net(x)).max())
     return from_claims(
         "thresholds",
         "Proposition 2.3: bounded thresholds",
         (
             Claim(
                 "Proposition 2.3, (2.10)",
-                "on a bounded domain thresholds in [-X_B, X_B] lose nothing",
+                "on a bounded domain thresholds in [-X_B, X_B] lose nothing, ReLU and step",
                 Check(
                     "largest difference, or excess over X_B", max(*gaps, *outside), "<=", ROUNDING
                 ),
             ),
-            _point_domain(),
+            _point_domain(world),
             Claim(
                 "(2.11) range of a unit row",
                 "|w.x| <= X_B for a unit row",
-                Check("largest |w.x| / X_B", _largest_ratio(rng, ball), "<=", 1 + ROUNDING),
+                Check("largest |w.x| / X_B", _largest_ratio(world, ball), "<=", 1 + ROUNDING),
             ),
             Claim(
                 "(2.12) always active units",
-                "always active units add up to sigma(v.x) - sigma(-v.x) + c",
-                Check("largest difference", _always_active(rng, ball), "<=", ROUNDING),
+                "always active units add up to sigma(v.x) - sigma(-v.x) + c, and with (2.6) for c "
+                "to six units of the reduced space",
+                Check("largest difference", _always_active(world, ball), "<=", ROUNDING),
             ),
             Claim(
-                "(2.10) number of extra units",
-                "six further units carry what is affine (two for the slope, four for the constant)",
-                Check("most extra units needed", max(extra), "=", 6),
-                "two suffice: a relu(t + R) + b relu(-t + R)",
-                Check("most extra units needed", max(extra), "<=", 2),
+                "ours: two extra units suffice",
+                "(in no paper; the proof adds six) a relu(t + R) + b relu(-t + R) is affine",
+                Check("most units beyond the live ones", max(extra), "<=", 2),
             ),
             Claim(
-                "erratum: clipping needs no extra unit",
-                "the reduced form has other units than the network (six more, (2.12))",
-                Check("units added beside an output bias", max(added), ">", 0),
-                "none: clip b > R to R and add V (b - R) to the next bias",
+                "ours: clipping needs no extra unit",
+                "(in no paper) beside an output bias: clip b > R to R, add V (b - R) to that bias",
                 Check("units added", max(added), "<=", 0),
             ),
-            *_tight(rng),
+            *_tight(world),
         ),
-        settings={"random_state": random_state},
+        settings=world.settings(),
     )
 
 
-def _apply(activation: Activation, z: Array) -> Array:
-    return activation.apply_(z.copy())
-
-
-def _form(net: Network, form: str, x: Array, **options: bool) -> float:
+def _form(world: Reduced, net: Network, x: Array, **options: bool) -> float:
     """The larger of the change of the function and of the row norms' distance to 1."""
-    found = normalize(net, form, **options).network  # type: ignore[arg-type]
+    found = world.normalize(net, "unit", **options).network
     if options.get("pure") and found.output.bias.any():
         return math.inf
     gap = float(np.abs(found(x) - net(x)).max())
     return max(gap, row_error(found.layers[0].affine))
 
 
-def _point_domain() -> Claim:
+def _point_domain(world: Reduced) -> Claim:
     constant = Network.from_weights([[[0.0]], [[1.0]]], [[1.0], [0.0]])
     point: Domain = Box.cube(1, 0, 0)
     try:
-        value = float(normalize(constant, "bounded", point, pure=True).network([0.0])[0])
+        value = float(world.normalize(constant, "bounded", point, pure=True).network([0.0])[0])
     except InvalidDomainError:
         value = math.nan  # refused: with X_B = 0 every unit of the form is 0 at 0
-    biased = float(normalize(constant, "bounded", point).network([0.0])[0])
+    biased = float(world.normalize(constant, "bounded", point).network([0.0])[0])
     return Claim(
         "Proposition 2.3 on D = {0}",
         "the form exists on every bounded domain",
@@ -218,32 +212,39 @@ def _point_domain() -> Claim:
     )
 
 
-def _largest_ratio(rng: np.random.Generator, ball: Ball) -> float:
-    rows = rng.normal(size=(200, 3))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+def _largest_ratio(world: Reduced, ball: Ball) -> float:
+    """|w.x| of the rows of the unit form, over the ball."""
+    net = shallow_network(world.rng, 200, 3)
+    rows = np.asarray(world.normalize(net, "unit").network.layers[0].affine.terms[0])
     return float(np.abs(ball.sample(2000, 0) @ rows.T).max() / ball.radius)
 
 
-def _always_active(rng: np.random.Generator, ball: Ball) -> float:
+def _always_active(world: Reduced, ball: Ball) -> float:
+    """The construction of the proof, unit rows and |b| <= X_B, against the units themselves."""
+    rng, sigma = world.rng, world.relu
     w, c = rng.normal(size=(5, 3)), rng.normal(size=5)
     b = np.linalg.norm(w, axis=1) + rng.exponential(size=5)
     x = ball.sample(1000, 0)
-    total = _apply(RELU, x @ w.T + b) @ c
-    slope = x @ (c @ w)
-    return float(np.abs(_apply(RELU, slope) - _apply(RELU, -slope) + c @ b - total).max())
+    total = sigma(x @ w.T + b) @ c
+    size = np.linalg.norm(c @ w)
+    t, half = x @ (c @ w) / size, ball.radius / 4  # a unit row; alpha = X_B / 2
+    constant = sigma(t + half) - sigma(t - half) + sigma(-t + half) - sigma(-t - half)
+    six = size * (sigma(t) - sigma(-t)) + c @ b / (2 * half) * constant
+    return float(np.abs(six - total).max())
 
 
-def _tight(rng: np.random.Generator) -> list[Claim]:
+def _tight(world: Reduced) -> list[Claim]:
     """The support interval against [-X_B, X_B], in two dimensions and in one."""
+    rng = world.rng
     square = Box.cube(2, 0, 1)
     row = np.array([[1.0, -1.0]]) / np.sqrt(2)
     inside = Network.from_weights([row, [[1.0]]], [[-1.0], [0.0]])  # |b| < X_B = sqrt 2, yet dead
-    left = normalize(inside, "bounded", square).network.units
+    left = world.normalize(inside, "bounded", square).network.units
     line = Box.cube(1, 0, 1)
     excess = []
     for _ in range(20):
         net = shallow_network(rng, 8, 1, RELU, spread=2.0)
-        layers = normalize(net, "bounded", line).network.layers
+        layers = world.normalize(net, "bounded", line).network.layers
         if not layers:  # nothing bends inside [0, 1]
             continue
         first = layers[0].affine
@@ -251,11 +252,10 @@ def _tight(rng: np.random.Generator) -> list[Claim]:
         excess.append(np.max(np.maximum(-bias * signs - 1, bias * signs), initial=-1.0))
     return [
         Claim(
-            "erratum: tight thresholds",
-            "a unit with |b| <= X_B can matter",
-            Check("units left of one with |b| = 1 < X_B on [0, 1]^2", left, "=", 1),
-            "only if -b lies strictly between the extremes of w.x over the domain",
-            Check("units left", left, "=", 0),
+            "ours: tight thresholds",
+            "(in no paper for more than one input) a unit matters only if -b lies strictly between "
+            "the extremes of w.x over the domain; |b| <= X_B does not suffice",
+            Check("units left of one with |b| = 1 < X_B on [0, 1]^2", left, "=", 0),
         ),
         Claim(
             "(5.2), (5.3) one dimension",
@@ -263,12 +263,3 @@ def _tight(rng: np.random.Generator) -> list[Claim]:
             Check("largest excess over these intervals", max(excess), "<=", ROUNDING),
         ),
     ]
-
-
-EXHIBITS: dict[str, Make] = {
-    "identities": identities,
-    "unit_rows": unit_rows,
-    "thresholds": thresholds,
-    "depth": depth,
-    "derived": derived,
-}

@@ -1,0 +1,31 @@
+"""Seed 004, "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar, Khina), re-run."""
+
+from relunorm.papers.batchnorm.attractor import attractor_angle, onset_width, parts
+from relunorm.papers.batchnorm.figures import figure3, figure5, figure6
+from relunorm.papers.batchnorm.invariance import invariance, theorem13
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.batchnorm.limit import theorem11
+from relunorm.papers.batchnorm.rank import rank, theorem3
+from relunorm.papers.batchnorm.training import figure2, initialization
+from relunorm.papers.batchnorm.tree import tree
+from relunorm.papers.exhibit import Make
+
+WORLD = BatchNorm
+EXHIBITS: dict[str, Make] = {
+    "figure2": figure2,
+    "figure3": figure3,
+    "figure5": figure5,
+    "figure6": figure6,
+    "attractor_angle": attractor_angle,
+    "onset_width": onset_width,
+    "parts": parts,
+    "theorem3": theorem3,
+    "rank": rank,
+    "tree": tree,
+    "theorem11": theorem11,
+    "theorem13": theorem13,
+    "invariance": invariance,
+    "initialization": initialization,
+}
+
+__all__ = ["EXHIBITS", "WORLD", "BatchNorm"]

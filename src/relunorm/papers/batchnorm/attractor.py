@@ -1,0 +1,320 @@
+"""Where batches end under recentering and ReLU, and the parts of batch norm one at a time: figure 1
+and Sections II and III of seed 004, and what docs/errata.md found."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.batchnorm.measure import odd_points
+from relunorm.papers.batchnorm.figures import cluster_angle, empty_figure, until_odd
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.statistics import LEVEL, share_above
+
+Array = NDArray[np.float64]
+
+
+@shows("Section III: every batch", "Section III: a symmetric batch has no odd point", cost=1)
+def attractor_angle(world: BatchNorm) -> Exhibit:
+    """The stable states at infinite width for batches of 5 to 100 points, beside networks of width
+    1,000; and a symmetric batch."""
+    sizes = [5, 6, 7, 8, 10, 14, 20, 30, 50, 70, 100] + ([200, 500, 1000] if world.full else [])
+    sizes = [5, 6, 7, 8] if world.tiny else sizes
+    states = {n: world.odd_state(n) for n in sizes}
+    found = [n for n in sizes if states[n] is not None]
+    measured = {} if world.tiny else _finite_clusters(world, (8, 10, 20))
+    rows = []
+    for n in sizes:
+        state, symmetric = states[n], world.symmetric_state(n)
+        angle = math.degrees(state.angle) if state is not None else float("nan")
+        ratio = state.norm_ratio * (n - 1) if state is not None else float("nan")
+        own = (math.degrees(symmetric.angle), symmetric.rate, measured.get(n, float("nan")))
+        rows.append((n, angle, 540 / n, ratio, *own))
+    symmetric = max(row[5] for row in rows)
+    small = [_escapes(world, n, seed) for n in (3, 4, 5, 6) for seed in range(2)]
+    wide = world.propagate(np.eye(8), 300, method="infinite", rescale=False).onset()
+    narrow = until_odd(world, np.eye(8), 50, 3000, world.random_state)[1]
+    return Exhibit(
+        "attractor_angle",
+        "Section III: states with an odd point, and the angle of their cluster",
+        (
+            "n",
+            "cluster angle",
+            "3 pi/n",
+            "norm ratio x (n-1)",
+            "symmetric angle",
+            "symmetric rate",
+            "width 1000",
+        ),
+        tuple(rows),
+        "Degrees. The symmetric state is stable (rate < 1), so finite width decides the onset.",
+        None if world.tiny else _draw_attractor(found, states, measured),
+        world.settings(),
+        (
+            Claim(
+                "Section III: every batch",
+                "after enough layers every batch has one odd point",
+                Check("batches of 3 to 6 digits with one after 1,000 layers", sum(small), "=", 8),
+                "none for n <= 6; the symmetric state attracts too, so finite width decides",
+                Check(
+                    "smallest batch with such a state at infinite width",
+                    min(found) if symmetric < 1 else math.nan,
+                    "=",
+                    7,
+                ),
+                basis="every: all eight; three points are the smallest batch with a cluster",
+            ),
+            Claim(
+                "Section III: a symmetric batch has no odd point",
+                "a symmetric batch has none until the randomness of the layers makes an outlier",
+                Check(
+                    "layers until one at width 50 (none in 300 at infinite width)",
+                    narrow if wide is None else math.nan,
+                    "<",
+                    3000,
+                ),
+            ),
+        ),
+    )
+
+
+@shows("ours: onset and width", cost=1)
+def onset_width(world: BatchNorm) -> Exhibit:
+    """The layer where a point of eight digits escapes, in networks of several widths."""
+    from scipy.stats import mannwhitneyu
+
+    n = 8
+    widths = world.size([100, 200, 400, 1000], [100, 200, 400, 1000, 2000, 3000], [50, 400])
+    seeds, limit = world.size(15, 40, 6), world.size(5_000, 20_000, 1500)
+    rows, onsets = [], {}
+    for width in widths:
+        found = []
+        for seed in range(seeds):
+            X = world.sample.subset(n, world.random_state + seed)
+            found.append(until_odd(world, X, width, limit, world.random_state + seed)[1])
+        low, middle, high = np.quantile(found, (0.25, 0.5, 0.75))
+        onsets[width] = found
+        late = sum(layer >= limit for layer in found)
+        rows.append((width, float(middle), float(low), float(high), late))
+    p = mannwhitneyu(onsets[widths[-1]], onsets[widths[0]], alternative="greater").pvalue
+    return Exhibit(
+        "onset_width",
+        "Ours: the odd point appears later in wider networks",
+        ("width", "median onset", "lower quartile", "upper quartile", "not within the limit"),
+        tuple(rows),
+        "The symmetric state attracts at infinite width, so fluctuations of a finite "
+        "width must carry the batch out of it.",
+        None if world.tiny else _draw_onset(n, rows),
+        world.settings(n=n, seeds=seeds, limit=limit),
+        (
+            Claim(
+                "ours: onset and width",
+                "(in no paper) the odd point appears later in wider networks",
+                Check("p of a later onset, widest against narrowest", float(p), "<=", LEVEL),
+                basis="Mann and Whitney's test, one-sided, 5 % level",
+            ),
+        ),
+    )
+
+
+@shows(
+    "Figure 1, IV: rescaling alone",
+    "Section II: recentering alone",
+    "Remark: the odd point is the largest",
+    "ours: sampling in the batch's span",
+    cost=3,
+)
+def parts(world: BatchNorm) -> Exhibit:
+    """Ten digits through networks with rescaling alone, recentering alone, and recentering with
+    ReLU; which point of random batches escapes."""
+    X = world.sample.subset(10, world.random_state)
+    state, width = world.random_state, world.size(1000, 1000, 300)
+    depth = world.size(600, 600, 300)
+    linear = world.propagate(X, depth, width, "linear", False, True, random_state=state)
+    cosines = mean_cosines(linear)
+    relu = (
+        None
+        if world.tiny
+        else world.propagate(X, 600, width, "relu", False, True, random_state=state)
+    )
+    kept = _recentering_alone(world, X)
+    batches = world.size(40, 100, 12)
+    (odd, same), (odd_long, same_long) = (_odd_is_largest(world, batches, f) for f in (1.0, 2.0))
+    spread = _same_law(world, X, world.size(12, 40, 8))
+    return from_claims(
+        "parts",
+        "Figure 1: rescaling, recentering and ReLU apart",
+        (
+            Claim(
+                "Figure 1, IV: rescaling alone",
+                "(earlier work) rescaling in a linear network makes a full-rank batch orthogonal",
+                Check(
+                    f"mean |cosine| after {depth} layers, width {width:,}",
+                    cosines[-1],
+                    "<=",
+                    2 / math.sqrt(width),
+                ),
+                basis="2/sqrt(width): the size of the cosine of independent vectors",
+            ),
+            Claim(
+                "Section II: recentering alone",
+                "in a linear network recentering acts at the first layer only",
+                Check("largest relative change of the Gram matrix", kept, "<=", 1e-8),
+            ),
+            Claim(
+                "Remark: the odd point is the largest",
+                "the odd point is typically the input of largest norm",
+                Check(
+                    f"p of more than half ({same} of {odd} batches of 10 digits)",
+                    share_above(same, odd, 0.5),
+                    "<=",
+                    LEVEL,
+                ),
+                "if it stands out: made twice as long, the largest input is",
+                Check(
+                    f"p of more than half, twice as long ({same_long} of {odd_long})",
+                    share_above(same_long, odd_long, 0.5),
+                    "<=",
+                    LEVEL,
+                ),
+                basis="binomial test, one-sided, 5 % level",
+            ),
+            Claim(
+                "ours: sampling in the batch's span",
+                "(in no paper) Z = randn(width, n) G^(1/2) has the law of a layer with weights",
+                Check("difference of mean angles in standard errors", spread, "<=", 4),
+                basis="4 standard errors of a difference of means",
+            ),
+        ),
+        figure=None if relu is None else draw_parts(cosines, relu),
+        settings=world.settings(),
+    )
+
+
+def _escapes(world: BatchNorm, n: int, seed: int) -> bool:
+    """Whether one of n digits is odd after 1,000 layers of width 500."""
+    X = world.sample.subset(n, world.random_state + seed)
+    layers = world.size(1000, 5000, 300)
+    run = world.propagate(X, layers, 500, rescale=False, random_state=world.random_state + seed)
+    return odd_points(run.grams[-1]).count == 1
+
+
+def _recentering_alone(world: BatchNorm, X: Array) -> float:
+    """Recentering at every linear layer against centring the input once, same weights."""
+    options: dict[str, Any] = {"nl": "linear", "rescale": False, "method": "weights"}
+    options["random_state"] = world.random_state
+    every = world.propagate(X, 5, 300, recenter=True, **options)
+    once = world.propagate(X - X.mean(axis=0), 5, 300, recenter=False, **options)
+    gaps = [
+        np.abs(a / np.trace(a) - b / np.trace(b)).max()
+        for a, b in zip(every.grams[1:], once.grams[1:], strict=True)
+    ]
+    return float(max(gaps))
+
+
+def _odd_is_largest(world: BatchNorm, runs: int, factor: float) -> tuple[int, int]:
+    """(runs with one odd point, those where it is the input of largest norm), that input made
+    ``factor`` times as long."""
+    found = same = 0
+    for seed in range(world.random_state, world.random_state + runs):
+        X = np.array(world.sample.subset(10, seed))
+        largest = int(np.argmax(np.linalg.norm(X, axis=1)))
+        X[largest] *= factor
+        run = world.propagate(X, 400, 200, rescale=False, random_state=seed)
+        odd = odd_points(run.grams[-1]).points
+        if len(odd) == 1:
+            found += 1
+            same += odd[0] == largest
+    return found, same
+
+
+def _same_law(world: BatchNorm, X: Array, runs: int) -> float:
+    """Mean angle after 10 layers, weights against the batch's span, in standard errors."""
+    a, b = (
+        np.array(
+            [
+                world.propagate(X, 10, 60, method=method, random_state=s).mean_angles()[-1]
+                for s in range(runs)
+            ]
+        )
+        for method in ("weights", "gram")
+    )
+    return float(abs(a.mean() - b.mean()) / math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / runs))
+
+
+def _finite_clusters(world: BatchNorm, sizes: tuple[int, ...]) -> dict[int, float]:
+    """Mean cluster angle of width-1000 networks started at the attractor's side, in degrees."""
+    measured = {}
+    for n in sizes:
+        state = world.odd_state(n)
+        if state is None:
+            continue
+        root = np.linalg.cholesky(state.gram + 1e-12 * np.eye(n))
+        layers = world.size(400, 2000)
+        run = world.propagate(root, layers, 1000, rescale=False, random_state=world.random_state)
+        inside = [pair for pair in run.grams[len(run.grams) // 2 :] if odd_points(pair).count == 1]
+        angles = [cluster_angle(gram) for gram in inside]
+        measured[n] = math.degrees(float(np.mean(angles))) if angles else float("nan")
+    return measured
+
+
+def mean_cosines(run: Any) -> list[float]:
+    """Mean |cosine| of pairs after layers 1, 2, ... to the last."""
+    return [float(np.abs(np.cos(run.angles(k))).mean()) for k in range(1, run.layers + 1)]
+
+
+def draw_parts(cosines: list[float], relu: Any) -> Any:
+    """Figure 1's part IV beside the same with ReLU."""
+    figure, (ax,) = empty_figure(1, 1, "", (6.4, 3.8))
+    ax.semilogx(np.arange(1, len(cosines) + 1), cosines, label="rescaling alone (linear)")
+    with_relu = mean_cosines(relu)
+    ax.semilogx(np.arange(1, len(with_relu) + 1), with_relu, label="rescaling and ReLU")
+    ax.set(xlabel="layer", ylabel="mean |cosine| of pairs", ylim=(0, 1),
+           title="10 digits through a random network of width 1000")  # fmt: skip
+    ax.legend()
+    return figure
+
+
+def _draw_attractor(found: list[int], states: dict[int, Any], measured: dict[int, float]) -> Any:
+    figure, (ax,) = empty_figure(1, 1, "", (5.5, 4))
+    ax.loglog(found, [math.degrees(states[n].angle) for n in found], "o-", label="infinite width")
+    ax.loglog(found, [540 / n for n in found], ":", color="grey", label=r"$3\pi/n$")
+    ax.loglog(list(measured), list(measured.values()), "x", ms=8, label="width 1000, measured")
+    least = math.degrees(states[found[-1]].angle)
+    ax.set(xticks=found, yticks=[y for y in (0.5, 1, 2, 5, 10, 20, 40, 60) if y > 0.9 * least])
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
+    ax.set(
+        title="Angle within the cluster at the attractor", xlabel="batch size n", ylabel="degrees"
+    )
+    ax.legend()
+    return figure
+
+
+def _draw_onset(n: int, rows: list[tuple[Any, ...]]) -> Any:
+    from matplotlib.ticker import LogLocator
+
+    figure, (ax,) = empty_figure(1, 1, "", (5.5, 4))
+    table = np.array([row[:4] for row in rows], dtype=float)
+    errors = [table[:, 1] - table[:, 2], table[:, 3] - table[:, 1]]
+    ax.errorbar(table[:, 0], table[:, 1], yerr=errors, fmt="o-", capsize=3)
+    ax.set(
+        title=f"Layer where a point escapes\n(n = {n}, median and quartiles)",
+        xlabel="width",
+        ylabel="layer",
+        xscale="log",
+        yscale="log",
+        xticks=[row[0] for row in rows],
+    )
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("")
+    return figure

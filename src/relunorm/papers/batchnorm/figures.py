@@ -1,0 +1,345 @@
+"""Figures 3, 5 and 6 of seed 004: batches after many layers of random networks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from relunorm.batchnorm.measure import odd_points
+from relunorm.batchnorm.random_nets import Propagation
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.statistics import LEVEL, larger_share
+
+#: The three ways to rescale and recenter that figures 5 and 6 compare.
+ARMS: dict[str, dict[str, Any]] = {
+    "rms, no recentering": {"recenter": False},
+    "full": {"recenter": True},
+    "std, no recentering (eq. 2)": {"recenter": False, "statistic": "std"},
+}
+#: The paper prints angles in multiples of five degrees.
+ABOUT = 2.5
+
+
+@shows(
+    "Figure 3",
+    "Figure 3, the cluster is one point",
+    "Discussion: active for the odd point only",
+    cost=1,
+)
+def figure3(world: BatchNorm) -> Exhibit:
+    """Twenty digits through layers of width 500 with recentering and ReLU until a point is odd,
+    and a fifth more."""
+    n, width = 20, world.size(500, 500, 200)
+    X = world.sample.subset(n, world.random_state)
+    run, layers = until_odd(world, X, width, world.size(5_000, 20_000), world.random_state)
+    odd = odd_points(run.grams[-1])
+    angles = _after_before(run)
+    marked = _touches(n, odd.points)
+    within = np.degrees(angles[~marked, 1])
+    between = np.degrees(angles[marked, 1]) if marked.any() else np.array([np.nan])
+    state = world.odd_state(n)
+    limit = math.degrees(state.angle) if state is not None else float("nan")
+    norms = np.sqrt(np.diag(run.grams[-1]))
+    rest = np.delete(norms, odd.points) if odd.points else norms
+    escape = float(norms.max() / rest.mean())
+    least = 90 - math.degrees(world.angle_constant(n))
+    rows = (
+        ("layers until a point is odd", layers, "enough"),
+        ("odd points", odd.count, "1"),
+        ("angle within the cluster (degrees)", float(within.mean()), f"0; attractor {limit:.2f}"),
+        ("angle odd point - cluster (degrees)", float(between.mean()), "90"),
+        ("norm of the odd point / cluster", escape, "of the order of n"),
+    )
+    earlier = math.degrees(cluster_angle(run.grams[3 * run.layers // 4]))
+    note = (
+        "The cluster does not collapse to a point (docs/errata.md). At infinite width it settles "
+        f"at {limit:.2f} degrees; here it is at {within.mean():.1f} at the last layer, and was at "
+        f"{earlier:.1f} {run.layers - 3 * run.layers // 4} layers before."
+    )
+    angle = float(within.mean()) if odd.count == 1 else math.nan
+    return Exhibit(
+        "figure3",
+        "Figure 3: the batch after many layers with recentering and ReLU",
+        ("quantity", "measured", "paper"),
+        rows,
+        note,
+        None if world.tiny else _draw_figure3(world, run, odd.points, angles, marked),
+        world.settings(n=n, width=width),
+        (
+            Claim(
+                "Figure 3",
+                "one point escapes, orthogonal to the cluster of the others",
+                Check(
+                    "degrees between it and the cluster",
+                    float(between.mean()) if odd.count == 1 else math.nan,
+                    ">=",
+                    least,
+                ),
+                basis="(12): sqrt(2 pi)/(n - 2) from orthogonal",
+            ),
+            Claim(
+                "Figure 3, the cluster is one point",
+                "the other points collapse to one",
+                Check("degrees within the cluster", angle, "<", limit / 2),
+                "they settle at an equiangular cluster, about 3 pi/n",
+                Check("degrees within the cluster", angle, "=", limit, limit / 2),
+                basis="nearer to 0 or nearer to the attractor at infinite width",
+            ),
+            Claim(
+                "Discussion: active for the odd point only",
+                "without rescaling, neurons are active with large intensity only for the odd point",
+                Check(
+                    "norm of the odd point over that of the others",
+                    escape if odd.count == 1 else math.nan,
+                    ">=",
+                    1 / world.norm_constant(n),
+                ),
+                basis="Theorem 11, item 3: (n - 2)/3",
+            ),
+        ),
+    )
+
+
+@shows("Figure 5, no recentering", "Figure 5, statistic of (2)", "Figure 5, full", cost=6)
+def figure5(world: BatchNorm) -> Exhibit:
+    """Angles of pairs among 10 and among 100 digits after 30 layers of width 1,000, by what is
+    normalized, over several draws."""
+    n, width, layers = 100, world.size(1000, 1000, 300), 30
+    seeds = world.size(3, 100, 2)
+    rows, drawn = [], {}
+    paper = {"rms, no recentering": "60", "full": "75", "std, no recentering (eq. 2)": ""}
+    data = world.sample
+    centred = replace(data, x=data.x - data.x.mean(axis=0))
+    for name, parts in ARMS.items():
+        inputs = {"as given": data}  # the last one is drawn
+        if "statistic" in parts and not world.tiny:  # the one arm that remembers the mean
+            inputs = {"less their mean": centred, **inputs}
+        for (label, sample), size in product(inputs.items(), (10, n)):
+            means = []
+            for seed in range(seeds):
+                X = sample.subset(size, world.random_state + seed)
+                state = world.random_state + seed
+                run = world.propagate(X, layers, width, random_state=state, **parts)
+                means.append(np.degrees(run.mean_angles()[-1]))
+                drawn[name] = run
+            wide = None if world.tiny else _wide_angle(world, X, layers, parts)
+            spread = float(np.std(means, ddof=1))
+            rows.append((name, label, size, float(np.mean(means)), spread, wide, paper[name]))
+    found = Exhibit(
+        "figure5",
+        "Figure 5: effect of recentering on angles",
+        ("normalization", "inputs", "n", "mean angle", "sd over runs", "infinite width", "paper"),
+        tuple(rows),
+        "The paper's 60 degrees need the second moment; eq. (2)'s deviation about the mean "
+        "collapses the batch. Its 75 degrees are arccos J(-1/(n-1)) for n of 9 or 10; at n = 100 "
+        "it is 71.74.",
+        None if world.tiny else _draw_figure5(drawn),
+        world.settings(width=width, layers=layers, seeds=seeds),
+    )
+    return replace(found, claims=tuple(_angle_claims(world, found)))
+
+
+def _angle_claims(world: BatchNorm, found: Exhibit) -> list[Claim]:
+    def angle(name: str, n: int, what: str = "mean angle") -> float:
+        return found.value(what, normalization=name, inputs="as given", n=n)
+
+    rms, std, both = "rms, no recentering", "std, no recentering (eq. 2)", "full"
+    limit = math.degrees(world.symmetric_state(100, rescale=True).angle)
+    about = "about: to the next multiple of five degrees, which is how the paper prints them"
+    return [
+        Claim(
+            "Figure 5, no recentering",
+            "about 60 degrees without recentering",
+            Check("degrees at n = 100, second moment", angle(rms, 100), "=", 60, ABOUT),
+            basis=about,
+        ),
+        Claim(
+            "Figure 5, statistic of (2)",
+            "rescaling is by the deviation (2) about the mean",
+            Check("degrees at n = 10 with (2)", angle(std, 10), "=", 60, ABOUT),
+            "by the second moment; (2) without recentering collapses the batch",
+            Check("degrees at n = 10 with the second moment", angle(rms, 10), "=", 60, ABOUT),
+            basis=about,
+        ),
+        Claim(
+            "Figure 5, full",
+            "about 75 degrees with recentering",
+            Check("degrees at n = 100", angle(both, 100), "=", 75, ABOUT),
+            "arccos J(-1/(n-1)): 75 for n of 9 or 10, 71.74 at n = 100",
+            Check("degrees at n = 100", angle(both, 100), "=", limit, ABOUT / 5),
+            basis=about + "; half a degree of the formula, a width of 1,000 being finite",
+        ),
+    ]
+
+
+@shows("Figure 6", cost=1)
+def figure6(world: BatchNorm) -> Exhibit:
+    """Responses of the neurons of layer 30 over 100 digits, with and without recentering."""
+    n, width, layers = 100, world.size(1000, 1000, 300), 30
+    seeds = world.size(3, 20, 1)
+    names = ("rms, no recentering", "full")
+    rows, drawn, broad = [], {}, []
+    for name in names:
+        counts = []
+        for seed in range(seeds):
+            X = world.sample.subset(n, world.random_state + seed)
+            state = world.random_state + seed
+            run = world.propagate(X, layers, width, random_state=state, **ARMS[name])
+            active = (activations(run) > 0).mean(axis=0)
+            counts.append(int((active >= 0.9).sum()))
+        drawn[name] = (run, active)
+        broad += [sum(counts), seeds * width]
+        share = 100 * sum(counts) / (seeds * width)
+        rows.append((name, share, 100 * float(active.max())))
+    few = broad[2] < broad[3] / 2
+    return Exhibit(
+        "figure6",
+        "Figure 6: activity of neurons with and without recentering",
+        ("normalization", "broadly responding %", "broadest neuron active on %"),
+        tuple(rows),
+        "Broad: active on at least 90 % of the inputs.",
+        None if world.tiny else _draw_figure6(drawn),
+        world.settings(n=n, width=width, layers=layers, seeds=seeds),
+        (
+            Claim(
+                "Figure 6",
+                "without recentering some neurons respond to most inputs, with it most do not",
+                Check(
+                    "p of more broad neurons without recentering",
+                    larger_share(*broad) if few else 1.0,
+                    "<=",
+                    LEVEL,
+                ),
+                basis="Fisher's exact test of the numbers of neurons, one-sided, 5 % level",
+            ),
+        ),
+    )
+
+
+def _wide_angle(world: BatchNorm, X: Any, layers: int, parts: dict[str, Any]) -> float | None:
+    """Mean angle at infinite width, degrees; None where the map has none.
+
+    Dividing by a deviation about a mean that is left in has no finite second moment for points that
+    span at most two dimensions about it.
+    """
+    kept = parts.get("statistic") == "std" and not parts["recenter"]
+    if kept and np.linalg.matrix_rank(X - X.mean(axis=0)) <= 2:
+        return None
+    run = world.propagate(X, layers, method="infinite", **parts)
+    return float(np.degrees(run.mean_angles()[-1]))
+
+
+def until_odd(
+    world: BatchNorm, X: Any, width: int, limit: int, random_state: int
+) -> tuple[Propagation, int]:
+    """Recentering and ReLU until a point is odd, then a fifth more; (last run, onset)."""
+    rng = np.random.default_rng(random_state)
+    done, step = 0, 100
+    run = world.propagate(X, step, width, rescale=False, random_state=rng)
+    while run.onset() is None and done + step < limit:
+        done += step
+        run = world.propagate(activations(run), step, width, rescale=False, random_state=rng)
+    first = run.onset()
+    if first is None:
+        return run, limit
+    onset = done + first
+    more = max(50, onset // 5)
+    return world.propagate(activations(run), more, width, rescale=False, random_state=rng), onset
+
+
+def _draw_figure3(
+    world: BatchNorm, run: Propagation, odd: tuple[int, ...], angles: Any, marked: Any
+) -> Any:
+    figure, axes = empty_figure(1, 2, "Recentering and ReLU: one point escapes", (9, 4))
+    _project(axes[0], run, odd, world.random_state)
+    _scatter(axes[1], angles, marked)
+    return figure
+
+
+def _draw_figure5(drawn: dict[str, Propagation]) -> Any:
+    title = "Angles before and after layer 30 (n = 100, width 1000)"
+    figure, axes = empty_figure(1, len(drawn), title, (12, 4))
+    for ax, (name, run) in zip(axes, drawn.items(), strict=True):
+        _scatter(ax, _after_before(run), None)
+        ax.set_title(name)
+    return figure
+
+
+def _draw_figure6(drawn: dict[str, tuple[Propagation, Any]]) -> Any:
+    title = "Response of one neuron over 100 inputs, after 30 layers"
+    figure, axes = empty_figure(1, len(drawn), title, (9, 3.6))
+    for ax, (name, (run, active)) in zip(axes, drawn.items(), strict=True):
+        responses = activations(run)[:, int(np.argmax(active))]
+        ax.hist(responses / responses.max(), bins=20)
+        ax.set(
+            title=f"{name}:\nthe broadest neuron ({active.max():.0%} of inputs)",
+            xlabel="response / its largest",
+            ylabel="inputs",
+        )
+    return figure
+
+
+def cluster_angle(gram: np.ndarray) -> float:
+    points = odd_points(gram).points
+    rest = np.delete(np.delete(gram, points, 0), points, 1)
+    norms = np.sqrt(np.diag(rest))
+    cosines = (rest / np.outer(norms, norms))[np.triu_indices(len(rest), 1)]
+    return float(np.arccos(np.clip(cosines, -1, 1)).mean())
+
+
+def activations(run: Propagation) -> np.ndarray:
+    if run.activations is None:
+        raise ValueError("an infinite-width run has no activations")
+    return run.activations
+
+
+def _after_before(run: Propagation) -> np.ndarray:
+    return np.column_stack([run.angles(-2), run.angles(-1)])
+
+
+def _touches(n: int, points: tuple[int, ...]) -> np.ndarray:
+    """Which pairs i < j hold one of ``points``."""
+    i, j = np.triu_indices(n, 1)
+    return np.isin(i, points) | np.isin(j, points)
+
+
+def empty_figure(rows: int, columns: int, title: str, size: tuple[float, float]) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    if title:
+        figure.suptitle(title)
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
+
+
+def _project(ax: Any, run: Propagation, odd: tuple[int, ...], random_state: int) -> None:
+    points = activations(run)
+    plane = np.random.default_rng(random_state).standard_normal((points.shape[1], 2))
+    flat = points @ np.linalg.qr(plane)[0]
+    red = np.isin(np.arange(len(flat)), odd)
+    ax.plot(*flat[~red].T, "o", ms=4, label="cluster")
+    ax.plot(*flat[red].T, "o", ms=6, color="tab:red", label="odd")
+    ax.set(title="a random 2-D projection", xlabel="one direction", ylabel="another")
+    ax.legend(fontsize=8)
+
+
+def _scatter(ax: Any, angles: np.ndarray, marked: np.ndarray | None) -> None:
+    degrees = np.degrees(angles)
+    plain = np.ones(len(degrees), bool) if marked is None else ~marked
+    ax.plot(degrees[plain, 0], degrees[plain, 1], ".", ms=3)
+    if marked is not None and marked.any():
+        ax.plot(degrees[marked, 0], degrees[marked, 1], ".", ms=4, color="tab:red")
+    top = max(95.0, float(np.nanmax(degrees)))
+    ax.plot([0, top], [0, top], color="grey", lw=0.8, ls=":")
+    ax.set(
+        xlabel="angle before the layer (degrees)",
+        ylabel="after it (degrees)",
+        xlim=(0, top),
+        ylim=(0, top),
+    )

@@ -1,0 +1,270 @@
+"""Definition 12, Theorems 13 and 14 and the kernel (111) of seed 004."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.batchnorm.invariants import check_invariant
+from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
+
+Array = NDArray[np.float64]
+ERRORS = "4 standard errors of a sampled mean"
+
+
+@shows("Definition 12", "Theorem 13", "(95)-(98) scale of a layer", "(99)-(110) recentred points")
+def theorem13(world: BatchNorm) -> Exhibit:
+    """The invariant representation of 3, 10 and 100 points through one layer: its expected Gram
+    matrix in closed form, its expectation by samples."""
+    rng = world.rng
+    rows = []
+    for n in (3, 10, 100):
+        after = world.alpha(n) * world.gram_step(world.invariant(n), recenter=True)
+        found = check_invariant(after)
+        mean, error = _expected_norm(world, rng, n)
+        rows.append(
+            (n, world.alpha(n), max(vars(found).values()), mean, error, _coordinates(world, n))
+        )
+    columns = ("n", "alpha", "expected Gram off by", "|E x_1|^2", "error", "(99)-(110) off by")
+    worst = max(row[2] for row in rows)
+    away = max(abs(row[3] - 1 / math.pi) / row[4] for row in rows)
+    return Exhibit(
+        "theorem13",
+        "Theorem 13: holds for the expected Gram matrix, not for the expectation",
+        columns,
+        tuple(rows),
+        "alpha is also the growth of squared distances within the cluster: Def. 12 is unstable.",
+        None,
+        world.settings(),
+        (
+            Claim(
+                "Definition 12",
+                "one odd point and a cluster at one point: a layer reproduces it (its Gram matrix)",
+                Check("largest violation of items 1 to 4", worst, "<=", 1e-9),
+            ),
+            Claim(
+                "Theorem 13",
+                "the expectation of the next layer is invariant, so |E x_1|^2 = 1",
+                Check(
+                    "smallest distance of |E x_1|^2 from 1, in standard errors",
+                    min(abs(row[3] - 1) / row[4] for row in rows),
+                    "<=",
+                    4,
+                ),
+                "its expected Gram matrix is; |E x_1|^2 = 1/pi",
+                Check(
+                    "largest distance from 1/pi, in standard errors",
+                    away if worst <= 1e-9 else math.inf,
+                    "<=",
+                    4,
+                ),
+                basis=ERRORS,
+            ),
+            Claim(
+                "(95)-(98) scale of a layer",
+                "E|ReLU(Wx)|^2 = d sigma^2/2 |x|^2, whatever x is",
+                Check("largest deviation in standard errors", _scale(world, rng), "<=", 4),
+                basis=ERRORS,
+            ),
+            Claim(
+                "(99)-(110) recentred points",
+                "coordinates and norms of x_1 and nu less the mean, which give alpha",
+                Check("largest difference", max(row[5] for row in rows), "<=", ROUNDING),
+            ),
+        ),
+    )
+
+
+@shows(
+    "ours: Definition 12 is unstable",
+    "Theorem 14, hypothesis",
+    "Theorem 14, item 1",
+    "Theorem 14, item 2",
+    "Theorem 14, item 3",
+    "Theorem 14, item 4",
+    "(8), (111) arc-cosine kernel",
+    "after (111): K exceeds the product",
+)
+def invariance(world: BatchNorm) -> Exhibit:
+    """A batch of ten points that meets Theorem 14's hypotheses but for the word invariant, through
+    one layer, exactly and by samples at width 3."""
+    rng = world.rng
+    n = 10
+    grown = _growth(world, n)
+    radii = [_radius(world.invariant(k)) * (k - 1) / k for k in (3, 10, 100, 1000)]
+    points = _near_invariant(rng, n)
+    exact = world.theorem14(points @ points.T)
+    odd, cluster, product = _simulated(
+        world, rng, points, exact.alpha, world.size(20_000, 100_000, 5000)
+    )
+    kernel, above, on_ray = _kernel(world, rng)
+    empty = Check("largest R (n-1)/n of Definition 12, n to 1000", max(radii), ">", 1)
+    return from_claims(
+        "invariance",
+        "Definition 12, Theorem 14 and (111)",
+        (
+            Claim(
+                "ours: Definition 12 is unstable",
+                "(in no paper) squared distances in the cluster grow by alpha = n^2/(n^2 - 2n + 2)",
+                Check("growth a layer", grown, "=", n**2 / (n**2 - 2 * n + 2), 1e-3),
+                basis="a finite difference of 1e-10",
+            ),
+            Claim(
+                "Theorem 14, hypothesis",
+                "an invariant representation with R > n/(n-1)",
+                empty,
+                "empty with Definition 12; drop 'invariant' and it is not",
+                Check(
+                    "R (n-1)/n of a batch that meets the rest",
+                    exact.radius * (n - 1) / n if exact.hypothesis else 0.0,
+                    ">",
+                    1,
+                ),
+            ),
+            Claim(
+                "Theorem 14, item 1",
+                "E|x_1'| = 1",
+                Check("its distance from 1 at width 3, in standard errors", odd[0], "<=", 4),
+                "E|x_1'|^2 = 1",
+                Check("its distance from 1, in standard errors", odd[1], "<=", 4),
+                basis=ERRORS,
+            ),
+            Claim(
+                "Theorem 14, item 2",
+                "E|nu'| = 1/(n-1)",
+                Check("its distance at width 3, in standard errors", cluster[0], "<=", 4),
+                "E|nu'|^2 = 1/(n-1)^2",
+                Check("its distance, in standard errors", cluster[1], "<=", 4),
+                basis=ERRORS,
+            ),
+            Claim(
+                "Theorem 14, item 3",
+                "x_1' is orthogonal to nu' for every W",
+                Check("largest |product| over random W", product, "<=", ROUNDING),
+            ),
+            Claim(
+                "Theorem 14, item 4",
+                "expected squared distances in the cluster of an invariant representation shrink",
+                empty,
+                "no representation meets the hypothesis; without the word 'invariant' they shrink",
+                Check(
+                    "largest ratio after over before",
+                    exact.contraction if exact.hypothesis else math.inf,
+                    "<",
+                    1,
+                ),
+            ),
+            Claim(
+                "(8), (111) arc-cosine kernel",
+                "E ReLU(w.x) ReLU(w.y) in closed form",
+                Check("largest deviation from samples in standard errors", kernel, "<=", 5),
+                basis="5 standard errors: the largest of 21 sampled means",
+            ),
+            Claim(
+                "after (111): K exceeds the product",
+                "K(x, y) > x.y whenever x differs from y",
+                Check("K/(x.y) - 1 at y = 2x", on_ray, ">", 1e-9),
+                "for x, y not on one ray",
+                Check("smallest K - x.y off one ray", above, ">", 0),
+            ),
+        ),
+        settings=world.settings(),
+    )
+
+
+def _expected_norm(world: BatchNorm, rng: np.random.Generator, n: int) -> tuple[float, float]:
+    """|E x_1'|^2 by samples of one entry: d (E relu(N(0, s^2)))^2, s^2 = 2 alpha |x~_1|^2 / d."""
+    centred = (n**2 - 2 * n + 2) / n**2
+    entries = world.relu(rng.normal(size=world.size(200_000, 10**6, 20_000)))
+    scale = 2 * world.alpha(n) * centred
+    mean, error = entries.mean(), entries.std() / math.sqrt(len(entries))
+    return float(scale * mean**2), float(2 * scale * abs(mean) * error)
+
+
+def _coordinates(world: BatchNorm, n: int) -> float:
+    """(101), (104) and the two norms, from the Gram matrix of Definition 12."""
+    gram = world.invariant(n)
+    root = np.zeros((n, 2))
+    root[0, 0], root[1:, 1] = math.sqrt(gram[0, 0]), math.sqrt(gram[1, 1])
+    moved = root - root.mean(axis=0)
+    one, other = np.array([(n - 1) / n, -1 / n]), np.array([-1 / n, 1 / (n * (n - 1))])
+    total = (n**2 - 2 * n + 2) / n**2
+    gaps = [
+        np.abs(moved[0] - one).max(),
+        np.abs(moved[1] - other).max(),
+        abs(moved[0] @ moved[0] - total),
+        abs(moved[1] @ moved[1] - total / (n - 1) ** 2),
+        abs(world.alpha(n) * total - 1),
+    ]
+    return float(max(gaps))
+
+
+def _scale(world: BatchNorm, rng: np.random.Generator) -> float:
+    worst = 0.0
+    d, sigma = 3, 0.7
+    for x in rng.normal(size=(5, 4)):
+        W = rng.normal(0, sigma, size=(world.size(20_000, 100_000, 5000), d, 4))
+        squares = (world.relu(W @ x) ** 2).sum(axis=1)
+        error = squares.std() / math.sqrt(len(squares))
+        worst = max(worst, abs(squares.mean() - d * sigma**2 / 2 * (x @ x)) / error)
+    return float(worst)
+
+
+def _radius(gram: Array) -> float:
+    """|x_1 - nu_c|."""
+    return math.sqrt(gram[0, 0] - 2 * gram[0, 1:].mean() + gram[1:, 1:].mean())
+
+
+def _growth(world: BatchNorm, n: int) -> float:
+    gram = np.array(world.invariant(n))
+    gram[1, 1] += 1e-10
+    after = world.alpha(n) * world.gram_step(gram)
+    distance = [g[1, 1] + g[2, 2] - 2 * g[1, 2] for g in (gram, after)]
+    return float(distance[1] / distance[0])
+
+
+def _near_invariant(rng: np.random.Generator, n: int) -> Array:
+    """A batch that meets Theorem 14's hypotheses but for the word invariant."""
+    points = np.zeros((n, 6))
+    points[0, 0] = 1.5
+    points[1:, 1] = 1 / (n - 1)
+    points[1:] += 1e-3 * rng.normal(size=(n - 1, 6))
+    return points
+
+
+def _simulated(
+    world: BatchNorm, rng: np.random.Generator, points: Array, alpha: float, trials: int
+) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Distances of E|v| and E|v|^2 from the printed values, in standard errors, for x_1' and nu'
+    at width 3; and their largest product."""
+    width, n = 3, len(points)
+    W = rng.normal(0, math.sqrt(2 * alpha / width), (trials, width, points.shape[1]))
+    mean = points.mean(axis=0)
+    odd = world.relu(W @ (points[0] - mean))
+    cluster = world.relu(W @ (points[1:].mean(axis=0) - mean))
+    found = []
+    for values, size in ((odd, 1.0), (cluster, 1 / (n - 1))):
+        norms = np.linalg.norm(values, axis=1)
+        pairs = ((norms, size), (norms**2, size**2))
+        away = [abs(v.mean() - t) / (v.std() / math.sqrt(trials)) for v, t in pairs]
+        found.append((float(away[0]), float(away[1])))
+    return found[0], found[1], float(np.abs((odd * cluster).sum(axis=1)).max())
+
+
+def _kernel(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float]:
+    """(111) against samples, the least K - x.y off one ray, and K/(x.y) - 1 on one."""
+    points = rng.normal(size=(6, 3))
+    samples = np.maximum(rng.normal(size=(world.size(100_000, 10**6, 20_000), 3)) @ points.T, 0)
+    products = 2 * samples[:, :, None] * samples[:, None, :]
+    error = products.std(axis=0) / math.sqrt(len(samples))
+    gram = points @ points.T
+    kernel = world.kernel(gram)
+    off = ~np.eye(6, dtype=bool)
+    double = np.array([points[0], 2 * points[0]])
+    ray = world.kernel(double @ double.T)[0, 1] / (double[0] @ double[1]) - 1
+    deviation = (np.abs(products.mean(axis=0) - kernel) / error).max()
+    return float(deviation), float((kernel - gram)[off].min()), float(abs(ray))

@@ -1,0 +1,298 @@
+"""Theorem 11 of seed 004, the tree model in the limit, and its proof in appendices D and E."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
+from relunorm.papers.batchnorm.tree import brute_force
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, shows
+
+Array = NDArray[np.float64]
+#: A depth at which every split but the most unbalanced ones has faded.
+DEEP = 20_000
+
+
+@shows(
+    "Theorem 11, item 1",
+    "Theorem 11, item 2",
+    "Theorem 11, item 3",
+    "Theorem 11, item 4",
+    "Remark: Theorem 11 for d > 1",
+    "ours: sharp limits of the tree",
+    "Appendix D: (39)-(40) a row's contribution",
+    "Appendix D: (41)-(45) the unbalanced rows dominate",
+    "Appendix D: (46)-(47) norms of the ends",
+    "Appendix D: (48) the ratio",
+    "Appendix D: (49)-(52) the ratio's bound",
+    "Appendix D: (53)-(60) angles",
+    "Appendix E: (61)-(62) three-cluster rows",
+    "Appendix E: (63)-(80) norm ratios",
+    "Appendix E: (81)-(94) cosines",
+    "Appendix E: (87) and (88)",
+    cost=5,
+)
+def theorem11(world: BatchNorm) -> Exhibit:
+    """Trees of random batches 20,000 layers deep against the printed bounds and the steps of their
+    proof; batches of one coordinate, and of three with a largest and a smallest point in each."""
+    rng = world.rng
+    rows = []
+    for n in world.size((5, 10, 20, 50), (5, 10, 20, 50, 100), (5, 10)):
+        for d in (1, 3):
+            for _ in range(world.size(8, 50, 3)):
+                rows.append((n, d, *_deep(world, n, _ordered(rng, n, d))))
+    columns = (
+        "n", "d", "cosine of the ends", "largest inner angle", "norm ratio", "norm bound",
+        "sharp ratio", "deficit of the angle", "angle bound", "(45)-(47) off by", "(48) off by",
+        "(49) off by", "(53)-(58) off by", "decay off by",
+    )  # fmt: skip
+    table = {
+        name: np.array([row[k] for row in rows], dtype=float) for k, name in enumerate(columns)
+    }
+    one = table["d"] == 1
+
+    def worst(name: str, where: NDArray[np.bool_] = one) -> float:
+        return float(table[name][where].max())
+
+    def over(name: str, bound: Array, where: NDArray[np.bool_] = one) -> float:
+        return float((table[name] / bound)[where].max())
+
+    n = table["n"]
+    several = max(
+        worst("cosine of the ends", ~one) / ROUNDING,
+        worst("largest inner angle", ~one) / 0.01,
+        over("norm ratio", table["norm bound"], ~one),
+        over("deficit of the angle", table["angle bound"], ~one),
+    )
+    small = "0.01 degrees: what is left of an angle that goes to 0"
+    gap = math.pi / 2 * 4 / math.sqrt(2)
+    return Exhibit(
+        "theorem11",
+        "Theorem 11: the tree model in the limit",
+        columns,
+        tuple(rows),
+        "Norm ratio and deficit are those of the end (smallest or largest input) for which they "
+        "are smaller, the worst point of the others.",
+        None,
+        world.settings(depth=DEEP),
+        (
+            Claim(
+                "Theorem 11, item 1",
+                "smallest and largest input are orthogonal at every layer",
+                Check("largest |cosine|", worst("cosine of the ends"), "<=", ROUNDING),
+            ),
+            Claim(
+                "Theorem 11, item 2",
+                "the angles among the others go to 0",
+                Check("largest, degrees", worst("largest inner angle"), "<=", 0.01),
+                basis=small,
+            ),
+            Claim(
+                "Theorem 11, item 3",
+                "cluster norm over that of one of the ends is at most 3/(n-2)",
+                Check(
+                    "largest ratio over the bound", over("norm ratio", table["norm bound"]), "<=", 1
+                ),
+            ),
+            Claim(
+                "Theorem 11, item 4",
+                "the cluster is within sqrt(2 pi)/(n-2) of orthogonal to one of the ends, (12)",
+                Check(
+                    "largest deficit over the bound",
+                    over("deficit of the angle", table["angle bound"]),
+                    "<=",
+                    1,
+                ),
+            ),
+            Claim(
+                "Remark: Theorem 11 for d > 1",
+                "the theorem holds for d > 1 if one point is largest in every coordinate and "
+                "another smallest",
+                Check("largest of items 1 to 4 over its bound, d = 3", several, "<=", 1),
+            ),
+            Claim(
+                "ours: sharp limits of the tree",
+                "(in no paper) the ratio is sqrt((1+r)/((n-1)^2+r)), r in [0, 1]",
+                Check("largest relative difference", worst("sharp ratio"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (39)-(40) a row's contribution",
+                "the binomial sum (39) is (40), and both are what a two-cluster row leaves after T "
+                "layers",
+                Check("largest relative difference", _contribution(world), "<=", ROUNDING),
+            ),
+            Claim(
+                "Appendix D: (41)-(45) the unbalanced rows dominate",
+                "squared norms fall by (1/n)^2 + ((n-1)/n)^2 a layer, as the splits 1 and n-1 do",
+                Check("largest relative difference", worst("decay off by"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (46)-(47) norms of the ends",
+                "(n-1)^2 and 1 times the two weights, (45) their sum for the others",
+                Check("largest relative difference", worst("(45)-(47) off by"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (48) the ratio",
+                "the numerator holds the weight of L_1 alone",
+                Check("largest relative difference", worst("(48) off by"), "<=", 1e-6),
+                "of L_1 and L_2, as (45) and (49) have it",
+                Check("largest relative difference of (49)", worst("(49) off by"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (49)-(52) the ratio's bound",
+                "its square is at most 2/(n-1)^2",
+                Check(
+                    "largest over the bound",
+                    over("norm ratio", np.sqrt(2) / (n - 1)),
+                    "<=",
+                    1 + 1e-6,
+                ),
+                basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (53)-(60) angles",
+                "inner products (53)-(58), and a deficit of at most pi/(2 sqrt(2) (n-1))",
+                Check(
+                    "largest over that bound (formulas within 1e-6)",
+                    over("deficit of the angle", math.pi / (2 * math.sqrt(2) * (n - 1)))
+                    if worst("(53)-(58) off by") <= 1e-6
+                    else math.inf,
+                    "<=",
+                    1,
+                ),
+            ),
+            Claim(
+                "Appendix E: (61)-(62) three-cluster rows",
+                "their contribution (61) is at most (62), which fades against (40)",
+                Check(
+                    "largest sum over (62), or rate over that of (40)", _three_rows(world), "<=", 1
+                ),
+            ),
+            Claim(
+                "Appendix E: (63)-(80) norm ratios",
+                "with three-cluster rows the squared ratio is at most 8/(n-2)^2",
+                Check("largest over the bound", over("norm ratio", np.sqrt(8) / (n - 2)), "<=", 1),
+            ),
+            Claim(
+                "Appendix E: (81)-(94) cosines",
+                "with them the cosine to one of the ends is at most 4/(sqrt(2) (n-2)), (85)",
+                Check(
+                    "largest over the bound",
+                    float(
+                        (np.sin(table["deficit of the angle"]) / (4 / math.sqrt(2) / (n - 2)))[
+                            one
+                        ].max()
+                    ),
+                    "<=",
+                    1,
+                ),
+            ),
+            Claim(
+                "Appendix E: (87) and (88)",
+                "(85) and arccos c >= pi/2 - pi c/2 give sqrt(2 pi)/(n-2), (12) and (87)",
+                Check("pi/2 times (85), times n - 2", gap, "=", world.angle_constant(3), ROUNDING),
+                "they give sqrt(2) pi/(n-2), (88); the smaller constant holds too, by item 4",
+                Check("pi/2 times (85), times n - 2", gap, "=", math.sqrt(2) * math.pi, ROUNDING),
+            ),
+        ),
+    )
+
+
+def _ordered(rng: np.random.Generator, n: int, d: int) -> Array:
+    """A batch whose point 0 is smallest and whose last point is largest in every coordinate."""
+    x = rng.normal(size=(n, d))
+    x[0], x[-1] = x.min(axis=0) - rng.random(d), x.max(axis=0) + rng.random(d)
+    return np.sort(x, axis=0) if d == 1 else x
+
+
+def _deep(world: BatchNorm, n: int, x: Array) -> tuple[float, ...]:
+    """The columns of `theorem11` for one batch."""
+    gram = world.tree(x).jump(DEEP).gram(normalize=True)
+    early = [world.tree(x).run(t).gram(normalize=True) for t in (1, 5, 40)]
+    corner = max(abs(g[0, -1]) / math.sqrt(g[0, 0] * g[-1, -1]) for g in (*early, gram))
+    norms = np.sqrt(np.diag(gram))
+    cosines = gram / np.outer(norms, norms)
+    inner = np.degrees(np.arccos(np.clip(cosines[1:-1, 1:-1], -1, 1))).max()
+    end = 0 if norms[0] >= norms[-1] else -1
+    ratio = float(norms[1:-1].max() / norms[end])
+    deficit = float(np.arcsin(np.clip(cosines[end, 1:-1], -1, 1)).max())
+    # the two weights, from the inner products (53) and (54) with the first inner point
+    s2, s1 = gram[1, 0], gram[1, -1]
+    rest, ends = gram[1, 1], (gram[0, 0], gram[-1, -1])
+    scale = gram[1, 1]
+    norms_off = max(
+        abs(s1 + s2 - rest) / scale,
+        abs((n - 1) ** 2 * s1 + s2 - ends[0]) / ends[0],
+        abs(s1 + (n - 1) ** 2 * s2 - ends[1]) / ends[1],
+    )
+    big, low = max(s1, s2), min(s1, s2)
+    measured = rest / max(ends)
+    weight = (n - 1) ** 2 * big + low
+    r = low / big
+    sharp = math.sqrt((1 + r) / ((n - 1) ** 2 + r))
+    cosine = r / math.sqrt((1 + r) * ((n - 1) ** 2 + r))
+    q = (1 + (n - 1) ** 2) / n**2
+    decay = _trace_ratio(world, x, n)
+    return (
+        corner,
+        float(inner),
+        ratio,
+        world.norm_constant(n),
+        abs(ratio / sharp - 1),
+        deficit,
+        world.angle_constant(n),
+        norms_off,
+        abs(big / weight / measured - 1),
+        abs((s1 + s2) / weight / measured - 1),
+        abs(float(cosines[end, 1]) - cosine),
+        abs(decay / q - 1),
+    )
+
+
+def _trace_ratio(world: BatchNorm, x: Array, n: int) -> float:
+    """The factor by which squared norms fall a layer, between two depths that floats hold."""
+    low, high = 60 * n, 60 * n + 1
+    traces = [np.trace(world.tree(x).jump(t).gram()) for t in (low, high)]
+    return float(traces[1] / traces[0])
+
+
+def _contribution(world: BatchNorm) -> float:
+    """(39) and (40) against the rows that a two-cluster row leaves, n = 5 and 7."""
+    worst = 0.0
+    for n in (5, 7):
+        for positive in range(1, n):
+            row = np.r_[np.zeros(n - positive), np.full(positive, 1.7)]
+            for layers in (1, 2, 5):
+                found = brute_force(world, row[None], layers)[-1]
+                size = positive  # the cluster of the last point
+                total = float((found[:, -1] ** 2).sum())
+                rest, own = ((n - size) / n) ** 2, (size / n) ** 2
+                sum39 = 1.7**2 * sum(
+                    math.comb(layers - 1, k) * rest ** (layers - k) * own**k for k in range(layers)
+                )
+                closed = 1.7**2 * rest * (rest + own) ** (layers - 1)
+                worst = max(worst, abs(sum39 / total - 1), abs(closed / total - 1))
+    return worst
+
+
+def _three_rows(world: BatchNorm) -> float:
+    """(61) over (62) for n from 4 on, and the rate of (62) over that of (40)."""
+    worst = 0.0
+    for n in (4, 5, 10, 50):
+        a, q = ((n - 1) / n) ** 2, (4 + (n - 2) ** 2) / n**2
+        for layers in (3, 10, 100):
+            total = sum(a**s * q ** (layers - 1 - s) for s in range(1, layers))
+            bound = (n - 1) ** 2 / (2 * n - 7) * a ** (layers - 1)
+            worst = max(worst, total / bound)
+        row = np.r_[0.0, 0.7, np.full(n - 2, 1.9)]
+        top = max(float(f(row).max()) for f in (world.positive, world.negative))
+        worst = max(worst, top / ((n - 1) / n * 1.9), a / (a + 1 / n**2))
+    return worst

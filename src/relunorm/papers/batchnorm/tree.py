@@ -1,0 +1,263 @@
+"""Section III of seed 004 on the simplified model: the tree, Lemma 7, Theorem 10 and its proof, and
+figures 4, 7 and 8."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.batchnorm.tree import cluster_count
+from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, from_claims, shows
+
+Array = NDArray[np.float64]
+
+
+@shows(
+    "(8)-(10) tree model",
+    "Figure 4",
+    "ours: the tree is polynomial",
+    "Lemma 7",
+    "Theorem 10",
+    "Appendix C: (29)-(33) positive transformations",
+    "Appendix C: (31) after negative transformations",
+    "Appendix C: (35) the mean contracts",
+    "Appendix C: (35d) is strict",
+    "Figure 7",
+    "Figure 8",
+    cost=2,
+)
+def tree(world: BatchNorm) -> Exhibit:
+    """The tree model by brute force and in closed form; clusters of random vectors under positive
+    and negative transformations."""
+    rng = world.rng
+    x = np.array([0.0, 1.0, 2.2, 2.9, 5.0])
+    depth = world.size(10, 12, 7)
+    layers = brute_force(world, x[None], depth)
+    gram = layers[depth].T @ layers[depth]
+    brute = np.abs(world.tree(x).run(depth).gram() - gram).max() / np.abs(gram).max()
+    many, unstable = [], 0
+    for n in world.size((5, 10, 20, 50), (5, 10, 20, 50, 100), (5, 10)):
+        start = world.tree(np.sort(rng.normal(size=n)))
+        counts = start.run(60).clusters()
+        many.append(sum(counts.three_or_more[0].values()) - (n - 2) if counts.conserved else np.inf)
+        unstable += not start.run(start.stability_layer()).clusters().stable
+    change, mean, conserved, reuse = _gaps(world, rng)
+    contraction, equal = _contraction(world, rng)
+    return from_claims(
+        "tree",
+        "Section III: the tree model",
+        (
+            Claim(
+                "(8)-(10) tree model",
+                "a layer of the model is W = (I; -I), recentering and ReLU",
+                Check(f"relative difference from {2**depth:,} rows by (10)", brute, "<=", ROUNDING),
+            ),
+            Claim(
+                "Figure 4",
+                "a binary tree: a layer doubles the rows",
+                Check("rows after three layers", len(layers[3]), "=", 8),
+            ),
+            Claim(
+                "ours: the tree is polynomial",
+                "(printed: exponential build-up) at most n - 2 rows have three clusters or more",
+                Check("rows beyond n - 2 at depth 60", max(many), "<=", 0),
+            ),
+            Claim(
+                "Lemma 7",
+                "a function of the entries never adds clusters",
+                Check("most clusters gained", _cluster_changes(world, rng), "<=", 0),
+            ),
+            Claim(
+                "Theorem 10",
+                "after finitely many transformations there are at most three clusters",
+                Check(
+                    "random sequences of 400 that still have more, or trees at their layer t0",
+                    unstable + _unstable(world, rng),
+                    "=",
+                    0,
+                ),
+            ),
+            Claim(
+                "Appendix C: (29)-(33) positive transformations",
+                "while positive transformations keep the number of clusters, c_3 - c_2 and the "
+                "number of positive entries stay, and the mean shrinks by 1 - n_t/n",
+                Check(
+                    "largest change of the one, or distance from the other",
+                    max(change, mean),
+                    "<=",
+                    ROUNDING,
+                ),
+            ),
+            Claim(
+                "Appendix C: (31) after negative transformations",
+                "c_3 - c_2 is constant under negative ones too (the last case of the proof)",
+                Check("its largest change", reuse, "<=", ROUNDING),
+                "the smallest interior gap does not shrink, which is all the proof needs",
+                Check("by how much it shrinks, most", conserved, "<=", ROUNDING),
+            ),
+            Claim(
+                "Appendix C: (35) the mean contracts",
+                "from one negative transformation to the next the mean falls below 1 - 2/n of it",
+                Check("largest mean over that", contraction, "<", 1),
+            ),
+            Claim(
+                "Appendix C: (35d) is strict",
+                "x_max - mean falls strictly between the two",
+                Check("smallest fall, relative", -equal, ">", 1e-12),
+                "it is equal if no positive transformation lies between; (35f) holds all the same",
+                Check("largest rise, relative", equal, "<=", ROUNDING),
+            ),
+            Claim(
+                "Figure 7",
+                "two clusters: the positive one moves to n_0/n or (n - n_0)/n of itself, (36)-(38)",
+                Check("largest difference", _two_clusters(world), "<=", ROUNDING),
+            ),
+            Claim(
+                "Figure 8",
+                "three clusters: one child has three, the other two",
+                Check("rows of 1,000 with other children", _three_clusters(world, rng), "=", 0),
+            ),
+        ),
+        figure=None if world.tiny else _draw_tree(brute_force(world, x[None], 3)),
+        settings=world.settings(),
+    )
+
+
+def brute_force(world: BatchNorm, rows: Array, depth: int) -> list[Array]:
+    """All rows of (10), layer by layer; the children of row k are rows 2 k and 2 k + 1."""
+    layers = [rows]
+    for _ in range(depth):
+        X = layers[-1]
+        after = world.relu(world.weights(len(X)) @ (X - X.mean(axis=1, keepdims=True)))
+        halves = np.array_split(after, max(1, len(after) // len(X)))
+        layers.append(np.stack(halves, axis=1).reshape(len(after), -1))
+    return layers
+
+
+def _cluster_changes(world: BatchNorm, rng: np.random.Generator) -> int:
+    gains = []
+    for _ in range(500):
+        x = rng.integers(0, 6, size=8).astype(float)
+        for f in (world.positive, world.negative):
+            gains.append(cluster_count(f(x)) - cluster_count(x))
+    return max(gains)
+
+
+def _unstable(world: BatchNorm, rng: np.random.Generator) -> int:
+    """Random vectors that random sequences of transformations leave with more than 3 clusters."""
+    wrong = 0
+    for _ in range(world.size(100, 500, 20)):
+        x = rng.normal(size=8)
+        for sign in rng.random(400) < 0.5:
+            x = world.positive(x) if sign else world.negative(x)
+            size = np.abs(x).max()
+            if cluster_count(x) <= 3 or not size > 0:
+                break
+            x = x / size
+        wrong += cluster_count(x) > 3
+    return wrong
+
+
+def _gaps(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float, float]:
+    """Over steps that keep the clusters: the change of c_3 - c_2 and of the number of positive
+    entries under positive transformations, the distance from (33), how far the smallest interior
+    gap shrinks under either, and the change of c_3 - c_2 under negative ones."""
+    change = mean = shrink = reuse = 0.0
+    starts = [np.array([0.0, 1, 3, 4, 20]), np.array([0.0, 1, 3, 4, 5, 5.5])]
+    starts += [np.r_[0.0, 3 + rng.random(4)] for _ in range(world.size(200, 1000, 50))]
+    for x in starts:
+        for f, positive in ((world.positive, True), (world.negative, False)):
+            after = f(x)
+            before_c, after_c = np.unique(x), np.unique(after)
+            if len(after_c) != len(before_c):
+                continue
+            pair = abs((after_c[2] - after_c[1]) - (before_c[2] - before_c[1]))
+            inside = np.diff(before_c)[1:-1].min() - np.diff(after_c)[1:-1].min()
+            shrink = max(shrink, inside)
+            if not positive:
+                reuse = max(reuse, pair)
+                continue
+            count = int((x > 0).sum())
+            change = max(change, pair, float(abs(int((after > 0).sum()) - count)))
+            mean = max(mean, abs(after.mean() - (1 - count / len(x)) * x.mean()))
+    return float(change), float(mean), float(shrink), float(reuse)
+
+
+def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float]:
+    """Over sequences - + ... + - of vectors that keep four clusters or more: the last mean over
+    (1 - 2/n) of the first, and the largest rise of x_max - mean between, relative."""
+    worst, rise = 0.0, -math.inf
+    for _ in range(world.size(3000, 20_000, 600)):
+        top, inner = int(rng.integers(1, 8)), int(rng.integers(2, 4))
+        middle = 0.3 * rng.random(inner) + rng.random()
+        x = np.r_[0.0, middle, np.full(top, 1.3 + 3 * rng.random())]
+        n, clusters = len(x), inner + 2
+        first = y = world.negative(x)
+        for between in range(3):
+            y = world.positive(y) if between else y
+            last = world.negative(y)
+            if len(np.unique(y)) != clusters:
+                break
+            if len(np.unique(last)) != clusters:
+                continue
+            worst = max(worst, last.mean() / ((1 - 2 / n) * x.mean()))
+            gap = [v.max() - v.mean() for v in (first, y)]
+            rise = max(rise, (gap[1] - gap[0]) / gap[0])
+    return float(worst), float(rise)
+
+
+def _two_clusters(world: BatchNorm) -> float:
+    worst = 0.0
+    for n in (3, 5, 12):
+        for zeros in range(1, n):
+            x = np.r_[np.zeros(zeros), np.full(n - zeros, 2.0)]
+            kept, flipped = world.positive(x).max(), world.negative(x).max()
+            worst = max(worst, abs(kept - 2 * zeros / n), abs(flipped - 2 * (n - zeros) / n))
+    return worst
+
+
+def _three_clusters(world: BatchNorm, rng: np.random.Generator) -> int:
+    wrong = 0
+    for _ in range(1000):
+        middle, top = np.sort(rng.random(2))
+        x = np.r_[np.zeros(rng.integers(1, 6)), middle, np.full(rng.integers(1, 6), top)]
+        children = [cluster_count(f(x)) for f in (world.positive, world.negative)]
+        wrong += sorted(children) != [2, 3]
+    return wrong
+
+
+def _draw_tree(layers: list[Array]) -> Any:
+    """Figure 4: each row as points on a line, children below their parent."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    ax = figure.subplots()
+    top = float(layers[0].max())
+    for t, rows in enumerate(layers):
+        for k, row in enumerate(rows):
+            center = (k + 0.5) / len(rows)
+            half = 0.42 / 2 ** max(t, 1)
+            left = center - half
+            if t:
+                parent = (k // 2 + 0.5) / len(layers[t - 1])
+                ax.plot([parent, center], [-t + 0.78, -t + 0.2], color="0.75", lw=1, zorder=0)
+                ax.text(
+                    (parent + center) / 2, -t + 0.5, "+-"[k % 2], ha="center", color="0.4",
+                    backgroundcolor="white", fontsize=9,
+                )  # fmt: skip
+            ax.plot([left, center + half], [-t, -t], color="black", lw=0.8)
+            ax.plot([left + 2 * half * row.mean() / top] * 2, [-t - 0.1, -t + 0.1], "r-", lw=1.2)
+            for i, value in enumerate(row):
+                at = left + 2 * half * value / top
+                ax.plot(at, -t, "osD^v"[i], color=f"C{i}", ms=6, alpha=0.8)
+    ax.set(xlim=(0, 1), ylim=(-len(layers) + 0.6, 0.4), yticks=range(0, -len(layers), -1),
+           yticklabels=[f"layer {t}" for t in range(len(layers))], xticks=[])  # fmt: skip
+    ax.set_title("The tree of five points: + keeps what is above the mean (red), - what is below")
+    for side in ("top", "right", "bottom", "left"):
+        ax.spines[side].set_visible(False)
+    return figure

@@ -1,0 +1,109 @@
+"""What seed 002's claims rest on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.dying.basins import basin
+from relunorm.dying.cones import dead_below, firing_probability, linear_above
+from relunorm.dying.oscillation import momentum
+from relunorm.dying.rescale import rescale_targets, single_factor
+from relunorm.dying.target import TargetScaler
+from relunorm.dying.trajectories import trajectory
+from relunorm.dying.unit_loss import gradient, loss
+from relunorm.papers.world import World
+
+Array = NDArray[np.float64]
+#: Rounding of a few hundred float64 operations on values of order one.
+ROUNDING = 1e-10
+Table = dict[str, tuple[Array, Array]]
+
+
+def scaled_targets(y: Array, gamma: float) -> Array:
+    """(1): targets of scale gamma."""
+    return TargetScaler(gamma=gamma).fit_transform(y)
+
+
+def standard_normal_plane() -> tuple[Array, Array]:
+    """Gauss-Hermite points and weights of the standard normal in the plane."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    weights = weights / weights.sum()
+    points = np.array(list(itertools.product(nodes, nodes)))
+    return points, np.outer(weights, weights).ravel()
+
+
+def relu(z: Array) -> Array:
+    return np.maximum(z, 0.0)
+
+
+def rotation(w: Array) -> Array:
+    """A unitary U with U w = (0, ..., 0, |w|): a Householder reflection (13)."""
+    goal = np.zeros_like(w)
+    goal[-1] = np.linalg.norm(w)
+    axis = w - goal
+    if np.linalg.norm(axis) < 1e-14 * goal[-1]:
+        return np.eye(len(w))
+    return np.eye(len(w)) - 2 * np.outer(axis, axis) / (axis @ axis)
+
+
+def relu_gradient(z: Any) -> Any:
+    """The rectifier of a torch network, whose gradient is 0 where it is off."""
+    import torch
+
+    return torch.relu(z)
+
+
+def train(plan: Any, tables: Table) -> list[dict[str, Any]]:
+    """Figure 1's networks: one dict per run with data, gamma, delta, optimizer, seed, mse, dead."""
+    import torch
+
+    from relunorm.dying.sweep import Sweep, SweepResult
+
+    # the paper's length is for a GPU where there is one
+    device = "cuda" if plan.updates >= 100_000 and torch.cuda.is_available() else "cpu"
+    found = Sweep(plan, tables, device=device).run()
+    return [dict(zip(SweepResult.COLUMNS, row, strict=True)) for row in found.rows]
+
+
+def train_deep(plan: Any, x: Array, y: Array, checkpoint: Path | None = None) -> dict[Any, Any]:
+    """Figure 6's networks: (kind, optimizer, depth) -> shares born dead and dead, per seed."""
+    import torch
+
+    from relunorm.dying.deep_sweep import DeepSweep
+
+    device = "cuda" if checkpoint is not None and torch.cuda.is_available() else "cpu"
+    sweep = DeepSweep(plan, x, y, checkpoint=checkpoint, device=device)
+    found = sweep.run()
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return found
+
+
+@dataclass(frozen=True)
+class Dying(World):
+    """One unit's loss, gradient, cones and paths; the momentum system; and training."""
+
+    inputs: Callable[[], tuple[Array, Array]] = standard_normal_plane
+    relu: Callable[[Array], Array] = relu
+    gradient: Callable[..., Any] = gradient
+    loss: Callable[..., Any] = loss
+    firing_probability: Callable[..., Any] = firing_probability
+    dead_below: Callable[[float], float] = dead_below
+    linear_above: Callable[[float], float] = linear_above
+    rotation: Callable[[Array], Array] = rotation
+    trajectory: Callable[..., Any] = trajectory
+    basin: Callable[..., Any] = basin
+    momentum: Callable[..., Any] = momentum
+    scaled_targets: Callable[[Array, float], Array] = scaled_targets
+    single_factor: Callable[..., float | None] = single_factor
+    rescale: Callable[..., Any] = rescale_targets
+    activation: Callable[[Any], Any] = relu_gradient
+    train: Callable[..., list[dict[str, Any]]] = train
+    train_deep: Callable[..., dict[Any, Any]] = train_deep

@@ -1,0 +1,343 @@
+"""Figures 2 to 5 of seed 002: the momentum system, and where one unit goes."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.dying.laws import Dying
+from relunorm.papers.exhibit import Exhibit, shows
+
+#: The paper: in practice the limits "occur already at" b/|w| = -4, which it calls the cone.
+SURFACE = -4.0
+
+
+@shows("Figure 2", "Figure 2: ends at 1", "Figure 2: oscillation", cost=0.5)
+def figure2(world: Dying) -> Exhibit:
+    """Eigenvalues of (20) as beta grows to 1 at eta = 0.1, and paths of an affine unit."""
+    eta = 0.1
+    rows = []
+    for beta in (0.0, 0.65, 0.7, 0.9, 0.95, 0.99):
+        path = world.momentum(eta, beta).errors(200)
+        rows.append((beta, _complex(world, eta, beta), int((np.diff(np.sign(path)) != 0).sum())))
+    low, high = 0.0, 1.0
+    for _ in range(30):  # bisection on whether the eigenvalues are a complex pair
+        beta = (low + high) / 2
+        low, high = (low, beta) if _complex(world, eta, beta) else (beta, high)
+    last = np.linalg.eigvals(world.momentum(eta, 1 - 1e-9).matrix)
+    formula = ((1 - eta) / (1 + eta)) ** 2
+    return Exhibit(
+        "figure2",
+        "Figure 2: the momentum system",
+        ("beta", "complex eigenvalues", "sign changes of a path"),
+        tuple(rows),
+        "At beta = 0 one eigenvalue is 0, on the edge of the right half. The right panel shows one "
+        "parameter, not b/|w|.",
+        None if world.tiny else _draw_momentum(world, eta, high),
+        world.settings(eta=eta),
+        (
+            Claim(
+                "Figure 2",
+                "the eigenvalues become complex at beta about 0.7 (eta = 0.1)",
+                Check("beta where they do", high, "=", 0.7, 0.005),
+                "above ((1 - eta)/(1 + eta))^2 = 0.66942",
+                Check("beta where they do", high, "=", formula, 1e-6),
+                basis="0.7 to the digits printed; the formula exactly",
+            ),
+            Claim(
+                "Figure 2: ends at 1",
+                "for beta = 1 both take the value 1",
+                Check("farthest from 1 at beta = 1 - 1e-9", np.abs(last - 1).max(), "<=", 1e-3),
+                basis="an eigenvalue is within a few sqrt(eta (1 - beta)) of its limit",
+            ),
+            Claim(
+                "Figure 2: oscillation",
+                "paths oscillate as soon as the eigenvalues are complex, and not before",
+                Check(
+                    "least of: sign changes if complex, 1 less sign changes if real",
+                    min(count if pair else 1 - count for _, pair, count in rows),
+                    ">",
+                    0,
+                ),
+            ),
+        ),
+    )
+
+
+def _complex(world: Dying, eta: float, beta: float) -> bool:
+    return bool(np.abs(np.linalg.eigvals(world.momentum(eta, beta).matrix).imag).max() > 0)
+
+
+@shows("Figure 3", "Figure 3: gradients in the dead cone", "Section 5: lower left quadrant", cost=3)
+def figure3(world: Dying) -> Exhibit:
+    """The vector field of one unit at four scales, and where starts of its quadrants end without
+    momentum."""
+    rows = []
+    for gamma in world.size((1.0, 0.1, 0.01, 0.001), (1.0, 0.1, 0.01, 0.001), (1.0, 0.001)):
+        found = world.basin(gamma, 0.0, grid=world.size(101, 201, 41))
+        half = found.axis < 0
+        lower_left = found.classes[np.ix_(half, half)]
+        # an update moves w by about eta gamma at most: starts nearer to w = 0 may jump across it
+        away = found.classes[np.ix_(half, found.axis < -found.eta * gamma)]
+        right = found.classes[:, found.axis > 0]
+        inside = world.gradient(np.array([[0.2], [-0.2]]), np.full(2, -1.0), gamma)
+        outside = world.gradient(np.array([[0.2], [-0.2]]), np.full(2, 1.0), gamma)
+        sizes = [np.hypot(gw[:, 0], gb).max() for gw, gb in (inside, outside)]
+        shares = [100 * float((part == 1).mean()) for part in (lower_left, right, away)]
+        rows.append((gamma, *shares[:2], sizes[0] / sizes[1], shares[2]))
+    table = np.array(rows)
+    return Exhibit(
+        "figure3",
+        "Figure 3: gradient descent on one unit",
+        (
+            "gamma",
+            "lower left dead %",
+            "right half dead %",
+            "gradient in the dead cone / linear",
+            "lower left, w < -eta gamma, dead %",
+        ),
+        tuple(rows),
+        "The prose sends the lower left quadrant to the ground truth; all of it dies but for "
+        "starts so close to w = 0 that one update carries them across. That the right side dies "
+        "more as gamma falls holds.",
+        None if world.tiny else _draw_fields([row[0] for row in rows]),
+        world.settings(),
+        (
+            Claim(
+                "Figure 3",
+                "at gamma = 0.001 most parameters from the right side end in the dead cone",
+                Check("percent of the right half that dies", table[-1, 2], ">", 50),
+                basis="most: more than half",
+            ),
+            Claim(
+                "Figure 3: gradients in the dead cone",
+                "gradients tend to zero there (b/|w| = -5 against 5, every gamma)",
+                Check("largest norm, as a share", table[:, 3].max(), "<=", 1e-4),
+                basis="the paper's own phi(4), about 1e-4",
+            ),
+            Claim(
+                "Section 5: lower left quadrant",
+                "it evolves to the linear cone and then to the ground truth",
+                Check("percent of it that dies", table[:, 1].max(), "<", 50),
+                "all of it dies without momentum that a single update does not carry across w = 0",
+                Check("percent of it with w < -eta gamma that dies", table[:, 4].min(), "=", 100),
+                basis="it evolves so: at least half of it; all: all of it",
+            ),
+        ),
+    )
+
+
+@shows(
+    "Figure 4: the region switches sign",
+    "Figure 4: the majority converges",
+    "Section 5: dead units stop on the cone's surface",
+    cost=2,
+)
+def figure4(world: Dying) -> Exhibit:
+    """Starts on a grid over [-2, 2]^2 without momentum, at four scales: where they end."""
+    pairs = [(gamma, 0.0) for gamma in (1.0, 0.1, 0.01, 0.001)]
+    found, rows, picture = _maps(world, pairs)
+    sides = [_sides(one) for one in found]
+    surface = [_stops(one)[0] for one in found]
+    shares = [one.optimum for one in found]
+    return Exhibit(
+        "figure4",
+        "Figure 4: basins without momentum",
+        COLUMNS,
+        rows,
+        "Without momentum the optimum's share falls from 62% to 14%.",
+        picture,
+        world.settings(grid=len(found[0].axis), eta=0.1),
+        (
+            Claim(
+                "Figure 4: the region switches sign",
+                "the region that dies lies at w < 0 for gamma = 1 and at w > 0 for small gamma",
+                Check(
+                    "percent dead at w < 0 less at w > 0, gamma 0.001",
+                    sides[-1] if sides[0] > 0 else math.nan,
+                    "<",
+                    0,
+                ),
+            ),
+            Claim(
+                "Figure 4: the majority converges",
+                "without momentum most starts reach the optimum at every gamma shown",
+                Check("smallest share reaching it, percent", min(shares), ">", 50),
+                "at gamma 1 and 0.1 only; 26 percent at 0.01 and 14 at 0.001",
+                Check("smaller share at gamma 1 and 0.1, percent", min(shares[:2]), ">", 50),
+                basis="the majority: more than half",
+            ),
+            Claim(
+                "Section 5: dead units stop on the cone's surface",
+                "units that die stop on the surface of the dead cone, not in its interior",
+                Check(
+                    "percent of those from outside that stop within 1 of b/|w| = -4, least",
+                    min(surface),
+                    ">",
+                    50,
+                ),
+                basis="the paper's -4 for the surface; more than half",
+            ),
+        ),
+    )
+
+
+@shows(
+    "Figure 5",
+    "Figure 5: no change up to beta 0.7",
+    "Figure 5: the interior fills",
+    "ours: momentum at gamma 1",
+    cost=5,
+)
+def figure5(world: Dying) -> Exhibit:
+    """The same starts with momentum, beta from 0.7 to 0.99, at small and at large scale."""
+    betas = (0.0, 0.7, 0.99) if world.tiny else (0.0, 0.7, 0.8, 0.9, 0.95, 0.99)
+    gammas = world.size((1.0, 0.001), (1.0, 0.1, 0.01, 0.001))
+    pairs = [(gamma, beta) for gamma in gammas for beta in betas]
+    found, rows, picture = _maps(world, pairs)
+    at = dict(zip(pairs, found, strict=True))
+    small = [at[0.001, beta].optimum for beta in betas]
+    inside = [_stops(at[0.001, beta])[1] for beta in betas]
+    change = at[1.0, 0.99].optimum - at[1.0, 0.0].optimum
+    early = small[0] - small[1]
+    return Exhibit(
+        "figure5",
+        "Figure 5: basins with momentum",
+        COLUMNS,
+        rows,
+        "The caption should say 'with momentum'. At gamma = 0.1, beta = 0.99 some starts still "
+        "move when time is up.",
+        picture,
+        world.settings(grid=len(found[0].axis), eta=0.1),
+        (
+            Claim(
+                "Figure 5",
+                "at gamma = 0.001 more momentum leads to more dying, until few starts are left",
+                Check(
+                    "largest rise of the optimum's share with beta, percent",
+                    max(b - a for a, b in pairwise(small)) if small[-1] < small[0] else math.nan,
+                    "<=",
+                    0,
+                ),
+            ),
+            Claim(
+                "Figure 5: no change up to beta 0.7",
+                "up to beta = 0.7 the results are those without momentum",
+                Check("change of the share at gamma 0.001, percent", abs(early), "<=", 1),
+                "the share falls already there, though nothing oscillates",
+                Check("share without momentum less that at 0.7, percent", early, ">", 1),
+                basis="the same picture: within one percent of the starts",
+            ),
+            Claim(
+                "Figure 5: the interior fills",
+                "with momentum the stopped units fill the interior of the dead cone",
+                Check(
+                    "percent stopping beyond b/|w| = -5 from outside, beta 0.99 less 0",
+                    inside[-1] - inside[0],
+                    ">",
+                    0,
+                ),
+            ),
+            Claim(
+                "ours: momentum at gamma 1",
+                "(in no paper) at gamma = 1 momentum helps",
+                Check("rise of the optimum's share, beta 0.99, percent", change, ">", 0),
+            ),
+        ),
+    )
+
+
+COLUMNS = (
+    "gamma", "beta", "optimum %", "dead %", "other %", "dead % at w < 0", "dead % at w > 0",
+    "stop at the surface %", "stop in the interior %",
+)  # fmt: skip
+
+
+def _sides(found: Any) -> float:
+    """Percent dead at w < 0 less percent dead at w > 0."""
+    dead = found.classes == 1
+    return 100 * float(dead[:, found.axis < 0].mean() - dead[:, found.axis > 0].mean())
+
+
+def _stops(found: Any) -> tuple[float, float]:
+    """Of the starts outside the dead cone that died: percent at its surface, and deeper."""
+    w, b = np.meshgrid(found.axis, found.axis)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        outside, ratio = b / np.abs(w) > SURFACE, found.b / np.abs(found.w)
+    ends: NDArray[np.float64] = ratio[(found.classes == 1) & outside]
+    if not len(ends):
+        return math.nan, math.nan
+    near, deep = np.abs(ends - SURFACE) <= 1, ends < SURFACE - 1
+    return 100 * float(near.mean()), 100 * float(deep.mean())
+
+
+def _maps(
+    world: Dying, pairs: list[tuple[float, float]]
+) -> tuple[list[Any], tuple[tuple[Any, ...], ...], Any]:
+    found = [world.basin(g, beta, grid=world.size(101, 201, 41)) for g, beta in pairs]
+    rows = []
+    for one in found:
+        dead = one.classes == 1
+        left, right = (100 * float(dead[:, side].mean()) for side in (one.axis < 0, one.axis > 0))
+        shares = (one.optimum, one.dead, one.other, left, right)
+        rows.append((one.gamma, one.beta, *shares, *_stops(one)))
+    return found, tuple(rows), None if world.tiny else _draw_maps(found)
+
+
+def _draw_maps(found: list[Any]) -> Any:
+    from relunorm.dying.plots import basin_legend, plot_basin
+
+    columns = min(len(found), 6 if len(found) > 4 else 4)
+    lines = -(-len(found) // columns)
+    # Square panels must find room for their titles: the layout reserves none for them by itself.
+    figure, axes = empty_figure(lines, columns, (3.2 * columns, 3.7 * lines + 0.5))
+    for ax, one in zip(np.ravel(axes), found, strict=False):
+        plot_basin(one, ax)
+        ax.label_outer()
+    basin_legend(figure)
+    return figure
+
+
+def _draw_fields(gammas: list[float]) -> Any:
+    from relunorm.dying.plots import field_bar, plot_field
+
+    figure, axes = empty_figure(1, len(gammas), (14, 3.7))
+    for ax, gamma in zip(axes, gammas, strict=True):
+        plot_field(gamma, ax)
+        ax.label_outer()
+    field_bar(figure, axes)
+    return figure
+
+
+def _draw_momentum(world: Dying, eta: float, first_complex: float) -> Any:
+    figure, (left, right) = empty_figure(1, 2, (9, 4))
+    betas = np.linspace(0, 0.9999, 400)
+    values: Any = np.array([world.momentum(eta, b).eigenvalues for b in betas])
+    for k in range(2):
+        left.plot(values[:, k].real, values[:, k].imag, lw=1)
+    circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
+    left.plot(np.real(circle), np.imag(circle), color="0.8", lw=0.8)
+    left.plot(values[0].real, values[0].imag, "x", color="black")
+    left.set(xlabel="real", ylabel="imaginary", aspect="equal")
+    title = f"eigenvalues of A from beta = 0 (x); complex above {first_complex:.4f}"
+    left.set_title(title, fontsize=9)
+    for beta in (0.0, 0.9, 0.99):
+        right.plot(world.momentum(eta, beta).errors(120), label=f"beta = {beta:g}", lw=1.2)
+    right.axhline(0, color="0.7", lw=0.8)
+    right.set(xlabel="updates", ylabel="error / first error")
+    right.set_title("one parameter of an affine model, from rest", fontsize=9)
+    right.legend()
+    return figure
+
+
+def empty_figure(lines: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure of its own, outside pyplot, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(lines, columns)

@@ -1,0 +1,55 @@
+"""What seed 001's claims rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.forms.normalize import normalize
+from relunorm.network import Activation
+from relunorm.papers.world import World
+
+Array = NDArray[np.float64]
+RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)
+#: Rounding of a few hundred float64 operations on values of order one.
+ROUNDING = 1e-11
+
+
+def relu(z: Array) -> Array:
+    return RELU.apply_(np.array(z, dtype=np.float64))
+
+
+def step(z: Array) -> Array:
+    return STEP.apply_(np.array(z, dtype=np.float64))
+
+
+def square(z: Array) -> Array:
+    """An algebraic polynomial, for the other half of Theorem 3.1."""
+    return np.asarray(z, dtype=np.float64) ** 2
+
+
+def waves(x: Array) -> Array:
+    """sin(2 pi x) sin(2 pi y), the continuous function of Theorems 3.1 to 3.3."""
+    return np.sin(2 * np.pi * x[:, 0]) * np.sin(2 * np.pi * x[:, 1])
+
+
+def fit(model: Any, label: str, x: Array, y: Array) -> Any:
+    """Train the run called ``label``."""
+    return model.fit(x, y)
+
+
+@dataclass(frozen=True)
+class Reduced(World):
+    """The two activations, a polynomial one, a continuous function to approximate, the normal
+    forms, and training."""
+
+    relu: Callable[[Array], Array] = relu
+    step: Callable[[Array], Array] = step
+    polynomial: Callable[[Array], Array] = square
+    target: Callable[[Array], Array] = waves
+    normalize: Callable[..., Any] = normalize
+    fit: Callable[[Any, str, Array, Array], Any] = fit

@@ -1,0 +1,194 @@
+"""Worlds in which a claim on seed 002 comes out otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from relunorm.dying.basins import basin
+from relunorm.dying.cones import dead_below, firing_probability, linear_above
+from relunorm.dying.oscillation import momentum
+from relunorm.dying.trajectories import trajectory
+from relunorm.dying.unit_loss import gradient, loss
+from relunorm.papers.dying.laws import (
+    rotation,
+    scaled_targets,
+    standard_normal_plane,
+    train,
+    train_deep,
+)
+
+
+def biased(*args, **kwargs):
+    """Every gradient a little too large in the bias."""
+    gw, gb = gradient(*args, **kwargs)
+    return gw, gb + 1e-3
+
+
+def crooked(*args, **kwargs):
+    """Every gradient a little too large in every weight."""
+    gw, gb = gradient(*args, **kwargs)
+    return gw + 1e-3, gb
+
+
+def of_the_exact_target(*args, target="surrogate", **kwargs):
+    return gradient(*args, **kwargs)
+
+
+def wide_inputs():
+    """Inputs of variance 2."""
+    points, weights = standard_normal_plane()
+    return np.sqrt(2) * points, weights
+
+
+def other_momentum(eta=lambda e: e, beta=lambda b: b, errors=None):
+    """The momentum system of another step size or momentum, or with other paths."""
+
+    def system(e, b):
+        found = momentum(eta(e), beta(b))
+        return found if errors is None else SimpleNamespace(
+            matrix=found.matrix, eigenvalues=found.eigenvalues, errors=errors(found)
+        )  # fmt: skip
+
+    return system
+
+
+def other_basin(gamma=lambda g: g, beta=lambda b: b, change=lambda found: found):
+    def wrong(g, b, **options):
+        return change(basin(gamma(g), beta(b), **options))
+
+    return wrong
+
+
+def mirrored(found):
+    """Classes of w and -w exchanged."""
+    return replace(found, classes=found.classes[:, ::-1])
+
+
+def everybody(kind):
+    """Every start ends alike: 0 at the optimum, 1 dead."""
+    return lambda found: replace(
+        found, classes=np.full_like(found.classes, kind), optimum=100.0 * (kind == 0)
+    )
+
+
+def deeper(found):
+    """Dead units stop far inside the cone."""
+    return replace(found, b=10 * found.b - 10)
+
+
+def shares(**dead):
+    """Training whose share of dead units at the small scale is given by the optimizer."""
+
+    def wrong(plan, tables):
+        return [
+            {**run, "dead": dead.get(run["optimizer"].replace(" beta1=0", "_bare"), 0.0)}
+            if run["gamma"] < 1
+            else {**run, "dead": 0.0}
+            for run in train(plan, tables)
+        ]
+
+    return wrong
+
+
+def relabelled(where):
+    """Errors of the runs ``where`` holds made tiny: the fit does not degrade there."""
+
+    def wrong(plan, tables):
+        return [
+            {**run, "mse": run["mse"] * 1e-9} if where(run) else run for run in train(plan, tables)
+        ]
+
+    return wrong
+
+
+def deep_world(change):
+    """Deep training with another outcome: change(kind, optimizer, depth, born, dead)."""
+
+    def wrong(plan, x, y, checkpoint=None):
+        found = train_deep(plan, x, y, checkpoint)
+        return {key: change(*key, *map(np.array, pair)) for key, pair in found.items()}
+
+    return wrong
+
+
+def die_with_depth(kind, optimizer, depth, born, dead):
+    return born, born + 0.01 * depth * (1 + np.arange(len(born)))
+
+
+def flattened(w):
+    """A "rotation" that throws away all but the last coordinate."""
+    return np.diag([0.0] * (len(w) - 1) + [1.0]) @ rotation(w)
+
+
+def turned(w):
+    """A unitary matrix that does not depend on w."""
+    return np.linalg.qr(np.random.default_rng(0).normal(size=(len(w), len(w))))[0]
+
+
+PLANTED = {
+    "Figure 1, error at small gamma": {"train": relabelled(lambda run: run["gamma"] < 1)},
+    "Figure 1, error at large gamma": {"train": relabelled(lambda run: run["gamma"] > 1)},
+    "Figure 1, error away from delta 0": {"train": relabelled(lambda run: run["delta"] > 0)},
+    "Figure 1, dead units": {"train": shares(adam=1.0)},
+    "Figure 1: only with momentum": {"train": shares(adam=1.0)},
+    "Figure 1: gamma is a variance": {"scaled_targets": lambda y, g: scaled_targets(y, g**0.5)},
+    "(3)-(4) rotated target": {"loss": lambda w, b, goal, delta: loss(w, b, goal, delta + w[:, 0])},
+    "(11) equal errors": {"relu": lambda z: z},
+    "(12) larger errors": {"relu": lambda z: z},
+    "Section 3: same sign": {"gradient": of_the_exact_target},
+    "(13)-(14) rotation": {"rotation": turned},
+    "(17)-(18) affine gradients": {"inputs": wide_inputs},
+    "(19)-(20) momentum system": {"momentum": other_momentum(eta=lambda e: 1.01 * e)},
+    "Section 4: right half": {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
+    "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
+    "Section 4: independent of gamma": {
+        "momentum": other_momentum(errors=lambda s: lambda n, start=1.0: s.errors(n, start) ** 2)
+    },
+    "Figure 2": {"momentum": other_momentum(eta=lambda e: 0.0889 * e / 0.1)},
+    "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
+    "Figure 2: oscillation": {
+        "momentum": other_momentum(errors=lambda s: lambda n: np.ones(n + 1))
+    },
+    "(21)-(23) firing probability": {
+        "firing_probability": lambda w, b: 0.98 * firing_probability(w, b)
+    },
+    "after (23): dead cone": {"dead_below": lambda eps: -dead_below(eps)},
+    "after (23): linear cone": {"linear_above": lambda eps: -linear_above(eps)},
+    "(24) loss": {"loss": lambda w, b, goal, delta: 1.1 * loss(w, b, goal, delta)},
+    "(25)-(26) gradients": {"gradient": biased},
+    "(27)-(29) rotated gradients": {"gradient": biased},
+    "Section 5: critical points": {"gradient": biased},
+    "Section 5: linear cone is affine": {"gradient": lambda *a: [1.1 * g for g in gradient(*a)]},
+    "ours: the field is homogeneous": {"gradient": biased},
+    "(30)-(32) one weight": {"gradient": biased},
+    "Lemma C.1": {"rotation": turned},
+    "Lemma C.2": {"rotation": flattened},
+    "Lemma C.3": {"rotation": turned},
+    "Proposition C.1": {"gradient": crooked},
+    "Figure 3": {"basin": other_basin(gamma=lambda g: 1.0)},
+    "Figure 3: gradients in the dead cone": {"gradient": biased},
+    "Section 5: lower left quadrant": {"basin": other_basin(change=everybody(0))},
+    "Figure 4: the region switches sign": {"basin": other_basin(gamma=lambda g: 1.0)},
+    "Figure 4: the majority converges": {"basin": other_basin(change=everybody(0))},
+    "Section 5: dead units stop on the cone's surface": {"basin": other_basin(change=deeper)},
+    "Figure 5": {"basin": other_basin(gamma=lambda g: 1.0)},
+    "Figure 5: no change up to beta 0.7": {
+        "basin": other_basin(beta=lambda b: b if b > 0.7 else 0)
+    },
+    "Figure 5: the interior fills": {"basin": other_basin(beta=lambda b: 0.0)},
+    "ours: momentum at gamma 1": {"basin": other_basin(gamma=lambda g: 0.01)},
+    "Figure 6, born dead": {"train_deep": deep_world(lambda k, o, n, born, dead: (0 * born, dead))},
+    "Figure 6, depth": {"train_deep": deep_world(die_with_depth)},
+    "Figure 6, residual depth": {"train_deep": deep_world(die_with_depth)},
+    "Figure 6, faster with depth": {"train_deep": deep_world(die_with_depth)},
+    "Figure 6, SGD": {"train_deep": deep_world(die_with_depth)},
+    "Figure 6, caption: gradients": {"activation": lambda z: z},
+    "Section 6: one unit rescales": {
+        "trajectory": lambda w, b, gamma, **more: trajectory(w, b, gamma**1.1, **more)
+    },
+    "Theorem D.1": {"single_factor": lambda net, gamma: None},
+    "ours: layer-wise rescaling": {"rescale": lambda net, gamma: net},
+}

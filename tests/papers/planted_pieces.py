@@ -1,0 +1,164 @@
+"""Worlds in which a claim on seed 003 comes out otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from relunorm.lipschitz.theorem6 import theorem6
+from relunorm.network import Network
+from relunorm.papers.pieces.laws import pattern
+from relunorm.papers.pieces.partition import FIGURE2
+from relunorm.papers.random_networks import he_network
+from relunorm.regions.enumerate import regions
+from relunorm.regions.region import region_at
+
+
+class Lying:
+    """Another object but for some attributes."""
+
+    def __init__(self, truth, **lies):
+        self.__dict__["truth"], self.__dict__["lies"] = truth, lies
+
+    def __getattr__(self, name):
+        return self.lies[name] if name in self.lies else getattr(self.truth, name)
+
+    def __len__(self):
+        return len(self.truth)
+
+
+def lossy(net, domain):
+    """The last region is lost."""
+    found = regions(net, domain)
+    return found.select(np.arange(len(found) - 1))
+
+
+def wrong_maps(net, domain):
+    """The regions of a network whose output is a little higher."""
+    weights, biases = net.weights()
+    return regions(Network.from_weights(weights, [np.asarray(b) + 1e-3 for b in biases]), domain)
+
+
+def biased_regions(net, domain):
+    """The regions of the network with biases."""
+    weights, biases = net.weights()
+    rng = np.random.default_rng(0)
+    return regions(Network.from_weights(weights, [rng.normal(size=len(b)) for b in biases]), domain)
+
+
+def other_adjacency(net, domain):
+    """Neighbours drawn at random."""
+    found = regions(net, domain)
+    chance = np.random.default_rng(0).random((len(found), len(found))) < 0.5
+    from scipy.sparse import csr_matrix
+
+    return Lying(found, adjacency=lambda: csr_matrix(chance))
+
+
+def always_on(rng, widths, bias=0.5):
+    """A network whose units are all on: one region."""
+    weights, _ = he_network(rng, widths, bias).weights()
+    high = [np.full(n, 1e3) for n in widths[1:]]
+    return Network.from_weights([np.abs(np.asarray(w)) for w in weights], high)
+
+
+def shifted_region(net, x):
+    """Maps, atoms and bias a little off."""
+    found = region_at(net, x)
+    A, c = found.affine
+    atoms = found.atoms()
+    lie = Lying(
+        atoms,
+        bias=atoms.bias + 1e-3,
+        error=atoms.error + 1e-3,
+        coefficients=atoms.coefficients + 1e-3,
+    )
+    return Lying(found, affine=(A, c + 1e-3), atoms=lambda: lie)
+
+
+def swapped_region(net, x):
+    """The bits of the first layer exchanged."""
+    found = region_at(net, x)
+    first, *rest = found.configuration
+    return Lying(found, configuration=(first[::-1], *rest))
+
+
+def fewer_supports(net, x):
+    """The last active unit before the eight outputs is forgotten."""
+    found = region_at(net, x)
+    if net.widths[-1] < 8:
+        return found
+    return Lying(found, supports=(*found.supports[:-1], found.supports[-1][:-1]))
+
+
+def lower_bounds(factor):
+    """Theorem 6 with every bound multiplied."""
+
+    def wrong(net, **options):
+        found = theorem6(net, **options)
+        names = ("count", "paths", "spectral")
+        lies = {name: factor * getattr(found, name) for name in names}
+        lies["gradients"] = tuple(factor * g for g in found.gradients)
+        return Lying(found, **lies)
+
+    return wrong
+
+
+def growing(net, **options):
+    """A bound that grows with the depth."""
+    found = theorem6(net, **options)
+    return Lying(found, count=found.count * 1.1 ** len(net.layers))
+
+
+class SlopeOneAtZero(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (z,) = ctx.saved_tensors
+        return gradient * (z >= 0)
+
+
+PLANTED = {
+    "(5)-(9) rectifier as a diagonal matrix": {"pattern": lambda net, x: ~pattern(net, x)},
+    "(10) affine map of a configuration": {"region_at": shifted_region},
+    "Section 3.1: M1 = 0 has the zero configuration only": {
+        "pattern": lambda net, x: 0 * pattern(net, x)
+    },
+    "Example 1": {"pattern": lambda net, x: ~pattern(net, x)},
+    "Example 2, regions of the first layer": {"region_at": swapped_region},
+    "Example 2, zero configuration": {"network": lambda rng, widths: he_network(rng, widths, 0.0)},
+    "Example 2, number of regions": {"regions": lossy},
+    "Figure 1": {"regions": lambda net, domain: regions(FIGURE2, domain)},
+    "Figure 2, left": {"diagonal": lambda theta: np.diag(np.maximum(theta, 0.1))},
+    "Figure 2, right": {"regions": lambda net, domain: regions(FIGURE2, domain)},
+    "ours: configurations need an interior": {"regions": lossy},
+    "Proposition 3 (i)": {"regions": wrong_maps},
+    "Proposition 3 (ii)": {"regions": lossy},
+    "Proposition 3, index of Theta": {"network": always_on},
+    "Corollary 4 (i)": {"regions": wrong_maps},
+    "Corollary 4 (ii)": {"regions": biased_regions},
+    "ours: one bit apart is not adjacent": {"regions": other_adjacency},
+    "Theorem 5 (i)": {"region_at": shifted_region},
+    "Theorem 5 (ii)": {"region_at": shifted_region},
+    "Theorem 5 (iii), (11)": {"region_at": shifted_region},
+    "(12) coefficients and bias": {"region_at": shifted_region},
+    "after (12): range of a piece": {"region_at": fewer_supports},
+    "Theorem 6 (i)": {"theorem6": lower_bounds(1e-3)},
+    "Theorem 6 (i), global": {"global_bound": lambda weight, width, layers: weight},
+    "ours: Theorem 6 (i) is tight": {"theorem6": lower_bounds(1.01)},
+    "Theorem 6 (ii)": {"theorem6": lower_bounds(1e-3)},
+    "ours: path sums": {"theorem6": lower_bounds(1e-3)},
+    "ours: product of spectral norms": {"theorem6": lower_bounds(1e-3)},
+    "Section 3.2: C <= 1/N": {"theorem6": growing},
+    "Section 3.2: Frobenius norms": {"theorem6": lower_bounds(1e3)},
+    "(13) backward pass": {"relu": lambda z: torch.nn.functional.leaky_relu(z, 0.1)},
+    "(13) derivative at 0": {"relu": SlopeOneAtZero.apply},
+    "before (14): norm of a matrix": {"ones": lambda m, n: np.eye(m, n)},
+    "(14) largest gradient": {"last_weight": 0.5},
+    "(15) smoothness": {"last_weight": 0.5},
+    "Section 3.2: smoothness in x": {"last_weight": 0.5},
+}

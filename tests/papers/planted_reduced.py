@@ -1,0 +1,176 @@
+"""Worlds in which a claim on seed 001 comes out otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from relunorm.errors import InvalidDomainError
+from relunorm.forms.normalize import normalize
+from relunorm.layer import Affine, Layer
+from relunorm.network import Network
+from relunorm.papers.reduced.laws import RELU, relu, step
+
+
+def spoiled(spoil, *forms):
+    """`normalize` whose result is spoiled for the named forms."""
+
+    def wrong(network, form, *args, **kwargs):
+        found = normalize(network, form, *args, **kwargs)
+        return replace(found, network=spoil(found.network)) if form in forms else found
+
+    return wrong
+
+
+def change(network, affine=lambda a: a, activation=None, layer=0):
+    """The network with one layer's map changed, and its activation if one is given."""
+    if not -len(network.layers) <= layer < len(network.layers):
+        return network
+    layers = list(network.layers)
+    kept = activation or layers[layer].activation
+    layers[layer] = Layer(affine(layers[layer].affine), kept)
+    return Network(layers, network.output, input_shape=network.input_shape)
+
+
+def shifted(network):
+    """The same network a little to the right."""
+    return change(network, lambda a: Affine(a.terms, a.bias + 1e-3))
+
+
+def longer(network):
+    """The first layer's rows and thresholds doubled."""
+    return change(network, lambda a: Affine({k: 2 * m for k, m in a.terms.items()}, 2 * a.bias))
+
+
+def padded(network):
+    """A dozen more units that do nothing."""
+    if not network.layers:
+        return network
+    terms, out = network.layers[0].affine.terms, dict(network.output.terms)
+    more = {k: np.vstack([m, np.asarray(m)[[0] * 12]]) for k, m in terms.items()}
+    bias = network.layers[0].affine.bias
+    out[1] = np.hstack([out[1], np.zeros((len(network.output.bias), 12))])
+    first = Layer(Affine(more, np.r_[bias, bias[[0] * 12]]), network.layers[0].activation)
+    return Network([first], Affine(out, network.output.bias), input_shape=network.input_shape)
+
+
+def ramps(network):
+    """ReLU in place of the step."""
+    return change(network, activation=RELU)
+
+
+def whole_steps(network, form, *args, **kwargs):
+    """Every output doubled: sigma(0) = 1 for the step, as the proof has it."""
+    found = normalize(network, form, *args, **kwargs)
+    out = found.network.output
+    twice = Affine({k: 2 * m for k, m in out.terms.items()}, 2 * out.bias)
+    twice_as_high = Network(found.network.layers, twice, input_shape=network.input_shape)
+    return replace(found, network=twice_as_high)
+
+
+def any_domain(network, form, domain=None, **kwargs):
+    """A form that exists on D = {0} too."""
+    try:
+        return normalize(network, form, domain, **kwargs)
+    except InvalidDomainError:
+        return normalize(network, form, domain)
+
+
+def never_removes(network, form, domain=None, **kwargs):
+    return (
+        normalize(network, "unit")
+        if form == "bounded"
+        else normalize(network, form, domain, **kwargs)
+    )
+
+
+def keeps_padding(network, form, domain=None, **kwargs):
+    return normalize(network, form, domain, **{**kwargs, "remove": False})
+
+
+def scaled_last(factor):
+    """Thresholds of the second layer multiplied."""
+    smaller = lambda a: Affine(a.terms, factor * a.bias)  # noqa: E731
+    return spoiled(lambda n: change(n, smaller, layer=1), "bounded")
+
+
+def blind(network, form, *args, **kwargs):
+    """A canonical form that does not see the network."""
+    found = normalize(network, form, *args, **kwargs)
+    if form != "canonical":
+        return found
+    return replace(found, network=Network.from_weights([np.zeros((1, 2)), [[0.0]]]))
+
+
+class Constant:
+    """A model that predicts one number."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def predict(self, x):
+        return np.full(len(x), self.value)
+
+
+def broken(*labels):
+    """Runs whose label starts so predict a number far off."""
+
+    def fit(model, label, x, y):
+        if not label.startswith(labels):
+            return model.fit(x, y)
+        return Constant(10.0 + model.random_state)
+
+    return fit
+
+
+def erratic(model, label, x, y):
+    """Constrained runs whose error is of another magnitude at every start."""
+    if label == "unconstrained":
+        return model.fit(x, y)
+    return Constant(10.0 ** (1 + 2 * (model.random_state % 7)))
+
+
+PLANTED = {
+    "(2.4) scaling": {"relu": lambda z: relu(z) ** 1.1},
+    "(2.4) at alpha = 0": {"step": lambda z: np.where(z == 0, 0.0, step(z))},
+    "(2.5) constant by steps": {"step": lambda z: np.where(z == 0, 0.0, step(z))},
+    "(2.6) constant by ReLUs": {"relu": lambda z: np.maximum(z, 0.1 * z)},
+    "Proposition 2.1, (2.7)": {"normalize": spoiled(longer, "unit")},
+    "Proposition 2.1, proof: w = 0 and b = 0": {"normalize": whole_steps},
+    "Corollary 2.2, (2.8)": {"normalize": spoiled(shifted, "unit")},
+    "Proposition 2.3, (2.10)": {"normalize": spoiled(shifted, "bounded")},
+    "Proposition 2.3 on D = {0}": {"normalize": any_domain},
+    "(2.11) range of a unit row": {"normalize": spoiled(longer, "unit")},
+    "(2.12) always active units": {"relu": lambda z: np.maximum(z, 0.1 * z**2)},
+    "ours: two extra units suffice": {"normalize": spoiled(padded, "bounded")},
+    "ours: clipping needs no extra unit": {"normalize": spoiled(padded, "bounded")},
+    "ours: tight thresholds": {"normalize": never_removes},
+    "Theorem 3.1, if": {"target": lambda x: np.sign(x[:, 0])},
+    "Theorem 3.1, only if": {"polynomial": relu},
+    "Theorem 3.2, (3.3)": {"normalize": spoiled(longer, "unit")},
+    "Theorem 3.2, dense": {"normalize": spoiled(shifted, "unit")},
+    "Theorem 3.3, (3.4)": {"normalize": spoiled(shifted, "bounded")},
+    "Theorem 3.3, dense": {"normalize": spoiled(shifted, "bounded")},
+    "(4.3) unit rows at depth": {"normalize": spoiled(shifted, "unit")},
+    "(4.4) bound on a unit's output": {"normalize": spoiled(longer, "unit")},
+    "(4.5) thresholds at depth": {"normalize": scaled_last(0.5)},
+    "(4.6) bound on step outputs": {"normalize": spoiled(ramps, "bounded")},
+    "(4.7) thresholds of step networks": {"normalize": scaled_last(0.5)},
+    "ours: padding": {"normalize": keeps_padding},
+    "ours: l1 rows bound every activation": {"normalize": spoiled(longer, "l1")},
+    "ours: shallow canonical form": {"normalize": blind},
+    "(5.2), (5.3) one dimension": {"normalize": never_removes},
+    "Figure 5.1": {"fit": broken("constrained")},
+    "Figure 5.2": {"fit": broken("constrained")},
+    "Figure 5.3": {"fit": broken("constrained")},
+    "Section 5.1: (5.3) against (5.2)": {"fit": broken("constrained (5.3)")},
+    "Section 5.1: less sensitive to the start": {"fit": erratic},
+    "Figure 5.4": {"fit": broken("unconstrained")},
+    "Figure 5.5": {"fit": broken("unconstrained")},
+    "Figure 5.5: less sensitive to the start": {"fit": erratic},
+    "Figure 5.6": {"fit": broken("unconstrained")},
+    "Figure 5.6: less sensitive to the start": {"fit": erratic},
+    "Figure 5.7": {"fit": broken("unconstrained")},
+    "Figure 5.8": {"fit": broken("unconstrained")},
+}
