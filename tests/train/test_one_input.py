@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from relunorm.train.bound import spline_bound
-from relunorm.train.dictionary import greedy_units
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.greedy import greedy_units
 from relunorm.train.pieces import Pieces
 
 

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from relunorm.train.affine import affine_ridge
-from relunorm.train.holdout import CAUTIOUS, ladder, strongest
+from relunorm.train.holdout import CAUTIOUS, affine_ridge, ladder, strongest
 from relunorm.train.layered import live_start
 from relunorm.train.shallow import ridge_diagonal, ridge_table
 from relunorm.train.task import Fit, Penalty, Task, assemble

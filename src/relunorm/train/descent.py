@@ -1,4 +1,4 @@
-"""One SciPy run that can be stopped and keeps the best point it saw."""
+"""Solvers ``bfgs`` and ``lbfgs``: one SciPy run that can be stopped and keeps its best point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relunorm.train.perceptron import FlatPerceptron, Vector
-from relunorm.train.task import Task
+from relunorm.train.task import Fit, Task
 
 
 class Spent(Exception):
@@ -49,3 +49,20 @@ def descend(
 
 def _always(theta: Vector) -> bool:
     return True
+
+
+def solve_bfgs(task: Task) -> Fit:
+    """BFGS on all parameters from a normal start; no constraint, one start (seed 001, sect. 5)."""
+    net = FlatPerceptron(task)
+    options = {"maxiter": int(task.options.get("max_iter", 1000)), "gtol": 1e-8}
+    theta, curve, stopped = descend(net, net.start(task.seed), task, "BFGS", options=options)
+    return net.fit(theta, curve, stopped)
+
+
+def solve_lbfgs(task: Task) -> Fit:
+    """L-BFGS on all parameters from the same start as ``bfgs``; no constraint."""
+    net = FlatPerceptron(task)
+    most = int(task.options.get("max_iter", 2000))
+    options = {"maxiter": most, "maxfun": 2 * most, "ftol": 1e-15, "gtol": 1e-10}
+    theta, curve, stopped = descend(net, net.start(task.seed), task, "L-BFGS-B", options=options)
+    return net.fit(theta, curve, stopped)

@@ -19,8 +19,8 @@ SOLVERS = {
     "deep": ("relunorm.train.deep", "solve_deep"),
     "adam": ("relunorm.train.adam", "solve_adam"),
     "slsqp": ("relunorm.train.slsqp", "solve_slsqp"),
-    "bfgs": ("relunorm.train.bfgs", "solve_bfgs"),
-    "lbfgs": ("relunorm.train.lbfgs", "solve_lbfgs"),
+    "bfgs": ("relunorm.train.descent", "solve_bfgs"),
+    "lbfgs": ("relunorm.train.descent", "solve_lbfgs"),
 }
 
 #: What ``auto`` calls where either of two may be right; not for users to ask for.
