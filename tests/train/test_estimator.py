@@ -16,7 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.train.estimator import ReLURegressor, merge_rows
+from relunorm.train.base import merge_rows
+from relunorm.train.estimator import ReLURegressor
 from relunorm.train.scaling import Scaling, network_of
 from relunorm.train.task import Fit
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.optimize import minimize
 
 from relunorm.train.perceptron import FlatPerceptron, Vector
@@ -13,6 +14,10 @@ from relunorm.train.task import Fit, Task
 
 class Spent(Exception):
     """The time limit has passed; never leaves this package."""
+
+
+class Watched(Exception):
+    """Early stopping has ended the run; never leaves this package."""
 
 
 def descend(
@@ -36,14 +41,26 @@ def descend(
             raise Spent
         return (loss, gradient) if np.isfinite(loss) else (1e300, np.zeros_like(theta))
 
+    def show(theta: Vector) -> None:
+        watch = task.watch
+        if watch is None:
+            return
+        outputs = torch.from_numpy(net.outputs(theta, watch.x.cpu().numpy()))
+        if watch.look(theta.copy(), outputs.to(watch.x.device)):
+            raise Watched
+
     passed = {k: v for k, v in arguments.items() if k != "feasible"}
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            minimize(evaluate, start, jac=True, method=method, **passed)
+            minimize(evaluate, start, jac=True, method=method, callback=show, **passed)
+    except Watched:
+        pass
     except Spent:
         return best, curve, "time limit"
     except KeyboardInterrupt:
         return best, curve, "interrupted"
+    if task.watch is not None and task.watch.best is not None:
+        best = task.watch.best
     return best, curve, ""
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.holdout import SHARE, Clean, decide
+from relunorm.train.holdout import SHARE, Clean, decide, spent_patience, watching
 from relunorm.train.lm import minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
 from relunorm.train.task import Fit, Penalty, Task, assemble
@@ -96,18 +96,13 @@ def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
         value: _grow(replace(task, affine=value), units, task.generator(5), until=SHARE)
         for value in set(affine)
     }
-    count = len(tried)
     ridge = task.x.new_tensor([penalty.alpha for penalty in tried])
     problem = _problem(task, ridge, task.x.new_tensor(affine))
     start = tuple(torch.stack([grown[value][k] for value in affine]) for k in (0, 1))
     found = minimize(problem, start, iterations=6, deadline=task.moment(SHARE))
     if found.interrupted:
         raise KeyboardInterrupt
-    weights, _ = problem.output(found.point)
-    w, b = found.point
-    hidden = (x @ w.mT + b[:, None]).clamp_min(0)
-    shared = torch.cat([torch.ones_like(x[:, :1]), x], dim=1).expand(count, -1, -1)
-    return torch.cat([shared, hidden], dim=2) @ weights
+    return problem.predict(found.point, x)
 
 
 class _Search:
@@ -125,9 +120,20 @@ class _Search:
 
     def start(self) -> None:
         """Greedy growth and the first refinement."""
-        w, b = _grow(self.task, self.units, self.stream)
+        w, b = self._first_units()
         # interrupted before there was any network: a few steps only
         self._refine(w[None], b[None], 3 if self.stopped else 30)
+
+    def _first_units(self) -> tuple[Tensor, Tensor]:
+        """Those of the network to go on from, filled up; else all by greedy choice."""
+        if self.task.start is None:
+            return _grow(self.task, self.units, self.stream)
+        device = self.task.x.device
+        w, b = (torch.from_numpy(part[: self.units]).to(device) for part in self.task.start[0])
+        if len(w) < self.units:
+            more = _grow(self.task, self.units - len(w), self.stream, (w, b))
+            w, b = torch.cat([w, more[0]]), torch.cat([b, more[1]])
+        return w, b
 
     def interrupt(self) -> None:
         """Stop with what there is; if that is nothing, with random live units."""
@@ -142,7 +148,8 @@ class _Search:
         if rounds is None:
             rounds = self._own_rounds if self.task.time_limit is None else 10**9
         for done in range(rounds):
-            if self.stopped or self.loss <= 1e-14 * self.problem.energy:
+            done_early = self.stopped or spent_patience(self.task)
+            if done_early or self.loss <= 1e-14 * self.problem.energy:
                 return
             # fewer exchanges where so many could not even take two steps
             left = self.task.deadline - time.monotonic()
@@ -164,7 +171,13 @@ class _Search:
     def _refine(self, w: Tensor, b: Tensor, iterations: int) -> None:
         b = self.problem.bounds.clip(w, b)
         began = time.monotonic()
-        found = minimize(self.problem, (w, b), iterations=iterations, deadline=self.task.deadline)
+        found = minimize(
+            self.problem,
+            (w, b),
+            iterations=iterations,
+            deadline=self.task.deadline,
+            watch=watching(self.task, self.problem),
+        )
         self.pace = (time.monotonic() - began + 1e-9) / (len(w) * (found.iterations + 1))
         self.iterations += found.iterations
         if found.interrupted:
@@ -194,6 +207,8 @@ class _Search:
         A unit may leave the data, though not their box, while others gain. Back among the rows it
         cannot raise the penalized loss, whatever it does there: its weight is fitted anew.
         """
+        if self.task.watch is not None and self.task.watch.best is not None:
+            self.w, self.b = (part[0] for part in self.task.watch.best)
         self.b = revived(self.task.x, self.w, self.b, self.stream)
         weights, loss = self.problem.output((self.w[None], self.b[None]))
         table, layer = weights[0], (self.w, self.b)

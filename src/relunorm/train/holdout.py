@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from relunorm.train.lm import Point
 from relunorm.train.task import Penalty, Task
 
 #: Fits a task once per penalty and predicts on the inputs given last.
@@ -142,13 +144,40 @@ def decide(task: Task, predict: Predict, clean: Clean, slopes: bool) -> tuple[Ta
     """
     if task.alpha is not None:
         return task, ""
-    affine = 0.0
+    affine, alone = 0.0, replace(task, watch=None)
     try:
         affine = affine_ridge(task.x, task.y, task.weight) if slopes else 0.0
-        chosen, stopped = choose_penalty(task, predict, clean, affine), ""
+        chosen, stopped = choose_penalty(alone, predict, clean, affine), ""
     except KeyboardInterrupt:
         chosen, stopped = Penalty(CAUTIOUS, affine), "interrupted"
     return replace(task, alpha=chosen.alpha, affine=chosen.affine), stopped
+
+
+class Predictor(Protocol):
+    """A problem that can predict other rows."""
+
+    def predict(self, point: Point, x: Tensor) -> Tensor:
+        """(B, rows, m)."""
+        ...
+
+
+def watching(task: Task, problem: Predictor) -> Callable[[Point, Tensor], bool] | None:
+    """What `lm.minimize` is to call for early stopping: it shows the watch the best member."""
+    watch = task.watch
+    if watch is None:
+        return None
+
+    def look(point: Point, loss: Tensor) -> bool:
+        best = int(loss.argmin())
+        one = tuple(part[best : best + 1] for part in point)
+        return watch.look(one, problem.predict(one, watch.x)[0])
+
+    return look
+
+
+def spent_patience(task: Task) -> bool:
+    """Whether early stopping has ended the fit."""
+    return task.watch is not None and task.watch.over_now
 
 
 def _errors(

@@ -17,6 +17,7 @@ from relunorm.errors import RelunormError
 from relunorm.sweep.backends import placed
 from relunorm.sweep.single_thread import single_threaded
 from relunorm.sweep.tasks import WorkerDiedError, spread
+from relunorm.train.automatic import objective
 from relunorm.train.solvers import solver
 from relunorm.train.task import Fit, Task
 
@@ -36,9 +37,8 @@ class Restart:
     def __call__(self, seed: int) -> Fit:
         """One fit."""
         left = None if self.deadline is None else max(self.deadline - time.time(), 1e-3)
-        return solver(self.name)(
-            replace(self.task, seed=seed, time_limit=left, started=time.monotonic())
-        )
+        own = replace(self.task, seed=seed, time_limit=left, started=time.monotonic())
+        return solver(self.name)(own.with_fresh_watch())
 
 
 def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[Fit, list[float]]:
@@ -52,9 +52,9 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
     """
     if restarts == 1:
         only = solver(name)(task)
-        return only, [_objective(only)]
+        return only, [objective(only)]
     with single_threaded():
-        first = solver(name)(task)
+        first = solver(name)(task.with_fresh_watch())
     fits = {0: first}
     deadline = None if task.time_limit is None else time.time() + task.deadline - time.monotonic()
     rest = Restart(
@@ -73,18 +73,13 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
                 if isinstance(fit, WorkerDiedError):
                     raise RelunormError(f"restart {index + 1} of {restarts} failed: {fit}")
                 fits[index + 1] = fit
-                best = min(fits.values(), key=_objective)
+                best = min(fits.values(), key=objective)
                 task.report("restarts", len(fits) / restarts, best.loss)
     except KeyboardInterrupt:
         interrupted = True
-    best = min((fits[k] for k in sorted(fits)), key=_objective)
+    best = min((fits[k] for k in sorted(fits)), key=objective)
     if interrupted or any(fit.stopped == "interrupted" for fit in fits.values()):
         best = replace(best, stopped="interrupted")
     elif len(fits) < restarts:
         best = replace(best, stopped="time limit")
-    return best, [_objective(fits[k]) for k in sorted(fits)]
-
-
-def _objective(fit: Fit) -> float:
-    held = fit.alpha * float(np.square(fit.output).sum())
-    return fit.loss + held + fit.affine * float(np.square(fit.skip).sum())
+    return best, [objective(fits[k]) for k in sorted(fits)]

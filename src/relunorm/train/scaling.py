@@ -158,6 +158,28 @@ def network_of(fit: Fit, inputs: Scaling, targets: Scaling, origin: str) -> Netw
     return Network(layers, Affine(terms, bias), input_shape=len(inputs.scale), origin=origin)
 
 
+def layers_of(
+    network: Network, inputs: Scaling, columns: NDArray[np.intp]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """The hidden layers of a network that `network_of` made, in normalized units, rows of length 1.
+
+    Args:
+        inputs: the scaling of the columns that are used.
+    """
+    layers = []
+    scales = np.empty(0)
+    for index, layer in enumerate(network.layers):
+        w, b = np.asarray(layer.affine.terms[index]), layer.affine.bias
+        if index == 0:
+            w = w[:, columns]
+            w, b = w * inputs.scale, b + w @ inputs.shift
+        else:
+            w = w * scales
+        scales = _lengths(w)
+        layers.append((w / scales[:, None], b / scales))
+    return layers
+
+
 def _lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Row norms without overflow; 1 for a row of zeros."""
     top = np.abs(rows).max(axis=1)

@@ -24,7 +24,11 @@ SOLVERS = {
 }
 
 #: What ``auto`` calls where either of two may be right; not for users to ask for.
-UNDECIDED = {"exact or greedy": ("relunorm.train.one_input", "solve_one_input")}
+UNDECIDED = {
+    "exact or greedy": ("relunorm.train.automatic", "solve_one_input"),
+    "greedy or deep": ("relunorm.train.automatic", "solve_one_layer"),
+}
+UNDECIDED_BETWEEN = {"exact": "exact or greedy", "greedy": "greedy or deep"}
 
 #: Solver -> its options, all of them positive; the others have none.
 OPTIONS = {

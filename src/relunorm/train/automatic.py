@@ -1,0 +1,98 @@
+"""What ``auto`` does where either of two solvers may be right.
+
+One input: the certified optimum has no penalty. On data free of noise that is what is wanted; on
+noisy or stepped targets it follows the noise, with spikes between the rows.
+
+Several inputs: on data free of noise the fit is a matter of search, and Levenberg-Marquardt from
+many random starts may beat units that were chosen one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relunorm.train.deep import STAGES, STARTS, solve_deep
+from relunorm.train.exact import solve_exact
+from relunorm.train.greedy import solve_greedy
+from relunorm.train.holdout import Clean, within
+from relunorm.train.task import Fit, Task
+
+#: Seconds on one modest core that the second search may take where no time limit is set.
+WORTH = 20.0
+
+
+def solve_one_input(task: Task) -> Fit:
+    """``exact`` if its first fit leaves less than 0.2 % of the variance and has no spike.
+
+    Otherwise ``exact`` and ``greedy`` are fitted to four fifths of the rows, and the one with the
+    smaller error on the others is fitted to all. With a penalty given, ``greedy``.
+    """
+    if task.alpha:
+        return _named(solve_greedy(task), "greedy")
+    first = solve_exact(replace(task, alpha=0.0), give_up=is_noisy)
+    if task.alpha == 0 or first.stopped == "interrupted" or not first.facts["given_up"]:
+        return _named(first, "exact")
+    order = torch.randperm(len(task.x), generator=task.generator(93), device=task.x.device)
+    held, kept = order[: len(order) // 5], order[len(order) // 5 :].sort().values
+    part = replace(task.rows(kept), progress=None)
+    held = within(part.x, task.x, held)
+    limits = (None, None) if task.time_limit is None else (task.time_limit / 4, task.time_limit / 2)
+    plain = solve_exact(replace(part, alpha=0.0, rounds=1, time_limit=limits[0]))
+    careful = solve_greedy(replace(part, rounds=1, time_limit=limits[1]))
+    rows = task.x[held], task.y[held], task.weight[held]
+    if _error(plain, *rows) <= _error(careful, *rows):
+        return _named(solve_exact(replace(task, alpha=0.0)), "exact")
+    return _named(solve_greedy(task), "greedy")
+
+
+def is_noisy(loss: float, spike: float) -> bool:
+    """Whether a first fit says that the data is not free of noise."""
+    return loss > Clean().share or spike > 1
+
+
+def solve_one_layer(task: Task) -> Fit:
+    """``greedy``; on data free of noise also ``deep`` with the same penalty, the better one kept.
+
+    Better is the penalized squared error that both minimize. A time limit is all for ``greedy``.
+    """
+    fit = solve_greedy(task)
+    again = replace(
+        task, hidden=(len(fit.layers[0][1]),), alpha=fit.alpha, affine=fit.affine, rounds=None
+    )
+    # equations for the stages of one knock-out, as `Task.affordable` counts them
+    work = STARTS * sum(steps * share for steps, share in STAGES)
+    seconds = work / max(replace(again, time_limit=1.0).affordable(1.0), 1e-300)
+    clean = fit.loss < Clean().share and fit.alpha <= Clean().alpha and task.skip
+    limited = task.time_limit is not None or task.rounds is not None or task.watch is not None
+    if fit.stopped or limited or not clean or seconds > WORTH:
+        return _named(fit, "greedy")
+    other = solve_deep(again)
+    better = objective(other) < objective(fit)
+    chosen = other if better else replace(fit, stopped=other.stopped)
+    return _named(chosen, "deep" if better else "greedy")
+
+
+def objective(fit: Fit) -> float:
+    """What fits of one task are compared by: error on held-out rows if there are any, else loss
+    and penalty."""
+    if fit.watched:
+        return min(fit.watched)
+    held = fit.alpha * float(np.square(fit.output).sum())
+    return fit.loss + held + fit.affine * float(np.square(fit.skip).sum())
+
+
+def _named(fit: Fit, solver: str) -> Fit:
+    return replace(fit, facts={**fit.facts, "solver": solver})
+
+
+def _error(fit: Fit, x: Tensor, y: Tensor, weight: Tensor) -> float:
+    """Weighted squared error of a shallow fit."""
+    (w, b), x = (torch.from_numpy(part) for part in fit.layers[0]), x.cpu()
+    hidden = (x @ w.mT + b).clamp_min(0)
+    output, skip, bias = (torch.from_numpy(part) for part in (fit.output, fit.skip, fit.bias))
+    residual = hidden @ output.mT + x @ skip.mT + bias - y.cpu()
+    return float((weight.cpu() * residual.square().sum(dim=1)).sum())

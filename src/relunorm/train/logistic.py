@@ -1,0 +1,271 @@
+"""Solver ``logistic``: classification with any number of hidden layers, by L-BFGS from live starts.
+
+The objective is the mean log-loss + alpha (|W|^2 + |V|^2) over the hidden and output weights +
+affine |S|^2 over the slopes of the affine part. A unit c relu(w . x + b) may be rescaled freely,
+and its cheapest scaling costs 2 alpha |w| |c|: in the reduced space, with |w| = 1, the penalty is
+the sum of the units' weights, not of their squares, and units that do not help vanish.
+
+Both penalties are chosen by cross-validation of the log-loss, with the logistic plane among the
+choices. The same held-out outputs say by how much the margins have to be stretched to be log-odds.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_softmax, softmax
+
+from relunorm.train.descent import descend
+from relunorm.train.greedy import CANDIDATES, greedy_units
+from relunorm.train.layered import live_start
+from relunorm.train.perceptron import FlatPerceptron, Vector
+from relunorm.train.task import Fit, Penalty, Task
+
+#: Penalties of the units that are tried, weakest first; at the last one there are no units.
+LADDER = (1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.5e-2, 3e-2, 1.0)
+#: Penalties of the plane's slopes, by themselves; beside units the chosen one and ten times it.
+SLOPES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+#: What too few rows, or too little time, for a choice get.
+CAUTIOUS, FEWEST = Penalty(1e-2, 1e-2), 10
+#: Folds, iterations in them, starts and iterations of the last fit.
+FOLDS, TRIAL, STARTS, ITERATIONS = 5, 150, 3, 1000
+#: Multiplications of one evaluation above which there is one start, and of the choice above which
+#: it is made on a part of the rows; share of a time limit that the choice may take.
+ONE_START, MOST, SHARE = 2e7, 4e11, 0.5
+#: The margins are stretched by at most so much, or shrunk.
+STRETCH = 8.0
+
+
+def solve_logistic(task: Task, calibrate: bool = True) -> Fit:
+    """The network with the smallest penalized log-loss of a few starts.
+
+    ``rounds`` is the number of starts. An estimate (local search). O(n P) an iteration.
+
+    Args:
+        calibrate: whether the outputs are stretched so that held-out rows find them log-odds.
+    """
+    stopped, stretch = "", 1.0
+    try:
+        if task.alpha is None or calibrate:
+            choice = choose(replace(task, watch=None, start=None))
+            task = replace(task, alpha=choice.penalty.alpha, affine=choice.penalty.affine)
+            stretch = choice.stretch if calibrate else 1.0
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+        if task.alpha is None:
+            task = replace(task, alpha=CAUTIOUS.alpha, affine=CAUTIOUS.affine)
+    net = LogisticPerceptron(task)
+    starts = task.rounds or (1 if 6 * len(net.x) * net.size > ONE_START else STARTS)
+    if task.watch is not None or task.start is not None:
+        starts = 1
+    best, lowest, curve, evaluations = np.zeros(0), np.inf, [], 0
+    for turn in range(starts):
+        most = 3 if stopped else ITERATIONS
+        theta, losses, stopped_now = _descend(
+            net, net.begin(live_layers(task, 50 + turn)), task, most
+        )
+        evaluations += len(losses)
+        curve += [min(loss, lowest) for loss in losses]
+        objective = net.loss_and_gradient(theta)[0]
+        if objective < lowest or turn == 0:
+            best, lowest = theta, objective
+        stopped = stopped or stopped_now
+        if stopped:
+            break
+        task.report("starts", (turn + 1) / starts, lowest)
+    fit = net.fit(best, curve, stopped)
+    return replace(
+        fit,
+        bias=stretch * fit.bias,
+        skip=stretch * fit.skip,
+        output=stretch * fit.output,
+        iterations=max(1, evaluations),
+        watched=[] if task.watch is None else task.watch.curve,
+        facts={"stretch": stretch},
+    )
+
+
+class LogisticPerceptron(FlatPerceptron):
+    """The mean log-loss in all parameters; one output is the log-odds of the second class."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        self.affine = task.affine
+        *hidden, v, s, _ = self.split(self.decay)
+        for part in (*hidden[::2], v):
+            part[:] = self.alpha
+        s[:] = self.affine
+
+    def error(self, fit: Vector) -> tuple[float, Vector]:
+        """Weighted mean log-loss of the outputs, and its derivative by them."""
+        chance = expit(fit) if fit.shape[1] == 1 else softmax(fit, axis=1)
+        return float(self.share @ log_losses(fit, self.y)), self.share[:, None] * (chance - self.y)
+
+    def begin(self, layers: list[tuple[Vector, Vector]]) -> Vector:
+        """These hidden layers with the output layer that least squares on the classes suggests.
+
+        Weights are shared evenly between a unit's input and output, where the penalty wants them.
+        """
+        theta = self.from_layers(layers, 1e-3)
+        *hidden, v, s, c = self.split(theta)
+        # p = 1/2 + t/4 for small log-odds t
+        for part in (v, s, c):
+            part *= 4
+        length = np.sqrt(np.linalg.norm(v, axis=0) + 1e-12)
+        hidden[-2] *= length[:, None]
+        hidden[-1] *= length
+        v /= length
+        return theta
+
+
+def live_layers(task: Task, stream: int) -> list[tuple[Vector, Vector]]:
+    """Hidden layers to begin with: those of the task, or live units.
+
+    One hidden layer: the units that lower the squared error of the classes most, one by one.
+    """
+    if task.start is not None:
+        return task.start
+    generator = task.generator(stream)
+    if len(task.hidden) > 1:
+        parts = [part[0].numpy() for part in live_start(task.x, task.hidden, 1, generator)]
+        return list(zip(parts[::2], parts[1::2], strict=True))
+    count, weight = task.hidden[0], task.weight
+    target = task.y - weight @ task.y / weight.sum()
+    more = CANDIDATES + 2 * count
+    w, b = greedy_units(task.x, target, weight.sqrt(), count, more, generator)
+    return [(w.numpy(), b.numpy())]
+
+
+def log_losses(fit: Vector, y: Vector) -> Vector:
+    """(n,) -log of what the outputs give to each row's class.
+
+    >>> log_losses(np.array([[0.0], [0.0]]), np.array([[0.0], [1.0]])) == np.log(2)
+    array([ True,  True])
+    """
+    if fit.shape[1] == 1:
+        return (np.logaddexp(0, fit) - y * fit)[:, 0]
+    return -(y * log_softmax(fit, axis=1)).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Penalties, and what the outputs are to be multiplied by to be log-odds."""
+
+    penalty: Penalty
+    stretch: float
+
+
+def choose(task: Task) -> Choice:
+    """Penalties by cross-validated log-loss: the strongest within a standard error of the best.
+
+    First the plane's by itself, then the units' beside it; a penalty that is given stays. The
+    stretch t is that with the smallest held-out log-loss of t f, of which the root is used: the
+    held-out rows are few, and networks of all rows are less wrong than those of the folds.
+    """
+    given = None if task.alpha is None else Penalty(task.alpha, task.affine)
+    small = _affordable(task)
+    y = small.y.numpy()
+    folds = min(FOLDS, len(y) // 2)
+    if len(y) < FEWEST:
+        return Choice(given or CAUTIOUS, 1.0)
+    fold = _folds(y, folds, np.random.default_rng([task.seed, 31]))
+    weight = small.weight.numpy() / float(small.weight.sum())
+    if small.time_limit is not None:
+        small = replace(small, time_limit=SHARE * small.time_limit)
+
+    def held_out(tried: list[Penalty], hidden: tuple[int, ...]) -> Vector | None:
+        return _held_out(replace(small, hidden=hidden), tried, fold)
+
+    if given is None:
+        slopes = [Penalty(1.0, slope) for slope in SLOPES] if task.skip else [Penalty(1.0)]
+        found = held_out(slopes, (1,))
+        if found is None:
+            return Choice(CAUTIOUS, 1.0)
+        affine = slopes[_strongest(found, y, weight)].affine
+        tried = [
+            Penalty(alpha, k * affine) for alpha in LADDER for k in (1.0, 10.0)[: 1 + task.skip]
+        ]
+    else:
+        tried = [given]
+    found = held_out(tried, task.hidden)
+    if found is None:
+        return Choice(given or CAUTIOUS, 1.0)
+    at = _strongest(found, y, weight)
+    return Choice(tried[at], stretch_of(found[at], y, weight) ** 0.5)
+
+
+def stretch_of(outputs: Vector, y: Vector, weight: Vector) -> float:
+    """The factor by which these held-out outputs have the smallest log-loss."""
+    most = np.log(STRETCH)
+    found = minimize_scalar(
+        lambda t: weight @ log_losses(np.exp(t) * outputs, y),
+        bounds=(-most, most),
+        method="bounded",
+    )
+    return float(np.exp(found.x))
+
+
+def _affordable(task: Task) -> Task:
+    """The task on as many of its rows as the choice can afford."""
+    n = len(task.x)
+    net = LogisticPerceptron(replace(task, alpha=0.0))
+    trials = FOLDS * TRIAL * (2 * len(LADDER) + 1)
+    most = int(MOST / (6 * net.size * trials))
+    if n <= most:
+        return task
+    order = torch.randperm(n, generator=task.generator(33), device=task.x.device)
+    return task.rows(order[: max(most, 200)])
+
+
+def _folds(y: Vector, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """The fold of every row, every class spread over all folds."""
+    label = y.argmax(axis=1) if y.shape[1] > 1 else (y[:, 0] > 0.5).astype(int)
+    fold = np.empty(len(y), np.intp)
+    for value in np.unique(label):
+        rows = rng.permutation(np.flatnonzero(label == value))
+        fold[rows] = (np.arange(len(rows)) + rng.integers(count)) % count
+    return fold
+
+
+def _held_out(task: Task, tried: list[Penalty], fold: NDArray[np.intp]) -> Vector | None:
+    """(penalties, n, m) outputs on rows that were not fitted; None if time ran out."""
+    x = task.x.numpy()
+    outputs = np.empty((len(tried), len(x), task.y.shape[1]))
+    for number in np.unique(fold):
+        kept, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        part = task.rows(torch.from_numpy(kept))
+        layers = live_layers(part, 5)
+        for at, penalty in enumerate(tried):
+            if time.monotonic() > task.deadline:
+                return None
+            net = LogisticPerceptron(replace(part, alpha=penalty.alpha, affine=penalty.affine))
+            theta, _, stopped = _descend(net, net.begin(layers), part, TRIAL)
+            if stopped == "interrupted":
+                raise KeyboardInterrupt
+            outputs[at, held] = net.outputs(theta, x[held])
+        done = (int(number) + 1) / (int(fold.max()) + 1)
+        task.report("penalty", 0.5 * done, float("nan"))
+    return outputs
+
+
+def _strongest(outputs: Vector, y: Vector, weight: Vector) -> int:
+    """The last choice whose log-loss is within one standard error of the smallest."""
+    losses = np.array([log_losses(part, y) for part in outputs])
+    mean = losses @ weight
+    best = int(mean.argmin())
+    apart = losses - losses[best]
+    # paired differences to the best: their spread is what the luck of these rows is worth
+    spread = np.sqrt((weight**2 * (apart - (apart @ weight)[:, None]) ** 2).sum(axis=1))
+    return int(np.flatnonzero(mean <= mean[best] + spread).max())
+
+
+def _descend(
+    net: LogisticPerceptron, start: Vector, task: Task, iterations: int
+) -> tuple[Vector, list[float], str]:
+    options = {"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-10, "gtol": 1e-7}
+    return descend(net, start, task, "L-BFGS-B", options=options)
