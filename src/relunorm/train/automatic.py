@@ -18,7 +18,7 @@ from torch import Tensor
 from relunorm.train.deep import STAGES, STARTS, solve_deep
 from relunorm.train.exact import solve_exact
 from relunorm.train.greedy import solve_greedy
-from relunorm.train.holdout import Clean, within
+from relunorm.train.holdout import SMALL, Clean, within
 from relunorm.train.task import Fit, Task
 
 #: Seconds on one modest core that the second search may take where no time limit is set.
@@ -28,14 +28,18 @@ WORTH = 20.0
 def solve_one_input(task: Task) -> Fit:
     """``exact`` if its first fit leaves less than 0.2 % of the variance and has no spike.
 
-    Otherwise ``exact`` and ``greedy`` are fitted to four fifths of the rows, and the one with the
-    smaller error on the others is fitted to all. With a penalty given, ``greedy``.
+    Otherwise a small table goes to ``greedy``; ``exact`` and ``greedy`` are fitted to four fifths
+    of a larger one, and the one with the smaller error on the others is fitted to all. With a
+    penalty given, ``greedy``.
     """
     if task.alpha:
         return _named(solve_greedy(task), "greedy")
     first = solve_exact(replace(task, alpha=0.0), give_up=is_noisy)
     if task.alpha == 0 or first.stopped == "interrupted" or not first.facts["given_up"]:
         return _named(first, "exact")
+    if len(task.x) <= SMALL:
+        # a fifth of so few rows cannot tell, and only `greedy` may become a plane
+        return _named(solve_greedy(task), "greedy")
     order = torch.randperm(len(task.x), generator=task.generator(93), device=task.x.device)
     held, kept = order[: len(order) // 5], order[len(order) // 5 :].sort().values
     part = replace(task.rows(kept), progress=None)

@@ -8,7 +8,7 @@ whatever the hidden units do. The units get every penalty of a ladder beside bot
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -40,8 +40,12 @@ class Clean:
     alpha: float = LADDER[0]
 
 
-#: With fewer rows than this a hold-out says nothing; the penalty is then `CAUTIOUS`.
-FEWEST = 20
+#: With fewer rows than this a hold-out says nothing, and the units have no say.
+FEWEST = 8
+#: Up to so many rows the plane is always held back as cross-validation says, and every row is held
+#: out this many times: a few rows left out once are a coin toss.
+SMALL, REPEATS = 100, 3
+#: The penalty of larger tables without the time for a choice.
 CAUTIOUS = 1e-2
 
 #: Share of a time limit that the choice may take, the normal equations it solves at most (over
@@ -53,9 +57,10 @@ def ladder(affine: float, rows: int, inputs: int) -> tuple[Penalty, ...]:
     """What is tried, weakest first, given the penalty that the affine part alone would need.
 
     Where even a plane must be held back, the units may have to go: `STRONGER` leaves ridge
-    regression among the choices. A free plane is one only where the rows determine it.
+    regression among the choices, and with it the mean, where the ridge is strong. A free plane is a
+    choice only where the rows are many and determine it.
 
-    >>> len(ladder(0.0, 100, 3)), ladder(0.5, 100, 30)[-1]
+    >>> len(ladder(0.0, 200, 3)), ladder(0.5, 200, 30)[-1]
     (8, Penalty(alpha=1000.0, affine=0.5))
     >>> ladder(0.5, 30, 30)[0]
     Penalty(alpha=1e-08, affine=0.5)
@@ -64,15 +69,16 @@ def ladder(affine: float, rows: int, inputs: int) -> tuple[Penalty, ...]:
     if not affine:
         return tuple(free)
     held = [Penalty(alpha, affine) for alpha in (*LADDER, *STRONGER)]
-    return tuple(free + held if rows > inputs + 1 else held)
+    return tuple(free + held if rows > max(inputs + 1, SMALL) else held)
 
 
 def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) -> Penalty:
     """The penalty with the smallest error on held-out rows; data free of noise needs no search.
 
-    Small tables are split more often (up to three folds), since one split of them is a coin toss.
-    Among penalties within one standard error of the best the largest wins. An estimate. Where a
-    time limit leaves no time for all rows, as many are drawn as fit into `SHARE` of it.
+    Small tables are split more often (up to three folds; `SMALL` ones five, `REPEATS` times), since
+    one split of them is a coin toss. Among penalties within one standard error of the best the
+    largest wins. An estimate. Where a time limit leaves no time for all rows, as many are drawn as
+    fit into `SHARE` of it.
 
     Args:
         predict: fits the task once per penalty, all from the same start, and returns predictions
@@ -81,20 +87,20 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
     """
     total = len(task.x)
     n = int(min(total, total * task.affordable(SHARE) / EVALUATIONS))
+    if total < FEWEST:
+        return Penalty(STRONGER[-1], affine)
     cautious = Penalty(CAUTIOUS, affine)
-    if n < FEWEST or n < min(total, FEWEST_SAMPLED):
+    if n < min(total, FEWEST_SAMPLED):
         return cautious
-    folds = max(1, min(3, 2000 // total))
     order = torch.randperm(total, generator=task.generator(91), device=task.x.device)
     if n < total:
         task = task.rows(order[:n])
         order = torch.arange(n, device=order.device)
-    size = max(1, n // 5)
-    tried, errors = ladder(affine, n - size, task.x.shape[1]), []
-    for fold in range(folds):
+    tried = ladder(affine, n - max(1, n // 5), task.x.shape[1])
+    errors: list[Tensor] = []
+    for fold, held in enumerate(_parts(order, task)):
         if time.monotonic() > task.moment(SHARE):
             break
-        held = order[fold * size : (fold + 1) * size]
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
         keep[held] = False
         part = replace(task.rows(keep), seed=task.seed + fold)
@@ -104,10 +110,28 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
             first = _errors(part, task, held, predict, (plain,))
             if float(first.mean()) < clean.share:
                 return plain
-        errors.append(_errors(part, task, held, predict, tried))
+        found = torch.full((len(tried), n), torch.nan, dtype=task.x.dtype, device=task.x.device)
+        found[:, held] = _errors(part, task, held, predict, tried)
+        errors.append(found)
     if not errors:
         return cautious
-    return tried[strongest(torch.cat(errors, dim=1))]
+    # a row that was held out several times counts once
+    table = torch.stack(errors).nanmean(dim=0)
+    return tried[strongest(table[:, ~table[0].isnan()])]
+
+
+def _parts(order: Tensor, task: Task) -> Iterator[Tensor]:
+    """Rows to hold out, one part after the other."""
+    n = len(order)
+    if n <= SMALL:
+        for repeat in range(REPEATS):
+            stream = task.generator(700 + repeat)
+            mixed = order[torch.randperm(n, generator=stream, device=order.device)]
+            yield from mixed.tensor_split(5)
+        return
+    size = n // 5
+    for fold in range(max(1, min(3, 2000 // n))):
+        yield order[fold * size : (fold + 1) * size]
 
 
 def within(x: Tensor, table: Tensor, held: Tensor) -> Tensor:
@@ -206,8 +230,9 @@ def affine_ridge(x: Tensor, y: Tensor, weight: Tensor) -> float:
 
     The smallest score of generalized cross-validation (Golub, Heath & Wahba 1979),
     G(beta) = RSS(beta) / (1 - df(beta) / n)^2, df the trace of the hat matrix. It is 0 unless
-    G falls by `MARGIN`. Since RSS grows with beta, G(beta) >= (1 - df(0) / n)^2 G(0): about twenty
-    rows for each input are enough for 0, and nothing is computed. An estimate; O(n d min(n, d)).
+    G falls by `MARGIN`, or the rows are `SMALL`. Since RSS grows with beta,
+    G(beta) >= (1 - df(0) / n)^2 G(0): about twenty rows for each input are enough for 0, and
+    nothing is computed. An estimate; O(n d min(n, d)).
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> x = torch.randn(1000, 10, dtype=torch.float64, generator=generator)
@@ -218,7 +243,7 @@ def affine_ridge(x: Tensor, y: Tensor, weight: Tensor) -> float:
     True
     """
     n, d = x.shape
-    if d + 1 < n and (1 - (d + 1) / n) ** 2 >= 1 - POSSIBLE:
+    if n > SMALL and d + 1 < n and (1 - (d + 1) / n) ** 2 >= 1 - POSSIBLE:
         return 0.0
     x, y, share = x.double(), y.double(), (weight / weight.sum()).double()
     x, y = ((v - share @ v) * share.sqrt()[:, None] for v in (x, y))
@@ -236,4 +261,4 @@ def affine_ridge(x: Tensor, y: Tensor, weight: Tensor) -> float:
         return float(outside + (kept.square() * seen).sum()) * (n / free) ** 2
 
     best = min(RIDGES, key=score)
-    return best if score(best) < (1 - MARGIN) * score(0.0) else 0.0
+    return best if n <= SMALL or score(best) < (1 - MARGIN) * score(0.0) else 0.0

@@ -26,10 +26,13 @@ from relunorm.train.layered import live_start
 from relunorm.train.perceptron import FlatPerceptron, Vector
 from relunorm.train.task import Fit, Penalty, Task
 
-#: Penalties of the units that are tried, weakest first; at the last one there are no units.
-LADDER = (1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.5e-2, 3e-2, 1.0)
-#: Penalties of the plane's slopes, by themselves; beside units the chosen one and ten times it.
-SLOPES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+#: Penalties of the units that are tried, weakest first, and that of the slopes beside them.
+LADDER, BESIDE = (1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.5e-2), 1e-2
+#: Penalties of the slopes where no unit has a say, and what the units' is then.
+SLOPES, ALONE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0), 1.0
+#: Standard errors that the log-loss may be above the smallest for a stronger penalty, of the units
+#: and of the plane by itself.
+ALLOWED, ALLOWED_ALONE = 0.5, 1.0
 #: What too few rows, or too little time, for a choice get.
 CAUTIOUS, FEWEST = Penalty(1e-2, 1e-2), 10
 #: Folds, iterations in them, starts and iterations of the last fit.
@@ -52,9 +55,9 @@ def solve_logistic(task: Task, calibrate: bool = True) -> Fit:
     stopped, stretch = "", 1.0
     try:
         if task.alpha is None or calibrate:
-            choice = choose(replace(task, watch=None, start=None))
+            choice = choose(replace(task, watch=None, start=None), calibrate)
             task = replace(task, alpha=choice.penalty.alpha, affine=choice.penalty.affine)
-            stretch = choice.stretch if calibrate else 1.0
+            stretch = choice.stretch
     except KeyboardInterrupt:
         stopped = "interrupted"
         if task.alpha is None:
@@ -160,43 +163,35 @@ class Choice:
     stretch: float
 
 
-def choose(task: Task) -> Choice:
-    """Penalties by cross-validated log-loss: the strongest within a standard error of the best.
+def choose(task: Task, calibrate: bool = True) -> Choice:
+    """Penalties by cross-validated log-loss: the strongest within `ALLOWED` of the best.
 
-    First the plane's by itself, then the units' beside it; a penalty that is given stays. The
-    stretch t is that with the smallest held-out log-loss of t f, of which the root is used: the
-    held-out rows are few, and networks of all rows are less wrong than those of the folds.
+    Tried are the units' penalties and, after them, the plane by itself with its own; a penalty that
+    is given stays. Each is judged with its stretch: the t with the smallest held-out log-loss of
+    t f, if that lowers it by a standard error, else 1.
     """
     given = None if task.alpha is None else Penalty(task.alpha, task.affine)
     small = _affordable(task)
     y = small.y.numpy()
-    folds = min(FOLDS, len(y) // 2)
     if len(y) < FEWEST:
         return Choice(given or CAUTIOUS, 1.0)
-    fold = _folds(y, folds, np.random.default_rng([task.seed, 31]))
+    fold = _folds(y, FOLDS, np.random.default_rng([task.seed, 31]))
     weight = small.weight.numpy() / float(small.weight.sum())
     if small.time_limit is not None:
         small = replace(small, time_limit=SHARE * small.time_limit)
-
-    def held_out(tried: list[Penalty], hidden: tuple[int, ...]) -> Vector | None:
-        return _held_out(replace(small, hidden=hidden), tried, fold)
-
-    if given is None:
-        slopes = [Penalty(1.0, slope) for slope in SLOPES] if task.skip else [Penalty(1.0)]
-        found = held_out(slopes, (1,))
-        if found is None:
-            return Choice(CAUTIOUS, 1.0)
-        affine = slopes[_strongest(found, y, weight)].affine
-        tried = [
-            Penalty(alpha, k * affine) for alpha in LADDER for k in (1.0, 10.0)[: 1 + task.skip]
-        ]
-    else:
-        tried = [given]
-    found = held_out(tried, task.hidden)
+    tried = [given] if given else [Penalty(alpha, BESIDE) for alpha in LADDER]
+    found = _held_out(small, tried, fold)
     if found is None:
         return Choice(given or CAUTIOUS, 1.0)
-    at = _strongest(found, y, weight)
-    return Choice(tried[at], stretch_of(found[at], y, weight) ** 0.5)
+    if given is None and task.skip:
+        planes = [Penalty(ALONE, slope) for slope in SLOPES]
+        outputs = _held_out(replace(small, hidden=(1,)), planes, fold)
+        if outputs is not None:
+            at = _strongest(outputs, y, weight, ALLOWED_ALONE)
+            tried, found = [*tried, planes[at]], np.concatenate([found, outputs[at : at + 1]])
+    stretches = [_worthwhile(part, y, weight) if calibrate else 1.0 for part in found]
+    at = _strongest(np.array(stretches)[:, None, None] * found, y, weight, ALLOWED)
+    return Choice(tried[at], stretches[at])
 
 
 def stretch_of(outputs: Vector, y: Vector, weight: Vector) -> float:
@@ -210,11 +205,18 @@ def stretch_of(outputs: Vector, y: Vector, weight: Vector) -> float:
     return float(np.exp(found.x))
 
 
+def _worthwhile(outputs: Vector, y: Vector, weight: Vector) -> float:
+    """The stretch, or 1 where it gains less than a standard error."""
+    stretch = stretch_of(outputs, y, weight)
+    gain = log_losses(outputs, y) - log_losses(stretch * outputs, y)
+    return stretch if weight @ gain > _spread(gain, weight) else 1.0
+
+
 def _affordable(task: Task) -> Task:
     """The task on as many of its rows as the choice can afford."""
     n = len(task.x)
     net = LogisticPerceptron(replace(task, alpha=0.0))
-    trials = FOLDS * TRIAL * (2 * len(LADDER) + 1)
+    trials = FOLDS * TRIAL * len(LADDER)
     most = int(MOST / (6 * net.size * trials))
     if n <= most:
         return task
@@ -253,15 +255,19 @@ def _held_out(task: Task, tried: list[Penalty], fold: NDArray[np.intp]) -> Vecto
     return outputs
 
 
-def _strongest(outputs: Vector, y: Vector, weight: Vector) -> int:
-    """The last choice whose log-loss is within one standard error of the smallest."""
+def _strongest(outputs: Vector, y: Vector, weight: Vector, allowed: float) -> int:
+    """The last choice whose log-loss is within so many standard errors of the smallest."""
     losses = np.array([log_losses(part, y) for part in outputs])
     mean = losses @ weight
     best = int(mean.argmin())
-    apart = losses - losses[best]
     # paired differences to the best: their spread is what the luck of these rows is worth
-    spread = np.sqrt((weight**2 * (apart - (apart @ weight)[:, None]) ** 2).sum(axis=1))
-    return int(np.flatnonzero(mean <= mean[best] + spread).max())
+    spread = np.array([_spread(row - losses[best], weight) for row in losses])
+    return int(np.flatnonzero(mean <= mean[best] + allowed * spread).max())
+
+
+def _spread(values: Vector, weight: Vector) -> float:
+    """Standard error of the weighted mean; the weights sum to one."""
+    return float(np.sqrt(weight**2 @ (values - weight @ values) ** 2))
 
 
 def _descend(
