@@ -67,7 +67,7 @@ def noisy_xor(rng: np.random.Generator) -> Rows:
 
 
 def flipped(rng: np.random.Generator) -> Rows:
-    """Three classes of clusters in eight inputs; one label in twenty drawn anew among the others."""
+    """Three classes of clusters in eight inputs; one label in twenty is another class."""
     x, y = make_classification(
         400 + MEASURED, 8, n_informative=5, n_redundant=1, n_classes=3, n_clusters_per_class=2,
         class_sep=1.5, flip_y=0.0, random_state=seed_of(rng),

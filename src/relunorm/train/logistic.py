@@ -166,9 +166,9 @@ class Choice:
 def choose(task: Task, calibrate: bool = True) -> Choice:
     """Penalties by cross-validated log-loss: the strongest within `ALLOWED` of the best.
 
-    Tried are the units' penalties and, after them, the plane by itself with its own; a penalty that
-    is given stays. Each is judged with its stretch: the t with the smallest held-out log-loss of
-    t f, if that lowers it by a standard error, else 1.
+    Tried are the units' penalties and the plane by itself with its own; a penalty that is given
+    stays. Each is judged with its stretch: the t with the smallest held-out log-loss of
+    t f, drawn towards 1 by its own uncertainty.
     """
     given = None if task.alpha is None else Penalty(task.alpha, task.affine)
     small = _affordable(task)
@@ -188,8 +188,12 @@ def choose(task: Task, calibrate: bool = True) -> Choice:
         outputs = _held_out(replace(small, hidden=(1,)), planes, fold)
         if outputs is not None:
             at = _strongest(outputs, y, weight, ALLOWED_ALONE)
-            tried, found = [*tried, planes[at]], np.concatenate([found, outputs[at : at + 1]])
-    stretches = [_worthwhile(part, y, weight) if calibrate else 1.0 for part in found]
+            # a plane that is hardly held back is no stronger than units that are
+            first = [] if planes[at].affine >= BESIDE / 10 else [at]
+            last = [] if first else [at]
+            tried = [*(planes[k] for k in first), *tried, *(planes[k] for k in last)]
+            found = np.concatenate([outputs[first], found, outputs[last]])
+    stretches = [_cautious_stretch(part, y, weight) if calibrate else 1.0 for part in found]
     at = _strongest(np.array(stretches)[:, None, None] * found, y, weight, ALLOWED)
     return Choice(tried[at], stretches[at])
 
@@ -205,11 +209,18 @@ def stretch_of(outputs: Vector, y: Vector, weight: Vector) -> float:
     return float(np.exp(found.x))
 
 
-def _worthwhile(outputs: Vector, y: Vector, weight: Vector) -> float:
-    """The stretch, or 1 where it gains less than a standard error."""
-    stretch = stretch_of(outputs, y, weight)
-    gain = log_losses(outputs, y) - log_losses(stretch * outputs, y)
-    return stretch if weight @ gain > _spread(gain, weight) else 1.0
+def _cautious_stretch(outputs: Vector, y: Vector, weight: Vector) -> float:
+    """The stretch, drawn towards 1 as far as its standard error s asks for.
+
+    log t becomes log t max(0, 1 - (s / log t)^2): a few rows that are confidently wrong make s
+    large, and nothing is stretched on their account.
+    """
+    t = np.log(stretch_of(outputs, y, weight))
+    step = 1e-3
+    before, at, after = (log_losses(np.exp(t + k * step) * outputs, y) for k in (-1, 0, 1))
+    slope, bend = (after - before) / (2 * step), weight @ (after - 2 * at + before) / step**2
+    error = np.sqrt(weight**2 @ slope**2) / max(bend, 1e-12)
+    return float(np.exp(t * max(0.0, 1 - (error / t) ** 2))) if t else 1.0
 
 
 def _affordable(task: Task) -> Task:
