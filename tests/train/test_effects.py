@@ -1,5 +1,7 @@
 """Partial dependence against brute force on a grid, kinks included."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from relunorm.train.effects import feature_effects, plot_effects
 
 
 def random_network(rng: np.random.Generator, sizes: list[int]) -> Network:
-    weights = [rng.normal(size=(b, a)) for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(sizes)]
     return Network.from_weights(weights, [rng.normal(size=len(w)) for w in weights])
 
 

@@ -105,7 +105,7 @@ class _Trainer:
         task = self.task
         if task.start is None:
             return live_start(task.x[:4096].double(), task.hidden, 1, self.stream)
-        return tuple(torch.from_numpy(part)[None] for pair in task.start for part in pair)
+        return tuple(torch.from_numpy(part)[None] for pair in task.start.layers for part in pair)
 
     def _allocate(self, start: tuple[Tensor, ...]) -> None:
         m, d = self.y.shape[1], self.x.shape[1]
@@ -124,6 +124,12 @@ class _Trainer:
         *self.ghidden, self.gv, self.gs, self.gc = views(self.gradient)
         for part, given in zip(self.hidden, start, strict=True):
             part.copy_(given[0])
+        if self.task.start is not None:
+            head = self.task.start
+            self.v.copy_(torch.from_numpy(head.output))
+            self.c.copy_(torch.from_numpy(head.bias))
+            if self.task.skip:
+                self.s.copy_(torch.from_numpy(head.skip))
         self.low, self.high = torch.aminmax(self.x, dim=0)
 
     def run(self) -> str:

@@ -17,11 +17,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.train.scaling import Scaling, layers_of, network_of, varying, widened
+from relunorm.train.scaling import Scaling, network_of, start_of, varying, widened
 from relunorm.train.solvers import check_options, check_size
 
 if TYPE_CHECKING:
-    from relunorm.train.task import Fit, Task
+    from relunorm.train.task import Fit, Start, Task
 
 Floats = NDArray[np.float64]
 
@@ -116,7 +116,7 @@ class ReLUEstimator(BaseEstimator):
     def _task(
         self,
         rows: tuple[Floats, Floats, Floats],
-        inputs: Scaling,
+        scalings: tuple[Scaling, Scaling],
         columns: NDArray[np.intp],
         hidden: tuple[int, ...],
         penalty: tuple[float | None, float],
@@ -126,7 +126,8 @@ class ReLUEstimator(BaseEstimator):
         """The problem in normalized units; rows for early stopping are held out of it.
 
         Args:
-            rows: inputs in the user's units, normalized targets, weights.
+            rows: inputs and targets in the user's units, weights.
+            scalings: of inputs and targets.
             columns: the inputs that vary.
             penalty: that of the units (None for the solver's choice), and of the slopes.
         """
@@ -134,7 +135,7 @@ class ReLUEstimator(BaseEstimator):
 
         from relunorm.train.task import Task, Watch
 
-        x, y, weight = rows
+        (x, y, weight), (inputs, targets) = rows, scalings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         # mini-batches are float32 anyway, and a large table is not held twice
         dtype = np.float32 if self.solver_ == "adam" else np.float64
@@ -145,7 +146,7 @@ class ReLUEstimator(BaseEstimator):
         table = x if len(columns) == x.shape[1] else x[:, columns]
         task = Task(
             x=tensor(inputs.apply(table, dtype)),
-            y=tensor(y.astype(dtype, copy=False)),
+            y=tensor(targets.apply(y, dtype)),
             weight=tensor(weight / weight.mean()),
             hidden=hidden,
             constraint=self.constraint,  # type: ignore[arg-type]
@@ -156,7 +157,7 @@ class ReLUEstimator(BaseEstimator):
             time_limit=None if self.time_limit in (None, np.inf) else float(self.time_limit),
             started=started,
             seed=seed,
-            start=self._former(inputs, columns, hidden),
+            start=self._former(inputs, targets, columns, hidden),
             options=dict(self.options or {}),
             **rest,
         )
@@ -171,18 +172,21 @@ class ReLUEstimator(BaseEstimator):
         return Watch.over(task, count, self.n_iter_no_change)
 
     def _former(
-        self, inputs: Scaling, columns: NDArray[np.intp], hidden: tuple[int, ...]
-    ) -> list[tuple[Floats, Floats]] | None:
-        """The hidden layers of the network there is, in the units of this fit."""
+        self, inputs: Scaling, targets: Scaling, columns: NDArray[np.intp], hidden: tuple[int, ...]
+    ) -> Start | None:
+        """The network there is, in the units of this fit."""
         if not self.warm_start or not hasattr(self, "network_"):
             return None
-        layers = layers_of(self.network_, inputs, columns)
-        if len(layers) != len(hidden):
+        start = start_of(self.network_, inputs, targets, columns)
+        widths = tuple(len(b) for _, b in start.layers)
+        # these place fewer units where rows are few, and fill up
+        fits = len(widths) == 1 == len(hidden) and self.solver_ in ("greedy", "exact")
+        if widths != hidden and not fits:
             raise InvalidInputError(
-                f"warm_start: the fitted network has {len(layers)} hidden layers, but "
+                f"warm_start: the fitted network has hidden layers {widths}, but "
                 f"hidden={self.hidden!r}; fit a new estimator"
             )
-        return layers
+        return start
 
     def _adopt(
         self, fit: Fit, inputs: Scaling, targets: Scaling, columns: NDArray[np.intp], width: int

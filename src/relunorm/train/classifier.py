@@ -173,12 +173,13 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         penalty = (None if isinstance(self.alpha, str) else float(self.alpha), 0.0)
         if self.warm_start and hasattr(self, "network_"):
             penalty = (self.alpha_, self.affine_alpha_)
+        plain = Scaling(np.zeros(y.shape[1]), np.ones(y.shape[1]))
         with threads(self.n_jobs), progress_bar(bool(self.verbose), self.solver_) as progress:
             rest = {"progress": progress, "logistic": True}
-            task = self._task((x, y, weight), inputs, used, hidden, penalty, started, **rest)
+            rows, scalings = (x, y, weight), (inputs, plain)
+            task = self._task(rows, scalings, used, hidden, penalty, started, **rest)
             solve = solve_adam if self.solver_ == "adam" else solve_logistic
             fit = solve(task, bool(self.calibrate))
-        plain = Scaling(np.zeros(y.shape[1]), np.ones(y.shape[1]))
         self._adopt(fit, inputs, plain, columns, x.shape[1])
         self.stretch_ = fit.facts["stretch"]
 

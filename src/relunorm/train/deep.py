@@ -99,7 +99,11 @@ class _Search:
         starts = int(max(1, min(STARTS, task.affordable(0.5) / (STAGES[0][0] + 1))))
         for turn in range(10**9 if again else 1):
             if turn == 0 and task.start is not None:
-                pairs = [torch.from_numpy(part).to(task.x.device) for p in task.start for part in p]
+                pairs = [
+                    torch.from_numpy(part).to(task.x.device)
+                    for p in task.start.layers
+                    for part in p
+                ]
                 self._advance(tuple(part[None] for part in pairs), 200, len(STAGES))
             else:
                 self._knock_out(task.rounds or starts, turn)

@@ -237,9 +237,8 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         affine = self.affine_alpha_ if self.warm_start and hasattr(self, "network_") else 0.0
         with threads(self.n_jobs), progress_bar(bool(self.verbose), self.solver_) as progress:
             task = self._task(
-                (x, targets.apply(y), weight), inputs, used, hidden, (alpha, affine), started,
-                progress=progress,
-            )  # fmt: skip
+                rows, (inputs, targets), used, hidden, (alpha, affine), started, progress=progress
+            )
             fit, self.restart_losses_ = best_fit(name, task, self.restarts, self.n_jobs)
         self.solver_ = fit.facts.get("solver", self.solver_)
         self._adopt(fit, inputs, targets, columns, x.shape[1])

@@ -86,7 +86,7 @@ def _start(search: _Search, rows: Rows, knots: int) -> SplineBound:
     search.lower = bound.value
     search.improve(torch.from_numpy(_filled(bound.knots, knots, rows[0]))[None])
     if task.start is not None:
-        w, b = task.start[0]
+        w, b = task.start.layers[0]
         search.improve(torch.from_numpy(_filled(-b * w[:, 0], knots, rows[0]))[None])
     return bound
 

@@ -129,7 +129,9 @@ class _Search:
         if self.task.start is None:
             return _grow(self.task, self.units, self.stream)
         device = self.task.x.device
-        w, b = (torch.from_numpy(part[: self.units]).to(device) for part in self.task.start[0])
+        w, b = (
+            torch.from_numpy(part[: self.units]).to(device) for part in self.task.start.layers[0]
+        )
         if len(w) < self.units:
             more = _grow(self.task, self.units - len(w), self.stream, (w, b))
             w, b = torch.cat([w, more[0]]), torch.cat([b, more[1]])

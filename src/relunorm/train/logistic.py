@@ -88,7 +88,6 @@ def solve_logistic(task: Task, calibrate: bool = True) -> Fit:
         skip=stretch * fit.skip,
         output=stretch * fit.output,
         iterations=max(1, evaluations),
-        watched=[] if task.watch is None else task.watch.curve,
         facts={"stretch": stretch},
     )
 
@@ -109,16 +108,20 @@ class LogisticPerceptron(FlatPerceptron):
         chance = expit(fit) if fit.shape[1] == 1 else softmax(fit, axis=1)
         return float(self.share @ log_losses(fit, self.y)), self.share[:, None] * (chance - self.y)
 
-    def begin(self, layers: list[tuple[Vector, Vector]]) -> Vector:
+    def begin(self, layers: list[tuple[Vector, Vector]] | None) -> Vector:
         """These hidden layers with the output layer that least squares on the classes suggests.
 
-        Weights are shared evenly between a unit's input and output, where the penalty wants them.
+        None goes on from the task's own start. Weights are shared evenly between a unit's input and
+        output, where the penalty wants them.
         """
-        theta = self.from_layers(layers, 1e-3)
-        *hidden, v, s, c = self.split(theta)
-        # p = 1/2 + t/4 for small log-odds t
-        for part in (v, s, c):
-            part *= 4
+        if layers is None:
+            assert self.task.start is not None
+            theta = self.going_on(self.task.start)
+        else:
+            theta = self.from_layers(layers, 1e-3)
+            for part in self.split(theta)[-3:]:
+                part *= 4  # p = 1/2 + t/4 for small log-odds t
+        *hidden, v, _, _ = self.split(theta)
         length = np.sqrt(np.linalg.norm(v, axis=0) + 1e-12)
         hidden[-2] *= length[:, None]
         hidden[-1] *= length
@@ -127,12 +130,10 @@ class LogisticPerceptron(FlatPerceptron):
 
 
 def live_layers(task: Task, stream: int) -> list[tuple[Vector, Vector]]:
-    """Hidden layers to begin with: those of the task, or live units.
+    """Live hidden layers to begin with.
 
     One hidden layer: the units that lower the squared error of the classes most, one by one.
     """
-    if task.start is not None:
-        return task.start
     generator = task.generator(stream)
     if len(task.hidden) > 1:
         parts = [part[0].numpy() for part in live_start(task.x, task.hidden, 1, generator)]

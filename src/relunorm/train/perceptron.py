@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.train.task import Fit, Task
+from relunorm.train.task import Fit, Start, Task
 
 Vector = NDArray[np.float64]
 
@@ -98,7 +98,7 @@ class FlatPerceptron:
         there is a network to go on from, that one.
         """
         if self.task.start is not None:
-            return self.from_layers(self.task.start)
+            return self.going_on(self.task.start)
         rng = np.random.default_rng([seed, 23])
         theta = rng.normal(size=self.size)
         *hidden, v, s, c = self.split(theta)
@@ -106,6 +106,17 @@ class FlatPerceptron:
             w /= np.sqrt(w.shape[1])
         v /= np.sqrt(v.shape[1])
         s[:], c[:] = 0.0, 0.0
+        return theta
+
+    def going_on(self, start: Start) -> Vector:
+        """A network as a vector."""
+        theta = np.zeros(self.size)
+        *hidden, v, s, c = self.split(theta)
+        for at, (w, b) in enumerate(start.layers):
+            hidden[2 * at][:], hidden[2 * at + 1][:] = w, b
+        v[:], c[:] = start.output, start.bias
+        if s.shape[1]:
+            s[:] = start.skip
         return theta
 
     def from_layers(self, layers: list[tuple[Vector, Vector]], ridge: float = 1e-9) -> Vector:
@@ -153,4 +164,5 @@ class FlatPerceptron:
             alpha=self.alpha,
             affine=self.affine,
             stopped=stopped,
+            watched=[] if self.task.watch is None else self.task.watch.curve,
         )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
-from relunorm.train.task import Fit
+from relunorm.train.task import Fit, Start
 
 #: Rows at a time, so that a large table is not copied for its deviations.
 BLOCK = 8192
@@ -158,10 +158,10 @@ def network_of(fit: Fit, inputs: Scaling, targets: Scaling, origin: str) -> Netw
     return Network(layers, Affine(terms, bias), input_shape=len(inputs.scale), origin=origin)
 
 
-def layers_of(
-    network: Network, inputs: Scaling, columns: NDArray[np.intp]
-) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """The hidden layers of a network that `network_of` made, in normalized units, rows of length 1.
+def start_of(
+    network: Network, inputs: Scaling, targets: Scaling, columns: NDArray[np.intp]
+) -> Start:
+    """A network that `network_of` made, in normalized units again.
 
     Args:
         inputs: the scaling of the columns that are used.
@@ -177,7 +177,15 @@ def layers_of(
             w = w * scales
         scales = _lengths(w)
         layers.append((w / scales[:, None], b / scales))
-    return layers
+    terms, unit = network.output.terms, targets.scale[:, None]
+    given = terms.get(0)
+    skip = np.zeros((len(unit), len(columns))) if given is None else np.asarray(given)[:, columns]
+    return Start(
+        layers=layers,
+        bias=(network.output.bias + skip @ inputs.shift - targets.shift) / targets.scale,
+        skip=skip * inputs.scale / unit,
+        output=np.asarray(terms[len(layers)]) * scales / unit,
+    )
 
 
 def _lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:

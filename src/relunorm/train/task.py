@@ -29,6 +29,21 @@ class Penalty:
 
 
 @dataclass(frozen=True)
+class Start:
+    """A network in the units of a task.
+
+    Attributes:
+        layers: (w, b) of every hidden layer, rows of length 1.
+        bias: (m,), skip: (m, d), output: (m, K_L).
+    """
+
+    layers: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
+    bias: NDArray[np.float64]
+    skip: NDArray[np.float64]
+    output: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class Task:
     """A regression problem in normalized units.
 
@@ -48,7 +63,7 @@ class Task:
         seed: of every random choice.
         logistic: whether y holds classes (one column for two of them, else one a class, 0 or 1)
             and the error is the log-loss of the outputs.
-        start: hidden layers (w, b) to go on from, or None.
+        start: the network to go on from, or None.
         watch: rows held out for early stopping, or None.
         progress: called with the stage, the share done (nan if open) and the best loss so far.
         options: for one solver only (batch size, learning rate, ...).
@@ -66,7 +81,7 @@ class Task:
     time_limit: float | None = None
     seed: int = 0
     logistic: bool = False
-    start: list[tuple[NDArray[np.float64], NDArray[np.float64]]] | None = None
+    start: Start | None = None
     watch: Watch | None = None
     progress: Progress | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -147,7 +162,7 @@ class Watch:
     def look(self, candidate: Any, outputs: Tensor) -> bool:
         """Note a candidate with its outputs on the rows; True if the fit should end."""
         losses = row_losses(outputs, self.y, self.logistic)
-        error = float(self.weight @ losses / self.weight.sum())
+        error = float(self.weight @ losses.to(self.weight.dtype) / self.weight.sum())
         better = not self.curve or error < min(self.curve)
         self.curve.append(error)
         if better:
