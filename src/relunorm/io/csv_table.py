@@ -227,7 +227,9 @@ def _hint(cell: str, name: str, names: list[str], target: str | None) -> str:
     if len(names) == 1:
         return "is there a separator other than comma, semicolon, tab, | and spaces?"
     if name == target:
-        return "this is the target, and a regression predicts numbers: for classes use fit --classify"
+        return (
+            "this is the target, and a regression predicts numbers: for classes use fit --classify"
+        )
     return "drop the column or encode it, and fill or drop missing values first"
 
 

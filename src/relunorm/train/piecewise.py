@@ -90,17 +90,16 @@ class PiecewiseLinear:
         left.plot(self.knots, self.values, color="#b3261e", lw=2)
         left.plot(self.knots[1:-1], self.values[1:-1], "o", color="#b3261e", mec="white", ms=8)
         left.set(xlabel=names[0], ylabel=names[1])
-        left.set_title(f"{len(self.slopes)} pieces, {len(self.knots) - 2} knots", fontsize=10)
+        shown = f"{len(self.slopes)} pieces, mean squared error {self.mse:.4g}"
         right.bar(0, self.mse, color="#b3261e", width=0.6)
-        shown = f"error {self.mse:.4g}"
         if self.lower_bound is not None:
             right.bar(1, self.lower_bound, color="#3b5b92", width=0.6)
             right.axhline(self.lower_bound, color="#3b5b92", lw=1, ls=":")
-            shown += f"\nbound {self.lower_bound:.4g}"
+            shown += f"; no such fit below {self.lower_bound:.4g}"
             if self.gap is not None and np.isfinite(self.gap):
-                shown += f"\ngap at most {100 * self.gap:.3g} %"
+                shown += f" (gap at most {100 * self.gap:.3g} %)"
+        figure.suptitle(shown, fontsize=10)
         right.set_xticks([0, 1], ["fit", "bound"])
-        right.set_title(shown, fontsize=9)
         right.set_ylabel("mean squared error")
         return figure
 
