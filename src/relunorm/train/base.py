@@ -50,6 +50,9 @@ class ReLUEstimator(BaseEstimator):
     n_iter_no_change: int
     warm_start: bool
     network_: Network
+    solver_: str
+    stopped_: str
+    imputed_: Floats
 
     #: Solvers that may be asked for by name.
     _solvers: tuple[str, ...] = ()

@@ -58,10 +58,12 @@ class Conformal:
             return replace(self, errors=np.abs(self.y - model.network_(self.x)))
         from joblib import Parallel, delayed
 
-        plain = clone(model).set_params(interval=None, warm_start=False, verbose=False, n_jobs=None)
+        plain: Any = clone(model)
+        plain.set_params(interval=None, warm_start=False, verbose=False, n_jobs=None)
         folds = range(int(self.fold.max()) + 1)
         work = (delayed(_without)(plain, self, number) for number in folds)
-        networks = tuple(Parallel(n_jobs=model.n_jobs)(work))
+        found: Any = Parallel(n_jobs=model.n_jobs)(work)
+        networks: tuple[Network, ...] = tuple(found)
         errors = np.empty_like(self.y)
         for number, network in enumerate(networks):
             rows = self.fold == number
@@ -127,4 +129,5 @@ def conformal_rows(
 def _without(plain: Any, rows: Conformal, number: int) -> Network:
     """A network fitted to all rows but those of one fold."""
     keep = rows.fold != number
-    return clone(plain).fit(rows.x[keep], rows.y[keep], rows.weight[keep]).network_
+    one: Any = clone(plain)
+    return one.fit(rows.x[keep], rows.y[keep], rows.weight[keep]).network_

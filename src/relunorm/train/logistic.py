@@ -138,7 +138,7 @@ def live_layers(task: Task, stream: int) -> list[tuple[Vector, Vector]]:
     if len(task.hidden) > 1:
         parts = [part[0].numpy() for part in live_start(task.x, task.hidden, 1, generator)]
         return list(zip(parts[::2], parts[1::2], strict=True))
-    count, weight = task.hidden[0], task.weight
+    count, weight = sum(task.hidden), task.weight
     target = task.y - weight @ task.y / weight.sum()
     more = CANDIDATES + 2 * count
     w, b = greedy_units(task.x, target, weight.sqrt(), count, more, generator)

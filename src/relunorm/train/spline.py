@@ -228,10 +228,6 @@ def _sums_from(terms: Tensor, middle: int) -> Tensor:
     return torch.cat([left, terms.new_zeros(len(terms), 1), right], dim=1)
 
 
-def _pad(tensor: Tensor, before: int, after: int) -> Tensor:
-    return torch.nn.functional.pad(tensor, (before, after))
-
-
 def solve_tridiagonal(diagonal: Tensor, off: Tensor, right: Tensor) -> Tensor:
     """x with diagonal_i x_i + off_{i-1} x_{i-1} + off_i x_{i+1} = right_i; symmetric.
 
