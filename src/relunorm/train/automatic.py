@@ -22,7 +22,7 @@ from relunorm.train.holdout import SMALL, Clean, within
 from relunorm.train.task import Fit, Task
 
 #: Seconds on one modest core that the second search may take where no time limit is set.
-WORTH = 20.0
+WORTH = 5.0
 
 
 def solve_one_input(task: Task) -> Fit:
