@@ -18,7 +18,7 @@ SOLVERS = {
     "greedy": ("relunorm.train.greedy", "solve_greedy"),
     "deep": ("relunorm.train.deep", "solve_deep"),
     "adam": ("relunorm.train.adam", "solve_adam"),
-    "slsqp": ("relunorm.train.slsqp", "solve_slsqp"),
+    "slsqp": ("relunorm.train.descent", "solve_slsqp"),
     "bfgs": ("relunorm.train.descent", "solve_bfgs"),
     "lbfgs": ("relunorm.train.descent", "solve_lbfgs"),
 }
