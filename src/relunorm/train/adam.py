@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from relunorm.clock import TIME_LIMIT
 from relunorm.train.holdout import CAUTIOUS, affine_ridge, ladder, spent_patience, strongest
 from relunorm.train.layered import live_start
 from relunorm.train.logistic import stretch_of
@@ -144,7 +145,7 @@ class _Trainer:
                     self._constrain()
                     if self.task.spent:
                         self._score(epoch)
-                        return "time limit"
+                        return TIME_LIMIT
             self._constrain()
             self._score(epoch)
             if spent_patience(self.task):

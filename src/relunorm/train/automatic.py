@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relunorm.clock import Clock
 from relunorm.train.deep import STAGES, STARTS, solve_deep
 from relunorm.train.exact import solve_exact
 from relunorm.train.greedy import solve_greedy
@@ -41,9 +42,8 @@ def solve_one_input(task: Task) -> Fit:
         # a fifth of so few rows cannot tell, and only `greedy` may become a plane
         return _named(solve_greedy(task), "greedy")
     held, part = _held_out(task)
-    limits = (None, None) if task.time_limit is None else (task.time_limit / 4, task.time_limit / 2)
-    plain = solve_exact(replace(part, alpha=0.0, rounds=1, time_limit=limits[0]))
-    careful = solve_greedy(replace(part, rounds=1, time_limit=limits[1]))
+    plain = solve_exact(replace(part, alpha=0.0, rounds=1, clock=task.clock.until(1 / 4)))
+    careful = solve_greedy(replace(part, rounds=1, clock=task.clock.until(1 / 2)))
     rows = task.x[held], task.y[held], task.weight[held]
     if _error(plain, *rows) <= _error(careful, *rows):
         return _named(solve_exact(replace(task, alpha=0.0)), "exact")
@@ -67,8 +67,8 @@ def solve_one_layer(task: Task) -> Fit:
     )
     # equations for the stages of one knock-out, as `Task.affordable` counts them
     work = STARTS * sum(steps * share for steps, share in STAGES)
-    seconds = work / max(replace(same, time_limit=1.0).affordable(1.0), 1e-300)
-    limited = task.time_limit is not None or task.rounds is not None or task.watch is not None
+    seconds = work / max(replace(same, clock=Clock(1.0)).affordable(1.0), 1e-300)
+    limited = task.clock.limited or task.rounds is not None or task.watch is not None
     plane = fit.alpha >= 1 or not task.skip
     if fit.stopped or limited or plane or len(task.x) <= SMALL or seconds > WORTH:
         return _named(fit, "greedy")

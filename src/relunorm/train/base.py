@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from relunorm.clock import INTERRUPTED, Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.scaling import Scaling, network_of, start_of, varying, widened
@@ -38,7 +39,7 @@ class ReLUEstimator(BaseEstimator):
     alpha: float | str
     skip: bool
     n_init: int | None
-    time_limit: float | None
+    time_limit: float | Clock | None
     random_state: Any
     n_jobs: int | None
     device: str
@@ -123,7 +124,7 @@ class ReLUEstimator(BaseEstimator):
         columns: NDArray[np.intp],
         hidden: tuple[int, ...],
         penalty: tuple[float | None, float],
-        started: float,
+        clock: Clock,
         **rest: Any,
     ) -> Task:
         """The problem in normalized units; rows for early stopping are held out of it.
@@ -157,8 +158,7 @@ class ReLUEstimator(BaseEstimator):
             affine=penalty[1],
             skip=bool(self.skip),
             rounds=self.n_init,
-            time_limit=None if self.time_limit in (None, np.inf) else float(self.time_limit),
-            started=started,
+            clock=clock,
             seed=seed,
             start=self._former(inputs, targets, columns, hidden),
             options=dict(self.options or {}),
@@ -203,7 +203,7 @@ class ReLUEstimator(BaseEstimator):
         self.n_iter_ = max(1, fit.iterations)
         self.alpha_, self.affine_alpha_ = fit.alpha, fit.affine
         self.stopped_ = fit.stopped
-        if fit.stopped == "interrupted":
+        if fit.stopped == INTERRUPTED:
             message = "the fit was interrupted; the model is the best one found until then"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
@@ -238,9 +238,6 @@ class ReLUEstimator(BaseEstimator):
         for name in ("skip", "early_stopping", "warm_start"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise InvalidInputError(f"{name}={getattr(self, name)!r}: expected True or False")
-        limit = self.time_limit
-        if limit is not None and not (_real(limit) and float(limit) > 0):
-            raise InvalidInputError(f"time_limit={limit!r}: expected seconds > 0, or None")
         if self.n_init is not None and not whole_number(self.n_init, 1):
             raise InvalidInputError(
                 f"n_init={self.n_init!r}: expected a whole number >= 1, or None"
@@ -373,30 +370,23 @@ def progress_bar(wanted: bool, title: str) -> Iterator[Any]:
     if not wanted:
         yield None
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("loss {task.fields[loss]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.TextColumn("loss {task.fields[loss]}"),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         item = bar.add_task(title, total=1.0, loss="-")
 
-        def listen(stage: str, share: float, loss: float) -> None:
+        def listen(said: Progress) -> None:
+            loss = said.facts.get("loss", math.nan)
             shown = f"{loss:.3e}" if math.isfinite(loss) else "-"
-            total = None if math.isnan(share) else 1.0
-            done = 0.0 if math.isnan(share) else share
-            text = f"{title}: {stage}"
-            bar.update(item, description=text, completed=done, total=total, loss=shown)
+            text = f"{title}: {said.message}"
+            bar.update(item, description=text, completed=said.done, total=said.total, loss=shown)
 
         yield listen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.train.base import Floats, ReLUEstimator, progress_bar, threads, used_columns
 from relunorm.train.scaling import Scaling
@@ -77,7 +77,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         class_weight: dict[Any, float] | str | None = None,
         calibrate: bool = True,
         n_init: int | None = None,
-        time_limit: float | None = None,
+        time_limit: float | Clock | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         device: str = "cpu",
@@ -115,7 +115,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         Args:
             X: (n, d), y: (n,) labels, sample_weight: (n,) non-negative.
         """
-        started = time.monotonic()
+        clock = Clock(self.time_limit)
         hidden = self._checked()
         x, y, weight = self._training_rows(X, y, sample_weight)
         check_classification_targets(y)
@@ -133,7 +133,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         weight = weight * self._class_weights(y)[label]
         targets = np.eye(len(self.classes_))[label]
         targets = targets[:, 1:] if len(self.classes_) == 2 else targets
-        self._fit_rows(x, targets, weight, hidden, started)
+        self._fit_rows(x, targets, weight, hidden, clock)
         return self
 
     def decision_function(self, X: Any) -> Floats:
@@ -156,7 +156,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         return self.classes_[outputs.argmax(axis=1)]
 
     def _fit_rows(
-        self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], started: float
+        self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], clock: Clock
     ) -> None:
         from relunorm.train.adam import solve_adam
         from relunorm.train.logistic import solve_logistic
@@ -177,7 +177,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         with threads(self.n_jobs), progress_bar(bool(self.verbose), self.solver_) as progress:
             rest = {"progress": progress, "logistic": True}
             rows, scalings = (x, y, weight), (inputs, plain)
-            task = self._task(rows, scalings, used, hidden, penalty, started, **rest)
+            task = self._task(rows, scalings, used, hidden, penalty, clock, **rest)
             solve = solve_adam if self.solver_ == "adam" else solve_logistic
             fit = solve(task, bool(self.calibrate))
         self._adopt(fit, inputs, plain, columns, x.shape[1])

@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
+from relunorm.clock import INTERRUPTED, TIME_LIMIT
+from relunorm.errors import TimeLimitError
 from relunorm.train.perceptron import FlatPerceptron, Vector
 from relunorm.train.task import Fit, Task
-
-
-class Spent(Exception):
-    """The time limit has passed; never leaves this package."""
 
 
 class Watched(Exception):
@@ -37,8 +35,7 @@ def descend(
             best, lowest = theta.copy(), loss
         curve.append(lowest)
         task.report(method.lower(), float("nan"), lowest)
-        if task.spent:
-            raise Spent
+        task.clock.check()
         return (loss, gradient) if np.isfinite(loss) else (1e300, np.zeros_like(theta))
 
     def show(theta: Vector) -> None:
@@ -55,10 +52,10 @@ def descend(
             minimize(evaluate, start, jac=True, method=method, callback=show, **passed)
     except Watched:
         pass
-    except Spent:
-        return best, curve, "time limit"
+    except TimeLimitError:
+        return best, curve, TIME_LIMIT
     except KeyboardInterrupt:
-        return best, curve, "interrupted"
+        return best, curve, INTERRUPTED
     if task.watch is not None and task.watch.best is not None:
         best = task.watch.best
     return best, curve, ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.base import (
@@ -105,7 +105,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         skip: bool = True,
         n_init: int | None = None,
         restarts: int = 1,
-        time_limit: float | None = None,
+        time_limit: float | Clock | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         device: str = "cpu",
@@ -144,7 +144,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         Args:
             X: (n, d), y: (n,) or (n, m), sample_weight: (n,) non-negative.
         """
-        started = time.monotonic()
+        clock = Clock(self.time_limit)
         hidden = self._checked()
         x, y, weight = self._training_rows(X, y, sample_weight, multi_output=True, y_numeric=True)
         self._single = y.ndim == 1
@@ -152,13 +152,13 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         self._conformal = None
         if self.interval is not None:
             x, y, weight, self._conformal = conformal_rows(self, x, y, weight)
-        self._fit_rows(x, y, weight, hidden, started)
+        self._fit_rows(x, y, weight, hidden, clock)
         if self._conformal is not None:
             self._conformal = self._conformal.calibrated(self)
         return self
 
     def _fit_rows(
-        self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], started: float
+        self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], clock: Clock
     ) -> None:
         penalty = None if isinstance(self.alpha, str) else float(self.alpha)
         former = self.alpha_ if self.warm_start and hasattr(self, "network_") else None
@@ -175,7 +175,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
                 "early_stopping out"
             )
         rows = self._prepared(x, y, weight, hidden, inputs)
-        self._solve(rows, columns, hidden, penalty if former is None else former, started)
+        self._solve(rows, columns, hidden, penalty if former is None else former, clock)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Floats, Floats]:
         """Lower and upper ends, shaped as `predict`, that hold a new target with this probability.
@@ -222,7 +222,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         columns: NDArray[np.intp],
         hidden: tuple[int, ...],
         penalty: float | None,
-        started: float,
+        clock: Clock,
     ) -> None:
         from relunorm.train.restarts import best_fit
 
@@ -237,7 +237,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         affine = self.affine_alpha_ if self.warm_start and hasattr(self, "network_") else 0.0
         with threads(self.n_jobs), progress_bar(bool(self.verbose), self.solver_) as progress:
             task = self._task(
-                rows, (inputs, targets), used, hidden, (alpha, affine), started, progress=progress
+                rows, (inputs, targets), used, hidden, (alpha, affine), clock, progress=progress
             )
             fit, self.restart_losses_ = best_fit(name, task, self.restarts, self.n_jobs)
         self.solver_ = fit.facts.get("solver", self.solver_)

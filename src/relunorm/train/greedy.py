@@ -9,12 +9,12 @@ grow others on what is left, move all, keep what is better.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from relunorm.clock import INTERRUPTED, NO_LIMIT, TIME_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.train.holdout import SHARE, Clean, decide, spent_patience, watching
 from relunorm.train.lm import minimize
@@ -80,7 +80,7 @@ def _grow(
         x, y, root = x[pick], y[pick], root[pick]
     candidates = CANDIDATES + 2 * count
     return greedy_units(
-        x, y, root, count, candidates, stream, kept, task.affine, task.moment(until)
+        x, y, root, count, candidates, stream, kept, task.affine, task.clock.until(until)
     )
 
 
@@ -99,7 +99,7 @@ def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
     ridge = task.x.new_tensor([penalty.alpha for penalty in tried])
     problem = _problem(task, ridge, task.x.new_tensor(affine))
     start = tuple(torch.stack([grown[value][k] for value in affine]) for k in (0, 1))
-    found = minimize(problem, start, iterations=6, deadline=task.moment(SHARE))
+    found = minimize(problem, start, iterations=6, clock=task.clock.until(SHARE))
     if found.interrupted:
         raise KeyboardInterrupt
     return problem.predict(found.point, x)
@@ -139,7 +139,7 @@ class _Search:
 
     def interrupt(self) -> None:
         """Stop with what there is; if that is nothing, with random live units."""
-        self.stopped = "interrupted"
+        self.stopped = INTERRUPTED
         if not self.curve:
             w, b = sample_units(self.task.x, self.units, self.stream)
             self._refine(w[None], b[None], 0)
@@ -148,16 +148,16 @@ class _Search:
         """Exchange rounds until the rounds or the time are spent."""
         rounds = self.task.rounds
         if rounds is None:
-            rounds = self._own_rounds if self.task.time_limit is None else 10**9
+            rounds = 10**9 if self.task.clock.limited else self._own_rounds
         for done in range(rounds):
             done_early = self.stopped or spent_patience(self.task)
             if done_early or self.loss <= 1e-14 * self.problem.energy:
                 return
             # fewer exchanges where so many could not even take two steps
-            left = self.task.deadline - time.monotonic()
+            left = self.task.clock.left()
             members = int(min(EXCHANGES, left / (3 * self.pace)))
             if members < 1:
-                self.stopped = "time limit"
+                self.stopped = TIME_LIMIT
                 return
             starts = [self._exchange() for _ in range(members)]
             self._refine(
@@ -172,18 +172,18 @@ class _Search:
 
     def _refine(self, w: Tensor, b: Tensor, iterations: int) -> None:
         b = self.problem.bounds.clip(w, b)
-        began = time.monotonic()
+        clock = Clock(self.task.clock)
         found = minimize(
             self.problem,
             (w, b),
             iterations=iterations,
-            deadline=self.task.deadline,
+            clock=clock,
             watch=watching(self.task, self.problem),
         )
-        self.pace = (time.monotonic() - began + 1e-9) / (len(w) * (found.iterations + 1))
+        self.pace = (clock.elapsed() + 1e-9) / (len(w) * (found.iterations + 1))
         self.iterations += found.iterations
         if found.interrupted:
-            self.stopped = "interrupted"
+            self.stopped = INTERRUPTED
         best = int(found.loss.argmin())
         if float(found.loss[best]) < self.loss or not self.curve:
             self.loss = float(found.loss[best])
@@ -335,7 +335,7 @@ def greedy_units(
     generator: torch.Generator,
     kept: tuple[Tensor, Tensor] | None = None,
     affine: float = 0.0,
-    deadline: float = float("inf"),
+    clock: Clock = NO_LIMIT,
 ) -> tuple[Tensor, Tensor]:
     """``count`` units added one by one to ``kept`` and the affine part; cost O(n N count).
 
@@ -344,7 +344,7 @@ def greedy_units(
         root: (n,) square roots of the row weights.
         kept: units (w, b) that stay.
         affine: penalty affine * sum(weight) * |S|^2 on the slopes of the affine part.
-        deadline: value of ``time.monotonic()`` after which no unit is looked for.
+        clock: no unit is looked for after its end.
 
     Returns:
         w (count, d), b (count,): fewer distinct gains than ``count`` are filled with random units,
@@ -359,7 +359,7 @@ def greedy_units(
     parts = (x @ w.mT + b).clamp_min(0) * column, basis * column, y * column
     pool = Deflated(*(_with_slopes(parts, x.shape[1], affine) if affine else parts))
     chosen: list[int] = []
-    while len(chosen) < count and time.monotonic() < deadline and (at := pool.best()) >= 0:
+    while len(chosen) < count and not clock.expired() and (at := pool.best()) >= 0:
         pool.choose(at)
         chosen.append(at)
     if len(chosen) < count:

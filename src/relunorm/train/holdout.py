@@ -7,7 +7,6 @@ whatever the hidden units do. The units get every penalty of a ladder beside bot
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -99,7 +98,7 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
     tried = ladder(affine, n - max(1, n // 5), task.x.shape[1])
     errors: list[Tensor] = []
     for fold, held in enumerate(_parts(order, task)):
-        if time.monotonic() > task.moment(SHARE):
+        if task.clock.until(SHARE).expired():
             break
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)
         keep[held] = False

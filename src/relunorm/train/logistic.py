@@ -11,7 +11,6 @@ choices. The same held-out outputs say by how much the margins have to be stretc
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
+from relunorm.clock import INTERRUPTED
 from relunorm.train.descent import descend
 from relunorm.train.greedy import CANDIDATES, greedy_units
 from relunorm.train.layered import live_start
@@ -59,7 +59,7 @@ def solve_logistic(task: Task, calibrate: bool = True) -> Fit:
             task = replace(task, alpha=choice.penalty.alpha, affine=choice.penalty.affine)
             stretch = choice.stretch
     except KeyboardInterrupt:
-        stopped = "interrupted"
+        stopped = INTERRUPTED
         if task.alpha is None:
             task = replace(task, alpha=CAUTIOUS.alpha, affine=CAUTIOUS.affine)
     net = LogisticPerceptron(task)
@@ -178,8 +178,7 @@ def choose(task: Task, calibrate: bool = True) -> Choice:
         return Choice(given or CAUTIOUS, 1.0)
     fold = _folds(y, FOLDS, np.random.default_rng([task.seed, 31]))
     weight = small.weight.numpy() / float(small.weight.sum())
-    if small.time_limit is not None:
-        small = replace(small, time_limit=SHARE * small.time_limit)
+    small = replace(small, clock=task.clock.until(SHARE))
     tried = [given] if given else [Penalty(alpha, BESIDE) for alpha in LADDER]
     found = _held_out(small, tried, fold)
     if found is None:
@@ -255,11 +254,11 @@ def _held_out(task: Task, tried: list[Penalty], fold: NDArray[np.intp]) -> Vecto
         part = task.rows(torch.from_numpy(kept))
         layers = live_layers(part, 5)
         for at, penalty in enumerate(tried):
-            if time.monotonic() > task.deadline:
+            if task.clock.expired():
                 return None
             net = LogisticPerceptron(replace(part, alpha=penalty.alpha, affine=penalty.affine))
             theta, _, stopped = _descend(net, net.begin(layers), part, TRIAL)
-            if stopped == "interrupted":
+            if stopped == INTERRUPTED:
                 raise KeyboardInterrupt
             outputs[at, held] = net.outputs(theta, x[held])
         done = (int(number) + 1) / (int(fold.max()) + 1)
