@@ -79,7 +79,7 @@ CHUNK_SECONDS = 0.5
 
 
 #: See `explore.explore`.
-Whole = tuple[Array, Vector, int, int, int, Vector]
+Whole = tuple[Array, Vector, int, int, int, Vector, Vector]
 
 
 class Space:
@@ -442,7 +442,7 @@ def warm_up() -> None:
     groups = [(-np.eye(2), np.zeros(2))]
     clock = Clock()
     for proof in (None, Tape()):
-        search = Search(tiny, Box([-1.0], [1.0]), groups, proof=proof)
+        search = Search(tiny, Box.cube(1), groups, proof=proof)
         search.attack.value = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
@@ -480,7 +480,15 @@ def first_node(
         FOLDED_ERROR, scratch, out,
     )  # fmt: skip
     if units < 0:
-        return None, (np.zeros((0, d)), np.zeros(0), 0, 0, form.units, np.zeros(0))
+        return None, (
+            np.zeros((0, d)),
+            np.zeros(0),
+            0,
+            0,
+            form.units,
+            np.zeros(0),
+            form.hi - form.lo,
+        )
     numbers = np.zeros(node_size(units, known, d, goals, groups))
     root = place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
     root[ALPHA][:] = root[HIGH] > -root[LOW]
@@ -492,7 +500,8 @@ def first_node(
     sides = slice(units, units + known)
     size = np.maximum(np.abs(form.lo), np.abs(form.hi))
     near = 1e-12 * (np.abs(root[ROWS][sides, :d]) @ size + np.abs(root[CONST][sides]))
-    whole = (root[ROWS].copy(), root[CONST].copy(), int(units), int(known), form.units, near)
+    rows, const = root[ROWS].copy(), root[CONST].copy()
+    whole = (rows, const, int(units), int(known), form.units, near, form.hi - form.lo)
     return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
 
 

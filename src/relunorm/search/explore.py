@@ -113,7 +113,7 @@ def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-d
 @compiled
 def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
     """Value of a goal group at x by the form of the whole domain; keeps the best."""
-    M, c, n, known, _, near = whole
+    M, c, n, known, _, near, _ = whole
     d = len(x)
     evaluate(x, M, c, n, y)
     value = np.inf
@@ -202,6 +202,20 @@ def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type:
 
 
 @compiled
+def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
+    """How many units may be open before they are decided: more in small boxes.
+
+    Where many kinks meet in a point or along a face no box around it separates them. From three
+    halvings of every side on, two more double the threshold.
+    """
+    halvings = 0.0
+    for k in range(d):
+        if node[HI][k] > node[LO][k]:
+            halvings += np.log2(sides[k] / (node[HI][k] - node[LO][k]))
+    return theta * 2.0 ** max(halvings / (2.0 * d) - 1.5, 0.0)
+
+
+@compiled
 def matters(score, n):  # type: ignore[no-untyped-def]
     """Whether some unit has a score."""
     highest = 0.0
@@ -283,7 +297,7 @@ def explore(  # type: ignore[no-untyped-def]
 
     Args:
         whole: rows, constants, open units and known rows of the root, how many units have names,
-            and how far outside its known rows a point may be and still be offered.
+            how far outside known rows a point may be and still be offered, the sides of the box.
         budget: nodes to look at, at most.
         target: a point with a value of at least this ends the search; np.inf for a maximum.
         below: with a target, a node is closed when its bound is below this.
@@ -377,7 +391,7 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             if bound[worst] == -np.inf:
                 continue
-        from_, to = (n, n + d) if idle or free > theta else (0, n)
+        from_, to = (n, n + d) if idle or free > patience(node, d, theta, whole[6]) else (0, n)
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
         pick, top_rank = -1, -1.0
