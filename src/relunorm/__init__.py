@@ -45,6 +45,7 @@ _HOME = {
     "regions": "relunorm.regions",
     "report": "relunorm.report",
     "Report": "relunorm.report.result",
+    "ReLUClassifier": "relunorm.train.classifier",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
     "Store": "relunorm.sweep.store",
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from relunorm.sweep.front import Sweep as Sweep
     from relunorm.sweep.front import sweep as sweep
     from relunorm.sweep.store import Store as Store
+    from relunorm.train.classifier import ReLUClassifier as ReLUClassifier
     from relunorm.train.estimator import ReLURegressor as ReLURegressor
 
 

@@ -9,8 +9,13 @@ import torch
 from relunorm.train.layered import LayeredProblem, live_start
 from relunorm.train.lm import Model, dense_step, minimize
 from relunorm.train.shallow import Bounds, ShallowProblem
-from relunorm.train.spline import SplineProblem, refit, stratified_knots
-from relunorm.train.tridiagonal import solve_blocks, solve_tridiagonal
+from relunorm.train.spline import (
+    SplineProblem,
+    refit,
+    solve_blocks,
+    solve_tridiagonal,
+    stratified_knots,
+)
 
 TORCH = {"dtype": torch.float64}
 

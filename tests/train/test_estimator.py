@@ -16,7 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.train.estimator import ReLURegressor, merge_rows
+from relunorm.train.base import merge_rows
+from relunorm.train.estimator import ReLURegressor
 from relunorm.train.scaling import Scaling, network_of
 from relunorm.train.task import Fit
 
@@ -187,3 +188,18 @@ def test_to_torch_computes_the_same():
     with torch.no_grad():
         out = model.to_torch().double()(torch.from_numpy(x)).numpy().reshape(-1)
     assert out == pytest.approx(model.predict(x), rel=1e-9)
+
+
+@pytest.mark.parametrize(("better", "solver"), [(1.0, "greedy"), (-1.0, "deep")])
+def test_auto_takes_what_predicts_rows_held_out(monkeypatch, better, solver):
+    """The comparison is forced either way; the answer is that solver's own."""
+    x, y = surface(120)
+    turns = iter([better, 0.0])
+    monkeypatch.setattr("relunorm.train.automatic._error", lambda *_: next(turns))
+    model = ReLURegressor(hidden=3, random_state=0).fit(x, y)
+    assert model.solver_ == solver
+    plain = {"hidden": 3, "solver": solver, "random_state": 0}
+    penalty = {} if solver == "greedy" else {"alpha": model.alpha_}
+    assert ReLURegressor(**plain, **penalty).fit(x, y).network_.digest == model.network_.digest
+    limited = ReLURegressor(hidden=3, random_state=0, n_init=1).fit(x, y)
+    assert limited.solver_ == "greedy"

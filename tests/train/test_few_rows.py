@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge, RidgeCV
 
-from relunorm.train.affine import MARGIN, RIDGES, affine_ridge
-from relunorm.train.dictionary import greedy_units, sample_units
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.greedy import greedy_units, sample_units
+from relunorm.train.holdout import MARGIN, RIDGES, affine_ridge
 from relunorm.train.layered import LayeredProblem, live_start
 from relunorm.train.shallow import Bounds, ShallowProblem
 

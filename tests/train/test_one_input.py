@@ -6,8 +6,8 @@ import torch
 
 from relunorm.clock import Clock
 from relunorm.train.bound import spline_bound
-from relunorm.train.dictionary import greedy_units
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.greedy import greedy_units
 from relunorm.train.pieces import Pieces
 
 

@@ -1,11 +1,10 @@
-"""``relunorm fit``: a small ReLU network for a table, beside a linear model and boosted trees."""
+"""``relunorm fit``: a small ReLU network for a table, beside simpler models and boosted trees."""
 
 from __future__ import annotations
 
 import math
 import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relunorm.io.table import Table
-
-#: Below this many rows there is nothing to learn from, and nothing to hold out.
-FEWEST_ROWS = 3
 
 #: Change of a prediction by float32, as a share of the target's range, that is worth a note.
 FLOAT32_SHARE = 1e-3
@@ -36,6 +32,13 @@ def fit(
             help="Name of the column to predict (an .npz has y already); repeat it for several."
         ),
     ] = None,
+    classify: Annotated[
+        bool, typer.Option("--classify", help="The target holds classes, numbers or words.")
+    ] = False,
+    pieces: Annotated[
+        int | None,
+        typer.Option(min=2, help="One input: the best fit of so many straight pieces, certified."),
+    ] = None,
     hidden: Annotated[
         str, typer.Option(help="ReLU units; one number per hidden layer, such as 20 or 20,10.")
     ] = "20",
@@ -43,8 +46,15 @@ def fit(
         str | None,
         typer.Option("--output", "-o", help="Write the network here; the ending says the format."),
     ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(help="Draw the pieces of --pieces, or else the effect of every input (.png)."),
+    ] = None,
     solver: Annotated[
-        str, typer.Option(help="auto, exact, greedy, deep, adam, slsqp, bfgs or lbfgs.")
+        str,
+        typer.Option(
+            help="auto, exact, greedy, deep, adam, slsqp, bfgs, lbfgs; to classify logistic, adam."
+        ),
     ] = "auto",
     constraint: Annotated[str, typer.Option(help="tight, bounded, unit or none.")] = "tight",
     alpha: Annotated[
@@ -57,8 +67,17 @@ def fit(
         int | None, typer.Option("-j", "--jobs", help="Restarts at a time, or threads of one fit.")
     ] = None,
     holdout: Annotated[
-        float, typer.Option(help="Share of the rows kept aside to measure the error.")
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            help="Share of the rows kept aside to measure the error; 0.2, none for pieces."
+        ),
+    ] = None,
+    one_hot: Annotated[
+        bool, typer.Option("--one-hot", help="A column of words becomes one column a word.")
+    ] = False,
+    missing: Annotated[
+        str, typer.Option(help="Empty cells of the inputs: refuse, or median to fill them.")
+    ] = "refuse",
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds; the best network until then is kept.")
     ] = None,
@@ -71,29 +90,82 @@ def fit(
 
     Ctrl-C or a spent time limit keeps the best network found so far and says so.
     """
+    from relunorm.cli.fit_table import Reading, read, split
+
     if output is not None:
         _check_output(Path(output))
-    table = _read(Path(data), target or [])
-    train, held = _split(table, holdout, seed)
+    if plot is not None:
+        _check_plot(Path(plot))
+    if missing not in ("refuse", "median"):
+        raise InvalidInputError(f"--missing {missing}: use refuse or median")
+    if pieces is not None and (classify or len(target or []) > 1):
+        raise InvalidInputError(
+            "--pieces fits one number; it goes with one --target, no --classify"
+        )
+    table = read(Path(data), Reading(target or [], classify, one_hot, missing == "median"))
+    share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
+    train, held = split(table, share, seed)
     settings = {
         "hidden": _widths(hidden),
         "solver": solver,
         "constraint": None if constraint == "none" else constraint,
         "alpha": _penalty(alpha),
-        "restarts": restarts,
         "n_jobs": jobs,
         "time_limit": time_limit,
         "random_state": seed,
         "device": device,
+        "missing": missing,
         "verbose": progress and not json and sys.stderr.isatty(),
     }
-    model = _fit(train, settings)
+    if pieces is not None:
+        _check_pieces(table, data)
+        settings |= {"hidden": pieces - 1, "solver": "exact", "alpha": 0.0}
+    if not classify:
+        settings["restarts"] = restarts
+    elif restarts > 1:
+        raise InvalidInputError("--restarts is for regression; --classify has its own starts")
+    model = _fit(train, settings, classify)
     document = _report(model, table, train, held, data)
+    if pieces is not None:
+        from relunorm.train.piecewise import PiecewiseLinear
+
+        found = PiecewiseLinear.of(model, train.x, train.y)  # type: ignore[arg-type]
+        document["pieces"] = found.to_dict()
+        if plot is not None:
+            found.plot((table.names[0], table.target or "y")).savefig(plot, dpi=150)
+    elif plot is not None:
+        _draw_effects(model, train, plot)
+    if plot is not None:
+        document["plot"] = plot
     if output is not None:
         _write(model, Path(output))
         document["output"] = output
         document["notes"] += _float32_note(model, train, Path(output))
     emit(document, json, lambda console: _render(console, document))
+
+
+def _check_plot(path: Path) -> None:
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InvalidInputError(f"--plot {path}: a picture is .png, .svg or .pdf")
+    if not path.resolve().parent.is_dir():
+        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
+
+
+def _check_pieces(table: Table, source: str) -> None:
+    if table.x.shape[1] != 1:
+        names = ", ".join(table.names[:10])
+        raise InvalidInputError(
+            f"{source}: --pieces fits one input, but there are {table.x.shape[1]} ({names}); keep "
+            "one column beside the target"
+        )
+
+
+def _draw_effects(model: Any, train: Table, plot: str) -> None:
+    from relunorm.cli.fit_models import filler
+    from relunorm.train.effects import feature_effects, plot_effects
+
+    effects = feature_effects(model.network_, filler(train)(train.x), names=train.names)
+    plot_effects(effects).savefig(plot, dpi=150)
 
 
 def _check_output(path: Path) -> None:
@@ -103,82 +175,6 @@ def _check_output(path: Path) -> None:
     io.check_ending(path)
     if not path.resolve().parent.is_dir():
         raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
-
-
-def _read(path: Path, targets: list[str]) -> Table:
-    from relunorm.io.table import read_table
-
-    table = read_table(path, target=targets[0] if targets else None)
-    if len(targets) > 1:
-        table = _with_further_targets(table, targets[1:], path)
-    if table.y is None:
-        names = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
-        raise InvalidInputError(
-            f"{path}: which column is to be predicted? Give --target; the columns are {names}"
-        )
-    if len(table.x) < FEWEST_ROWS:
-        raise InvalidInputError(
-            f"{path}: {len(table.x)} row{'s' if len(table.x) != 1 else ''} of data; a fit needs at "
-            f"least {FEWEST_ROWS}"
-        )
-    _check_range(table, path)
-    return table
-
-
-def _with_further_targets(table: Table, names: list[str], path: Path) -> Table:
-    """The columns of these names moved from the inputs to the targets."""
-    import numpy as np
-
-    missing = [name for name in names if name not in table.names]
-    if missing or len(set(names)) < len(names):
-        shown = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
-        raise InvalidInputError(
-            f"{path}: --target {' '.join(missing or names)}: expected further columns, each once; "
-            f"beside {table.target!r} there are {shown}"
-        )
-    at = [table.names.index(name) for name in names]
-    left = [k for k in range(len(table.names)) if k not in at]
-    if not left:
-        raise InvalidInputError(f"{path}: every column is a target; no input is left")
-    assert table.y is not None
-    y = np.column_stack([table.y, table.x[:, at]])
-    kept = tuple(table.names[k] for k in left)
-    return replace(
-        table, x=table.x[:, left], y=y, names=kept, target=", ".join([table.target, *names])
-    )
-
-
-def _check_range(table: Table, path: Path) -> None:
-    """Values that no scaling can bring to order one are refused by the column's name."""
-    import numpy as np
-
-    from relunorm.train.scaling import Scaling
-
-    assert table.y is not None
-    ones, y = np.ones(len(table.x)), table.y.reshape(len(table.x), -1)
-    Scaling.of(table.x, ones, f"{path}: the input", table.names)
-    Scaling.of(y, ones, f"{path}: the target", [table.target or "y"] * y.shape[1])
-
-
-def _split(table: Table, holdout: float, seed: int) -> tuple[Table, Table | None]:
-    """Rows to fit on and rows to measure on; fewer than ten rows are all used for the fit."""
-    import numpy as np
-
-    if not 0 <= holdout < 1:
-        raise InvalidInputError(f"--holdout {holdout:g}: expected a share from 0 to less than 1")
-    n = len(table.x)
-    count = round(n * holdout) if n >= 10 else 0
-    if count == 0:
-        return table, None
-    if n - count < FEWEST_ROWS:
-        raise InvalidInputError(
-            f"--holdout {holdout:g} of {n} rows leaves {n - count} to fit; at least {FEWEST_ROWS} "
-            "are needed: hold out less"
-        )
-    order = np.random.default_rng([seed, 5]).permutation(n)
-    assert table.y is not None
-    held, kept = np.sort(order[:count]), np.sort(order[count:])
-    return tuple(replace(table, x=table.x[i], y=table.y[i]) for i in (kept, held))  # type: ignore[return-value]
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -200,38 +196,41 @@ def _penalty(text: str) -> float | str:
         raise InvalidInputError(f"--alpha {text}: expected auto or a number") from None
 
 
-def _fit(train: Table, settings: dict[str, Any]) -> Any:
+def _fit(train: Table, settings: dict[str, Any], classify: bool) -> Any:
+    from relunorm.train.classifier import ReLUClassifier
     from relunorm.train.estimator import ReLURegressor
 
+    kind = ReLUClassifier if classify else ReLURegressor
     with warnings.catch_warnings():
         # an interrupted fit is reported in the document, not as a warning
         warnings.simplefilter("ignore", RuntimeWarning)
-        return ReLURegressor(**settings).fit(train.x, train.y)
+        return kind(**settings).fit(train.x, train.y)
+
+
+def _compared(model: Any, train: Table, held: Table | None) -> list[dict[str, Any]]:
+    """The network and simpler models, with their errors; the simplest one second."""
+    from relunorm.cli import fit_models
+
+    if not hasattr(model, "classes_"):
+        models = {"relu network": model.predict, **fit_models.regression_baselines(train)}
+        return [
+            {"model": name, **fit_models.regression_errors(predict, train, held)}
+            for name, predict in models.items()
+        ]
+    models = {"relu network": model.predict_proba, **fit_models.classification_baselines(train)}
+    return [
+        {"model": name, **fit_models.classification_errors(chances, model.classes_, train, held)}
+        for name, chances in models.items()
+    ]
 
 
 def _report(
     model: Any, table: Table, train: Table, held: Table | None, source: str
 ) -> dict[str, Any]:
-    import numpy as np
-
-    rows = [{"model": "relu network", **_errors(model.predict, train, held)}]
-    rows += [{"model": name, **_errors(p, train, held)} for name, p in _baselines(train).items()]
-    assert table.y is not None
-    notes = []
-    if model.stopped_:
-        notes.append(f"stopped early ({model.stopped_}): this is the best network until then")
-    if np.ptp(table.y) == 0:
-        notes.append("the target is constant, and so is the network")
-    units, asked = model.network_.units, sum(model.hidden)
-    if units < asked:
-        notes.append(f"{asked} units were asked for, {units} placed: at most one for two rows")
-    if units > len(train.x):
-        notes.append(f"{units} units for {len(train.x)} rows: it can repeat them, not explain them")
-    measured = "holdout_rmse" if held is not None else "train_rmse"
-    if rows[0][measured] > 1.05 * rows[1][measured] + 1e-9 * float(np.abs(table.y).max()):
-        where = "on the rows held out" if held is not None else "on these few rows"
-        notes.append(f"a linear model predicts better {where}: use that instead")
-    return {
+    classify = hasattr(model, "classes_")
+    rows = _compared(model, train, held)
+    asked = model.hidden if isinstance(model.hidden, tuple) else (model.hidden,)
+    document = {
         "schema": "relunorm.fit/1",
         "source": source,
         "target": table.target,
@@ -239,16 +238,51 @@ def _report(
         "train_rows": len(train.x),
         "holdout_rows": 0 if held is None else len(held.x),
         "network": repr(model.network_),
-        "units": units,
+        "units": model.network_.units,
         "solver": model.solver_,
         "alpha": model.alpha_,
         "iterations": model.n_iter_,
-        "optimality_gap": _finite(model.optimality_gap_),
-        "lower_bound_mse": _finite(model.lower_bound_),
         "stopped": model.stopped_,
         "errors": [{k: _finite(v) for k, v in row.items()} for row in rows],
-        "notes": notes,
+        "notes": _notes(model, table, train, sum(asked)) + _better(rows, table, held),
     }
+    if classify:
+        names = table.classes or [f"{value:g}" for value in model.classes_]
+        document["classes"] = [names[int(k)] for k in model.classes_] if table.classes else names
+        document["stretch"] = model.stretch_
+    else:
+        document["optimality_gap"] = _finite(model.optimality_gap_)
+        document["lower_bound_mse"] = _finite(model.lower_bound_)
+    return document
+
+
+def _notes(model: Any, table: Table, train: Table, asked: int) -> list[str]:
+    import numpy as np
+
+    notes, units = [], model.network_.units
+    if model.stopped_:
+        notes.append(f"stopped early ({model.stopped_}): this is the best network until then")
+    if table.y is not None and np.ptp(table.y) == 0:
+        notes.append("the target is constant, and so is the network")
+    if units < asked:
+        notes.append(f"{asked} units were asked for, {units} placed: at most one for two rows")
+    if units > len(train.x):
+        notes.append(f"{units} units for {len(train.x)} rows: it can repeat them, not explain them")
+    return notes
+
+
+def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> list[str]:
+    """A note where the simplest model is better by more than a twentieth."""
+    import numpy as np
+
+    kind = "rmse" if "train_rmse" in rows[0] else "log_loss"
+    measured = f"holdout_{kind}" if held is not None else f"train_{kind}"
+    rounding = 1e-9 * float(np.abs(table.y).max()) if table.y is not None else 0.0
+    if not rows[0][measured] > 1.05 * rows[1][measured] + rounding:
+        return []
+    where = "on the rows held out" if held is not None else "on these few rows"
+    simple = "a linear model" if kind == "rmse" else "logistic regression"
+    return [f"{simple} predicts better {where}: use that instead"]
 
 
 def _write(model: Any, path: Path) -> None:
@@ -286,56 +320,6 @@ def _float32_note(model: Any, train: Table, path: Path) -> list[str]:
     ]
 
 
-def _baselines(train: Table) -> dict[str, Any]:
-    """A least-squares plane and scikit-learn's histogram boosting with default settings."""
-    import numpy as np
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.multioutput import MultiOutputRegressor
-
-    from relunorm.train.scaling import Scaling
-
-    assert train.y is not None
-    ones = np.ones(len(train.x))
-    y = train.y.reshape(len(ones), -1)
-    inputs, targets = Scaling.of(train.x, ones, "x"), Scaling.of(y, ones, "y")
-
-    def design(x):
-        return np.column_stack([np.ones(len(x)), inputs.apply(x)])
-
-    plane = np.linalg.lstsq(design(train.x), targets.apply(y), rcond=None)[0]
-    trees = MultiOutputRegressor(HistGradientBoostingRegressor(random_state=0))
-    trees.fit(inputs.apply(train.x), targets.apply(y))
-
-    def back(values):
-        scaled = values * targets.scale + targets.shift
-        return scaled[:, 0] if train.y is not None and train.y.ndim == 1 else scaled
-
-    return {
-        "linear": lambda x: back(design(x) @ plane),
-        "gradient boosting": lambda x: back(trees.predict(inputs.apply(x))),
-    }
-
-
-def _errors(predict: Any, train: Table, held: Table | None) -> dict[str, float]:
-    """Root mean squared errors and R^2, computed so that huge values do not overflow."""
-    import numpy as np
-
-    result: dict[str, float] = {}
-    for name, part in (("train", train), ("holdout", held)):
-        if part is None:
-            result[f"{name}_rmse"] = result[f"{name}_r2"] = math.nan
-            continue
-        assert part.y is not None
-        unit = float(np.abs(part.y).max()) or 1.0
-        residual = (predict(part.x) - part.y) / unit
-        centered = (part.y - part.y.mean(axis=0)) / unit
-        total = float((centered**2).sum())
-        squares = float((residual**2).sum())
-        result[f"{name}_rmse"] = unit * math.sqrt(squares / residual.size)
-        result[f"{name}_r2"] = 1 - squares / total if total > 0 else math.nan
-    return result
-
-
 def _finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -347,19 +331,43 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     title = f"{markup(document['source'])}: {markup(document['target'] or 'y')}"
     rows = f"{document['train_rows']:,} rows to fit, {document['holdout_rows']:,} held out"
     console.print(f"[bold]{title}[/bold], {rows}")
-    grid = Grid("model", "train RMSE", "held-out RMSE", "train R²", "held-out R²")
+    kinds = ("rmse", "r2") if "optimality_gap" in document else ("log_loss", "accuracy")
+    words = {"rmse": "RMSE", "r2": "R²", "log_loss": "log-loss", "accuracy": "accuracy"}
+    parts = {"train": "train", "holdout": "held-out"}
+    columns = [
+        (f"{part}_{kind}", f"{parts[part]} {words[kind]}") for kind in kinds for part in parts
+    ]
+    grid = Grid("model", *(title for _, title in columns))
     for row in document["errors"]:
-        values = [row[k] for k in ("train_rmse", "holdout_rmse", "train_r2", "holdout_r2")]
+        values = [row[key] for key, _ in columns]
         grid.add_row(row["model"], *("-" if v is None else f"{v:.4g}" for v in values))
     console.print(grid)
     console.print(
         f"{markup(document['network'])}, solver {document['solver']}, penalty "
         f"{document['alpha']:g}, {document['iterations']:,} iterations"
     )
-    if document["optimality_gap"] is not None:
+    if "pieces" in document:
+        _render_pieces(console, document["pieces"])
+    if document.get("optimality_gap") is not None:
         gap = document["optimality_gap"]
         console.print(f"certified: no network of this size fits more than {100 * gap:.3g} % better")
     for note in document["notes"]:
         console.print(f"[yellow]note:[/yellow] {note}")
     if "output" in document:
         console.print(f"written to {markup(document['output'])}")
+    if "plot" in document:
+        console.print(f"drawn in {markup(document['plot'])}")
+
+
+def _render_pieces(console: Console, found: dict[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    grid = Grid("piece", "from", "to", "value there", "value here", "slope")
+    ends = list(zip(found["knots"], found["values"], strict=True))
+    for number, slope in enumerate(found["slopes"], start=1):
+        (a, low), (b, high) = ends[number - 1], ends[number]
+        grid.add_row(str(number), *(f"{value:.5g}" for value in (a, b, low, high, slope)))
+    console.print(grid)
+    bound = found["lower_bound_mse"]
+    shown = "" if bound is None else f", at least {bound:.5g} for any fit with so many pieces"
+    console.print(f"mean squared error {found['mse']:.5g}{shown}")

@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 import zlib
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
@@ -47,10 +48,27 @@ def read_csv(
         raise InvalidInputError(f"{path}: not a readable .gz file ({error})") from None
 
 
-def _read(
-    path: Path, target: str | None, labels: Labels | None
-) -> tuple[NDArray[np.float64], list[str]]:
-    with _open(path) as file:
+@dataclass(frozen=True)
+class CsvShape:
+    """How a text table is written.
+
+    Attributes:
+        delimiter: what stands between two cells.
+        names: of the columns.
+        first_line: number of the first line of data.
+    """
+
+    delimiter: str
+    names: list[str]
+    first_line: int
+
+
+def csv_shape(path: Path, target: str | None = None) -> CsvShape | None:
+    """Delimiter and names, found out from the first line; None if the ending says no text table."""
+    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    if bare.suffix.lower() not in (".csv", ".txt", ".tsv"):
+        return None
+    with open_text(path) as file:
         head = file.readline()
         filled = bool(head.strip()) and any(line.strip() for line in file)
     if not head.strip():
@@ -67,6 +85,15 @@ def _read(
             raise InvalidInputError(f"{path}: the table has names but no rows")
     if len(names) > 1:  # one alone may hold them all, with a strange separator
         check_target(path, names, target)
+    return CsvShape(delimiter, names, 1 + has_names)
+
+
+def _read(
+    path: Path, target: str | None, labels: Labels | None
+) -> tuple[NDArray[np.float64], list[str]]:
+    shape = csv_shape(path, target)
+    assert shape is not None
+    delimiter, names, has_names = shape.delimiter, shape.names, shape.first_line == 2
     # cells are converted one by one only where the fast reader met something else than numbers
     readers = [_number] if delimiter == "," else [_number, _european]
     converters: list[Any] = [None, *readers]
@@ -77,7 +104,7 @@ def _read(
         ]
     for converter in converters:
         try:
-            with _open(path) as file:
+            with open_text(path) as file:
                 numbers = np.loadtxt(
                     file,
                     delimiter=None if delimiter == " " else delimiter,
@@ -96,7 +123,7 @@ def _read(
     raise InvalidInputError(f"{path}: {fault}")
 
 
-def _open(path: Path) -> TextIO:
+def open_text(path: Path) -> TextIO:
     """The text of the file, whatever its compression and encoding."""
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
@@ -171,7 +198,7 @@ def _first_fault(
     labels: Labels | None,
 ) -> str:
     """Which cell a reader could not use, for the error message."""
-    with _open(path) as file:
+    with open_text(path) as file:
         for line, row in enumerate(csv.reader(file, delimiter=delimiter), start=1):
             if (line == 1 and has_names) or not row:
                 continue
@@ -195,13 +222,30 @@ def _hint(cell: str, name: str, names: list[str], target: str | None) -> str:
             "with decimal commas, separate the columns by semicolons or tabs and use no decimal "
             "point; commas between thousands must go"
         )
-    if not cell.strip() or cell.strip().lower() in ("na", "n/a", "null", "none", "?", "-"):
+    if is_gap(cell):
         return "fill or drop missing values first"
     if len(names) == 1:
         return "is there a separator other than comma, semicolon, tab, | and spaces?"
     if name == target:
-        return "this is the target, and a regression predicts numbers: encode classes as 0 and 1"
+        return (
+            "this is the target, and a regression predicts numbers: for classes use fit --classify"
+        )
     return "drop the column or encode it, and fill or drop missing values first"
+
+
+def is_gap(cell: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return cell.strip().lower() in ("", "na", "n/a", "nan", "null", "none", "?", "-")
+
+
+def parse_number(cell: str, shape: CsvShape) -> float | None:
+    """A cell as a number, decimal commas where they cannot separate cells; None for words."""
+    for read in (_number,) if shape.delimiter == "," else (_number, _european):
+        try:
+            return read(cell)
+        except ValueError:
+            continue
+    return None
 
 
 def _number(cell: str) -> float:

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from relunorm.clock import TIME_LIMIT
-from relunorm.train.affine import affine_ridge
-from relunorm.train.holdout import CAUTIOUS, ladder, strongest
+from relunorm.train.holdout import CAUTIOUS, affine_ridge, ladder, spent_patience, strongest
 from relunorm.train.layered import live_start
+from relunorm.train.logistic import stretch_of
 from relunorm.train.shallow import ridge_diagonal, ridge_table
-from relunorm.train.task import Fit, Penalty, Task, assemble
+from relunorm.train.task import Fit, Penalty, Task, assemble, row_losses
 from relunorm.train.thresholds import revived_layers
 
 #: Updates that the default number of epochs aims at, and how often thresholds are clipped.
@@ -30,11 +30,15 @@ UPDATES, CLIP_EVERY = 12_000, 16
 FINISH_ROWS, FINISH_SHARE, SLICE = 100_000, 500, 8192
 
 
-def solve_adam(task: Task) -> Fit:
+def solve_adam(task: Task, calibrate: bool = True) -> Fit:
     """Mini-batch Adam (Kingma & Ba 2015) with cosine decay in float32, best epoch by hold-out.
 
     Options: ``batch`` rows per update, ``epochs``, ``lr``. ``rounds`` is not used: one start. An
-    estimate. The output layer at the end is optimal for the hidden layers found.
+    estimate. The output layer at the end is optimal for the hidden layers found; that of a
+    classifier is the trained one, stretched as the held-out rows ask for.
+
+    Args:
+        calibrate: whether the outputs of a classifier are stretched.
     """
     trainer = _Trainer(task)
     stopped = ""
@@ -48,9 +52,10 @@ def solve_adam(task: Task) -> Fit:
         # what was trained is not thrown away: the last step is done again
         stopped = "interrupted"
         hidden, weights, loss = trainer.finish()
+    stretch = trainer.stretch() if task.logistic and calibrate else 1.0
     return assemble(
         hidden,
-        weights,
+        stretch * weights,
         task,
         loss,
         curve=trainer.curve,
@@ -58,7 +63,7 @@ def solve_adam(task: Task) -> Fit:
         alpha=trainer.penalty.alpha,
         affine=trainer.penalty.affine,
         stopped=stopped,
-        facts={"epochs": len(trainer.curve), "batch": trainer.batch},
+        facts={"epochs": len(trainer.curve), "batch": trainer.batch, "stretch": stretch},
     )
 
 
@@ -72,13 +77,13 @@ class _Trainer:
         self.epochs = int(task.options.get("epochs", max(3, min(400, round(UPDATES / steps)))))
         self.lr = float(task.options.get("lr", 3e-3))
         self.penalty = self._first_penalty()
-        self.open = task.alpha is None and self.penalty.affine > 0
+        self.open = task.alpha is None and not task.logistic and self.penalty.affine > 0
         stream = task.generator(8)
         self.stream = stream
         self.x, self.y = task.x.float(), task.y.float()
         weight = task.weight / task.weight.mean()
         self.weight = None if bool((weight == 1).all()) else weight.float()[:, None]
-        self._allocate(live_start(task.x[:4096].double(), task.hidden, 1, stream))
+        self._allocate(self._first_layers())
         held = min(n // (5 if self.open else 10), 20_000)
         order = torch.randperm(n, generator=stream, device=self.x.device)
         self.held, self.kept = order[:held], order[held:]
@@ -91,8 +96,17 @@ class _Trainer:
         task, n = self.task, len(self.task.x)
         if task.alpha is not None:
             return Penalty(task.alpha, task.affine)
+        if task.logistic:
+            return Penalty(1e-5)
         affine = affine_ridge(task.x, task.y, task.weight) if task.skip else 0.0
         return Penalty(CAUTIOUS if n < 50 else 1e-6, affine)
+
+    def _first_layers(self) -> tuple[Tensor, ...]:
+        """The network to go on from, or live units."""
+        task = self.task
+        if task.start is None:
+            return live_start(task.x[:4096].double(), task.hidden, 1, self.stream)
+        return tuple(torch.from_numpy(part)[None] for pair in task.start.layers for part in pair)
 
     def _allocate(self, start: tuple[Tensor, ...]) -> None:
         m, d = self.y.shape[1], self.x.shape[1]
@@ -111,6 +125,12 @@ class _Trainer:
         *self.ghidden, self.gv, self.gs, self.gc = views(self.gradient)
         for part, given in zip(self.hidden, start, strict=True):
             part.copy_(given[0])
+        if self.task.start is not None:
+            head = self.task.start
+            self.v.copy_(torch.from_numpy(head.output))
+            self.c.copy_(torch.from_numpy(head.bias))
+            if self.task.skip:
+                self.s.copy_(torch.from_numpy(head.skip))
         self.low, self.high = torch.aminmax(self.x, dim=0)
 
     def run(self) -> str:
@@ -128,6 +148,8 @@ class _Trainer:
                         return TIME_LIMIT
             self._constrain()
             self._score(epoch)
+            if spent_patience(self.task):
+                break
         return ""
 
     def _epoch(self) -> Tensor:
@@ -148,10 +170,15 @@ class _Trainer:
         return self.kept[drawn[order]]
 
     def _score(self, epoch: int) -> None:
-        rows = self.held if len(self.held) else self.kept
-        residual = self._forward(self.x[rows])[1] - self.y[rows]
-        squares = residual.square().sum(dim=1, keepdim=True)
-        loss = float((squares if self.weight is None else squares * self.weight[rows]).mean())
+        if self.task.watch is not None:
+            watch = self.task.watch
+            watch.look(None, self._forward(watch.x.float())[1].to(watch.y.dtype))
+            loss = watch.curve[-1]
+        else:
+            rows = self.held if len(self.held) else self.kept
+            outputs = self._forward(self.x[rows])[1]
+            losses = row_losses(outputs, self.y[rows], self.task.logistic)[:, None]
+            loss = float((losses if self.weight is None else losses * self.weight[rows]).mean())
         self.curve.append(loss)
         if loss < self.best:
             self.best = loss
@@ -169,8 +196,10 @@ class _Trainer:
 
     def _update(self, rows: Tensor, share: float) -> None:
         values, output = self._forward(self.x[rows])
-        signal = output.sub_(self.y[rows]).mul_(2.0 / len(rows))
+        signal = self._signal(output, self.y[rows]).mul_(1.0 / len(rows))
         torch.mm(signal.mT, values[-1], out=self.gv)
+        if self.task.logistic:
+            self.gv.add_(self.v, alpha=2 * self.penalty.alpha)
         torch.sum(signal, 0, out=self.gc)
         if self.task.skip:
             torch.mm(signal.mT, values[0], out=self.gs)
@@ -194,6 +223,13 @@ class _Trainer:
         self.second.mul_(0.999).addcmul_(self.gradient, self.gradient, value=1e-3)
         spread = self.second.sqrt().mul_(1 / math.sqrt(1 - 0.999**t)).add_(1e-8)
         self.flat.addcdiv_(self.first, spread, value=-rate / (1 - 0.9**t))
+
+    def _signal(self, output: Tensor, y: Tensor) -> Tensor:
+        """Derivative of a row's loss by its outputs."""
+        if not self.task.logistic:
+            return output.sub_(y).mul_(2.0)
+        chance = output.sigmoid_() if y.shape[1] == 1 else output.softmax(dim=1)
+        return chance.sub_(y)
 
     def _constrain(self) -> None:
         """Unit rows; thresholds into the support interval of the box the layer receives."""
@@ -221,6 +257,9 @@ class _Trainer:
         if self.task.constraint is not None:
             hidden[::2] = [w / w.norm(dim=1, keepdim=True).clamp_min(1e-30) for w in hidden[::2]]
         pairs = list(zip(hidden[::2], hidden[1::2], strict=True))
+        if self.task.logistic:
+            weights = torch.cat([self.c[None], self.s.mT, self.v.mT]).double()
+            return pairs, weights, self.best * float(self.task.weight.sum())
         if self.task.constraint == "tight":
             # the rows are float32: less activity than its rounding is none
             pairs = revived_layers(pairs, self.task.x, self.task.generator(99), 1e-6)
@@ -235,6 +274,16 @@ class _Trainer:
         inner, target = gram[:q, :q], gram[:q, q:]
         fit = float((weights * (inner @ weights - 2 * target)).sum() + gram.diagonal()[q:].sum())
         return pairs, weights, max(fit, 0.0) * float(self.task.weight.sum() / inner[0, 0])
+
+    def stretch(self) -> float:
+        """What held-out rows want the outputs multiplied by, to be log-odds."""
+        watch, rows = self.task.watch, self.held
+        x, y = (self.x[rows], self.y[rows]) if watch is None else (watch.x.float(), watch.y)
+        weight = self.task.weight[rows] if watch is None else watch.weight
+        if not len(x):
+            return 1.0
+        outputs = self._forward(x)[1]
+        return stretch_of(*(part.double().cpu().numpy() for part in (outputs, y, weight)))
 
     def _choose(self, pairs: list[tuple[Tensor, Tensor]]) -> Penalty:
         """The penalty of the output layer on the kept rows that suits the rows held out."""

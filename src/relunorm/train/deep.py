@@ -7,10 +7,11 @@ and the best one runs to convergence. No start can begin with a dead unit, and n
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT
-from relunorm.train.holdout import SHARE, Clean, decide
+from relunorm.train.holdout import SHARE, Clean, decide, spent_patience, watching
 from relunorm.train.layered import LayeredProblem, layers, live_start
 from relunorm.train.lm import Point, Solution, minimize
 from relunorm.train.task import Fit, Penalty, Task, assemble
@@ -39,7 +40,8 @@ def solve_deep(task: Task) -> Fit:
         search.run()
     except KeyboardInterrupt:
         search.interrupt()
-    member = [(w[0], b[0]) for w, b in layers(search.point)]
+    best = search.point if task.watch is None or task.watch.best is None else task.watch.best
+    member = [(w[0], b[0]) for w, b in layers(best)]
     if task.constraint == "tight":
         member = revived_layers(member, task.x, task.generator(99), 1e-13)
     weights, loss = problem.output(tuple(part[None] for pair in member for part in pair))
@@ -97,8 +99,16 @@ class _Search:
         # a first stage of all starts takes at most half of the time
         starts = int(max(1, min(STARTS, task.affordable(0.5) / (STAGES[0][0] + 1))))
         for turn in range(10**9 if again else 1):
-            self._knock_out(task.rounds or starts, turn)
-            if self.stopped or self.loss <= 1e-14 * self.problem.energy:
+            if turn == 0 and task.start is not None:
+                pairs = [
+                    torch.from_numpy(part).to(task.x.device)
+                    for p in task.start.layers
+                    for part in p
+                ]
+                self._advance(tuple(part[None] for part in pairs), 200, len(STAGES))
+            else:
+                self._knock_out(task.rounds or starts, turn)
+            if spent_patience(task) or self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
 
     def interrupt(self) -> None:
@@ -116,7 +126,7 @@ class _Search:
         point = live_start(task.x, task.hidden, members, task.generator(100 + turn))
         for stage, (iterations, share) in enumerate(STAGES):
             found = self._advance(point, iterations, stage)
-            if self.stopped:
+            if self.stopped or spent_patience(task):
                 return
             following = STAGES[stage + 1][1] if stage + 1 < len(STAGES) else share
             keep = found.loss.argsort()[: max(1, round(members * following))]
@@ -134,6 +144,7 @@ class _Search:
             iterations=iterations,
             clock=self.task.clock,
             callback=lambda _, loss: self.task.report("search", share, loss / total),
+            watch=watching(self.task, self.problem),
         )
         self.iterations += found.iterations
         best = int(found.loss.argmin())

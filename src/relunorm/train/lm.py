@@ -80,6 +80,7 @@ def minimize(
     damping: float = 1e-2,
     clock: Clock = NO_LIMIT,
     callback: Callable[[int, float], None] | None = None,
+    watch: Callable[[Point, Tensor], bool] | None = None,
 ) -> Solution:
     """Minimize every member's sum of squares from its own start.
 
@@ -93,6 +94,7 @@ def minimize(
         clock: no iteration starts that would end after it if it took as long as the one before. The
             start is evaluated whatever the clock says.
         callback: called with the iteration and the smallest loss; may raise to stop.
+        watch: called with the members' points and losses after every iteration; True ends the run.
     """
     pace = _Pace(clock)
     point, model = start, problem.linearize(start)
@@ -114,6 +116,8 @@ def minimize(
             curve.append(float(model.loss.min()))
             if callback is not None:
                 callback(done, curve[-1])
+            if watch is not None and watch(point, model.loss):
+                break
     except KeyboardInterrupt:
         interrupted = True
     return Solution(point, model.loss, done, still, curve, interrupted)

@@ -17,6 +17,7 @@ from relunorm.errors import RelunormError
 from relunorm.sweep.backends import placed
 from relunorm.sweep.single_thread import single_threaded
 from relunorm.sweep.tasks import WorkerDiedError, spread
+from relunorm.train.automatic import objective
 from relunorm.train.solvers import solver
 from relunorm.train.task import Fit, Task
 
@@ -33,7 +34,8 @@ class Restart:
 
     def __call__(self, seed: int) -> Fit:
         """One fit."""
-        return solver(self.name)(replace(self.task, seed=seed, clock=Clock(self.task.clock)))
+        own = replace(self.task, seed=seed, clock=Clock(self.task.clock))
+        return solver(self.name)(own.with_fresh_watch())
 
 
 def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[Fit, list[float]]:
@@ -47,9 +49,9 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
     """
     if restarts == 1:
         only = solver(name)(task)
-        return only, [_objective(only)]
+        return only, [objective(only)]
     with single_threaded():
-        first = solver(name)(task)
+        first = solver(name)(task.with_fresh_watch())
     fits = {0: first}
     rest = Restart(name, replace(task, alpha=first.alpha, affine=first.affine, progress=None))
     draws = np.random.SeedSequence([task.seed, 11]).generate_state(restarts - 1)
@@ -65,18 +67,13 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
                 if isinstance(fit, WorkerDiedError):
                     raise RelunormError(f"restart {index + 1} of {restarts} failed: {fit}")
                 fits[index + 1] = fit
-                best = min(fits.values(), key=_objective)
+                best = min(fits.values(), key=objective)
                 task.report("restarts", len(fits) / restarts, best.loss)
     except KeyboardInterrupt:
         interrupted = True
-    best = min((fits[k] for k in sorted(fits)), key=_objective)
+    best = min((fits[k] for k in sorted(fits)), key=objective)
     if interrupted or any(fit.stopped == "interrupted" for fit in fits.values()):
         best = replace(best, stopped=INTERRUPTED)
     elif len(fits) < restarts:
         best = replace(best, stopped=TIME_LIMIT)
-    return best, [_objective(fits[k]) for k in sorted(fits)]
-
-
-def _objective(fit: Fit) -> float:
-    held = fit.alpha * float(np.square(fit.output).sum())
-    return fit.loss + held + fit.affine * float(np.square(fit.skip).sum())
+    return best, [objective(fits[k]) for k in sorted(fits)]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
-from relunorm.train.task import Fit
+from relunorm.train.task import Fit, Start
 
 #: Rows at a time, so that a large table is not copied for its deviations.
 BLOCK = 8192
@@ -156,6 +156,36 @@ def network_of(fit: Fit, inputs: Scaling, targets: Scaling, origin: str) -> Netw
     if np.any(skip):
         terms[0] = skip
     return Network(layers, Affine(terms, bias), input_shape=len(inputs.scale), origin=origin)
+
+
+def start_of(
+    network: Network, inputs: Scaling, targets: Scaling, columns: NDArray[np.intp]
+) -> Start:
+    """A network that `network_of` made, in normalized units again.
+
+    Args:
+        inputs: the scaling of the columns that are used.
+    """
+    layers = []
+    scales = np.empty(0)
+    for index, layer in enumerate(network.layers):
+        w, b = np.asarray(layer.affine.terms[index]), layer.affine.bias
+        if index == 0:
+            w = w[:, columns]
+            w, b = w * inputs.scale, b + w @ inputs.shift
+        else:
+            w = w * scales
+        scales = _lengths(w)
+        layers.append((w / scales[:, None], b / scales))
+    terms, unit = network.output.terms, targets.scale[:, None]
+    given = terms.get(0)
+    skip = np.zeros((len(unit), len(columns))) if given is None else np.asarray(given)[:, columns]
+    return Start(
+        layers=layers,
+        bias=(network.output.bias + skip @ inputs.shift - targets.shift) / targets.scale,
+        skip=skip * inputs.scale / unit,
+        output=np.asarray(terms[len(layers)]) * scales / unit,
+    )
 
 
 def _lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -135,6 +135,14 @@ class ShallowProblem:
         fit = (weights * (inner @ weights - 2 * target)).sum(dim=(1, 2))
         return weights, (self.energy + fit).clamp_min(0)
 
+    def predict(self, point: Point, x: Tensor) -> Tensor:
+        """Outputs (B, rows, m) of every member with its best linear part on other inputs."""
+        w, b = point
+        weights, _ = self.output(point)
+        shared = torch.cat([torch.ones_like(x[:, :1]), x], dim=1).expand(len(w), -1, -1)
+        hidden = torch.baddbmm(b[:, None], x.expand(len(w), -1, -1), w.mT).clamp_min(0)
+        return torch.cat([shared, hidden], dim=2) @ weights
+
     def contributions(self, point: Point) -> Tensor:
         """(B, K) how much the loss would grow without each unit: c_j^2 / (G^-1)_jj."""
         w, b = point

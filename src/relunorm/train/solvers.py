@@ -18,13 +18,17 @@ SOLVERS = {
     "greedy": ("relunorm.train.greedy", "solve_greedy"),
     "deep": ("relunorm.train.deep", "solve_deep"),
     "adam": ("relunorm.train.adam", "solve_adam"),
-    "slsqp": ("relunorm.train.slsqp", "solve_slsqp"),
-    "bfgs": ("relunorm.train.bfgs", "solve_bfgs"),
-    "lbfgs": ("relunorm.train.lbfgs", "solve_lbfgs"),
+    "slsqp": ("relunorm.train.descent", "solve_slsqp"),
+    "bfgs": ("relunorm.train.descent", "solve_bfgs"),
+    "lbfgs": ("relunorm.train.descent", "solve_lbfgs"),
 }
 
 #: What ``auto`` calls where either of two may be right; not for users to ask for.
-UNDECIDED = {"exact or greedy": ("relunorm.train.one_input", "solve_one_input")}
+UNDECIDED = {
+    "exact or greedy": ("relunorm.train.automatic", "solve_one_input"),
+    "greedy or deep": ("relunorm.train.automatic", "solve_one_layer"),
+}
+UNDECIDED_BETWEEN = {"exact": "exact or greedy", "greedy": "greedy or deep"}
 
 #: Solver -> its options, all of them positive; the others have none.
 OPTIONS = {

@@ -1,0 +1,111 @@
+"""The table of ``relunorm fit``: read, checked, and split into rows to fit and rows held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from relunorm.errors import InvalidInputError
+from relunorm.io.mixed_table import read_mixed
+from relunorm.io.table import Table, read_table
+
+#: Below this many rows there is nothing to learn from, and nothing to hold out.
+FEWEST_ROWS = 3
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the user says about the table.
+
+    Attributes:
+        targets: names of the columns to predict.
+        classify: whether the target holds classes.
+        one_hot: whether columns of words become one column a word.
+        gaps: whether inputs may be missing.
+    """
+
+    targets: list[str]
+    classify: bool = False
+    one_hot: bool = False
+    gaps: bool = False
+
+
+def read(path: Path, how: Reading) -> Table:
+    """The table with its target, large enough for a fit."""
+    targets = how.targets
+    if how.classify and len(targets) > 1:
+        raise InvalidInputError("--classify predicts one column; give --target once")
+    if (how.one_hot or how.gaps) and targets and path.suffix.lower() != ".npz":
+        flags = {"one_hot": how.one_hot, "gaps": how.gaps, "labels": how.classify}
+        table = read_mixed(path, targets[0], **flags)
+    else:
+        table = read_table(path, target=targets[0] if targets else None, text=how.classify)
+    if len(targets) > 1:
+        table = _with_further_targets(table, targets[1:], path)
+    if table.y is None:
+        names = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
+        raise InvalidInputError(
+            f"{path}: which column is to be predicted? Give --target; the columns are {names}"
+        )
+    if len(table.x) < FEWEST_ROWS:
+        raise InvalidInputError(
+            f"{path}: {len(table.x)} row{'s' if len(table.x) != 1 else ''} of data; a fit needs at "
+            f"least {FEWEST_ROWS}"
+        )
+    _check_range(table, path)
+    return table
+
+
+def split(table: Table, holdout: float, seed: int) -> tuple[Table, Table | None]:
+    """Rows to fit on and rows to measure on; fewer than ten rows are all used for the fit."""
+    if not 0 <= holdout < 1:
+        raise InvalidInputError(f"--holdout {holdout:g}: expected a share from 0 to less than 1")
+    n = len(table.x)
+    count = round(n * holdout) if n >= 10 else 0
+    if count == 0:
+        return table, None
+    if n - count < FEWEST_ROWS:
+        raise InvalidInputError(
+            f"--holdout {holdout:g} of {n} rows leaves {n - count} to fit; at least {FEWEST_ROWS} "
+            "are needed: hold out less"
+        )
+    order = np.random.default_rng([seed, 5]).permutation(n)
+    assert table.y is not None
+    held, kept = np.sort(order[:count]), np.sort(order[count:])
+    return tuple(replace(table, x=table.x[i], y=table.y[i]) for i in (kept, held))  # type: ignore[return-value]
+
+
+def _with_further_targets(table: Table, names: list[str], path: Path) -> Table:
+    """The columns of these names moved from the inputs to the targets."""
+    missing = [name for name in names if name not in table.names]
+    if missing or len(set(names)) < len(names):
+        shown = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
+        raise InvalidInputError(
+            f"{path}: --target {' '.join(missing or names)}: expected further columns, each once; "
+            f"beside {table.target!r} there are {shown}"
+        )
+    at = [table.names.index(name) for name in names]
+    left = [k for k in range(len(table.names)) if k not in at]
+    if not left:
+        raise InvalidInputError(f"{path}: every column is a target; no input is left")
+    assert table.y is not None
+    y = np.column_stack([table.y, table.x[:, at]])
+    if not np.isfinite(y).all():
+        raise InvalidInputError(f"{path}: a target may have no gaps")
+    kept = tuple(table.names[k] for k in left)
+    return replace(
+        table, x=table.x[:, left], y=y, names=kept, target=", ".join([table.target, *names])
+    )
+
+
+def _check_range(table: Table, path: Path) -> None:
+    """Values that no scaling can bring to order one are refused by the column's name."""
+    from relunorm.train.scaling import Scaling
+
+    assert table.y is not None
+    ones, y = np.ones(len(table.x)), table.y.reshape(len(table.x), -1)
+    known = np.nan_to_num(table.x, nan=0.0) if np.isnan(table.x).any() else table.x
+    Scaling.of(known, ones, f"{path}: the input", table.names)
+    Scaling.of(y, ones, f"{path}: the target", [table.target or "y"] * y.shape[1])

@@ -1,0 +1,144 @@
+"""``relunorm fit``: classes, straight pieces, pictures, words and gaps."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import relunorm as rn
+from relunorm.cli import main
+
+RNG = np.random.default_rng(0)
+X = RNG.random((90, 2))
+KIND = np.where(X[:, 0] + 0.05 * RNG.normal(size=90) > 0.5, "oak", "ash")
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        main(["fit", *arguments])
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def write(path, **columns) -> str:
+    lines = [
+        ",".join(columns),
+        *(",".join(map(str, r)) for r in zip(*columns.values(), strict=True)),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_words_as_classes(tmp_path, capsys):
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], kind=KIND)
+    out = str(tmp_path / "m.npz")
+    arguments = ("--target", "kind", "--classify", "--hidden", "3", "--alpha", "0.01")
+    code, shown, _ = run(capsys, table, *arguments, "-o", out, "--json")
+    document = json.loads(shown)
+    assert code == 0
+    assert document["classes"] == ["ash", "oak"]
+    names = [row["model"] for row in document["errors"]]
+    assert names == ["relu network", "logistic regression", "gradient boosting"]
+    assert document["errors"][0]["holdout_accuracy"] > 0.8
+    assert document["errors"][0]["holdout_log_loss"] < 0.4
+    network = rn.load(out)
+    right = (network(X)[:, 0] > 0) == (KIND == "oak")
+    assert right.mean() > 0.9
+    code, shown, _ = run(capsys, table, *arguments, "--no-progress")
+    assert code == 0
+    assert "log-loss" in shown
+
+
+def test_three_numbers_as_classes(tmp_path, capsys):
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], y=np.floor(3 * X[:, 1]).astype(int))
+    code, shown, _ = run(capsys, table, "--target", "y", "--classify", "--alpha", "0.01", "--json")
+    assert code == 0
+    assert json.loads(shown)["classes"] == ["0", "1", "2"]
+
+
+def test_pieces_with_their_bound(tmp_path, capsys):
+    x = np.sort(RNG.random(80))
+    y = np.interp(x, [0, 0.3, 0.7, 1], [0, 1, 0.2, 0.5]) + 0.01 * RNG.normal(size=80)
+    table, picture = write(tmp_path / "d.csv", x=x, y=y), tmp_path / "p.png"
+    code, shown, _ = run(
+        capsys, table, "--target", "y", "--pieces", "3", "--plot", str(picture), "--json"
+    )
+    document = json.loads(shown)
+    pieces = document["pieces"]
+    assert code == 0
+    assert document["holdout_rows"] == 0
+    assert pieces["pieces"] == 3
+    assert pieces["knots"][1:3] == pytest.approx([0.3, 0.7], abs=0.02)
+    assert 0 < pieces["lower_bound_mse"] <= pieces["mse"] < 2e-4
+    assert pieces["gap"] == pytest.approx(pieces["mse"] / pieces["lower_bound_mse"] - 1, abs=1e-6)
+    fitted = np.interp(x, pieces["knots"], pieces["values"])
+    assert np.mean((fitted - y) ** 2) == pytest.approx(pieces["mse"])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    code, shown, _ = run(capsys, table, "--target", "y", "--pieces", "3", "--no-progress")
+    assert code == 0
+    assert "slope" in shown
+    assert "certified" in shown
+
+
+def test_effects_are_drawn(tmp_path, capsys):
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], y=np.abs(X[:, 0] - 0.5) + X[:, 1])
+    picture = tmp_path / "e.svg"
+    arguments = ("--hidden", "4", "--alpha", "1e-4", "--plot", str(picture), "--no-progress")
+    code, shown, _ = run(capsys, table, "--target", "y", *arguments)
+    assert code == 0
+    assert "drawn in" in shown
+    assert "<svg" in picture.read_text()
+
+
+def test_words_and_gaps_on_request(tmp_path, capsys):
+    hue = np.where(X[:, 0] > 0.5, "red", "blue")
+    gaps = np.where(np.arange(90) % 9 == 0, "NA", X[:, 1].round(4).astype(str))
+    y = (hue == "red") + X[:, 1]
+    table = write(tmp_path / "d.csv", hue=hue, b=gaps, y=y)
+    plain = (table, "--target", "y", "--hidden", "3", "--alpha", "1e-3", "--json")
+    code, _, error = run(capsys, *plain)
+    assert code == 2
+    assert "'red' is not a number" in error or "'blue' is not a number" in error
+    code, _, error = run(capsys, *plain, "--one-hot")
+    assert code == 2
+    assert "line 2, column 'b': a gap" in error
+    code, _, error = run(capsys, *plain, "--missing", "median")
+    assert code == 2
+    assert "use --one-hot" in error
+    code, shown, _ = run(capsys, *plain, "--one-hot", "--missing", "median")
+    document = json.loads(shown)
+    assert code == 0
+    assert document["inputs"] == ["hue=blue", "hue=red", "b"]
+    assert document["errors"][0]["train_r2"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--pieces", "3"), "--pieces fits one input, but there are 2"),
+        (("--pieces", "3", "--classify"), "no --classify"),
+        (("--plot", "x.txt"), ".png, .svg or .pdf"),
+        (("--plot", "no/such/folder/x.png"), "does not exist"),
+        (("--missing", "zero"), "use refuse or median"),
+        (("--classify", "--restarts", "2"), "--restarts is for regression"),
+        (("--classify", "--target", "b"), "give --target once"),
+        (("--classify", "--solver", "greedy"), "use auto, logistic, adam"),
+    ],
+)
+def test_what_does_not_go_together(tmp_path, capsys, arguments, message):
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], y=(X[:, 0] > 0.5).astype(int))
+    code, _, error = run(capsys, table, "--target", "y", *arguments)
+    assert code == 2
+    assert message in " ".join(error.split())
+
+
+def test_a_target_of_words_points_to_classify(tmp_path, capsys):
+    table = write(tmp_path / "d.csv", a=X[:, 0], kind=KIND)
+    code, _, error = run(capsys, table, "--target", "kind", "--one-hot")
+    assert code == 2
+    assert "use --classify" in " ".join(error.split())
