@@ -93,10 +93,16 @@ class Difference:
     """
 
     def __init__(
-        self, problem: Problem, change: Change, *, exact_input: bool, away: bool = False
+        self,
+        problem: Problem,
+        change: Change,
+        *,
+        exact_input: bool,
+        away: bool = False,
+        bounds: Bounds | None = None,
     ) -> None:
         self.problem, self.change, self.away = problem, change, away
-        self.bounds = Bounds(problem)
+        self.bounds = Bounds(problem) if bounds is None else bounds
         wide = change.program.input_error
         wide = np.zeros_like(wide) if exact_input else wide
         self.error_lower: list[Vector] = []
@@ -105,7 +111,6 @@ class Difference:
         self.rounding: list[Vector] = []
         self.before: list[Vector] = []
         self.margins: list[Vector | None] = []
-        self.reading: list[tuple[Vector, Vector]] = []
 
     def gap(self, value: int) -> Vector:
         """max |d| of value k, entry by entry."""
@@ -129,77 +134,78 @@ class Difference:
         rows = np.eye(size)
         low, high = self._interval(index)
         if index:
-            high = np.minimum(high, self.descend(index, rows))
-            low = np.maximum(low, -self.descend(index, -rows))
-        return low, high
+            found = self.descend(index, np.vstack([rows, -rows]))
+            low, high = np.maximum(low, -found[size:]), np.minimum(high, found[:size])
+        return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
     def _open(self, index: int) -> None:
-        """Bound the network's own layer and the rounding before it, once."""
+        """Ask for the rounding before the activation, once."""
         if len(self.before) == index:
             self.before.append(self.change.program.before(index, self.spans()))
 
     def advance(self, index: int, error: Ends) -> None:
         """Take layer ``index`` with the bounds of its e."""
-        kink = self.problem.kinks[index]
         self._network(index)
         lower, upper = self.bounds.lower[index], self.bounds.upper[index]
-        low, high = error
-        self.error_lower.append(low)
-        self.error_upper.append(high)
-        shifted = np.nextafter(lower + low, -np.inf), np.nextafter(upper + high, np.inf)
+        self.error_lower.append(error[0])
+        self.error_upper.append(error[1])
+        shifted = np.nextafter(lower + error[0], -np.inf), np.nextafter(upper + error[1], np.inf)
         rest = self.change.program.after(index, *shifted)
-        if kink.step:
-            gap_low, gap_high = self._jump(index, low, high)
-            self.rounding.append(rest)
-            gap_low, gap_high = gap_low - rest, gap_high + rest
+        if self.problem.kinks[index].step:
+            low, high = self._jump(index, rest, *error)
         else:
-            still = (upper <= 0) & (shifted[1] <= 0) & (kink.below == 0)
-            rest = np.where(still, 0.0, rest)
-            self.rounding.append(rest)
-            self.margins.append(None)
-            slow, fast = self._slopes(index)
-            ends = [s * e for s in (slow, fast) for e in (low, high)]
-            gap_low = np.minimum(np.minimum.reduce(ends), 0.0)
-            gap_high = np.maximum(np.maximum.reduce(ends), 0.0)
-            fixed = slow == fast
-            gap_low = np.where(fixed, np.minimum(slow * low, slow * high), gap_low)
-            gap_high = np.where(fixed, np.maximum(slow * low, slow * high), gap_high)
-            gap_low, gap_high = gap_low - rest, gap_high + rest
-        gap_low, gap_high = np.nextafter(gap_low, -np.inf), np.nextafter(gap_high, np.inf)
-        gap_low = np.where((low == 0) & (high == 0) & (rest == 0), 0.0, gap_low)
-        gap_high = np.where((low == 0) & (high == 0) & (rest == 0), 0.0, gap_high)
-        if not kink.step:
-            gap_low, gap_high = np.where(still, 0.0, gap_low), np.where(still, 0.0, gap_high)
+            low, high = self._moved(index, rest, *error)
         hull = self.change.program.hull(index + 1)
-        if hull is not None and not (kink.step and self.away):
+        if hull is not None and not (self.problem.kinks[index].step and self.away):
             value_low, value_high = self.bounds.low[index + 1], self.bounds.high[index + 1]
-            gap_low = np.maximum(gap_low, np.nextafter(hull[0] - value_high, -np.inf))
-            gap_high = np.minimum(gap_high, np.nextafter(hull[1] - value_low, np.inf))
-        self.gap_low.append(gap_low)
-        self.gap_high.append(gap_high)
+            low = np.maximum(low, np.nextafter(hull[0] - value_high, -np.inf))
+            high = np.minimum(high, np.nextafter(hull[1] - value_low, np.inf))
+        self.gap_low.append(low)
+        self.gap_high.append(high)
+
+    def _moved(self, index: int, rest: Vector, low: Vector, high: Vector) -> Ends:
+        """d of units without a jump: a slope times e, and the rounding after it."""
+        upper, kink = self.bounds.upper[index], self.problem.kinks[index]
+        # a relu that is off in both gives 0, which no rounding changes
+        off = (upper <= 0) & (np.nextafter(upper + high, np.inf) <= 0) & (kink.below == 0)
+        rest = np.where(off, 0.0, rest)
+        self.rounding.append(rest)
+        self.margins.append(None)
+        ends = [s * e for s in self._slopes(index) for e in (low, high)]
+        gap_low, gap_high = np.minimum.reduce(ends) - rest, np.maximum.reduce(ends) + rest
+        gap_low = np.where(np.isnan(gap_low), -np.inf, gap_low)
+        gap_high = np.where(np.isnan(gap_high), np.inf, gap_high)
+        exact = off | ((low == 0) & (high == 0) & (rest == 0))
+        return (
+            np.where(exact, 0.0, np.nextafter(gap_low, -np.inf)),
+            np.where(exact, 0.0, np.nextafter(gap_high, np.inf)),
+        )
+
+    def _jump(self, index: int, rest: Vector, low: Vector, high: Vector) -> Ends:
+        """d of step units: 0 where both are on the same side, else up to a whole jump."""
+        lower, upper = self.bounds.lower[index], self.bounds.upper[index]
+        above = (lower > 0) & (np.nextafter(lower + low, -np.inf) > 0)
+        below = (upper < 0) & (np.nextafter(upper + high, np.inf) < 0)
+        same = above | below
+        margin = np.where(same, 0.0, np.nextafter(np.maximum(-low, high), np.inf))
+        self.margins.append(margin)
+        level = self.problem.kinks[index].at_zero
+        jump = max(1.0, abs(level), abs(1.0 - level))
+        gap = np.where(same | self.away, 0.0, np.nextafter(jump + rest, np.inf))
+        self.rounding.append(np.zeros(len(low)))
+        return -gap, gap
 
     def _network(self, index: int) -> None:
         """The network's own bounds of one more layer: intervals, then one backward pass."""
         if len(self.bounds.lower) > index:
             return
         lower, upper = interval_bounds(self.problem, self.bounds, index)
-        rows = np.arange(len(lower))
+        size = len(lower)
         if index:
-            ones = np.ones(len(rows))
-            upper = np.minimum(upper, linear_upper(self.problem, self.bounds, index, rows, ones))
-            lower = np.maximum(lower, -linear_upper(self.problem, self.bounds, index, rows, -ones))
+            rows, signs = np.tile(np.arange(size), 2), np.repeat([1.0, -1.0], size)
+            found = linear_upper(self.problem, self.bounds, index, rows, signs)
+            lower, upper = np.maximum(lower, -found[size:]), np.minimum(upper, found[:size])
         self.bounds.append(lower, upper)
-
-    def _jump(self, index: int, low: Vector, high: Vector) -> Ends:
-        """d of step units: 0 where both are on the same side, else up to a whole jump."""
-        lower, upper = self.bounds.lower[index], self.bounds.upper[index]
-        same = ((lower > 0) & (lower + low > 0)) | ((upper < 0) & (upper + high < 0))
-        margin = np.where(same, 0.0, np.nextafter(np.maximum(-low, high), np.inf))
-        self.margins.append(margin)
-        if self.away:
-            return np.zeros(len(low)), np.zeros(len(low))
-        jump = np.where(same, 0.0, max(1.0, abs(self.problem.kinks[index].at_zero) + 1.0))
-        return -jump, jump
 
     def _slopes(self, index: int) -> tuple[Vector, Vector]:
         """The smallest and largest slope a difference of layer ``index`` can meet."""
@@ -324,10 +330,21 @@ class Difference:
 
 
 def difference(
-    problem: Problem, change: Change, *, exact_input: bool, away: bool = False
+    problem: Problem,
+    change: Change,
+    *,
+    exact_input: bool,
+    away: bool = False,
+    bounds: Bounds | None = None,
 ) -> Difference:
-    """The bounds of every layer's e and d, ready for `Difference.descend` of the output."""
-    found = Difference(problem, change, exact_input=exact_input, away=away)
+    """The bounds of every layer's e and d, ready for `Difference.descend` of the output.
+
+    Args:
+        exact_input: whether inputs are the program's own, or real numbers that it rounds first.
+        away: leave out inputs at which a step unit of both is on different sides.
+        bounds: of the network's own values over this box, if at hand.
+    """
+    found = Difference(problem, change, exact_input=exact_input, away=away, bounds=bounds)
     for index in range(len(problem.network.layers)):
         found.advance(index, found.error(index))
     return found

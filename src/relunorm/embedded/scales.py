@@ -43,6 +43,7 @@ def build(
     weight_bits: Sequence[int],
     value_bits: int,
     input_exponent: Integers | None = None,
+    spare: int = 0,
 ) -> tuple[IntegerNetwork, Walk]:
     """The integer network with these widths, and the proofs made on the way.
 
@@ -50,11 +51,13 @@ def build(
         weight_bits: 8, 16 or 32 for every map, the output's last.
         value_bits: 8, 16 or 32, for inputs and values.
         input_exponent: s with x = q 2^-s, where the sensor fixes it; the finest otherwise.
+        spare: bits that inputs and values leave unused, which weights can have instead where the
+            accumulator limits both.
 
     Raises:
         InvalidInputError: no power of two fits, or integers cannot express a part of the network.
     """
-    builder = _Builder(network, box, weight_bits, value_bits, input_exponent)
+    builder = _Builder(network, box, weight_bits, value_bits, input_exponent, spare)
     return builder.run()
 
 
@@ -66,7 +69,9 @@ class _Builder:
         weight_bits: Sequence[int],
         value_bits: int,
         input_exponent: Integers | None,
+        spare: int,
     ):
+        self.spare = spare
         self.network, self.value_bits, self.weight_bits = network, value_bits, weight_bits
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
         self.outs = [*self.shapes[1:], network.output_shape]
@@ -93,7 +98,7 @@ class _Builder:
         kind = f"{'' if signed else 'u'}int{self.value_bits}_t"
         least, most = RANGES[kind]
         if given is None:
-            exponent = _per_group(self.groups[0], _room(size, most))
+            exponent = _per_group(self.groups[0], _room(size, most >> self.spare))
         else:
             exponent = np.broadcast_to(np.asarray(given, dtype=np.int64), size.shape).copy()
             together = _per_group(self.groups[0], exponent)
@@ -155,7 +160,7 @@ class _Builder:
     def _finest(self, index: int, affine: Affine, bits: int, cap: str) -> Integers:
         """Per row the largest exponent at which weights, bias and a rough sum fit."""
         most = 2 ** (bits - 1) - 1
-        room = RANGES[cap][1] * 0.9
+        room = min(RANGES[cap][1] * 0.9, 2.0**60)
         finest = _room(np.abs(affine.bias), room)
         reach = np.abs(affine.bias)
         spans = self.walk.difference.spans()
@@ -166,7 +171,7 @@ class _Builder:
             np.minimum.at(finest, dense[0], limit)
             # integers are as fine as the value's own step, whatever its range
             reach = reach + abs(matrix) @ spans[source]
-        return np.minimum(finest, _room(reach, room * 64))
+        return np.minimum(finest, _room(reach, min(room * 64, 2.0**60)))
 
     def _integers(
         self, index: int, affine: Affine, exponent: Integers, bits: int, cap: str
@@ -225,7 +230,7 @@ class _Builder:
         value_type = self._type(signed)
         top = RANGES[value_type][1]
         longest = 14 if affine.accumulator == "int16_t" else 30
-        exponent = np.minimum(_room(size, top), affine.exponent)
+        exponent = np.minimum(_room(size, top >> self.spare), affine.exponent)
         exponent = np.maximum(_per_group(group, exponent), affine.exponent - longest)
         exponent = _per_group(group, exponent)
         for _ in range(80):

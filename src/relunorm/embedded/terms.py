@@ -111,7 +111,7 @@ class Kernel:
         if shape != tuple(self.shape_out):
             raise InvalidNetworkError(f"a convolution gives {shape}, not {self.shape_out}")
         whole = sp.csr_array(lowered)
-        data = np.rint(whole.data).astype(np.int64)
+        data = whole.data.astype(self.weight.dtype)  # int32 weights and less are exact in float64
         return sp.csr_array((data, whole.indices, whole.indptr), shape=whole.shape)
 
     @property
