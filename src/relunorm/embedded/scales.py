@@ -43,7 +43,6 @@ def build(
     weight_bits: Sequence[int],
     value_bits: int,
     input_exponent: Integers | None = None,
-    spare: int = 0,
 ) -> tuple[IntegerNetwork, Walk]:
     """The integer network with these widths, and the proofs made on the way.
 
@@ -51,14 +50,48 @@ def build(
         weight_bits: 8, 16 or 32 for every map, the output's last.
         value_bits: 8, 16 or 32, for inputs and values.
         input_exponent: s with x = q 2^-s, where the sensor fixes it; the finest otherwise.
-        spare: bits that inputs and values leave unused, which weights can have instead where the
-            accumulator limits both.
 
     Raises:
         InvalidInputError: no power of two fits, or integers cannot express a part of the network.
     """
-    builder = _Builder(network, box, weight_bits, value_bits, input_exponent, spare)
+    builder = _Builder(network, box, weight_bits, value_bits, input_exponent)
     return builder.run()
+
+
+def start_of(
+    network: Network,
+    box: Box,
+    value_bits: int,
+    given: Integers | None = None,
+    group: NDArray[np.intp] | None = None,
+) -> IntegerNetwork:
+    """The inputs of a program, and no layers yet.
+
+    Args:
+        given: the exponents of the inputs; the finest that fit otherwise.
+        group: inputs that share an exponent; all of their own if omitted.
+    """
+    size = np.maximum(np.abs(box.lo), np.abs(box.hi))
+    group = np.arange(len(size)) if group is None else group
+    kind = f"{'' if (box.lo < 0).any() else 'u'}int{value_bits}_t"
+    least, most = RANGES[kind]
+    if given is None:
+        exponent = _per_group(group, _room(size, most))
+    else:
+        exponent = np.broadcast_to(np.asarray(given, dtype=np.int64), size.shape).copy()
+        if (_per_group(group, exponent) != exponent).any():
+            raise InvalidInputError(
+                "a convolution reads the inputs, so all of a channel need the same input shift"
+            )
+    low, high = rounded_half_up(box.lo, exponent), rounded_half_up(box.hi, exponent)
+    if low.min() < least or high.max() > most:
+        raise InvalidInputError(
+            f"inputs reach {int(low.min())} to {int(high.max())} at the input shift given, more "
+            f"than {kind} holds"
+        )
+    empty = IntegerMap({}, np.zeros(1, np.int64), np.zeros(1, np.int64), "int8_t", "int16_t")
+    shapes = network.input_shape, network.output_shape
+    return IntegerNetwork(exponent, low, high, kind, (), empty, *shapes)
 
 
 class _Builder:
@@ -69,9 +102,7 @@ class _Builder:
         weight_bits: Sequence[int],
         value_bits: int,
         input_exponent: Integers | None,
-        spare: int,
     ):
-        self.spare = spare
         self.network, self.value_bits, self.weight_bits = network, value_bits, weight_bits
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
         self.outs = [*self.shapes[1:], network.output_shape]
@@ -80,7 +111,8 @@ class _Builder:
             for i, affine in enumerate(network.maps)
         ]
         self.groups = [self._group(k) for k in range(len(self.shapes))]
-        self.walk = Walk(network, self._start(box, input_exponent))
+        start = start_of(network, box, value_bits, input_exponent, self.groups[0])
+        self.walk = Walk(network, start)
 
     def _group(self, value: int) -> NDArray[np.intp]:
         """Which entries of value k share an exponent: a channel where a convolution is near."""
@@ -91,32 +123,6 @@ class _Builder:
         if not (made or read):
             return np.arange(size)
         return np.repeat(np.arange(shape[0]), size // shape[0])
-
-    def _start(self, box: Box, given: Integers | None) -> IntegerNetwork:
-        size = np.maximum(np.abs(box.lo), np.abs(box.hi))
-        signed = bool((box.lo < 0).any())
-        kind = f"{'' if signed else 'u'}int{self.value_bits}_t"
-        least, most = RANGES[kind]
-        if given is None:
-            exponent = _per_group(self.groups[0], _room(size, most >> self.spare))
-        else:
-            exponent = np.broadcast_to(np.asarray(given, dtype=np.int64), size.shape).copy()
-            together = _per_group(self.groups[0], exponent)
-            if (together != exponent).any():
-                raise InvalidInputError(
-                    "a convolution reads the inputs, so all of a channel need the same input shift"
-                )
-        low, high = rounded_half_up(box.lo, exponent), rounded_half_up(box.hi, exponent)
-        if low.min() < least or high.max() > most:
-            raise InvalidInputError(
-                f"inputs reach {int(low.min())} to {int(high.max())} at the input shift given, more"
-                f" than {kind} holds"
-            )
-        shape = self.network.input_shape
-        empty = IntegerMap({}, np.zeros(1, np.int64), np.zeros(1, np.int64), "int8_t", "int16_t")
-        return IntegerNetwork(
-            exponent, low, high, kind, (), empty, shape, self.network.output_shape
-        )
 
     def run(self) -> tuple[IntegerNetwork, Walk]:
         layers: list[IntegerLayer] = []
@@ -230,7 +236,7 @@ class _Builder:
         value_type = self._type(signed)
         top = RANGES[value_type][1]
         longest = 14 if affine.accumulator == "int16_t" else 30
-        exponent = np.minimum(_room(size, top >> self.spare), affine.exponent)
+        exponent = np.minimum(_room(size, top), affine.exponent)
         exponent = np.maximum(_per_group(group, exponent), affine.exponent - longest)
         exponent = _per_group(group, exponent)
         for _ in range(80):
