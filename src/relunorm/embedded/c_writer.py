@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from relunorm.embedded.floats import FloatLayer, FloatNetwork
-from relunorm.embedded.integers import IntegerLayer, IntegerNetwork, narrowest, size_of
+from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerNetwork, narrowest, size_of
 from relunorm.embedded.terms import Dense, Kernel, Listed, Term
 from relunorm.errors import InvalidInputError
 
@@ -408,27 +408,29 @@ class _Writer:
     def clamp(self, slot: int) -> list[str]:
         network = self.network
         kind = network.input_type
+        below = above = True
         if f"{self.name}_low" in self.tables:
             low, high = self.read("low", "j"), self.read("high", "j")
         else:
             low = _number(network.input_low[0], kind)
             high = _number(network.input_high[0], kind)
-        return [
+            if kind != "float":  # no comparison that its type settles
+                least, most = RANGES[kind]
+                below, above = network.input_low[0] > least, network.input_high[0] < most
+        lines = [
             f"    for ({self.index} j = 0; j < {network.input_size}; j++) {{",
-            f"        const {kind} low = {low};",
-            f"        const {kind} high = {high};",
             f"        {kind} v = x[j];",
             "",
-            "        if (v < low) {",
-            "            v = low;",
-            "            clamped++;",
-            "        } else if (v > high) {",
-            "            v = high;",
-            "            clamped++;",
-            "        }",
-            f"        buffer{slot}[j] = v;",
-            "    }",
         ]
+        for wanted, end, sign in ((below, low, "<"), (above, high, ">")):
+            if wanted:
+                lines += [
+                    f"        if (v {sign} {end}) {{",
+                    f"            v = {end};",
+                    "            clamped++;",
+                    "        }",
+                ]
+        return [*lines, f"        buffer{slot}[j] = v;", "    }"]
 
     def classes(self) -> list[str]:
         name, network = self.name, self.network
