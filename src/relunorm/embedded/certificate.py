@@ -27,6 +27,7 @@ from relunorm.embedded.floats import FloatNetwork, FloatProgram
 from relunorm.embedded.integers import RANGES, IntegerNetwork
 from relunorm.embedded.packed import network_from_dict
 from relunorm.embedded.scales import rounded_half_up
+from relunorm.embedded.terms import without_empty_terms
 from relunorm.embedded.walk import grid_box, walk_through
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate import Certificate, Verification, slackened
@@ -176,14 +177,14 @@ def _shrunk(
     """The network the program was made from, how far it is from the one given, and trust."""
     entry = document["shrunk"]
     if entry is None:
-        return network, np.zeros(network.output_size), 0
+        return without_empty_terms(network), np.zeros(network.output_size), 0
     smaller = network_from_dict(entry["network"])
     inner = Certificate(entry["certificate"])
     outcome = verify_pair(inner, network, smaller, outer)
     problems += [f"shrinking: {problem}" for problem in outcome.problems]
     if inner.exceptions:
         problems.append("shrinking: step units were left out")
-    return smaller, np.array(inner.bounds, dtype=np.float64), outcome.trusted
+    return without_empty_terms(smaller), np.array(inner.bounds, dtype=np.float64), outcome.trusted
 
 
 def change_of(network: Network, program: AnyNetwork) -> Change:

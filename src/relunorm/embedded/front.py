@@ -38,7 +38,7 @@ from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.packed import network_to_dict
 from relunorm.embedded.scales import build, start_of
 from relunorm.embedded.search import Found, largest_difference
-from relunorm.embedded.terms import Integers, geometry_of
+from relunorm.embedded.terms import Integers, geometry_of, without_empty_terms
 from relunorm.embedded.walk import grid_box
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.forms.domains import domain_to_dict
@@ -148,6 +148,7 @@ def to_c(
     parts: int = 256,
     flash: int | None = None,
     ram: int | None = None,
+    samples: int = 20_000,
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> Export:
@@ -170,7 +171,9 @@ def to_c(
         shrink: remove first what does nothing over the domain.
         parts: boxes the domain is cut into to tighten the bound, at most.
         flash, ram: bytes there are; those of an ATmega328P for ``avr``, no limit otherwise.
-        random_state: seed of the search for the largest difference.
+        samples: inputs the search for the largest difference starts from.
+        random_state: its seed.
+        progress: called with what is being done and, where known, the share that is done.
 
     Raises:
         InvalidInputError: no width meets epsilon (the message says what can be proved, and its
@@ -193,7 +196,7 @@ def to_c(
         raise InvalidInputError(
             f"input_shift {input_shift!r}: expected a whole number, or one for each input"
         )
-    job = _Job(network, domain, box, options, exponent, parts, random_state, progress)
+    job = _Job(network, domain, box, options, exponent, parts, samples, random_state, progress)
     with np.errstate(over="ignore", invalid="ignore"):
         job.shrink(shrink, WIDTHS if bits is None else (bits,), floats)
         program, found = job.floats() if floats else job.integers(bits, epsilon)
@@ -219,13 +222,14 @@ class _Job:
         options: Options,
         exponent: Integers | None,
         parts: int,
+        samples: int,
         random_state: int,
         progress: Progress | None,
     ):
         self.network, self.domain, self.box, self.options = network, domain, box, options
         self.exponent, self.parts, self.random_state = exponent, parts, random_state
-        self.progress = progress
-        self.smaller = network
+        self.samples, self.progress = samples, progress
+        self.smaller = without_empty_terms(network)
         self.shrunk: dict[str, Any] | None = None
         self.moved = np.zeros(network.output_size)
         self.trusted = 0
@@ -259,7 +263,7 @@ class _Job:
         result = normalize(self.network, "minimal", outer, analysis=found, architecture="keep")
         if result.certificate is None or stored(result.network) >= stored(self.network):
             return
-        self.smaller = result.network
+        self.smaller = without_empty_terms(result.network)
         self.moved = np.array(result.certificate.bounds)
         self.trusted = result.certificate.trusted
         self.shrunk = {
@@ -400,27 +404,23 @@ class _Job:
     def search(self, program: AnyNetwork) -> tuple[Found, Found]:
         """The largest differences found on the program's own inputs, and on any."""
         smooth = program.dequantized()
-        if not isinstance(program, IntegerNetwork):
-            real = largest_difference(
-                self.network, program.predict, smooth, self.box, random_state=self.random_state
+
+        def search(snap: Any = None) -> Found:
+            return largest_difference(
+                self.network,
+                program.predict,
+                smooth,
+                self.box,
+                samples=self.samples,
+                snap=snap,
+                random_state=self.random_state,
             )
+
+        real = search()
+        if not isinstance(program, IntegerNetwork):
             return real, real
-
-        def snap(points: Any) -> Any:
-            power = -program.input_exponent.astype(np.int32)
-            return np.ldexp(program.quantize(points).astype(np.float64), power)
-
-        grid = largest_difference(
-            self.network,
-            program.predict,
-            smooth,
-            self.box,
-            snap=snap,
-            random_state=self.random_state,
-        )
-        real = largest_difference(
-            self.network, program.predict, smooth, self.box, random_state=self.random_state
-        )
+        power = -program.input_exponent.astype(np.int32)
+        grid = search(lambda x: np.ldexp(program.quantize(x).astype(np.float64), power))
         if grid.difference > real.difference and self.box.contains(grid.inputs).all():
             real = replace(grid, tried=real.tried)
         return grid, real

@@ -6,6 +6,7 @@ by row with the columns in rising order, which is the order the range proof spea
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.io.recover import Convolution, recover_convolution
 from relunorm.io.windows import convolution
 from relunorm.matrix import Matrix
+from relunorm.network import Affine, Network
 
 Integers = NDArray[np.int64]
 
@@ -134,6 +136,17 @@ class Kernel:
 
 
 Term = Dense | Listed | Kernel
+
+
+def without_empty_terms(network: Network) -> Network:
+    """The same network without matrices that are zero, for which C has no table."""
+
+    def cleaned(affine: Affine) -> Affine:
+        kept = {s: m for s, m in affine.terms.items() if np.any(mx.entries(m))}
+        return affine if len(kept) == len(affine.terms) else Affine(kept, affine.bias)
+
+    layers = [dataclasses.replace(x, affine=cleaned(x.affine)) for x in network.layers]
+    return network.replace(layers=layers, output=cleaned(network.output))
 
 
 def geometry_of(
