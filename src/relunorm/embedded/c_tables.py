@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.embedded.c_writer import AnyNetwork
+from relunorm.embedded.c_layers import AnyNetwork
 from relunorm.embedded.floats import FloatLayer, FloatMap, FloatNetwork
 from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork
 from relunorm.embedded.terms import Kernel, Term, term_from

@@ -38,7 +38,7 @@ class Dense:
         return self.weight.shape  # type: ignore[return-value]
 
     @property
-    def matrix(self) -> Integers:
+    def matrix(self) -> Any:
         """The weights as one matrix."""
         return self.weight
 
@@ -158,6 +158,24 @@ def geometry_of(
     if mx.is_identity(matrix):
         return None
     return recover_convolution(matrix, shape_in, shape_out)
+
+
+def stored_numbers(network: Network) -> int:
+    """How many numbers the tables of a network hold: a kernel once, however often it is used."""
+    shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
+    outs = [*shapes[1:], network.output_shape]
+    total = 0
+    for index, affine in enumerate(network.maps):
+        total += affine.size
+        for source, matrix in affine.terms.items():
+            conv = geometry_of(matrix, shapes[source], outs[index])
+            if conv is not None:
+                total += conv.weight.size
+            elif isinstance(matrix, np.ndarray):
+                total += matrix.size
+            else:
+                total += 2 * matrix.nnz + matrix.shape[0]
+    return total
 
 
 def term_of(
