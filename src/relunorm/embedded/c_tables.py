@@ -122,8 +122,8 @@ def network_from(
             layers.append(_layer_from(made, entry["layer"], integer))
     shapes = tuple(structure["input_shape"]), tuple(structure["output_shape"])
     dtype = np.int64 if integer else np.float32
-    low = np.array(structure["input_low"], dtype=dtype)
-    high = np.array(structure["input_high"], dtype=dtype)
+    low: Any = np.array(structure["input_low"], dtype=dtype)
+    high: Any = np.array(structure["input_high"], dtype=dtype)
     if len(maps) != len(layers) + 1:
         raise InvalidInputError("the program has no output, or more than one")
     if not integer:

@@ -13,10 +13,11 @@ from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate, notes
+from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.job import WIDTHS, Job, Progress
 from relunorm.embedded.pieces import Pieces
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of
 
@@ -81,6 +82,20 @@ class Export:
         if header is not None:
             write_bytes(header, self.header.encode())
         write_bytes(path, self.source.encode())
+
+    def save_onnx(self, path: str | Path) -> None:
+        """Write the same integers as ONNX in QDQ form, atomically (see `relunorm.embedded.qdq`).
+
+        Raises:
+            UnsupportedFormatError: where onnxruntime would not compute the same integers.
+        """
+        from relunorm.embedded.qdq import write_qdq
+
+        if not isinstance(self.program, IntegerNetwork):
+            raise UnsupportedFormatError(
+                f"{self.program!r} has no QDQ form; export layers of 8 bits"
+            )
+        write_qdq(self.program, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The results without the proofs, JSON-safe."""
