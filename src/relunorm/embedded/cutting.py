@@ -92,7 +92,7 @@ def cut(
     boxes = {0: (box, first)}
     heap = [(-float(first.of_floats.max()), 0)]
     before = -heap[0][0]
-    check = 8
+    check = 4
     while len(boxes) < parts and -heap[0][0] > (0.0 if goal is None else goal):
         node = heapq.heappop(heap)[1]
         here = boxes[node][0]
@@ -111,7 +111,7 @@ def cut(
             progress(len(boxes), parts)
         if len(boxes) == check:
             now = -heap[0][0]
-            if now > (1 - GAIN) * before and check > 16:
+            if now > (1 - GAIN) * before:
                 break
             before, check = now, 2 * check
     worst = first if len(boxes) == 1 else _join([found for _, found in boxes.values()])

@@ -189,13 +189,14 @@ def to_c(
         )
     job = Job(network, domain, box, options, exponent, parts, samples, random_state, progress)
     with np.errstate(over="ignore", invalid="ignore"):
-        job.shrink(shrink, WIDTHS if bits is None else (bits,), floats)
+        widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
+        job.shrink(shrink, widths, floats)
         if floats:
             program, found = job.floats()
         elif style == "pieces":
-            program, found = job.pieces(bits, epsilon)
+            program, found = job.pieces(widths, epsilon)
         else:
-            program, found = job.integers(bits, epsilon)
+            program, found = job.integers(widths, epsilon)
         if epsilon is not None and not job.meets(found, epsilon):
             job.refuse(epsilon, bits, style == "layers" and not floats)
         board = BOARDS.get(target, (None, None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -80,8 +81,10 @@ class Job:
 
         self.show("shrinking")
         outer = self.box
-        starts = [] if floats else [start_of(self.network, outer, w, self.exponent) for w in widths]
-        grids = [grid_box(start) for start in starts]
+        grids = []
+        for width in () if floats else widths:
+            with suppress(InvalidInputError):  # said where the program is built
+                grids.append(grid_box(start_of(self.network, outer, width, self.exponent)))
         if floats:
             single = [side.astype(np.float32).astype(np.float64) for side in (outer.lo, outer.hi)]
             grids = [Box(*single)]
@@ -105,21 +108,48 @@ class Job:
             "certificate": result.certificate.to_dict(),
         }
 
-    def integers(self, bits: int | None, epsilon: float | None) -> tuple[IntegerNetwork, Proved]:
-        """The integer program of a width, or the smallest that meets epsilon."""
+    def integers(
+        self, widths: Sequence[int], epsilon: float | None
+    ) -> tuple[IntegerNetwork, Proved]:
+        """The integer program of the first width that meets epsilon, then as small as can be."""
         maps = len(self.smaller.layers) + 1
-        if bits is not None or epsilon is None:
-            width = 16 if bits is None else bits
-            program = self.build([width] * maps, width)
-            return program, self.prove(program, None)
-        for width in WIDTHS:
-            program = self.build([width] * maps, width)
-            found = self.prove(program, epsilon)
-            if self.meets(found, epsilon):
-                break
-        if width == 16 and self.meets(found, epsilon):
+        program, found = self.first(
+            widths,
+            epsilon,
+            lambda width: self.build([width] * maps, width),
+            lambda made: self.prove(made, epsilon if len(widths) > 1 else None),
+        )
+        if epsilon is None or len(widths) == 1:
+            return program, found
+        if program.maps[0].weight_type == "int16_t" and self.meets(found, epsilon):
             program = self.mixed(program, epsilon)
         return program, self.prove(program, None)
+
+    def first(
+        self,
+        widths: Sequence[int],
+        epsilon: float | None,
+        build: Callable[[int], Any],
+        prove: Callable[[Any], Proved],
+    ) -> tuple[Any, Proved]:
+        """The program of the first width that meets epsilon, or else of the last one.
+
+        Raises:
+            InvalidInputError: no width fits at all.
+        """
+        result = None
+        for width in widths:
+            try:
+                program = build(width)
+            except InvalidInputError:
+                if result is None and width == widths[-1]:
+                    raise
+                continue
+            result = program, prove(program)
+            if epsilon is not None and self.meets(result[1], epsilon):
+                break
+        assert result is not None
+        return result
 
     def mixed(self, program: IntegerNetwork, epsilon: float) -> IntegerNetwork:
         """Weights of 8 bits wherever epsilon still holds, the largest tables first."""
@@ -142,16 +172,20 @@ class Job:
             input_exponent=self.exponent,
         )[0]
 
-    def pieces(self, bits: int | None, epsilon: float | None) -> tuple[Pieces, Proved]:
-        """The pieces of a network with one input, in the narrowest width that meets epsilon."""
-        widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
-        for width in widths:
-            program = build_pieces(self.smaller, self.box, width, self.exponent)
+    def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Pieces, Proved]:
+        """The pieces of a network with one input, in the first width that meets epsilon."""
+
+        def prove(program: Pieces) -> Proved:
             found = bound_pieces(self.smaller, program)
             self.note(program, found, program.weight_type)
-            if epsilon is not None and self.meets((found, []), epsilon):
-                break
-        return program, (found, [])
+            return found, []
+
+        return self.first(
+            widths,
+            epsilon,
+            lambda width: build_pieces(self.smaller, self.box, width, self.exponent),
+            prove,
+        )
 
     def floats(self) -> tuple[AnyProgram, Proved]:
         """The program in single precision."""
