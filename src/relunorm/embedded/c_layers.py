@@ -96,7 +96,7 @@ class LayersFile(CFile):
             lines += [
                 f"static {kind} {self.name}_floor_{kind}({kind} v, int h)",
                 "{",
-                f"    return v >= 0 ? ({kind})(v >> h) : ({kind})~(({kind})~v >> h);",
+                f"    return ({kind})(v >= 0 ? v >> h : ~(({kind})~v >> h));",
                 "}",
                 "",
             ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,8 +145,13 @@ def _replay(
     if problems:
         return
     options = Options(**document["options"])
-    program = program_from(document["program"], read_tables(source), options.name, network)
-    if c_file(program, options).source(notes(document)) != source.replace("\r\n", "\n"):
+    source = source.replace("\r\n", "\n")
+    found_tables = read_tables(source)
+    if tables_digest(found_tables) != document["tables"]:
+        problems.append("a table of the C file is not the one the certificate is about")
+        return
+    program = program_from(document["program"], found_tables, options.name, network)
+    if c_file(program, options).source(notes(document)) != source:
         problems.append("the C file is not the one that its tables and the certificate give")
     check_inputs(box, program)
     outer = outer_box(box, program)
@@ -180,6 +186,16 @@ def _shrunk(
     if inner.exceptions:
         problems.append("shrinking: step units were left out")
     return without_empty_terms(smaller), np.array(inner.bounds, dtype=np.float64), outcome.trusted
+
+
+def tables_digest(tables: Mapping[str, NDArray[Any]]) -> str:
+    """sha256 of the names and numbers of tables, whatever their types."""
+    h = hashlib.sha256()
+    for name, values in sorted(tables.items()):
+        kind = "<f8" if values.dtype.kind == "f" else "<i8"
+        h.update(f"{name} {len(values)} ".encode())
+        h.update(np.ascontiguousarray(values, dtype=kind).tobytes())
+    return h.hexdigest()
 
 
 def seal(document: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from relunorm import __version__
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
-from relunorm.embedded.certificate import SCHEMA, seal
+from relunorm.embedded.certificate import SCHEMA, seal, tables_digest
 from relunorm.embedded.claims import claims, rows_of
 from relunorm.embedded.cutting import Bounds, cut
 from relunorm.embedded.floats import FloatNetwork, build_floats
@@ -251,6 +251,7 @@ class Job:
         rows = rows_of(self.smaller.output_size, classes and change is not None)
         outer = outer_box(self.box, program)
         grid, real = self.search(program)
+        held = tables(program, self.options.name)
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "version": __version__,
@@ -260,6 +261,7 @@ class Job:
             "shrunk": self.shrunk,
             "trusted": self.trusted,
             "program": structure(program),
+            "tables": tables_digest({name: values for name, (_, values) in held.items()}),
             "cuts": cuts,
             **claims(self.smaller, change, outer, rows, found, self.moved, classes),
             "found": {
@@ -270,7 +272,7 @@ class Job:
                 "random_state": self.random_state,
             },
             "sizes": {
-                "flash": flash_bytes(tables(program, self.options.name)),
+                "flash": flash_bytes(held),
                 "ram": ram_bytes(program),
                 "multiplications": program.multiplications,
             },

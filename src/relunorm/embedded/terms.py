@@ -153,10 +153,12 @@ def geometry_of(
     matrix: Matrix, shape_in: tuple[int, ...], shape_out: tuple[int, ...]
 ) -> Convolution | None:
     """The convolution behind a float matrix, where there is one worth a loop."""
-    if not sp.issparse(matrix) or len(shape_in) < 2 or len(shape_out) < 2:
+    if len(shape_in) < 2 or len(shape_out) < 2 or mx.is_identity(matrix):
         return None
-    if mx.is_identity(matrix):
-        return None
+    if not sp.issparse(matrix):
+        if matrix.all():  # one window that reads everything is a matrix
+            return None
+        matrix = sp.csr_array(matrix)
     return recover_convolution(matrix, shape_in, shape_out)
 
 
