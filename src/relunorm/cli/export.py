@@ -69,8 +69,11 @@ def export(
             "--domain box:-1,1 or --domain data:train.csv"
         )
     onnx = Path(out).suffix == ".onnx"
-    if onnx and (floats or style != "layers"):
-        raise InvalidInputError("a quantized .onnx holds integer layers; leave --float and --style")
+    if onnx and (floats or style != "layers" or certificate or header):
+        raise InvalidInputError(
+            "a quantized .onnx holds integer layers and has no certificate, which speaks of the C "
+            "file; leave --float, --style, --certificate and --header out"
+        )
     with showing("export", json) as show:
         made = to_c(
             network,

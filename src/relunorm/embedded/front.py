@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from relunorm.atomic import write_bytes
+from relunorm.atomic import atomic_path
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate, notes
@@ -76,12 +78,13 @@ class Export:
         certificate: str | Path | None = None,
         header: str | Path | None = None,
     ) -> None:
-        """Write the C file, and if wanted its certificate and header, each atomically."""
-        if certificate is not None:
-            self.certificate.save(certificate)
-        if header is not None:
-            write_bytes(header, self.header.encode())
-        write_bytes(path, self.source.encode())
+        """Write the C file, and if wanted its certificate and header: all of them, or none."""
+        proof = json.dumps(self.certificate.document, allow_nan=False)
+        files = ((certificate, proof), (header, self.header), (path, self.source))
+        with ExitStack() as stack:
+            for target, text in files:
+                if target is not None:
+                    stack.enter_context(atomic_path(target)).write_bytes(text.encode())
 
     def save_onnx(self, path: str | Path) -> None:
         """Write the same integers as ONNX in QDQ form, atomically (see `relunorm.embedded.qdq`).
