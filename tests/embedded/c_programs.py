@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror"]
-SANITIZE = ["-fsanitize=undefined,signed-integer-overflow", "-fno-sanitize-recover=all"]
+SANITIZE = ["-O2", "-fsanitize=undefined,signed-integer-overflow", "-fno-sanitize-recover=all"]
 DTYPES = {
     "int8_t": "<i1",
     "uint8_t": "<u1",

@@ -130,5 +130,5 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     elif classes is not None:
         console.print(
             f"the class is the model's wherever its best output leads by more than "
-            f"{classes['margin']:.3g}"
+            f"{classes['margin']:.3g} ({classes['margin_on_grid']:.3g} for its own inputs)"
         )

@@ -128,7 +128,7 @@ def network_from(
         raise InvalidInputError("the program has no output, or more than one")
     if not integer:
         return FloatNetwork(low, high, tuple(layers), maps[-1], *shapes)
-    power = np.array(structure["input_exponent"], dtype=np.int64)
+    power = _exponents({"exponent": structure["input_exponent"]}, len(low))
     kind = str(structure["input_type"])
     return IntegerNetwork(power, low, high, kind, tuple(layers), maps[-1], *shapes)
 

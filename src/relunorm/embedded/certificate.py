@@ -70,6 +70,12 @@ class ProgramCertificate:
         classes = self.document["classes"]
         return None if classes is None else float(classes["margin"])
 
+    @property
+    def margin_on_grid(self) -> float | None:
+        """The same where the input already is one of the program's integers."""
+        classes = self.document["classes"]
+        return None if classes is None else float(classes["margin_on_grid"])
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return self.document
@@ -225,7 +231,7 @@ def notes(document: dict[str, Any]) -> list[str]:
     if np.isfinite(epsilon):
         lines.append(
             f"- |output - network| <= {epsilon:.4g}, rounding the input included"
-            + (f" ({grid:.4g} without)." if integer else ".")
+            + (f" ({grid:.4g} without);" if integer else ";")
         )
     else:
         lines.append("- no bound on |output - network|.")
@@ -235,7 +241,8 @@ def notes(document: dict[str, Any]) -> list[str]:
     elif classes is not None:
         lines.append(
             f"- the class is the network's wherever its best output leads by more than "
-            f"{classes['margin']:.4g}."
+            f"{classes['margin']:.4g}"
+            + (f" ({classes['margin_on_grid']:.4g})." if integer else ".")
         )
     if document["steps"] is not None:
         apart = _largest(document["steps"]["bounds"])

@@ -73,7 +73,7 @@ def cut(
     *,
     parts: int,
     goal: float | None = None,
-    away: bool = False,
+    on_grid: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Bounds, list[Any]]:
     """The bounds over a box, and the cuts that prove them.
@@ -82,15 +82,20 @@ def cut(
         rows: combinations of outputs.
         parts: how many boxes, at most.
         goal: a bound that is good enough.
+        on_grid: whether that is asked of the program's own inputs, or of all.
 
     Returns:
         the bounds, and the cuts in preorder: [axis, coordinate] for a box that is halved there,
         None for one that is not.
     """
-    first = bound_part(network, change, box, rows, away)[0]
+
+    def size(bounds: Bounds) -> float:
+        return float((bounds.on_grid if on_grid else bounds.of_floats).max())
+
+    first = bound_part(network, change, box, rows)[0]
     nodes: list[Any] = [None]  # [axis, coordinate, first child]
     boxes = {0: (box, first)}
-    heap = [(-float(first.of_floats.max()), 0)]
+    heap = [(-size(first), 0)]
     before = -heap[0][0]
     check = 4
     while len(boxes) < parts and -heap[0][0] > (0.0 if goal is None else goal):
@@ -103,9 +108,9 @@ def cut(
         del boxes[node]
         nodes[node] = (axis, middle, len(nodes))
         for half in halves(here, axis, middle):
-            found = bound_part(network, change, half, rows, away)[0]
+            found = bound_part(network, change, half, rows)[0]
             boxes[len(nodes)] = (half, found)
-            heapq.heappush(heap, (-float(found.of_floats.max()), len(nodes)))
+            heapq.heappush(heap, (-size(found), len(nodes)))
             nodes.append(None)
         if progress is not None:
             progress(len(boxes), parts)
@@ -124,7 +129,6 @@ def replay_cuts(
     box: Box,
     rows: NDArray[np.float64],
     cuts: list[Any],
-    away: bool = False,
 ) -> Bounds:
     """The bounds that stored cuts prove.
 
@@ -139,7 +143,7 @@ def replay_cuts(
             raise InvalidInputError("the cuts of the box end too early")
         node, place = cuts[place], place + 1
         if node is None:
-            found.append(bound_part(network, change, here, rows, away)[0])
+            found.append(bound_part(network, change, here, rows)[0])
             continue
         axis, middle = int(node[0]), float(node[1])
         if not 0 <= axis < here.dimension or not here.lo[axis] <= middle <= here.hi[axis]:

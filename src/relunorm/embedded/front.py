@@ -155,7 +155,8 @@ def to_c(
         domain: a box, a ball or a polytope; the proofs hold for the box around it.
         bits: 8, 16 or 32 for weights, inputs and values. If omitted: 16, or with ``epsilon`` the
             smallest tables that meet it, weights of 8 and 16 bits mixed.
-        epsilon: how far outputs may move.
+        epsilon: how far outputs may move, rounding the input included; with ``input_shift`` not
+            included, because inputs are integers then.
         target: ``c99``, ``avr`` (tables in flash) or ``arm``.
         floats: single precision instead of integers.
         style: ``layers``, or for a single input ``pieces``: its affine pieces in a search tree.

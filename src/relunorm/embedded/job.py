@@ -203,6 +203,7 @@ class Job:
             rows,
             parts=self.parts,
             goal=rest,
+            on_grid=self.exponent is not None,
             progress=lambda done, parts: self.show("proving", done / parts),
         )
         self.note(program, found, program.maps[0].weight_type)
@@ -216,8 +217,12 @@ class Job:
             self.best = (largest, size, kind)
 
     def largest(self, found: Bounds) -> float:
-        """The bound over all outputs, shrinking included."""
-        return float((found.of_floats[: len(self.moved)] + self.moved).max())
+        """The bound over all outputs, shrinking included.
+
+        Where a sensor fixes the shift of the inputs, they are integers to begin with.
+        """
+        side = found.of_floats if self.exponent is None else found.on_grid
+        return float((side[: len(self.moved)] + self.moved).max())
 
     def meets(self, found: Proved, epsilon: float) -> bool:
         """Whether the bound is at most epsilon, with room for what writing it down adds."""

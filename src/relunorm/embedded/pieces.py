@@ -303,6 +303,8 @@ def pieces_from(
     outputs = int(structure["outputs"])
     if outputs != network.output_size or not (len(start) == len(slope) == len(first) * outputs):
         raise InvalidInputError("the tables of the pieces do not fit each other")
+    if max(abs(int(structure[key])) for key in ("input_exponent", "output_exponent")) > 400:
+        raise InvalidInputError("an exponent of the pieces is out of range")
     box = Box(np.zeros(1), np.zeros(1))
     inputs = dataclasses.replace(
         start_of(network, box, 8),
