@@ -30,7 +30,7 @@ from relunorm import matrix as mx
 from relunorm.layer import Affine
 from relunorm.matrix import Matrix, Vector
 from relunorm.stability.intervals import interval_bounds
-from relunorm.stability.linear import linear_upper, remainder, slope
+from relunorm.stability.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.rounding import SMALLEST, rounded_down, rounded_up, slack
 
@@ -130,12 +130,15 @@ class Difference:
     def error(self, index: int) -> Ends:
         """Bounds of e of map ``index``: intervals, and one backward pass."""
         self._open(index)
-        size = self.problem.maps[index].size
-        rows = np.eye(size)
         low, high = self._interval(index)
-        if index:
+        size = self.problem.maps[index].size
+        step = max(1, CHUNK_DOUBLES // (2 * max(self.problem.network.widths)))
+        for start in range(0, size if index else 0, step):
+            take = slice(start, start + step)
+            rows = np.eye(min(step, size - start), size, start)
             found = self.descend(index, np.vstack([rows, -rows]))
-            low, high = np.maximum(low, -found[size:]), np.minimum(high, found[:size])
+            low[take] = np.maximum(low[take], -found[len(rows) :])
+            high[take] = np.minimum(high[take], found[: len(rows)])
         return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
     def _open(self, index: int) -> None:
