@@ -107,12 +107,20 @@ class FloatNetwork:
         )
 
     def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
-        """Inputs to outputs: clamped, rounded to single precision, then in double precision.
-
-        An estimate: the program's own sums differ in the last bits.
-        """
-        batch = np.clip(np.asarray(inputs, dtype=np.float32), self.input_low, self.input_high)
-        return self.dequantized()(batch.astype(np.float64))
+        """Inputs to outputs in single precision; the program may add in another order."""
+        values: list[Any] = [
+            np.clip(np.asarray(inputs, dtype=np.float32), self.input_low, self.input_high)
+        ]
+        for index, affine in enumerate(self.maps):
+            total = np.tile(affine.bias, (len(values[0]), 1))
+            for source, term in affine.terms.items():
+                total = total + values[source] @ term.matrix.T
+            if index < len(self.layers):
+                layer = self.layers[index]
+                act = Activation(layer.kind, layer.slope, layer.at_zero)
+                total = act.apply_(total.astype(np.float64)).astype(np.float32)
+            values.append(total)
+        return values[-1].astype(np.float64)
 
     def __repr__(self) -> str:
         widths = "-".join(str(n) for n in (self.input_size, *(m.size for m in self.maps)))
