@@ -1,6 +1,6 @@
 """Networks as integer C programs: sizes, both proofs, what search finds, and other tools.
 
-    python benchmarks/embedded.py [--only TEXT] [--million N] [--peer-python PYTHON]
+    python benchmarks/embedded.py [--only TEXT] [--million N] [--rows FILE] [--peer-python PYTHON]
 
 For every model of `embedded_models.py` at 8 and 16 bits: bytes of tables and of the whole object
 compiled for a Cortex-M4, bytes of buffers, the proved and the largest found error, CPU seconds to
@@ -12,6 +12,7 @@ all have to give the integers of the Python model. PYTHON is an environment with
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -208,32 +209,64 @@ def emlearn_digits(python: str, made: Export, floats: Export) -> list[list[objec
     ]
 
 
+class Rows:
+    """Rows measured so far, kept in a file if one is named, so that a run can be taken up again."""
+
+    def __init__(self, path: str | None):
+        self.path = None if path is None else Path(path)
+        self.done: dict[str, dict[str, list[list[object]]]] = {}
+        if self.path is not None and self.path.exists():
+            for text in self.path.read_text().splitlines():
+                self.done.update(json.loads(text))
+
+    def has(self, job: str) -> bool:
+        """Whether a job was done."""
+        return job in self.done
+
+    def add(self, job: str, found: dict[str, list[list[object]]]) -> None:
+        """Keep the rows of a job."""
+        self.done[job] = found
+        print(job, found, flush=True)
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps({job: found}) + "\n")
+
+    def of(self, table: str) -> list[list[object]]:
+        """All rows of one table."""
+        return [row for found in self.done.values() for row in found.get(table, [])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="models whose name contains this")
     parser.add_argument("--million", type=int, default=1_000_000, help="inputs on the host")
+    parser.add_argument("--rows", help="a file of rows measured so far, to go on from")
     parser.add_argument("--peer-python", help="a Python with emlearn")
     options = parser.parse_args()
-    first, second, third, fourth = [], [], [], []
+    rows = Rows(options.rows)
     for name in [n for n in MODELS if options.only in n]:
+        jobs = [f"{name} {bits}" for bits in (8, 16)]
+        if all(rows.has(job) for job in jobs):
+            continue
         case = load_case(name)
-        large = case[0].parameters > 50_000
-        extra = {"samples": 1000} if large else {}
-        for bits in (8, 16):
+        extra = {"samples": 1000} if case[0].parameters > 50_000 else {}
+        for bits, job in zip((8, 16), jobs, strict=True):
+            if rows.has(job):
+                continue
             line, made = row(name, case, bits, **extra)
-            print(line, flush=True)
-            first.append(line)
-            second.append(exactness(f"{name}, {bits} bits", made, options.million))
-            print(second[-1], flush=True)
+            found = {
+                "first": [line],
+                "second": [exactness(f"{name}, {bits} bits", made, options.million)],
+            }
             if bits == 8:
-                gap, reached = onnxruntime_8(case)
-                third.append([name, made.epsilon, made.found, line[-1], gap, reached])
-                print(third[-1], flush=True)
-        if name.startswith("sine"):
-            first.append(row(f"{name}, style pieces", case, 16, style="pieces")[0])
-        if name.startswith("digits") and options.peer_python:
-            floats = rn.to_c(*case[:2], floats=True, shrink=False)
-            fourth += emlearn_digits(options.peer_python, made, floats)
+                found["third"] = [[name, made.epsilon, made.found, line[-1], *onnxruntime_8(case)]]
+            if bits == 16 and name.startswith("sine"):
+                found["first"].append(row(f"{name}, pieces", case, 16, style="pieces")[0])
+            if bits == 16 and name.startswith("digits") and options.peer_python:
+                floats = rn.to_c(*case[:2], floats=True, shrink=False)
+                found["fourth"] = emlearn_digits(options.peer_python, made, floats)
+            rows.add(job, found)
+    first, second, third, fourth = (rows.of(k) for k in ("first", "second", "third", "fourth"))
     header = ["model", "bits", "tables, bytes", "Cortex-M4 object, bytes", "buffers, bytes"]
     header += ["epsilon proved", "found", "ratio", "proved, integer inputs", "found"]
     header += ["class margin", "build and certify, CPU s", "verify, CPU s", "score", "score after"]

@@ -24,6 +24,8 @@ from relunorm.stability.reach import reach_of
 
 #: Halving stops when doubling the parts has gained less than this share.
 GAIN = 0.03
+#: With at most this many inputs halving goes on to PATIENCE parts whatever it gains.
+FEW_INPUTS, PATIENCE = 8, 128
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def cut(
             progress(len(boxes), parts)
         if len(boxes) == check:
             now = -heap[0][0]
-            if now > (1 - GAIN) * before:
+            patient = box.dimension <= FEW_INPUTS and check < PATIENCE
+            if now > (1 - GAIN) * before and not patient:
                 break
             before, check = now, 2 * check
     worst = first if len(boxes) == 1 else _join([found for _, found in boxes.values()])
