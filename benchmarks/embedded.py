@@ -232,8 +232,9 @@ class Rows:
                 file.write(json.dumps({job: found}) + "\n")
 
     def of(self, table: str) -> list[list[object]]:
-        """All rows of one table."""
-        return [row for found in self.done.values() for row in found.get(table, [])]
+        """All rows of one table, in the order of the models."""
+        jobs = [f"{name} {bits}" for name in MODELS for bits in (8, 16)]
+        return [row for job in jobs if job in self.done for row in self.done[job].get(table, [])]
 
 
 def main() -> None:
