@@ -75,7 +75,7 @@ def reduce(source: Path, domain: rn.Box, folder: Path) -> list[object]:
             rn.save(model, path, dtype=kind)  # type: ignore[arg-type]
     began = time.process_time()
     small, given = (rn.load(path) for path in files["float64"])
-    verified = rn.verify(rn.Certificate.load(proof), given, small)
+    verified = rn.verify(rn.Certificate.load(proof), given, small, trust=True)
     replayed = time.process_time() - began
     points = np.concatenate([domain.sample(100, 0), domain.center[None]])
     gaps = [np.abs(outputs(a, points) - outputs(b, points)).max() for a, b in files.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import relunorm as rn
 from relunorm.cli.domains import parse_domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.stability.plane import moved_inside
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -178,3 +180,70 @@ def test_lengths_neither_overflow_nor_vanish() -> None:
     assert not rn.Ball([0, 0], 1e-200).contains([[1e-200, 1e-200]])[0]
     assert rn.Ball([3e-200, 4e-200], 0).radius == pytest.approx(5e-200)
     assert rn.Box([-1e99] * 3, [1e99] * 3).radius == pytest.approx(np.sqrt(3) * 1e99)
+
+
+def inside(domain: rn.Domain, point: np.ndarray) -> bool:
+    """Membership by fractions."""
+    x = [Fraction(float(v)) for v in point]
+    if isinstance(domain, rn.Ball):
+        apart = zip(x, domain.middle.tolist(), strict=True)
+        return sum((v - Fraction(m)) ** 2 for v, m in apart) <= Fraction(domain.reach) ** 2
+    if isinstance(domain, rn.Box):
+        ends = zip(domain.lo.tolist(), x, domain.hi.tolist(), strict=True)
+        return all(lo <= v <= hi for lo, v, hi in ends)
+    return all(
+        sum((Fraction(a) * v for a, v in zip(row, x, strict=True)), Fraction(0)) <= Fraction(b)
+        for row, b in zip(domain.A.tolist(), domain.b.tolist(), strict=True)
+    )
+
+
+@given(seeds, st.integers(1, 3), st.sampled_from([-322, -160, -20, 0, 15]))
+def test_a_ball_holds_what_fractions_say(seed: int, d: int, exponent: int) -> None:
+    rng = np.random.default_rng(seed)
+    middle = rng.normal(size=d) * rng.integers(0, 2)
+    ball = rn.Ball(middle, rng.random() * 10.0**exponent)
+    steps = rng.normal(size=(20, d))
+    steps /= np.linalg.norm(steps, axis=1, keepdims=True)
+    points = middle + ball.reach * steps * rng.choice([0.5, 1, 1, 1, 1 + 1e-15, 2], size=(20, 1))
+    assert ball.holds(points).tolist() == [inside(ball, x) for x in points]
+
+
+@given(seeds, st.integers(1, 3), st.booleans(), st.booleans())
+def test_a_polytope_holds_what_fractions_say(seed: int, d: int, flat: bool, whole: bool) -> None:
+    rng = np.random.default_rng(seed)
+    row = rng.integers(1, 4, size=d).astype(float) if whole else rng.normal(size=d) + 2
+    rows, ends = np.vstack([np.eye(d), -np.eye(d), row]), np.append(np.full(2 * d, 2.0), 0.25)
+    if flat:
+        rows, ends = np.vstack([rows, -3 * row]), np.append(ends, -0.75)
+    domain = rn.Polytope(rows, ends)
+    points = domain.sample(12, seed)
+    points = np.concatenate([points, np.round(points * 64) / 64])
+    assert domain.holds(points).tolist() == [inside(domain, x) for x in points]
+
+
+def test_nothing_holds_a_point_without_numbers() -> None:
+    wild = [[np.nan, 0.0], [np.inf, 0.0], [0.0, -np.inf], [1e308, 1e308]]
+    rows = [[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]
+    for domain in (rn.Box.cube(2), rn.Ball([0.0, 0.0], 1.0), rn.Polytope(rows, [1.0, 0.0, 0.0])):
+        assert not domain.holds(wild).any()
+        assert domain.holds([0.25, 0.5]).tolist() == [True]
+    with pytest.raises(InvalidInputError):
+        rn.Box.cube(2).holds([[1.0, 2.0, 3.0]])
+
+
+@given(seeds, st.sampled_from(["box", "ball", "polytope", "flat"]))
+def test_a_point_beside_a_domain_is_moved_inside(seed: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    rows, ends = np.vstack([np.eye(2), -np.eye(2), [[1, 1]]]), [1.0, 1.0, 1.0, 1.0, 0.5]
+    domain: rn.Domain = {
+        "box": lambda: random_box(rng, 2),
+        "ball": lambda: rn.Ball(rng.normal(size=2), rng.random() + 0.1),
+        "polytope": lambda: rn.Polytope(rows, ends),
+        "flat": lambda: rn.Polytope(np.vstack([rows, [[-2, -2]]]), [*ends, -1.0]),
+    }[kind]()
+    for point in domain.sample(5, seed):
+        beside = domain.center + (1 + 1e-15) * (point - domain.center)
+        moved = moved_inside(domain, beside)
+        assert moved is not None
+        assert inside(domain, moved)
+        assert np.abs(moved - point).max() < 1e-5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from strategies import ACTIVATIONS, networks
 
 import relunorm as rn
 from relunorm import network as network_module
+from relunorm.encoding import HEADER, encoding
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.stability import stability
 
 KINKS = tuple(a for a in ACTIVATIONS if a.kind != "step")
 
@@ -181,3 +184,120 @@ def test_facts() -> None:
     constant = rn.Network([], rn.Affine({}, [1.0, 2.0]), input_shape=3)
     assert constant(np.zeros((2, 3))).tolist() == [[1.0, 2.0], [1.0, 2.0]]
     assert constant.jacobian(np.zeros(3)).tolist() == [[0.0] * 3] * 2
+
+
+def decoded(data: bytes) -> tuple:
+    """The structure an encoding spells, by a reader of its grammar; nothing may be left over."""
+    place = 0
+
+    def take(count: int) -> bytes:
+        nonlocal place
+        part = data[place : place + count]
+        assert len(part) == count
+        place += count
+        return part
+
+    def ints() -> tuple[int, ...]:
+        return tuple(np.frombuffer(take(8 * int.from_bytes(take(8), "little")), "<i8").tolist())
+
+    def floats() -> tuple[float, ...]:
+        return tuple(np.frombuffer(take(8 * int.from_bytes(take(8), "little")), "<f8").tolist())
+
+    def affine() -> tuple:
+        bias, (count,) = floats(), ints()
+        return bias, tuple((ints(), ints(), ints(), floats()) for _ in range(count))
+
+    header = take(len(HEADER))
+    shapes, (count,) = (ints(), ints()), ints()
+    layers = tuple((bytes(ints()), floats(), affine()) for _ in range(count))
+    output = affine()
+    assert header == HEADER
+    assert place == len(data)
+    return shapes, layers, output
+
+
+def structure(network: rn.Network) -> tuple:
+    """The same, from the network itself."""
+
+    def affine(part: rn.Affine) -> tuple:
+        terms = []
+        for source, matrix in part.terms.items():
+            sparse = sp.csr_array(matrix, copy=True)
+            sparse.eliminate_zeros()
+            if sparse.nnz:
+                parts = (sparse.indptr, sparse.indices, sparse.data)
+                terms.append(((source, *matrix.shape), *(tuple(p.tolist()) for p in parts)))
+        return tuple(part.bias.tolist()), tuple(terms)
+
+    kinds = {"leaky": lambda a: (a.slope,), "step": lambda a: (a.at_zero,)}
+    layers = tuple(
+        (
+            x.activation.kind.encode(),
+            kinds.get(x.activation.kind, lambda a: ())(x.activation),
+            affine(x.affine),
+        )
+        for x in network.layers
+    )
+    return (network.input_shape, network.output_shape), layers, affine(network.output)
+
+
+@given(networks())
+def test_the_encoding_can_be_read_back(network: rn.Network) -> None:
+    """So networks of different structure or numbers have different encodings."""
+    assert decoded(b"".join(map(bytes, encoding(network)))) == structure(network)
+
+
+@given(networks(), networks())
+def test_different_structure_different_encoding(first: rn.Network, second: rn.Network) -> None:
+    same = structure(first) == structure(second)
+    assert same == (b"".join(encoding(first)) == b"".join(encoding(second)))
+    assert same == (first.digest == second.digest)
+
+
+def test_numbers_that_look_like_structure_change_the_digest() -> None:
+    """The bits of four biases spell a matrix: constant 1 and relu(x) had the same digest."""
+
+    def number(data: bytes) -> float:
+        return struct.unpack("<d", data)[0]
+
+    zero, one = struct.pack("<q", 0), struct.pack("<q", 1)
+    words = [zero, one, zero, struct.pack("<d", 1.0), bytes(7) + b"0", zero, one, zero]
+    words.append(struct.pack("<d", 1.0))
+    output = rn.Affine({3: [[1.0]]}, [0.0])
+    constant = rn.Network(
+        [
+            rn.Layer(rn.Affine({0: [[1.0]]}, [0.0])),
+            rn.Layer(rn.Affine({}, [number(w) for w in words[4:8]])),
+            rn.Layer(rn.Affine({}, [number(words[8])])),
+        ],
+        output,
+        input_shape=1,
+    )
+    text = b"0" + b"".join(words)
+    bias = [number(text[8 * k : 8 * k + 8]) for k in range(5)]
+    ramp = rn.Network(
+        [
+            rn.Layer(rn.Affine({}, [0.0])),
+            rn.Layer(rn.Affine({}, bias[:4])),
+            rn.Layer(rn.Affine({0: [[1.0]]}, [bias[4]])),
+        ],
+        output,
+        input_shape=1,
+    )
+    x = np.array([[-1.0], [0.25], [2.0]])
+    assert constant(x).ravel().tolist() == [1.0, 1.0, 1.0]
+    assert ramp(x).ravel().tolist() == [0.0, 0.25, 2.0]
+    assert constant.digest != ramp.digest
+    box = rn.Box([-1.0], [2.0])
+    assert rn.compare(constant, ramp, box).verdict == "different"
+    with pytest.raises(InvalidInputError, match="another network"):
+        rn.normalize(ramp, "minimal", box, analysis=stability(constant, box))
+
+
+def test_unused_parameters_of_an_activation_are_no_part_of_the_digest() -> None:
+    def net(activation: rn.Activation) -> str:
+        return rn.Network.from_weights([[[1.0]], [[1.0]]], activation=activation).digest
+
+    assert net(rn.Activation("relu")) == net(rn.Activation("relu", slope=0.5))
+    assert net(rn.Activation("leaky", slope=0.0)) != net(rn.Activation("relu"))
+    assert net(rn.Activation("step")) != net(rn.Activation("step", at_zero=0.0))

@@ -56,7 +56,7 @@ _HOME = {
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
-    "verify": "relunorm.forms.certificate",
+    "verify": "relunorm.forms.verification",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -77,10 +77,10 @@ if TYPE_CHECKING:
     from relunorm.extrema.front import maximize as maximize
     from relunorm.extrema.front import never_smallest as never_smallest
     from relunorm.forms.certificate import Certificate as Certificate
-    from relunorm.forms.certificate import verify as verify
     from relunorm.forms.compare import compare as compare
     from relunorm.forms.fingerprint import fingerprint as fingerprint
     from relunorm.forms.normalize import normalize as normalize
+    from relunorm.forms.verification import verify as verify
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras

@@ -53,5 +53,9 @@ class UnsupportedOperationError(RelunormError, ValueError):
         )
 
 
+class TimeLimitError(RelunormError, TimeoutError):
+    """The time is up, and what was asked for has no partial answer."""
+
+
 class StoreError(RelunormError, OSError):
     """A store of runs that cannot be opened, read or written."""

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.encoding import encoding
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.layer import (
     IDENTITY,
@@ -336,19 +337,14 @@ class Network:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of structure and numbers (not of names or storage), as hex."""
-        h = hashlib.sha256(repr((self.input_shape, self.output_shape, self.widths)).encode())
-        for layer in self.layers:
-            h.update(repr(layer.activation).encode())
-        for affine in self.maps:
-            h.update(np.ascontiguousarray(affine.bias + 0.0).data)
-            for source, matrix in affine.terms.items():
-                ends, columns, values = mx.csr_parts(matrix)
-                if len(values):
-                    h.update(repr(source).encode())
-                    for part in (ends, columns):
-                        h.update(np.ascontiguousarray(part, dtype=np.int64).data)
-                    h.update(np.ascontiguousarray(values).data)
+        """sha256 of structure and numbers (not of names or storage), as hex.
+
+        Of bytes that only this network has (module `encoding`), so that networks with the same
+        digest are the same network.
+        """
+        h = hashlib.sha256()
+        for part in encoding(self):
+            h.update(part)
         return h.hexdigest()
 
     def to_dict(self) -> dict[str, Any]:

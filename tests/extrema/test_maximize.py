@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from brute_force import maximum
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema import front, tree
+from relunorm.search import engine
+from relunorm.search import explore as kernel
 
 #: Boxes of ACAS Xu properties 3 and 4; in the second one side has length zero.
 PROPERTY = {
@@ -40,18 +44,17 @@ def small(seed: int, d: int, slope: float = 0.0, grid: bool = False, width: int 
     return Network([first, second], output, input_shape=d)
 
 
-def engine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Run only the tree, only boxes, or only unit signs."""
-    monkeypatch.setattr(front, "TREE_INPUTS", 200 if name == "tree" else -1)
-    monkeypatch.setattr(front, "BOX_INPUTS", 0 if name == "units" else 100)
-    monkeypatch.setattr("relunorm.extrema.boxes.BUDGET", 3)
+def cuts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Cut coordinates down to four open units, only units, or either by their number."""
+    threshold = {"coordinates": 4, "units": 1 << 30, "both": 6}[name]
+    monkeypatch.setattr("relunorm.search.engine.threshold", lambda inputs: threshold)
 
 
-@pytest.mark.parametrize("name", ["tree", "boxes", "units"])
+@pytest.mark.parametrize("name", ["coordinates", "units", "both"])
 @pytest.mark.parametrize("slope", [0.0, 0.2, 1.7, -0.5])
 @pytest.mark.parametrize("grid", [False, True])
-def test_every_engine_equals_brute_force(monkeypatch, name, slope, grid):
-    engine(monkeypatch, name)
+def test_every_kind_of_cut_equals_brute_force(monkeypatch, name, slope, grid):
+    cuts(monkeypatch, name)
     for seed in range(3):
         network = small(seed, 3, slope, grid)
         box = Box([-1.0, -1.0, 0.0], [1.0, 0.5, 2.0])
@@ -74,9 +77,9 @@ def test_maximum_equals_brute_force(seed, d):
     assert found.lower == pytest.approx(expected, abs=2e-7)
 
 
-@pytest.mark.parametrize("name", ["boxes", "units"])
+@pytest.mark.parametrize("name", ["coordinates", "units"])
 def test_a_time_limit_leaves_a_sound_interval(monkeypatch, name):
-    engine(monkeypatch, name)
+    cuts(monkeypatch, name)
     network = small(3, 12, width=30)
     found = rn.maximize(network, 0, Box.cube(12), time_limit=0.3)
     assert not found.exact
@@ -212,12 +215,13 @@ def test_acas_xu_properties(cases, name, holds, number):
 
 
 def test_interrupt_keeps_the_interval(monkeypatch):
-    engine(monkeypatch, "units")
+    cuts(monkeypatch, "units")
 
-    def stop(lower: float, upper: float) -> None:
-        raise KeyboardInterrupt
+    def stop(progress: Progress) -> None:
+        if progress.message == "searching":
+            raise KeyboardInterrupt
 
-    found = rn.maximize(small(3, 8, width=12), 0, Box.cube(8), on_progress=stop)
+    found = rn.maximize(small(3, 12, width=30), 0, Box.cube(12), progress=stop)
     assert not found.complete
     assert found.lower <= found.upper < np.inf
 
@@ -233,7 +237,7 @@ def test_bad_arguments():
     with pytest.raises(InvalidDomainError, match="coordinates"):
         rn.maximize(network, 0, Box.cube(3))
     with pytest.raises(InvalidInputError, match="time_limit"):
-        rn.maximize(network, 0, Box.cube(2), time_limit=0)
+        rn.maximize(network, 0, Box.cube(2), time_limit=-1)
     with pytest.raises(InvalidInputError, match="A has shape"):
         rn.decide(network, [[1.0]], [0.0], Box.cube(2))
     with pytest.raises(InvalidInputError, match="NaN"):
@@ -246,13 +250,12 @@ def test_bad_arguments():
 
 
 def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The small search must reach the kernels, or the first call's time limit pays for them."""
+    """The small search must reach the kernel, or the first call's time limit pays for it."""
     reached = []
-    inner = tree.solve_box
-    monkeypatch.setattr(tree, "solve_box", lambda *a: reached.append(1) or inner(*a))
-    tree.compile_kernels.cache_clear()
-    tree.compile_kernels()
-    assert reached
+    inner = kernel.explore
+    monkeypatch.setattr(kernel, "explore", lambda *a: reached.append(1) or inner(*a))
+    engine.warm_up()
+    assert len(reached) >= 2  # with a tape and without
 
 
 def test_messages_say_what_is_wrong():
@@ -273,3 +276,26 @@ def test_messages_say_what_is_wrong():
     double = Network.from_weights([[[1.0, 0.0]], [[1.0], [2.0]]])
     with pytest.raises(InvalidInputError, match="expected 0 to 1"):
         rn.never_smallest(double, 2, Box.cube(2))
+
+
+def cancelling(scale: float) -> Network:
+    """scale (relu(0.1 h + 0.2 h + 5) - relu(0.3 h + 5)) with h = relu(x), and a unit that bends."""
+    layers = [
+        Layer(Affine({0: np.ones((3, 1))}, np.zeros(3))),
+        Layer(Affine({1: np.array([[0.1, 0.2, 0.0], [0.0, 0.0, 0.3]])}, np.full(2, 5.0))),
+        Layer(Affine({0: np.ones((1, 1))}, np.array([-1.5]))),
+    ]
+    output = Affine({2: np.array([[scale, -scale]]), 3: np.zeros((1, 1))}, np.zeros(1))
+    return Network(layers, output, input_shape=1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e12, 1e20])
+def test_the_interval_holds_under_cancellation(scale):
+    slope = Fraction(scale) * (Fraction(0.1) + Fraction(0.2) - Fraction(0.3))  # f(x) = slope x
+    network, box = cancelling(scale), Box([1.0], [2.0])
+    for sign, top in ((1.0, 2 * slope), (-1.0, -slope)):
+        found = rn.maximize(network, [sign], box)
+        assert Fraction(found.lower) <= top <= Fraction(found.upper)
+        assert found.exact == (found.upper - found.lower <= 1e-9)
+        assert found.complete
+    assert not rn.maximize(network, [1.0], box).exact or scale == 1.0

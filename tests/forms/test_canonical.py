@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import exact_value
 from planted import disguised, networks
+from strategies import networks as any_networks
 
 import relunorm as rn
+from relunorm import matrix as mx
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
 from relunorm.forms import accurate
 from relunorm.forms.exact import shallow_form
 from relunorm.forms.rewrite import dense_rows
-from relunorm.network import Activation, Network
+from relunorm.network import Activation, Affine, Layer, Network
 
 
 @settings(max_examples=25)
@@ -180,3 +182,50 @@ def test_accurate_product_against_fractions() -> None:
         for j in range(3):
             exact = sum(Fraction(float(a[i, k])) * Fraction(float(b[k, j])) for k in range(30))
             assert result[i, j] == float(exact)
+
+
+def _shuffled(network: Network, rng: np.random.Generator) -> Network:
+    """Every layer, linear stages included, permuted and rescaled by powers of two."""
+    order, scale, layers = [np.arange(network.input_size)], [np.ones(network.input_size)], []
+
+    def read(affine: Affine) -> dict[int, np.ndarray]:
+        return {k: mx.dense(m)[:, order[k]] * scale[k][order[k]] for k, m in affine.terms.items()}
+
+    for layer in network.layers:
+        p, s = rng.permutation(layer.width), 2.0 ** rng.integers(-3, 4, layer.width)
+        terms = {k: (m / s[:, None])[p] for k, m in read(layer.affine).items()}
+        layers.append(Layer(Affine(terms, (layer.affine.bias / s)[p]), layer.activation))
+        order.append(p)
+        scale.append(np.ones(len(s)) if layer.activation.kind == "step" else s)
+    return network.replace(layers=layers, output=Affine(read(network.output), network.output.bias))
+
+
+@settings(max_examples=40)
+@given(any_networks(), st.integers(0, 2**32 - 1))
+def test_linear_stages_do_not_change_a_fingerprint(network: Network, seed: int) -> None:
+    """Multiplied out in float64, a permuted stage gives other bits."""
+    copy = _shuffled(network, np.random.default_rng(seed))
+    assert rn.fingerprint(copy) == rn.fingerprint(network)
+    assert rn.compare(network, copy, rn.Box.cube(network.input_size), tolerance=0).lower == 0
+
+
+def test_shallow_forms_multiply_stages_out_exactly() -> None:
+    """(0.1 * 3) x is not 0.30000000000000004 x, though float64 says so."""
+    stage = Layer(Affine({0: [[3.0]]}, [0.0]), Activation("identity"))
+    staged = Network(
+        [stage, Layer(Affine({1: [[0.1]]}, [0.0]))], Affine({2: [[1.0]]}, [0.0]), input_shape=1
+    )
+    rounded = Network.from_weights([[[0.1 * 3.0]], [[1.0]]])
+    assert staged.folded() == rounded
+    assert rn.fingerprint(staged) != rn.fingerprint(rounded)
+    assert shallow_form(staged).units[0][2][0] == 3 * Fraction(0.1)
+    box = rn.Box([0.5], [1.0])
+    assert rn.compare(staged, rounded, box, tolerance=0).verdict == "different"
+    assert rn.compare(staged, rounded, box).verdict == "within"
+
+
+def test_networks_without_units_left_are_the_same_whatever_they_were() -> None:
+    box = rn.Box([1.0], [2.0])
+    step = Network.from_weights([[[1.0]], [[2.0]]], activation="step")  # 2 on the box
+    relu = Network.from_weights([[[-1.0]], [[2.0]]], [[0.0], [2.0]])
+    assert rn.fingerprint(step, box) == rn.fingerprint(relu, box)

@@ -15,10 +15,11 @@ from planted import networks
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import quick_bounds
-from relunorm.forms.certificate import Certificate, _seal, verify
+from relunorm.forms.certificate import SCHEMA, Certificate, _seal, recompute, slackened
 from relunorm.forms.match import relate
 from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
-from relunorm.network import Network
+from relunorm.forms.verification import verify
+from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability.reach import reach_of
 
 
@@ -260,3 +261,204 @@ def test_a_resealed_lie_fails_too(sample) -> None:
 
     for edit in (scale, wrong_partner, bad_index, call_dead):
         assert not resealed(edit), edit.__name__
+
+
+LINE = rn.Box([-1.0], [1.0])
+RAMP = Network.from_weights([[[1.0]], [[1.0]]])  # relu(x)
+NIL = Network.from_weights([[[1.0]], [[1.0]]], [[-3.0], [0.0]])  # relu(x - 3), 0 on LINE
+DEAD = {"kind": ["linear"], "block": [-1], "index": [-1], "factor": [0.0], "constant": [0.0]}
+
+
+def on_a_solvers_word(first: Network, second: Network) -> Certificate:
+    """A sealed certificate of |first - second| <= 1e-12 on LINE: a solver called the unit dead."""
+    word = {"kind": "milp", "layer": 0, "unit": 0, "sign": 1, "margin": (0.0).hex()}
+    proofs = {
+        "schema": "relunorm.bounds/1", "network": first.digest, "box_duals": None,
+        "solver_trusted": 1, "proofs": [word],
+    }  # fmt: skip
+    none = dict.fromkeys(("first", "second", "difference"))
+    document = {
+        "schema": SCHEMA,
+        "domain": {"kind": "box", "lo": [-1.0], "hi": [1.0]},
+        "networks": [{"digest": n.digest, "units": n.units} for n in (first, second)],
+        "bounds": [1e-12],
+        "exceptions": [],
+        "evaluation": {"float32": none, "float64": none},
+        "trusted": 1,
+        "order": [0, 1],
+        "proofs": [proofs, None],
+        "relations": [[DEAD], [DEAD]],
+    }
+    document["digest"] = _seal(document)
+    return Certificate(document)
+
+
+def test_a_solvers_word_is_accepted_only_when_asked_for() -> None:
+    true = Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])  # relu(x - 2), 0 on LINE too
+    certificate = on_a_solvers_word(true, NIL)
+    strict = verify(certificate, true, NIL, LINE)
+    assert not strict.holds
+    assert "solver's word" in strict.problems[0]
+    assert strict.to_dict()["verdict"] == "does not hold"
+    found = verify(certificate, true, NIL, LINE, trust=True)
+    assert found.holds
+    assert found.verdict == "holds if the solver was right"
+    assert (found.to_dict()["trusted"], found.to_dict()["trust"]) == (1, True)
+
+
+def test_a_forged_word_is_refuted_by_a_point() -> None:
+    certificate = on_a_solvers_word(RAMP, NIL)
+    assert not verify(certificate, RAMP, NIL, LINE).holds
+    found = verify(certificate, RAMP, NIL, LINE, trust=True)
+    assert not found.holds
+    assert "unit 0 of layer 0 is wrong" in found.problems[0]
+    assert "at the point" in found.problems[1]
+
+
+def test_a_narrow_lie_is_found_by_climbing() -> None:
+    """relu(x - 0.999) is 0 but for the last thousandth: random points hardly see it."""
+    corner = Network.from_weights([np.eye(4)[:1], [[1.0]]], [[-0.999], [0.0]])
+    flat = Network.from_weights([np.eye(4)[:1], [[1.0]]], [[-3.0], [0.0]])
+    document = on_a_solvers_word(corner, flat).document
+    document["domain"] = {"kind": "ball", "center": [0.0] * 4, "radius": 1.0}
+    document["digest"] = _seal(document)
+    assert not verify(Certificate(document), corner, flat, trust=True).holds
+
+
+def _objects(node, path=()):
+    if isinstance(node, dict):
+        yield path
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, dict | list):
+            yield from _objects(value, (*path, key))
+
+
+def _edited(document, path, edit) -> Certificate:
+    forged = json.loads(json.dumps(document))
+    node = forged
+    for key in path:
+        node = node[key]
+    edit(node)
+    forged["digest"] = _seal(forged)
+    return Certificate(forged)
+
+
+@pytest.fixture(scope="module")
+def proofs_of_every_kind() -> tuple[Network, Network, Certificate]:
+    """A certificate over a polytope with slopes, and a branch and a split proof beside them."""
+    rng = np.random.default_rng(1)
+    weights = [rng.normal(size=(6, 2)), rng.normal(size=(6, 6)), rng.normal(size=(1, 6))]
+    network = Network.from_weights(weights, [rng.normal(size=6), rng.normal(size=6) - 1, [0.0]])
+    rows = np.vstack([np.eye(2), -np.eye(2), [[1.0, 1.0]]])
+    result = rn.normalize(network, "minimal", rn.Polytope(rows, [1.0] * 4 + [1.5]))
+    assert result.certificate is not None
+    return network, result.network, result.certificate
+
+
+def test_unknown_keys_are_refused_everywhere(sample, proofs_of_every_kind) -> None:
+    network, result = sample
+    step = Network.from_weights([[[3.0]], [[1.0]]], [[0.1], [0.0]], "step")
+    stepped = rn.normalize(step, "unit", LINE)
+    cases = [
+        (network, result.network, result.certificate),
+        proofs_of_every_kind,
+        (step, stepped.network, stepped.certificate),
+    ]
+    for first, second, certificate in cases:
+        document = certificate.to_dict()
+        assert verify(_edited(document, (), lambda d: None), first, second).holds
+        for path in _objects(document):
+            forged = _edited(document, path, lambda d: d.update(more=0))
+            assert not verify(forged, first, second).holds, path
+
+
+@pytest.mark.parametrize(
+    ("path", "edit"),
+    [
+        ((), lambda d: d.update(claim="f == g everywhere")),
+        (("evaluation",), lambda d: d.update(float16={"first": 0.0, "second": 0.0,
+                                                      "difference": 0.0})),
+        ((), lambda d: d.update(order=[False, True])),
+        ((), lambda d: d.update(bounds=[])),
+        ((), lambda d: d.update(bounds=[True])),
+        ((), lambda d: d.update(bounds=[[1.0]])),
+        ((), lambda d: d.update(bounds=[10**400])),
+        (("domain",), lambda d: d.update(lo=["-1", "0", "0"])),
+        (("relations", 0), lambda d: d.append(d[0])),
+        (("relations", 1, 0, "block"), lambda d: d.__setitem__(0, d[0] + 0.7)),
+        (("relations", 1, 0, "factor"), lambda d: d.__setitem__(0, "1.0")),
+        (("exceptions",), lambda d: d.append({"network": 0, "layer": 0, "unit": 0,
+                                              "margin": 1.0})),
+        ((), lambda d: d.update(schema="relunorm.certificate/2")),
+    ],
+)  # fmt: skip
+def test_a_document_of_another_shape_is_refused(sample, path, edit) -> None:
+    network, result = sample
+    forged = _edited(result.certificate.to_dict(), path, edit)
+    found = verify(forged, network, result.network)
+    assert not found.holds
+    assert found.problems
+
+
+def test_a_key_given_twice_is_refused(sample, tmp_path) -> None:
+    path = tmp_path / "proof.json"
+    text = json.dumps(sample[1].certificate.to_dict())
+    path.write_text('{"bounds": [0.0, 0.0], ' + text[1:])
+    with pytest.raises(InvalidInputError, match="twice"):
+        Certificate.load(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(InvalidInputError, match="JSON"):
+        Certificate.load(path)
+
+
+def test_evaluated_knows_two_types(sample) -> None:
+    with pytest.raises(InvalidInputError, match="float16"):
+        sample[1].certificate.evaluated("float16")
+
+
+def test_what_is_stated_is_what_is_recomputed() -> None:
+    """The walk that was kept used bounds that a later question had replaced by looser ones."""
+    maps = [
+        ([[1.97e-06], [0.000444], [-0.000444]], [0.0, 0.0, 1.71e-13]),
+        (
+            [
+                [0.0421, -0.0755, -0.0815],
+                [-1.66e-05, 0.000255, -6.74e-05],
+                [0.000353, 3.92e-05, 0.000125],
+                [-98300.0, -3920000.0, -8750000.0],
+                [184000.0, 59900.0, 772000.0],
+                [-5.75e-05, -2.6e-05, -4.97e-05],
+            ],
+            [0.0] * 6,
+        ),
+        (
+            [
+                [-33.2, 10.9, -7.89, -2.79, -46.3, 28.9],
+                [-4300.0, -6700.0, -1850.0, -754.0, -4920.0, 441.0],
+                [-43500.0, -472000.0, -444000.0, 950000.0, -1120000.0, 317000.0],
+                [2.01e-07, 4.59e-08, 2.62e-08, 7.14e-08, -1.65e-08, 5.66e-08],
+            ],
+            [0.0, 0.0, 0.0, -1000.0],
+        ),
+        ([[-98e6, -16.6e6, -69.4e6, -17.4e6], [1.8e6, 9.51e6, -5.73e6, 3.47e6]], [0.0, 0.0]),
+    ]
+    affine = [Affine({k: matrix}, bias) for k, (matrix, bias) in enumerate(maps)]
+    kinds = (Activation("relu"), Activation("leaky", slope=1.0), Activation("relu"))
+    layers = [Layer(a, kind) for a, kind in zip(affine, kinds, strict=False)]
+    network = Network(layers, affine[-1], input_shape=1)
+    result = rn.normalize(network, "unit", rn.Box([-0.001], [0.001]), pure=True)
+    assert result.certificate is not None
+    found = verify(result.certificate, network, result.network)
+    assert found.holds, found.problems
+
+
+@settings(max_examples=25)
+@given(networks(), st.sampled_from(["minimal", "unit", "bounded", "canonical"]))
+def test_prover_and_checker_compute_the_same(network: Network, form: str) -> None:
+    domain = rn.Box.cube(network.input_size)
+    result = rn.normalize(network, form, domain)
+    document = result.certificate.document
+    parts = [document[key] for key in ("proofs", "order", "relations")]
+    again = recompute(reach_of(domain), (network, result.network), *parts)
+    assert [slackened(v) for v in again.bounds] == document["bounds"]
+    assert again.evaluation(np.array(document["bounds"])) == document["evaluation"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +17,9 @@ import relunorm as rn
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.residual import residual
-from relunorm.network import Activation, Network
+from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.stability import stability
+from relunorm.stability.proof import TrustedProof
 
 
 def random_net(seed: int, widths: list[int], scale: float = 1.0) -> Network:
@@ -203,3 +207,102 @@ def test_equal_rows_do_not_hide_a_permutation(kind: str) -> None:
             [first[p], moved, last[:, q]], [offsets[p], bias[q], np.zeros(2)], activation
         )
         assert rn.compare(net, other, rn.Box.cube(3), time_limit=1).verdict != "equal"
+
+
+PLANE = rn.Polytope(  # a piece of x + y = 1/2
+    [[1, 0], [0, 1], [-1, 0], [0, -1], [1, 1], [-1, -1.0]], [0.24, 0.37, -0.13, -0.26, 0.5, -0.5]
+)
+NOTHING = Network([Layer(Affine({0: [[1.0, 0.0]]}, [0.0]))], Affine({1: [[0.0]]}, [0.0]),
+                  input_shape=2)  # fmt: skip
+
+
+def off_the_plane(activation: Activation, size: float) -> Network:
+    """size * act(relu(x - 1/8) + relu(y - 1/4) - 1/8), which is act(x + y - 1/2) on `PLANE`."""
+    first = Layer(Affine({0: np.eye(2)}, [-0.125, -0.25]))
+    second = Layer(Affine({1: [[1.0, 1.0]]}, [-0.125]), activation)
+    return Network([first, second], Affine({2: [[size]]}, [0.0]), input_shape=2)
+
+
+@pytest.mark.parametrize(
+    ("activation", "size"),
+    [
+        (Activation("relu"), 1e9),
+        (Activation("relu"), 1e17),
+        (Activation("leaky", slope=0.5), 1e17),
+        (Activation("step", at_zero=0.0), 1.0),
+    ],
+)
+def test_a_witness_lies_in_a_flat_polytope(activation: Activation, size: float) -> None:
+    """Points a rounding error off the plane show a difference, and prove none."""
+    network = off_the_plane(activation, size)
+    found = rn.compare(network, NOTHING, PLANE, time_limit=2)
+    assert found.verdict != "different"
+    assert found.lower == 0
+    if found.witness is not None:
+        assert sum(Fraction(v) for v in found.witness.tolist()) == Fraction(1, 2)
+    # a difference that is there is still found, at a point of the plane
+    moved = network.replace(output=Affine(network.output.terms, [1e-3]))
+    found = rn.compare(moved, NOTHING, PLANE, time_limit=2)
+    assert found.verdict == "different"
+    assert found.witness is not None
+    assert sum(Fraction(v) for v in found.witness.tolist()) == Fraction(1, 2)
+    assert PLANE.holds(found.witness).all()
+
+
+@pytest.mark.parametrize("radius", [1e-3, 1e-9, 1e-170, 5e-324])
+def test_a_witness_lies_in_a_tiny_ball(radius: float) -> None:
+    """relu(S (|x| - r)) is 0 on the ball and large beside it."""
+    rows = np.array([[1.0, 0.0], [-1.0, 0.0], [0.6, 0.8]]) / max(radius, 1e-300)
+    network = Network.from_weights([rows, [[1.0] * 3]], [[-1.0] * 3, [0.0]])
+    domain = rn.Ball([0.0, 0.0], radius)
+    found = rn.compare(network, NOTHING, domain, tolerance=1e-30, time_limit=1)
+    if found.verdict == "different":
+        x = [Fraction(v) for v in found.witness.tolist()]
+        assert sum(v * v for v in x) <= Fraction(radius) ** 2
+        assert exact_value(network, x)[0] > Fraction(1e-30)
+
+
+@pytest.mark.parametrize("kind", ["relu", "leaky"])
+def test_equal_rows_that_are_read_with_opposite_signs(kind: str) -> None:
+    """A permuted copy is equal exactly, also where weights differ by sign and powers of two."""
+    activation = Activation("leaky", slope=0.25) if kind == "leaky" else Activation("relu")
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        weights = [rng.integers(-1, 2, size=shape).astype(float) for shape in ((6, 2), (5, 6))]
+        offsets = [rng.integers(-1, 2, size=n).astype(float) for n in (6, 5)]
+        last = rng.normal(size=(1, 5))
+        weights[0][3:], offsets[0][3:] = weights[0][:3], offsets[0][:3]
+        weights[1][:, 3:] = -weights[1][:, :3]
+        weights[1][1], offsets[1][1] = weights[1][0], offsets[1][0]
+        last[0, 1] = -last[0, 0]
+        network = Network.from_weights([*weights, last], [*offsets, np.zeros(1)], activation)
+        p, q = rng.permutation(6), rng.permutation(5)
+        s, t = 2.0 ** rng.integers(-2, 3, 6), 2.0 ** rng.integers(-2, 3, 5)
+        copy = Network.from_weights(
+            [
+                (s[:, None] * weights[0])[p],
+                ((t[:, None] * weights[1])[q] / s)[:, p],
+                (last / t)[:, q],
+            ],
+            [(s * offsets[0])[p], (t * offsets[1])[q], np.zeros(1)],
+            activation,
+        )
+        assert rn.compare(network, copy, rn.Box.cube(2), tolerance=0).verdict == "equal"
+
+
+def test_a_solvers_word_proves_nothing() -> None:
+    """An analysis that rests on a solver's word does not make relu(x) and 0 the same."""
+    box = rn.Box([-1.0], [1.0])
+    network = Network.from_weights([[[1.0]], [[1.0]]])
+    nothing = Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])
+    honest = stability(network, box)
+    proofs = dataclasses.replace(honest.proofs, items=(TrustedProof(0, 0, 1, 0.0),))
+    layer = dataclasses.replace(
+        honest.layers[0], upper=np.zeros(1), verdict=np.array(["dead"]), method=np.array(["milp"])
+    )
+    lie = dataclasses.replace(honest, layers=(layer,), proofs=proofs)
+    found = rn.compare(network, nothing, box, analysis=(lie, None))
+    assert found.verdict == "different"
+    assert found.upper >= 1
+    with pytest.raises(InvalidInputError, match="solver's word"):
+        rn.normalize(network, "minimal", box, analysis=lie, milp=False)

@@ -17,10 +17,10 @@ from relunorm.forms.bounds import quick_bounds
 from relunorm.forms.demand import Asking, largest, relate_on_demand
 from relunorm.forms.evaluation import evaluation_error
 from relunorm.forms.folding import folding_error
-from relunorm.forms.rational import exact_output
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability import replay, stability
-from relunorm.stability.plane import in_polytope, onto_plane
+from relunorm.stability.certain import exact_output
+from relunorm.stability.plane import onto_plane
 from relunorm.stability.query import Query
 from relunorm.stability.reach import reach_of
 
@@ -61,7 +61,7 @@ def test_only_what_has_no_partner_is_proved() -> None:
     reach = reach_of(domain)
     points = spread(domain, 64, np.random.default_rng(0))
     asked = [Asking.about(net, reach, points) for net in (network, copy)]
-    assert largest(relate_on_demand(asked, 1e-9, reach)) < 1e-11
+    assert relate_on_demand(asked, 1e-9, reach).largest < 1e-11
     assert not any(asking.query.bounds.lower for asking in asked)
 
 
@@ -79,7 +79,7 @@ def test_bound_on_demand_is_sound(network: Network, seed: int, size: float) -> N
     domain = rn.Box.cube(network.input_size, -1, 1)
     reach, points = reach_of(domain), spread(domain, 32, rng)
     asked = [Asking.about(net, reach, points) for net in (other, network)]
-    walk = relate_on_demand(asked, 1e-9, reach)
+    walk = relate_on_demand(asked, 1e-9, reach).walk
     x = domain.sample(300, seed)
     gap = np.abs(network(x) - other(x)).max(axis=0)
     scale = max(1.0, np.abs(network(x)).max())
@@ -212,7 +212,7 @@ def test_points_of_a_plane_are_exact(value: float) -> None:
     for x in plane.sample(10, 0):
         found = onto_plane(plane, x)
         assert found is not None
-        assert in_polytope(plane, found)
+        assert plane.holds(found).all()
         assert np.abs(found - x).max() < 0.2
         assert sum(Fraction(float(v)) for v in found) == Fraction(value)
 

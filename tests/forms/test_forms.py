@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planted import networks
+from strategies import networks as any_networks
 
 import relunorm as rn
 from relunorm import matrix as mx
@@ -132,6 +133,18 @@ def test_pow2_changes_no_bit(network: Network) -> None:
     assert np.array_equal(network(x), result(x))
     assert result.widths == network.widths
     assert rn.normalize(result, "pow2").network == result
+
+
+@given(any_networks())
+def test_pow2_changes_no_bit_of_any_network(network: Network) -> None:
+    """Sparse and dense matrices sum in another order, so each has to stay what it is."""
+    result = rn.normalize(network, "pow2").network
+    x = np.random.default_rng(0).normal(size=(20, network.input_size))
+    assert np.array_equal(network(x), result(x))
+    for old, new in zip(network.maps, result.maps, strict=True):
+        assert old.sources == new.sources
+        for source, matrix in old.terms.items():
+            assert type(new.terms[source]) is type(matrix)
 
 
 def test_pow2_float32_bits() -> None:

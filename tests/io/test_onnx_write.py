@@ -85,3 +85,21 @@ def test_stages_are_kept_where_folding_would_fill(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         runtime(tmp_path / "thin.onnx", X, network, "float64"), network(X), rtol=1e-10, atol=1e-10
     )
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.01, 0.25, -0.3, 1.5, 1.0, 0.0])
+def test_leaky_units_come_back_as_they_were(slope: float, tmp_path: Path) -> None:
+    """LeakyRelu's attribute is a float32; a float64 file keeps every bit of the slope."""
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(5, 2)), rng.normal(size=(4, 5)), rng.normal(size=(1, 4))]
+    network = rn.Network.from_weights(weights, activation=rn.Activation("leaky", slope=slope))
+    path = tmp_path / "leaky.onnx"
+    rn.save(network, path, dtype="float64")
+    onnx.checker.check_model(path, full_check=True)
+    back = rn.load(path)
+    assert back.digest == network.digest
+    X = rng.normal(size=(20, 2))
+    assert abs(runtime(path, X, network, "float64") - network(X)).max() < 1e-13
+    rn.save(network, path, dtype="float32")
+    slopes = {layer.activation.slope for layer in rn.load(path).layers}
+    assert slopes == {float(np.float32(slope))}

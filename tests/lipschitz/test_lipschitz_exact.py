@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.lipschitz.branch import branch_and_bound
 from relunorm.lipschitz.enumeration import enumeration
@@ -195,11 +197,11 @@ def test_a_time_limit_leaves_a_sound_interval(cases):
 
 
 def test_interrupt_keeps_what_was_found():
-    def stop(lower: float, upper: float) -> None:
-        if np.isfinite(upper):
+    def stop(said: Progress) -> None:
+        if np.isfinite(said.facts.get("upper", np.inf)):
             raise KeyboardInterrupt
 
-    result = rn.lipschitz(seeded(0), on_progress=stop)
+    result = rn.lipschitz(seeded(0), progress=stop)
     assert not result.complete
     assert result.upper < np.inf
 
@@ -325,3 +327,56 @@ def test_ends_that_contradict_each_other_are_refused(monkeypatch):
     monkeypatch.setattr(module, "at_point", lambda *_: 7.0)
     with pytest.raises(RelunormError, match="neither"):
         rn.lipschitz(HALF, Box.cube(2), method="product")
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+@pytest.mark.parametrize("scale", [1e6, 1e12, 1e20])
+def test_the_interval_holds_under_cancellation(scale, norm):
+    # scale (relu(0.1 h + 0.2 h + 5) - relu(0.3 h + 5)) with h = relu(x)
+    layers = [
+        Layer(Affine({0: np.ones((3, 1))}, np.zeros(3))),
+        Layer(Affine({1: np.array([[0.1, 0.2, 0.0], [0.0, 0.0, 0.3]])}, np.full(2, 5.0))),
+        Layer(Affine({0: np.ones((1, 1))}, np.array([-1.5]))),
+    ]
+    output = Affine({2: np.array([[scale, -scale]]), 3: np.zeros((1, 1))}, np.zeros(1))
+    found = rn.lipschitz(Network(layers, output, input_shape=1), Box([1.0], [2.0]), norm)
+    true = Fraction(scale) * (Fraction(0.1) + Fraction(0.2) - Fraction(0.3))
+    assert Fraction(found.lower) <= true <= Fraction(found.upper)
+    assert not found.exact
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.3, 3.0])
+def test_kinks_apart_by_rounding_leave_the_constant_open(factor):
+    # Between the kink of a unit and that of its rescaled copy one of them is on alone: a region of
+    # length 1e-17 with a slope of 1e9 that no search of regions sees.
+    rows, bias = np.array([[1.7]]), np.array([-0.3])
+    network = Network.from_weights(
+        [np.vstack([rows, rows * factor]), 1e9 * np.array([[1.0, -1.0 / factor]])],
+        [np.concatenate([bias, bias * factor]), [0.0]],
+    )
+    kinks = [
+        Fraction(float(-b)) / Fraction(float(w))
+        for w, b in zip(
+            network.layers[0].affine.terms[0][:, 0], network.layers[0].affine.bias, strict=True
+        )
+    ]
+    slopes = [
+        Fraction(float(w)) * Fraction(float(v))
+        for w, v in zip(
+            network.layers[0].affine.terms[0][:, 0], network.output.terms[1][0], strict=True
+        )
+    ]
+    first = int(kinks[1] < kinks[0])
+    true = max(abs(sum(slopes)), abs(slopes[first]) if kinks[0] != kinks[1] else Fraction(0))
+    found = rn.lipschitz(network, Box.cube(1))
+    assert Fraction(found.lower) <= true <= Fraction(found.upper)
+
+
+def test_copies_of_units_leave_the_constant_exact():
+    rng = np.random.default_rng(3)
+    rows, bias = rng.normal(size=(3, 2)), rng.normal(size=3) / 4
+    network = Network.from_weights(
+        [np.vstack([rows, -2 * rows]), rng.normal(size=(1, 6))],
+        [np.concatenate([bias, -2 * bias]), [0.0]],
+    )
+    assert rn.lipschitz(network, Box.cube(2)).exact

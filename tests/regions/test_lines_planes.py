@@ -137,3 +137,12 @@ def test_regions_of_the_whole_space_by_default():
     net = Network.from_weights([np.eye(2), np.ones((1, 2))])
     assert regions(net).domain is None
     assert len(regions(net)) == 4
+
+
+def test_a_unit_on_a_line_that_is_constant_where_another_is_off():
+    # 1000 relu(1e-3 - 1e6 relu(1e6 x)): at 1 its terms are 1e12, for x <= 0 only 1e-3.
+    network = Network.from_weights([[[1e6]], [[-1e6]], [[1e3]]], [[0.0], [1e-3], [0.0]])
+    line = along(network, [-1.0], [1.0])
+    assert line.breakpoints.tolist() == [0.0, 0.5, 1.0]
+    assert line.patterns.tolist() == [[False, True], [True, False]]
+    assert line.values[0].tolist() == [1.0]

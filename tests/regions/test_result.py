@@ -304,3 +304,18 @@ def test_cells_with_many_walls():
     rows, rhs = found.geometry.window.rows, found.geometry.window.rhs
     share = (x @ rows.T <= rhs).all(axis=1)
     assert total == pytest.approx(32 * share.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize("constant", [1e3, 1e9, 1e12, 1e15])
+@pytest.mark.parametrize(("d", "method"), [(1, "tree"), (2, "polygons"), (3, "cells"), (5, "tree")])
+def test_maps_keep_gradients_beside_large_constants(d, method, constant):
+    # relu(constant + x0 / 1000) + relu(x_last): the rounding of a constant is not the gradient's.
+    rows = np.zeros((2, d))
+    rows[0, 0], rows[1, -1] = 1e-3, 1.0
+    network = Network.from_weights([rows, [[1.0, 1.0]]], [[constant, 0.0], [0.0]])
+    found = regions(network, Box.cube(d), method=method)
+    assert len(found) == 2
+    for i in range(2):
+        A, _ = found.affine(i)
+        np.testing.assert_array_equal(A, network.jacobian(found.interior_point(i)))
+        assert A[0, 0] != 0.0

@@ -50,6 +50,10 @@ def normalize(
     dtype: Annotated[
         str, typer.Option(help="Number type of the written weights: float32 or float64.")
     ] = "float64",
+    no_milp: Annotated[
+        bool,
+        typer.Option("--no-milp", help="Remove only what a proof shows that verify can replay."),
+    ] = False,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
     ] = None,
@@ -76,10 +80,9 @@ def normalize(
             split=split,
             exact=exact,
             dtype=dtype,  # type: ignore[arg-type]
+            milp=not no_milp,
             time_limit=time_limit,
-            progress=lambda layer, layers, sides, stage: show(
-                f"layer {layer + 1} of {layers}, {sides} open, {stage}", layer / layers
-            ),
+            progress=show,
         )
     source = Path(model)
     target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
@@ -88,6 +91,7 @@ def normalize(
     if certificate is not None:
         if result.certificate is None or load(target).digest != result.network.digest:
             why = "no finite bound was found" if result.certificate is None else "its format rounds"
+            why = f"{result.stopped} reached" if result.stopped else why
             raise InvalidInputError(f"{target} was written, but without a certificate: {why}")
         result.certificate.save(certificate)
         document["certificate"] = certificate
@@ -125,6 +129,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if document["bound"] is not None:
         trusted = document["solver_trusted"]
         extra = f" ({trusted} verdicts rest on a solver's word)" if trusted else ""
+        if trusted and document["certificate"] is not None:
+            console.print("verify accepts the certificate with --trust-solver only; see --no-milp")
         away = document["threshold_margin"]
         extra += "" if away is None else f", where no step is within {away:.2g} of its threshold"
         console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")

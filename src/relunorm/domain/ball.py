@@ -7,7 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.domain.base import LARGEST, Domain, RandomState, check_count, lengths, short, vector
+from relunorm.domain.base import (
+    LARGEST,
+    UNDERFLOW,
+    Domain,
+    RandomState,
+    check_count,
+    lengths,
+    rounding,
+    short,
+    vector,
+)
+from relunorm.dyadic import dyadic
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 
@@ -52,6 +63,16 @@ class Ball(Domain):
     def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
         rows = self._points(points)
         return lengths(rows - self.middle) <= self.reach + tolerance
+
+    def _holds(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """|x - middle|^2 <= reach^2, in whole numbers where lengths in float64 are too close."""
+        far, unsure = lengths(rows - self.middle), rounding(self.dimension)
+        inside = far * (1 + unsure) + UNDERFLOW < self.reach
+        reach = dyadic([self.reach])
+        for i in np.flatnonzero(~inside & ~(far * (1 - unsure) - UNDERFLOW > self.reach)):
+            shift = dyadic(rows[i]) - dyadic(self.middle)
+            inside[i] = (reach.dot(reach) - shift.dot(shift)).whole[0] >= 0
+        return inside
 
     def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
         count = check_count(count)

@@ -20,6 +20,9 @@ RandomState: TypeAlias = "int | np.random.Generator | None"
 #: Coordinates beyond this are refused: their squares would overflow.
 LARGEST = 1e100
 
+#: More than any number of products can lose to underflow.
+UNDERFLOW = 2.0**-960
+
 
 class Domain(ABC):
     """A bounded, non-empty, closed convex set of inputs."""
@@ -42,7 +45,34 @@ class Domain(ABC):
 
     @abstractmethod
     def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
-        """For every row of ``points`` whether it lies in the domain, up to a distance tolerance."""
+        """For every row of ``points`` whether it lies in the domain, up to a distance tolerance.
+
+        Computed in float64 and rounded as such: `holds` decides without rounding.
+        """
+
+    def holds(self, points: ArrayLike) -> NDArray[np.bool_]:
+        """For every row of ``points`` whether it lies in the domain, in real arithmetic.
+
+        Exact for every float: what float64 cannot tell is computed in whole numbers. A point that
+        is to count as a counterexample has to pass this test, never `contains`.
+
+        >>> from relunorm.domain import Polytope
+        >>> line = Polytope([[1, 1], [-1, -1], [-1, 0], [0, -1]], [0.5, -0.5, 0, 0])  # x + y = 1/2
+        >>> points = [[0.25, 0.25], [0.15378, 0.34622]]  # the second is off by 5.6e-17
+        >>> line.contains(points), line.holds(points)
+        (array([ True,  True]), array([ True, False]))
+        """
+        rows = self._points(points)
+        inside = np.zeros(len(rows), dtype=bool)
+        finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        if len(finite):
+            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+                inside[finite] = self._holds(rows[finite])
+        return inside
+
+    @abstractmethod
+    def _holds(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """`holds` for finite points."""
 
     @abstractmethod
     def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
@@ -95,6 +125,11 @@ def lengths(rows: NDArray[Any]) -> Vector:
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     scaled = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
     return largest[:, 0] * np.linalg.norm(scaled, axis=1)
+
+
+def rounding(operations: int) -> float:
+    """A share of the magnitudes that covers the rounding of so many operations, generously."""
+    return 4.0 * (operations + 4) * 2.0**-53
 
 
 def check_count(count: int) -> int:

@@ -84,6 +84,9 @@ class Box(Domain):
         inside = (rows >= self.lo - tolerance) & (rows <= self.hi + tolerance)
         return np.all(inside, axis=1)
 
+    def _holds(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return np.all((rows >= self.lo) & (rows <= self.hi), axis=1)
+
     def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
         count = check_count(count)
         rng = np.random.default_rng(random_state)

@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.domain.base import Domain, RandomState, check_count, lengths, vector
+from relunorm.domain.base import (
+    UNDERFLOW,
+    Domain,
+    RandomState,
+    check_count,
+    lengths,
+    rounding,
+    vector,
+)
 from relunorm.domain.box import Box
+from relunorm.dyadic import dyadic
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector, frozen
 
@@ -87,6 +96,20 @@ class Polytope(Domain):
     def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
         rows = self._points(points)
         return np.all(rows @ self.A.T <= self.b + tolerance * lengths(self.A), axis=1)
+
+    def _holds(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """A x <= b, in whole numbers for the inequalities that float64 leaves open."""
+        room = self.b - rows @ self.A.T
+        size = np.abs(rows) @ np.abs(self.A).T + np.abs(self.b)
+        unsure = ~(np.abs(room) > rounding(self.dimension) * size + UNDERFLOW)
+        inside = np.all(unsure | (room > 0), axis=1)
+        for i in np.flatnonzero(inside & unsure.any(axis=1)):
+            x = dyadic(rows[i])
+            inside[i] = all(
+                (dyadic([self.b[k]]) - dyadic(self.A[k]).dot(x)).whole[0] >= 0
+                for k in np.flatnonzero(unsure[i])
+            )
+        return inside
 
     def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
         """Points by hit-and-run from an interior point: uniform in the limit, dependent.

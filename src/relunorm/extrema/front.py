@@ -2,84 +2,175 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
-from relunorm.domain import Domain
+from relunorm.bounds.form import fits
+from relunorm.clock import Clock, Listener, Teller
+from relunorm.domain import Box, Domain
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.extrema.localize import Local, localize
-from relunorm.extrema.problem import TOLERANCE, Search
 from relunorm.extrema.result import Decision, Maximum, Verdict
-from relunorm.extrema.slack import rounding
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Layer, Network
-from relunorm.time_limit import as_time_limit
+from relunorm.network import Network
+from relunorm.search.engine import Search
+from relunorm.search.proof import SearchProof
+from relunorm.search.tape import Tape
+from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output, satisfied
+from relunorm.stability.plane import moved_inside
+from relunorm.stability.rounding import gamma, slack
 
-Progress = Callable[[float, float], None]
+Array = NDArray[np.float64]
+Group = tuple[Array, Vector]
 
-#: Up to this many free inputs boxes are cut, above it the signs of units.
-BOX_INPUTS = 6
+#: Width of the interval that counts as exact, relative to max(1, |maximum|).
+TOLERANCE = 1e-9
 
-#: The sign tree on the whole domain goes first, for at most FIRST_LOOK seconds and these sizes.
-FIRST_LOOK, TREE_INPUTS, TREE_UNITS = 5.0, 200, 2000
+#: A part is closed when its bound is below minus this, relative to the right-hand sides: a proof
+#: should also go through on a machine that adds in another order.
+MARGIN = 1e-12
 
 
 def maximize(
     network: Network,
     direction: ArrayLike,
     domain: Domain,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
-    on_progress: Progress | None = None,
+    progress: Listener | None = None,
+    workers: int = 1,
 ) -> Maximum:
     """The maximum of direction . f(x) over a domain, with a maximiser, or an interval around it.
 
-    Exact to ``tolerance`` when the search finishes: branch and bound with backward linear bounds,
-    the sign tree with linear programmes at the leaves. At the time limit, or at Ctrl-C, the
-    interval reached so far, both ends sound. Skips, convolutions and difference networks work
-    alike. Worst case exponential.
+    Branch and bound with backward linear bounds (`relunorm.search`). Both ends hold in real
+    arithmetic: the lower one is the value at a point of the domain, the upper one has a proof that
+    replays (`Maximum.certificate`). Exact when they are within ``tolerance``. At the time limit,
+    or at Ctrl-C, the interval reached so far; `Maximum.resume` goes on. Worst case exponential.
 
     Args:
-        network: relu or leaky units.
+        network: relu or leaky units, skips, linear stages, convolutions.
         direction: one weight per output, or the number of one output.
         domain: a box (sides of length zero allowed), a polytope, or a ball (for a ball with more
             than rounding at stake the interval closes slowly).
-        time_limit: wall seconds; None for no limit.
+        time_limit: wall seconds; None for no limit. Compiling is not counted.
         tolerance: width of the interval that counts as exact, relative to max(1, |maximum|).
         random_state: seed of the first points tried.
-        on_progress: called with (lower, upper).
+        progress: called with a `Progress`; its facts are ``lower`` and ``upper``.
+        workers: threads that search side by side.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     >>> maximize(net, [1.0], Box([-3], [2]))
     Maximum(3, exact, 0 nodes)
     """
+    _check_domain(network, domain)
     weights = _direction(network, direction)
     if not 0 < tolerance < 1:
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
-    begin = time.monotonic()
-    scalar = _compose(network.folded(), weights)
-    search, local, complete = _run(
-        scalar, domain, time_limit, tolerance, random_state, on_progress, None
+    groups = [(-weights[None], np.zeros(1))]
+    if not fits(network):
+        from relunorm.extrema.large import maximize_large
+
+        return maximize_large(
+            network, weights, domain, time_limit, tolerance, progress, random_state
+        )
+    search = Search(
+        network,
+        domain,
+        groups,
+        tolerance=tolerance,
+        random_state=random_state,
+        workers=workers,
+        proof=Tape(),
     )
-    upper = max(search.upper, search.lower)
-    exact = bool(upper - search.lower <= tolerance * max(1.0, abs(search.lower)))
-    point = local.lift(search.point)
+    return _maximum(search, time_limit, progress)
+
+
+def _maximum(
+    search: Search, time_limit: float | Clock | None, progress: Listener | None
+) -> Maximum:
+    """Run a search and say what it found."""
+    clock = Clock(time_limit)
+    interrupted = _ran(search, clock, progress)
+    point = moved_inside(search.domain, search.point)
+    lower = -math.inf
+    if point is not None:
+        lower = certain_value(search.network, point, *search.groups[0])
+    else:
+        point = np.array(search.domain.center)
+    upper = max(search.upper, lower)
+    exact = bool(upper - lower <= search.tolerance * max(1.0, abs(lower)))
+
+    def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Maximum:
+        return _maximum(search, seconds, progress)
+
     return Maximum(
-        float(search.lower),
-        float(upper),
+        lower,
+        upper,
         point,
         exact,
         search.nodes,
-        time.monotonic() - begin,
-        complete and exact,
+        clock.elapsed(),
+        search.complete and not interrupted,
+        _proof(search, upper, strict=False),
+        resume,
     )
+
+
+def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
+    """What was recorded, once the search is through."""
+    if not search.complete or search.lost or search.proof is None or not math.isfinite(limit):
+        return None
+    return SearchProof(
+        search.network.digest,
+        search.reach,
+        tuple(search.groups),
+        limit,
+        strict,
+        search.unit_steps,
+        search.proof,
+    )
+
+
+def _ran(search: Search, clock: Clock, progress: Listener | None) -> bool:
+    """Run a search; True if Ctrl-C ended it."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            search.run(clock, Teller(progress, clock))
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float:
+    """A lower bound, in real arithmetic, of min_i (b - A f(x))_i; as sharp as floats allow.
+
+    >>> network = Network.from_weights([[[1.0]], [[0.1]]])
+    >>> certain_value(network, np.array([3.0]), np.array([[-1.0]]), np.array([0.0]))
+    0.30000000000000004
+    """
+    if network.parameters + A.size <= PARAMETERS:
+        outputs = exact_output(network, point)
+        values = [
+            Fraction(float(end))
+            - sum((Fraction(float(a)) * y for a, y in zip(row, outputs, strict=True)), Fraction(0))
+            for row, end in zip(A, b, strict=True)
+        ]
+        least = min(values)
+        try:
+            near = float(least)
+        except OverflowError:
+            return -math.inf
+        return near if Fraction(near) <= least else math.nextafter(near, -math.inf)
+    value, off = (part[0] for part in certain_outputs(network, point[None]))
+    size = np.abs(b) + np.abs(A) @ np.abs(value)
+    unsure = slack(size, A.shape[1] + 2) + (np.abs(A) @ off) * (1 + gamma(A.shape[1] + 4))
+    return float(np.nextafter((b - A @ value - unsure).min(), -np.inf))
 
 
 def decide(
@@ -87,55 +178,144 @@ def decide(
     A: ArrayLike,
     b: ArrayLike,
     domain: Domain,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
-    on_progress: Progress | None = None,
+    progress: Listener | None = None,
+    workers: int = 1,
 ) -> Decision:
     """Whether some x of the domain has A f(x) <= b: a counterexample, or a proof that none has.
 
-    The property to prove is that the conjunction of these output constraints never holds. It does
-    not hold iff max over x of min_i (b - A f(x))_i is negative; the minimum is itself a few ReLU
-    units (min(s, t) = s - relu(s - t)), so the question is a maximisation that may stop early.
+    The property to prove is that the conjunction of these output constraints never holds, that is
+    that the maximum over x of min_i (b - A f(x))_i is negative. `decide_any` asks for several such
+    conjunctions at once.
 
-    ``counterexample`` is evaluated in float64 on the network itself. ``proved`` says that an upper
-    bound on the maximum is negative by more than what rounding and thin cells can hide (`slack`).
-    A maximum between minus that (at least 1e-9) and 0 is too close to call: ``unknown``.
+    ``counterexample`` is a point of the domain that satisfies the constraints, both in real
+    arithmetic, rounded to float32 where that can be done. ``proved`` rests on bounds in real
+    arithmetic that `Decision.certificate` replays. A maximum too close to 0 for either is
+    ``unknown``.
 
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
-        domain, time_limit, random_state, on_progress: as for `maximize`.
+        domain, time_limit, random_state, progress, workers: as for `maximize`.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     >>> decide(net, [[-1.0]], [-2.5], Box([-1], [2])).verdict  # can |x| be at least 2.5?
     'proved'
     """
+    return decide_any(network, [(A, b)], domain, time_limit, random_state, progress, workers)
+
+
+def decide_any(
+    network: Network,
+    constraints: Sequence[tuple[ArrayLike, ArrayLike]],
+    domain: Domain,
+    time_limit: float | Clock | None = 60.0,
+    random_state: int = 0,
+    progress: Listener | None = None,
+    workers: int = 1,
+) -> Decision:
+    """Whether some x of the domain has A f(x) <= b for one of several pairs (A, b), in one search.
+
+    >>> from relunorm.domain import Box
+    >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
+    >>> decide_any(net, [([[-1.0]], [-2.5]), ([[1.0]], [0.5])], Box([-1], [2])).verdict
+    'counterexample'
+    """
     _check_domain(network, domain)
-    rows, rhs = _constraints(network, A, b)
-    time_limit = as_time_limit(time_limit)
-    begin = time.monotonic()
-    scalar = _smallest(network.folded(), rows, rhs)
-    noise = rounding(scalar, domain)
-    near = max(TOLERANCE, 2 * noise)  # how far below 0 the search has to come
-    search, local, _ = _run(scalar, domain, time_limit, near, random_state, on_progress, 0.0)
-    if search.hidden > near and search.lower < 0.0:
-        # Cells were given up at -near, and what thin cells hide is more: once more, farther down.
-        rest = None if time_limit is None else max(1e-3, time_limit - (time.monotonic() - begin))
-        near += 2 * search.hidden
-        search, local, _ = _run(scalar, domain, rest, near, random_state, on_progress, 0.0)
-    point = local.lift(search.point)
-    reached = float((rhs - rows @ network(point)).min())
-    upper = max(float(search.upper), reached)
+    if not constraints:
+        raise InvalidInputError("there are no constraints: expected at least one pair (A, b)")
+    groups = [_constraints(network, A, b) for A, b in constraints]
+    if not fits(network):
+        from relunorm.extrema.large import decide_large
+
+        return decide_large(network, groups, domain, time_limit, random_state, progress)
+    size = max(1.0, max(float(np.abs(b).max()) for _, b in groups))
+    search = Search(
+        network,
+        domain,
+        groups,
+        target=0.0,
+        below=-MARGIN * size,
+        random_state=random_state,
+        workers=workers,
+        proof=Tape(),
+    )
+    return _decision(search, time_limit, progress)
+
+
+def _decision(
+    search: Search, time_limit: float | Clock | None, progress: Listener | None
+) -> Decision:
+    """Run a search with a target and say what it found; a point that fails is left behind."""
+    clock = Clock(time_limit)
+    point, reached = np.array(search.domain.center), -math.inf
     verdict: Verdict = "unknown"
-    if reached >= 0.0:
-        verdict = "counterexample"
-    elif search.upper <= -max(TOLERANCE / 2, noise):
+    while True:
+        interrupted = _ran(search, clock, progress)
+        found = checked(search.network, search.groups, search.domain, search.point)
+        if found is not None and found[1] > reached:
+            point, reached = found
+        if reached >= 0.0:
+            verdict = "counterexample"
+        if not search.reached or verdict != "unknown" or interrupted or clock.expired():
+            break
+        # what floats took for a counterexample is none: only a better point will do
+        search.target = math.nextafter(search.value, math.inf)
+    upper = search.upper
+    if verdict == "unknown" and search.complete and not search.lost and upper < 0.0:
         verdict = "proved"
-    return Decision(verdict, point, (reached, upper), search.nodes, time.monotonic() - begin)
+
+    def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Decision:
+        return _decision(search, seconds, progress)
+
+    return Decision(
+        verdict,
+        point,
+        (reached, max(upper, reached)),
+        search.nodes,
+        clock.elapsed(),
+        _proof(search, search.below, strict=True) if verdict == "proved" else None,
+        resume,
+    )
+
+
+def checked(
+    network: Network, groups: Sequence[Group], domain: Domain, point: Vector
+) -> tuple[Vector, float] | None:
+    """A point of the domain beside ``point`` and the largest value of a group there.
+
+    Both in real arithmetic; the value is >= 0 only if that is certain. A point in single precision
+    is preferred, so that a counterexample is one for the network in float32 too. None where no
+    point of the domain was found.
+    """
+    moved = moved_inside(domain, point)
+    if moved is None:
+        return None
+    rounded = _single(domain, moved)
+    for candidate in [moved] if rounded is None else [rounded, moved]:
+        for A, b in groups:
+            if satisfied(network, candidate, A, b):
+                return candidate, max(float((b - A @ network(candidate)).min()), 0.0)
+    value = max(float((b - A @ network(moved)).min()) for A, b in groups)
+    return moved, min(value, -float(np.finfo(np.float64).smallest_subnormal))
+
+
+def _single(domain: Domain, point: Vector) -> Vector | None:
+    """The point in single precision, if there is one of the domain beside it."""
+    with np.errstate(over="ignore"):
+        near = point.astype(np.float32)
+        if isinstance(domain, Box):
+            near = np.where(near > domain.hi, np.nextafter(near, np.float32(-np.inf)), near)
+            near = np.where(near < domain.lo, np.nextafter(near, np.float32(np.inf)), near)
+    rounded = near.astype(np.float64)
+    if not np.isfinite(rounded).all() or not domain.holds(rounded)[0]:
+        return None
+    return rounded
 
 
 def never_smallest(
-    network: Network, output: int, domain: Domain, time_limit: float | None = 60.0
+    network: Network, output: int, domain: Domain, time_limit: float | Clock | None = 60.0
 ) -> Decision:
     """Decide whether ``output`` is nowhere on the domain the smallest (a tie counts as smallest).
 
@@ -161,55 +341,12 @@ def _check_domain(network: Network, domain: Domain) -> None:
     if not isinstance(domain, Domain):
         raise InvalidDomainError(f"domain is {domain!r}, expected a Box, Ball or Polytope")
     domain.check_dimension(network.input_size)
-
-
-def _run(
-    scalar: Network,
-    domain: Domain,
-    time_limit: float | None,
-    tolerance: float,
-    random_state: int,
-    on_progress: Progress | None,
-    target: float | None,
-) -> tuple[Search, Local, bool]:
-    from relunorm.extrema.ascent import ascend
-    from relunorm.extrema.boxes import split_boxes
-    from relunorm.extrema.tree import compile_kernels, search_cells
-    from relunorm.extrema.units import split_units
-    from relunorm.regions.pack import check_units
-
-    _check_domain(scalar, domain)
-    time_limit = as_time_limit(time_limit)
-    check_units(scalar)
-    compile_kernels()
-    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
-    local = localize(scalar, domain)
-    assert local.domain is not None
-    search = Search(
-        local.network,
-        local.domain,
-        deadline,
-        np.inf if target is None else target,
-        tolerance,
-        progress=on_progress,
-        decide=target is not None,
-        point=np.array(local.domain.center),
-    )
-    try:
-        ascend(search, random_state)
-        if search.decided():
-            return search, local, True
-        size = local.network.input_size
-        if size <= TREE_INPUTS and local.network.units <= TREE_UNITS:
-            seconds = FIRST_LOOK if time_limit is None else min(FIRST_LOOK, 0.2 * time_limit)
-            if search_cells(search, seconds):
-                return search, local, True
-        known = search.upper
-        (split_boxes if size <= BOX_INPUTS else split_units)(search)
-        search.upper = max(search.lower, min(search.upper, known))
-    except KeyboardInterrupt:
-        return search, local, False
-    return search, local, not search.out_of_time()
+    for index, layer in enumerate(network.layers):
+        if layer.activation.kind == "step":
+            raise InvalidInputError(
+                f"layer {index} ({layer.name or 'unnamed'}) has {layer.activation} units; maxima "
+                "are defined here for relu and leaky units"
+            )
 
 
 def _direction(network: Network, direction: ArrayLike) -> Vector:
@@ -244,56 +381,3 @@ def _constraints(network: Network, A: ArrayLike, b: ArrayLike) -> tuple[np.ndarr
     if not (np.isfinite(rows).all() and np.isfinite(rhs).all()):
         raise InvalidInputError("A or b holds NaN or infinite entries")
     return rows, rhs
-
-
-def _compose(network: Network, weights: Vector) -> Network:
-    """weights . f as a network of one output."""
-    output = _times(weights[None], network.output)
-    return network.replace(output=output, output_shape=(1,))
-
-
-def _smallest(network: Network, rows: np.ndarray, rhs: Vector) -> Network:
-    """min_i (rhs - rows f)_i: pairs are joined by one ReLU unit each, layer by layer."""
-    slack = _times(-rows, network.output)
-    slack = Affine(slack.terms, slack.bias + rhs)
-    parts = [_row(slack, i) for i in range(len(rhs))]
-    layers = list(network.layers)
-    while len(parts) > 1:
-        pairs = [(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
-        layers.append(Layer(_stack([_plus(s, t, -1.0) for s, t in pairs])))
-        joined = []
-        for i, (s, _) in enumerate(pairs):
-            unit = np.zeros((1, len(pairs)))
-            unit[0, i] = -1.0
-            joined.append(Affine({**s.terms, len(layers): unit}, s.bias))
-        parts = joined + parts[2 * len(pairs) :]
-    return network.replace(layers=layers, output=parts[0], output_shape=(1,))
-
-
-def _times(left: np.ndarray, affine: Affine) -> Affine:
-    return Affine({k: np.asarray(left @ m) for k, m in affine.terms.items()}, left @ affine.bias)
-
-
-def _row(affine: Affine, i: int) -> Affine:
-    return Affine(
-        {k: mx.dense(m)[i : i + 1] for k, m in affine.terms.items()}, affine.bias[i : i + 1]
-    )
-
-
-def _plus(s: Affine, t: Affine, factor: float) -> Affine:
-    terms = {k: mx.dense(m) for k, m in s.terms.items()}
-    for k, m in t.terms.items():
-        terms[k] = terms[k] + factor * mx.dense(m) if k in terms else factor * mx.dense(m)
-    return Affine(terms, s.bias + factor * t.bias)
-
-
-def _stack(parts: list[Affine]) -> Affine:
-    sources = sorted({k for part in parts for k in part.terms})
-    sizes = {k: next(mx.dense(p.terms[k]) for p in parts if k in p.terms).shape[1] for k in sources}
-    terms = {
-        k: np.concatenate(
-            [mx.dense(p.terms[k]) if k in p.terms else np.zeros((1, sizes[k])) for p in parts]
-        )
-        for k in sources
-    }
-    return Affine(terms, np.concatenate([p.bias for p in parts]))

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm import rounding
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.extrema.relaxation import UnitBounds, unit_bounds
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network, substitute
+
+#: Rounding beyond this is looked at again in rational arithmetic, in networks of so many weights.
+LARGE_ERROR, RATIONAL_WEIGHTS = 1e-9, 10_000
 
 #: Networks with more units keep their always-active units: folding them would fill sparse weights.
 FOLD_UNITS = 4000
@@ -22,17 +29,134 @@ FOLD_UNITS = 4000
 class Local:
     """A network equal to the given one on the domain, over the domain's free coordinates.
 
+    Equal up to rounding, which `value_error` and `jacobian_error` bound.
+
     Args:
         network: units that never change sign on the domain are folded into the affine maps.
         domain: the domain in the free coordinates, or None for the whole space.
         free: the coordinates that vary; a box side of length zero fixes its coordinate.
         fixed: a full input with the fixed coordinates filled in.
+        original: the network as it was given, linear stages included.
+        bounds: on the units of the original network, layer by layer without linear stages.
+        expressed: the input and the layers of the original network (without linear stages) as maps
+            of the values of ``network``.
+        kept: the units of these layers that are still units of ``network``.
     """
 
     network: Network
     domain: Domain | None
     free: NDArray[np.intp]
     fixed: Vector
+    original: Network
+    bounds: list[tuple[Vector, Vector]] = field(repr=False)
+    expressed: list[Affine] = field(repr=False)
+    kept: list[NDArray[np.intp]] = field(repr=False)
+
+    @cached_property
+    def own_bounds(self) -> list[tuple[Vector, Vector]]:
+        """Bounds on the units of ``network``."""
+        pairs = zip(self.bounds, self.kept, strict=True)
+        return [(low[some], high[some]) for (low, high), some in pairs if len(some)]
+
+    @cached_property
+    def value_error(self) -> Vector:
+        """How far the outputs of ``network`` can be from those of the original, on the domain."""
+        if self._is_original or self.domain is None:
+            return np.zeros(self.network.output_size)
+        box = self.domain.bounding_box
+        inputs = np.maximum(np.abs(box.lo), np.abs(box.hi))
+        own = rounding.magnitudes(self.network, self.own_bounds, inputs)
+        everything = np.abs(self.fixed)
+        everything[self.free] = inputs
+        sizes = self._sizes(own, everything, True)
+        error = self._original_sensitivity(False).total(sizes)
+        if error.max() > LARGE_ERROR and self._is_small:
+            error = np.minimum(error, self._original_sensitivity(True).total(sizes))
+        return error
+
+    @cached_property
+    def jacobian_error(self) -> NDArray[np.float64]:
+        """The same of the entries of the Jacobian, (outputs, free inputs).
+
+        Of large networks it has one column: the sums over the inputs.
+        """
+        if self._is_original or self._has_exact_jacobians:
+            return np.zeros((self.network.output_size, 1))
+        own = rounding.gradients(self.network, self.own_bounds)
+        everything = np.zeros((self.original.input_size, own[0].shape[1]))
+        everything[self.free] = own[0]
+        sizes = self._sizes(own, everything, False)
+        return self._original_sensitivity(False).total(sizes, constant=False)
+
+    @cached_property
+    def search_error(self) -> Vector:
+        """How far bounds on outputs of ``network`` can be off that are computed in float64.
+
+        By linear bounds of its units, or by affine forms of the cells of the domain.
+        """
+        assert self.domain is not None
+        box = self.domain.bounding_box
+        inputs = np.maximum(np.abs(box.lo), np.abs(box.hi))
+        own = rounding.magnitudes(self.network, self.own_bounds, inputs)
+        rates = rounding.gradients(self.network, self.own_bounds)
+        sizes = rounding.form_sizes(own, rates, box.halfwidth)
+        error = self.sensitivity.total_with_signs(sizes)
+        if error.max() > LARGE_ERROR and self._is_small:
+            rates = rounding.gradients(self.network, self.own_bounds, exact=True)
+            sizes = rounding.form_sizes(own, rates, box.halfwidth)
+            sharp = rounding.sensitivity(self.network, self.own_bounds, exact=True)
+            error = np.minimum(error, sharp.total_with_signs(sizes))
+        return error
+
+    @cached_property
+    def jacobian_search_error(self) -> NDArray[np.float64]:
+        """How far Jacobians of ``network`` can be off that are computed from affine forms."""
+        if self._has_exact_jacobians:
+            return np.zeros((self.network.output_size, 1))
+        rates = rounding.gradients(self.network, self.own_bounds)
+        return self.sensitivity.total(rates, constant=False)
+
+    @cached_property
+    def sensitivity(self) -> rounding.Sensitivity:
+        """What a change of a unit of ``network`` does to its outputs."""
+        return rounding.sensitivity(self.network, self.own_bounds)
+
+    @cached_property
+    def _has_exact_jacobians(self) -> bool:
+        half = np.ones(self.original.input_size)
+        if self.domain is not None:
+            half[self.free] = self.domain.bounding_box.halfwidth
+        return rounding.jacobians_are_exact(self.original, half)
+
+    @property
+    def _is_original(self) -> bool:
+        """Whether no number was computed to get here."""
+        everything = all(len(k) == len(b[0]) for k, b in zip(self.kept, self.bounds, strict=True))
+        all_free = len(self.free) == self.original.input_size
+        return everything and all_free and all(layer.has_units for layer in self.original.layers)
+
+    @property
+    def _is_small(self) -> bool:
+        maps = self.original.maps
+        return sum(mx.nnz(m) for a in maps for m in a.terms.values()) <= RATIONAL_WEIGHTS
+
+    def _original_sensitivity(self, exact: bool) -> rounding.Sensitivity:
+        own = iter(self.bounds)
+        bounds = [
+            next(own) if layer.has_units else (np.zeros(layer.width), np.zeros(layer.width))
+            for layer in self.original.layers
+        ]
+        return rounding.sensitivity(self.original, bounds, exact=exact)
+
+    def _sizes(self, own: Sequence[Any], inputs: Any, constant: bool) -> list[Any]:
+        """What the expressions for the original's values add up, given the sizes of our values."""
+        sizes, hidden = [inputs], iter(self.expressed[1:])
+        for layer in self.original.layers:
+            if layer.has_units:
+                sizes.append(rounding.absolute(next(hidden), own, constant))
+            else:
+                sizes.append(rounding.absolute(layer.affine, sizes, constant))
+        return sizes
 
     def lift(self, point: NDArray[np.float64]) -> Vector:
         """A point of the original input space."""
@@ -41,16 +165,21 @@ class Local:
         return full
 
 
-def localize(network: Network, domain: Domain | None, deadline: float = np.inf) -> Local:
+def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -> Local:
     """Fold linear stages, fixed coordinates and every unit that bounds prove stable.
 
-    Exact up to the rounding of the matrix products. Without a domain only linear stages go. After
-    the deadline (of `time.monotonic`) units are bounded by intervals alone, so fewer are folded.
+    Exact up to the rounding of the matrix products, which the result bounds. Without a domain only
+    linear stages go. After the clock's end units are bounded by intervals alone, so fewer are
+    folded.
     """
-    network = network.folded()
+    original, network = network, network.folded()
     everything = np.arange(network.input_size)
     if domain is None:
-        return Local(network, None, everything, np.zeros(network.input_size))
+        same = [_same(k, size) for k, size in enumerate(network.widths[:-1])]
+        kept = [np.arange(layer.width) for layer in network.layers]
+        bounds = rounding.unknown_bounds(network)
+        zero = np.zeros(network.input_size)
+        return Local(network, None, everything, zero, original, bounds, same, kept)
     domain.check_dimension(network.input_size)
     fixed = np.array(domain.center)
     if isinstance(domain, Box) and not (domain.lo < domain.hi).all():
@@ -60,8 +189,10 @@ def localize(network: Network, domain: Domain | None, deadline: float = np.inf) 
             domain = Box(domain.lo[free], domain.hi[free])
             everything = free
     box = domain.bounding_box
-    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, deadline=deadline)
-    return Local(fold_stable(network, bounds), domain, everything, fixed)
+    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, clock=clock)
+    folded, expressed, kept = fold_stable(network, bounds)
+    pairs = [(a[0], b[0]) for a, b in zip(bounds.lows, bounds.highs, strict=True)]
+    return Local(folded, domain, everything, fixed, original, pairs, expressed, kept)
 
 
 def fix_inputs(network: Network, free: NDArray[np.intp], fixed: Vector) -> Network:
@@ -79,15 +210,21 @@ def fix_inputs(network: Network, free: NDArray[np.intp], fixed: Vector) -> Netwo
     return network.replace(layers=layers, output=output, input_shape=len(free))
 
 
-def fold_stable(network: Network, bounds: UnitBounds) -> Network:
+def fold_stable(
+    network: Network, bounds: UnitBounds
+) -> tuple[Network, list[Affine], list[NDArray[np.intp]]]:
     """Replace units that keep one sign by their line; layers without units left disappear.
 
     Args:
         bounds: pre-activation bounds for one box.
+
+    Returns:
+        the network, every value of the given one as a map of its values, and the units kept.
     """
     fold_active = network.units <= FOLD_UNITS
     expressed: list[Affine] = [_same(0, network.input_size)]
     layers: list[Layer] = []
+    units: list[NDArray[np.intp]] = []
     for index, layer in enumerate(network.layers):
         low, high = bounds.lows[index][0], bounds.highs[index][0]
         below, above = layer.activation.slopes
@@ -107,7 +244,9 @@ def fold_stable(network: Network, bounds: UnitBounds) -> Network:
             terms[len(layers)] = mx.as_matrix(mx.selection(kept, layer.width).T)
             line = Affine(terms, line.bias)
         expressed.append(line)
-    return network.replace(layers=layers, output=substitute(network.output, expressed))
+        units.append(kept)
+    output = substitute(network.output, expressed)
+    return network.replace(layers=layers, output=output), expressed, units
 
 
 def _scaled(affine: Affine, slope: Vector) -> Affine:

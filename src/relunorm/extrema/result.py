@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from relunorm.matrix import Vector
+
+if TYPE_CHECKING:
+    from relunorm.search.proof import SearchProof
 
 Verdict = Literal["proved", "counterexample", "unknown"]
 
@@ -25,9 +29,13 @@ class Maximum:
         upper: a sound upper bound.
         point: the best point found, inside the domain.
         exact: whether the interval is at most ``tolerance`` wide, relative to max(1, |maximum|).
-        nodes: how many boxes or sign nodes were bounded.
+        nodes: how many parts were looked at.
         seconds: wall time.
         complete: False when a time limit or an interrupt ended the search.
+        certificate: a proof of ``upper`` that replays; None if the search is not complete, or if
+            the network is too large for one triangular form.
+        resume: called with further seconds it goes on and returns another result; None for
+            networks as large as that.
     """
 
     lower: float
@@ -37,6 +45,8 @@ class Maximum:
     nodes: int
     seconds: float
     complete: bool
+    certificate: SearchProof | None = None
+    resume: Callable[..., Maximum] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -63,11 +73,16 @@ class Decision:
 
     Args:
         verdict: ``proved`` (no input does), ``counterexample`` (``point`` does) or ``unknown``.
-        point: the input that comes nearest; for a counterexample A f(point) <= b in float64.
+        point: the input that comes nearest; for a counterexample A f(point) <= b in real
+            arithmetic, and the point lies in the domain.
         margin: interval of max over the domain of min_i (b - A f(x))_i: negative upper end proves,
             a lower end of at least 0 is a counterexample.
-        nodes: how many boxes or sign nodes were bounded.
+        nodes: how many parts were looked at.
         seconds: wall time.
+        certificate: a proof that replays, for ``proved``; None if the network is too large for one
+            triangular form.
+        resume: called with further seconds it goes on and returns another result; None for
+            networks as large as that.
     """
 
     verdict: Verdict
@@ -75,6 +90,8 @@ class Decision:
     margin: tuple[float, float]
     nodes: int
     seconds: float
+    certificate: SearchProof | None = None
+    resume: Callable[..., Decision] | None = None
 
     def __bool__(self) -> bool:
         """True when the property is proved."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.forms import accurate
 from relunorm.forms.outward import Range
@@ -34,6 +35,7 @@ def canonical(
     *,
     architecture: Architecture = "any",
     digits: int | None = None,
+    clock: Clock = NO_LIMIT,
 ) -> Reduced:
     """The canonical network: equal networks are equal functions; more the shallower.
 
@@ -46,12 +48,14 @@ def canonical(
     Args:
         digits: sort by rows rounded to this many digits, so that rounding noise in an early column
             does not decide the order; sums that are rounding noise of their terms count as 0.
+        clock: when to give up, with a `TimeLimitError`.
     """
     rules = Rules(
         architecture=architecture,
         fold_all=True,
         product=accurate.product if digits is None else accurate.tidy_product,
         arrange=lambda affine: arrangement(affine, digits),
+        clock=clock,
     )
     reduced = remove(network, straight, ranges, reach, rules)
     if architecture == "keep" or len(reduced.network.layers) != 1:
@@ -89,6 +93,29 @@ def arrangement(affine: Affine, digits: int | None = None) -> tuple[Vector, NDAr
     return factor, np.lexsort(keys.T[::-1])
 
 
+def without_stages(network: Network) -> Network:
+    """`Network.folded` in doubled precision: the same bits for every order of what is summed."""
+    if all(layer.has_units for layer in network.layers):
+        return network
+    rewriter = Rewriter(network, accurate.product)
+    for k, layer in enumerate(network.layers):
+        affine = rewriter.incoming(layer.affine)
+        if layer.has_units:
+            _keep(rewriter, affine, k)
+        else:
+            rewriter.express(affine)
+    return rewriter.finish()
+
+
+def _keep(rewriter: Rewriter, affine: Affine, k: int) -> None:
+    """Emit a layer with all its units."""
+    layer = rewriter.network.layers[k]
+    labels = [(k, i) for i in range(layer.width)]
+    value = rewriter.emit(affine, layer.activation, layer.name, labels)
+    whole = one_hot(np.arange(layer.width), np.ones(layer.width), layer.width)
+    rewriter.express(Affine({value: whole}, np.zeros(layer.width)))
+
+
 def pin_inputs(network: Network, domain: Domain | None) -> Network:
     """Fold coordinates that a box holds fixed into the biases, so that they carry no weight."""
     if not isinstance(domain, Box) or (domain.lo < domain.hi).all():
@@ -100,9 +127,5 @@ def pin_inputs(network: Network, domain: Domain | None) -> Network:
         {0: one_hot(np.arange(d), free.astype(float), d)}, np.where(free, 0.0, domain.lo)
     )
     for k, layer in enumerate(network.layers):
-        affine = rewriter.incoming(layer.affine)
-        labels = [(k, i) for i in range(layer.width)]
-        value = rewriter.emit(affine, layer.activation, layer.name, labels)
-        whole = one_hot(np.arange(layer.width), np.ones(layer.width), layer.width)
-        rewriter.express(Affine({value: whole}, np.zeros(layer.width)))
+        _keep(rewriter, rewriter.incoming(layer.affine), k)
     return rewriter.finish()

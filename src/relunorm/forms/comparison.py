@@ -42,7 +42,7 @@ class Comparison:
     method: str
     seconds: float
     apart: float | None = None
-    proof: Callable[[], Certificate] | None = field(default=None, compare=False)
+    proof: Callable[[], Certificate | None] | None = field(default=None, compare=False)
 
     @cached_property
     def certificate(self) -> Certificate | None:

@@ -1,25 +1,27 @@
-"""The other side of a comparison: a point where two networks differ for certain."""
+"""The other side of a comparison: a point where two networks differ for certain.
+
+Both halves of that are decided without rounding: the point lies in the domain (`Domain.holds`), and
+the outputs differ there by more than the tolerance. Where float64 and a bound on its rounding leave
+the second one open, whole numbers decide it, up to a size; beyond that it stays open.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Domain, Polytope
+from relunorm.clock import Clock
+from relunorm.domain import Domain
 from relunorm.forms.attack import attack, between_thresholds, difference, spread
-from relunorm.forms.rational import exact_output
 from relunorm.forms.relation import Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.plane import onto_plane
-from relunorm.stability.problem import Problem
-from relunorm.stability.reach import Reach
-from relunorm.stability.witness import certain_outputs
-
-#: A doubtful point is looked at in rational arithmetic up to this many parameters.
-RATIONAL = 200_000
+from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.stability.plane import moved_inside
+from relunorm.stability.rounding import float_below
 
 
 @dataclass(eq=False)
@@ -28,39 +30,30 @@ class Counterexample:
 
     Attributes:
         given: the two networks.
-        reach: the domain and what is known of it.
+        domain: where the point has to lie.
         tolerance: differences up to this one are none.
         rng: for the points and climbs.
-        deadline: when climbing has to stop, as `time.perf_counter` counts.
-        lower: the difference at ``point``, rounding of the evaluation accounted for.
+        clock: when climbing has to stop.
+        lower: the difference at ``point``, rounded down.
+        found: whether the difference there is more than the tolerance.
     """
 
     given: tuple[Network, Network]
-    reach: Reach
+    domain: Domain
     tolerance: float
     rng: np.random.Generator
-    deadline: float
+    clock: Clock
     lower: float = 0.0
+    found: bool = False
     point: Vector | None = None
     points: NDArray[np.float64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         first, second = self.given
         self.folded = first.folded(), second.folded()
-        self.problems = [Problem(network, self.reach) for network in self.given]
         points = spread(self.domain, 256, self.rng)
-        inside = self.domain.contains(points)
+        inside = self.domain.holds(points)
         self.points = points[inside] if inside.any() else points
-
-    @property
-    def domain(self) -> Domain:
-        """Where the point has to lie."""
-        return self.reach.domain
-
-    @property
-    def found(self) -> bool:
-        """Whether the networks differ by more than the tolerance."""
-        return self.lower > self.tolerance
 
     def probe(self) -> None:
         """Look at a few hundred points; most networks that differ show it here."""
@@ -71,41 +64,40 @@ class Counterexample:
     def between(self, walk: Walk) -> None:
         """Look where only one of two related steps has jumped."""
         points = between_thresholds(walk, self.points)
-        points = points[self.domain.contains(points)]
+        points = points[self.domain.holds(points)]
         if len(points):
             self._best(points, 4)
 
     def climb(self) -> None:
         """Go uphill from many starts."""
-        point, _ = attack(*self.folded, self.domain, rng=self.rng, deadline=self.deadline)
+        point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock)
         self.offer(point)
 
     def offer(self, point: Vector) -> None:
-        """Take a point if it shows a larger difference for certain."""
-        inside = bool(self.domain.contains(point)[0])
-        # in a flat polytope: off by a rounding error
-        if not inside and isinstance(self.domain, Polytope) and not self.found:
-            moved = onto_plane(self.domain, point)
-            point, inside = (point, False) if moved is None else (moved, True)
-        sure = self._certain(point)
-        if inside and (sure > self.lower or self.point is None):
+        """Take a point if it lies in the domain and shows a larger difference for certain."""
+        moved = moved_inside(self.domain, point)
+        if moved is None:
+            return
+        point = moved
+        sure, more = self._certain(point)
+        if sure > self.lower or more > self.found or self.point is None:
             self.point, self.lower = point, max(sure, self.lower)
+            self.found |= more
 
     def _best(self, points: NDArray[np.float64], count: int) -> None:
         gaps = np.abs(difference(*self.folded, points)).max(axis=1)
         for k in np.argsort(-gaps, kind="stable")[:count]:
             self.offer(points[k])
 
-    def _certain(self, point: Vector) -> float:
-        """A lower bound on the difference at a point, rounding of the evaluation accounted for."""
-        (a, a_off), (b, b_off) = (certain_outputs(p, point[None]) for p in self.problems)
+    def _certain(self, point: Vector) -> tuple[float, bool]:
+        """A lower bound on the difference at a point, and whether it exceeds the tolerance."""
+        (a, a_off), (b, b_off) = (certain_outputs(n, point[None]) for n in self.given)
         gap = np.abs(a - b)
-        sure = float((gap * (1 - 1e-15) - a_off - b_off).max())
-        doubtful = gap.max() > self.tolerance and not sure > self.tolerance
-        if doubtful and sum(network.parameters for network in self.folded) <= RATIONAL:
-            return self._exactly(point)
-        return sure if np.isfinite(sure) else -np.inf
-
-    def _exactly(self, point: Vector) -> float:
-        values = (exact_output(n, point) for n in self.given)
-        return float(max(abs(a - b) for a, b in zip(*values, strict=True))) * (1 - 1e-15)
+        sure = gap * (1 - 1e-15) - a_off - b_off
+        best = float(np.where(np.isnan(sure), -np.inf, sure).max())
+        doubtful = not best > self.tolerance and not (gap + a_off + b_off).max() < self.tolerance
+        if doubtful and sum(network.parameters for network in self.given) <= PARAMETERS:
+            values = (exact_output(network, point) for network in self.given)
+            most = max(abs(a - b) for a, b in zip(*values, strict=True))
+            return float_below(most), most > Fraction(self.tolerance)
+        return best, best > self.tolerance

@@ -14,6 +14,7 @@ import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -23,6 +24,10 @@ from relunorm.errors import InvalidDomainError, InvalidNetworkError
 from relunorm.network import RELU, Activation, Affine, Layer, Network
 
 Row = tuple[Fraction, ...]
+#: An affine function: coefficients on entries (0, j) of the input and (1, i) of the hidden layer.
+Linear = dict[tuple[int, int], Fraction]
+#: Where a `Linear` keeps its constant.
+BIAS = (-1, 0)
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class ShallowForm:
     def digest(self) -> str:
         """sha256 of all numbers, as hex."""
         kind = (self.activation.kind, self.activation.at_zero if self._steps else None)
+        kind = kind if self.units else None  # then the function is affine, whatever the network was
         return hashlib.sha256(
             repr((kind, self.linear, self.constant, self.units)).encode()
         ).hexdigest()
@@ -119,13 +125,23 @@ def shallow_form(network: Network, domain: Domain | None = None) -> ShallowForm:
     >>> [str(form.linear[0][0]), str(form.units[0][2][0])]
     ['-1', '2']
     """
-    network = network.folded()
-    if len(network.layers) > 1:
+    if len(network.hidden) > 1:
         raise InvalidNetworkError(
-            f"{network!r} has {len(network.layers)} hidden layers; the complete rational form "
+            f"{network!r} has {len(network.hidden)} hidden layers; the complete rational form "
             "exists for at most one"
         )
     return _Builder(network, domain).build()
+
+
+def shallow_cost(network: Network) -> float:
+    """How many rational products `shallow_form` takes, about; inf for deeper networks."""
+    if len(network.hidden) > 1:
+        return inf
+    longest = network.input_size + network.units
+    stages = sum(mx.nnz(m) for affine in network.maps for m in affine.terms.values()) * longest
+    return network.units * network.input_size * network.output_size + (
+        stages if len(network.layers) > len(network.hidden) else 0
+    )
 
 
 class _Builder:
@@ -137,22 +153,21 @@ class _Builder:
         pinned = isinstance(domain, Box) and domain.lo == domain.hi
         self.pinned = pinned if isinstance(pinned, np.ndarray) else np.zeros(self.size, dtype=bool)
         self.linear = [[Fraction(0)] * self.size for _ in range(self.outputs)]
-        self.constant = [Fraction(float(b)) for b in network.output.bias]
+        self.units, self.outs = _multiplied_out(network)
+        self.constant = [row.pop(BIAS, Fraction(0)) for row in self.outs]
         self.found: dict[tuple[Row, Fraction], list[Fraction]] = {}
-        self.activation = network.layers[0].activation if network.layers else RELU
+        hidden = [network.layers[k].activation for k in network.hidden]
+        self.activation = hidden[0] if hidden else RELU
 
     def build(self) -> ShallowForm:
-        direct = self.network.output.terms.get(0)
-        if direct is not None:
-            for out, row in enumerate(_fractions(mx.dense(direct))):
-                self._affine(out, Fraction(1), *self._pin(row, Fraction(0)))
-        read = self.network.output.terms.get(1)
-        if read is not None:
-            affine = self.network.layers[0].affine
-            table = mx.dense(affine.terms.get(0, np.zeros((affine.size, self.size))))
-            columns = _fractions(mx.dense(read).T)
-            for row, bias, weights in zip(_fractions(table), affine.bias, columns, strict=True):
-                self._unit(*self._pin(row, Fraction(float(bias))), weights)
+        zero = Fraction(0)
+        for out, row in enumerate(self.outs):
+            direct = [row.get((0, j), zero) for j in range(self.size)]
+            self._affine(out, Fraction(1), *self._pin(direct, zero))
+        for i, unit in enumerate(self.units):
+            dense = [unit.get((0, j), zero) for j in range(self.size)]
+            weights = [row.get((1, i), zero) for row in self.outs]
+            self._unit(*self._pin(dense, unit.get(BIAS, zero)), weights)
         units = [(n, beta, tuple(gamma)) for (n, beta), gamma in self.found.items() if any(gamma)]
         step = self.activation.kind == "step"
         return ShallowForm(
@@ -278,5 +293,27 @@ def _end_signs(row: list[Fraction], bias: Fraction, domain: Domain) -> tuple[int
     )
 
 
-def _fractions(matrix: np.ndarray) -> list[list[Fraction]]:
-    return [[Fraction(float(w)) for w in row] for row in matrix]
+def _multiplied_out(network: Network) -> tuple[list[Linear], list[Linear]]:
+    """The rows of the units, and those of the outputs, with every linear stage multiplied out."""
+    expressed: list[list[Linear]] = [[{(0, j): Fraction(1)} for j in range(network.input_size)]]
+    units: list[Linear] = []
+    for layer in network.layers:
+        rows = _substituted(layer.affine, expressed)
+        if layer.has_units:
+            units = rows
+            rows = [{(1, i): Fraction(1)} for i in range(layer.width)]
+        expressed.append(rows)
+    return units, _substituted(network.output, expressed)
+
+
+def _substituted(affine: Affine, expressed: list[list[Linear]]) -> list[Linear]:
+    """The rows of a map, each value replaced by what it is."""
+    rows: list[Linear] = [{BIAS: Fraction(float(b))} for b in affine.bias]
+    for source, matrix in affine.terms.items():
+        ends, columns, values = mx.csr_parts(matrix)
+        for i, row in enumerate(rows):
+            for k in range(ends[i], ends[i + 1]):
+                weight = Fraction(float(values[k]))
+                for place, inner in expressed[source][columns[k]].items():
+                    row[place] = row.get(place, 0) + weight * inner
+    return rows

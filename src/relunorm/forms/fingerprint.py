@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import unit_ranges
-from relunorm.forms.canonical import canonical, pin_inputs
-from relunorm.forms.exact import shallow_form
+from relunorm.forms.canonical import canonical, pin_inputs, without_stages
+from relunorm.forms.exact import shallow_cost, shallow_form
 from relunorm.forms.straight import nothing_known, proved
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
@@ -30,9 +30,9 @@ def fingerprint(
     digits: int | None = None,
     *,
     analysis: Stability | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
 ) -> str:
     """The sha256 of the canonical form, as hex.
@@ -47,7 +47,10 @@ def fingerprint(
     Args:
         domain: where the function matters; None for all of space.
         digits: 1 to 15, or None for exact.
-        analysis: the result of `stability` on this network and domain, if at hand.
+        analysis: the result of `stability` on this network (`Network.folded` if it has linear
+            stages) and domain, if at hand.
+        time_limit: wall seconds. A fingerprint has no parts: where they do not suffice for the
+            form, a `TimeLimitError` says so.
 
     With one hidden layer over a box, a ball or all of space equal fingerprints mean equal
     functions, and different ones different functions. Elsewhere the canonical form is written with
@@ -62,6 +65,7 @@ def fingerprint(
     """
     if digits is not None and not 1 <= digits <= 15:
         raise InvalidInputError(f"digits is {digits}, expected 1 to 15 or None")
+    clock = Clock(time_limit)
     base = network.folded()
     reach = None
     if domain is not None:
@@ -69,21 +73,24 @@ def fingerprint(
         reach = reach_of(domain)
         if analysis is not None:
             analysis.check(base, domain)
-    if digits is None and _rational(base, domain):
-        return _hash("shallow", shallow_form(base, domain).digest)
+    if digits is None and shallow_cost(network) <= RATIONAL and not isinstance(domain, Polytope):
+        return _hash("shallow", shallow_form(network, domain).digest)
+    # multiplied out in doubled precision, which does not depend on the order of what is summed
+    exact = without_stages(network)
     found = None if domain is None else analysis
     if domain is not None and found is None:
         found = stability(
-            base,
+            exact,
             domain,
-            time_limit=time_limit,
+            time_limit=clock.part(share=0.5),
             workers=workers,
             progress=progress,
             random_state=random_state,
         )
-    straight = nothing_known(base) if found is None else proved(base, found)
-    ranges = unit_ranges(base, reach, found)
-    form = canonical(pin_inputs(base, domain), straight, ranges, reach, digits=digits).network
+    straight = nothing_known(exact) if found is None else proved(exact, found)
+    ranges = unit_ranges(exact, reach, found)
+    pinned = pin_inputs(exact, domain)
+    form = canonical(pinned, straight, ranges, reach, digits=digits, clock=clock).network
     form = form.replace(input_shape=form.input_size, output_shape=())
     if digits is None:
         return _hash("exact", form.digest)
@@ -123,11 +130,6 @@ def _rounded(affine: Affine, digits: int) -> tuple[Affine, list[int]]:
 
     terms = {k: whole(mx.dense(m), (1,)) for k, m in affine.terms.items()}
     return Affine(terms, whole(affine.bias, ())), powers
-
-
-def _rational(network: Network, domain: Domain | None) -> bool:
-    cost = network.units * network.input_size * network.output_size
-    return len(network.layers) <= 1 and cost <= RATIONAL and not isinstance(domain, Polytope)
 
 
 def _hash(kind: str, digest: str) -> str:

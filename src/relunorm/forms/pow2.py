@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from relunorm.forms.scaling import rescaled
+from relunorm import matrix as mx
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Layer, Network
+from relunorm.network import Affine, Network
 
 #: Binary exponents a scaled weight may have: the normal numbers of float32.
 NORMAL = (-126, 127)
@@ -18,25 +19,41 @@ NORMAL = (-126, 127)
 def pow2(network: Network) -> Network:
     """Divide every hidden row by the power of two that brings its largest entry into [1/2, 1).
 
-    Multiplying by a power of two is exact in binary floating point, so every output has the same
-    bits as before, in float64 and in float32 alike. A unit whose weights, or those of whose
-    readers, would leave the normal range of float32 is left as it is.
+    Multiplying by a power of two is exact in binary floating point, and every matrix is stored as
+    it was (a dense product sums in another order than a sparse one), so every output has the same
+    bits as before, in float64 and in float32 alike, as long as no number on the way leaves the
+    normal range. A unit whose weights, or those of whose readers, would leave that of float32 is
+    left as it is.
 
     >>> net = pow2(Network.from_weights([[[3.0]], [[1.0]]], [[5.0], [0.0]]))
     >>> net.layers[0].affine.terms[0].item(), net.output.terms[1].item()
     (0.75, 4.0)
     """
-    readers = [_columns(network, k + 1) for k in range(len(network.layers))]
-    return rescaled(
-        network,
-        lambda k, rows: _measure(network.layers[k], rows, readers[k]),
-        fold_zero=False,
-    )
+    worth: dict[int, Vector] = {}
+    layers = []
+    for k, layer in enumerate(network.layers):
+        affine = _read(layer.affine, worth)
+        if layer.has_units:  # a linear stage has none; scaling it would change nothing
+            factor = _factors(affine, *_columns(network, k + 1))
+            affine = _divided(affine, factor)
+            if layer.activation.kind != "step":
+                worth[k + 1] = factor
+        layers.append(replace(layer, affine=affine))
+    return network.replace(layers=layers, output=_read(network.output, worth))
 
 
-def _measure(layer: Layer, affine: Affine, read: tuple[Vector, Vector]) -> Vector:
-    # a linear stage has no units; scaling it would change nothing
-    return _factors(affine, *read) if layer.has_units else np.ones(affine.size)
+def _read(affine: Affine, worth: dict[int, Vector]) -> Affine:
+    """The map with every value's columns multiplied by what its units were divided by."""
+    terms = {
+        k: mx.scale_columns(matrix, worth[k]) if k in worth else matrix
+        for k, matrix in affine.terms.items()
+    }
+    return Affine(terms, affine.bias)
+
+
+def _divided(affine: Affine, factor: Vector) -> Affine:
+    terms = {k: mx.scale_rows(matrix, 1 / factor) for k, matrix in affine.terms.items()}
+    return Affine(terms, affine.bias / factor)
 
 
 def _factors(affine: Affine, least_read: Vector, most_read: Vector) -> Vector:

@@ -214,17 +214,12 @@ class _Writer:
         return self.node("Identity", [z], f"{prefix}_linear")
 
     def leaky(self, slope: float, z: str, prefix: str) -> str:
-        """LeakyRelu in float32; onnxruntime has none in float64, where it is relu(z) - s relu(-z).
-
-        The attribute is a float32, so other slopes are written the second way too.
-        """
-        if self.dtype == np.float32 and float(np.float32(slope)) == slope:
-            return self.node("LeakyRelu", [z], f"{prefix}_leaky", alpha=slope)
-        above = self.node("Relu", [z], f"{prefix}_above")
-        below = self.node("Relu", [self.node("Neg", [z], f"{prefix}_neg")], f"{prefix}_below")
-        factor = self.tensor(f"{prefix}_slope", np.array(slope))
-        scaled = self.node("Mul", [below, factor], f"{prefix}_scaled")
-        return self.node("Sub", [above, scaled], f"{prefix}_leaky")
+        """LeakyRelu in float32; in float64 PRelu, as LeakyRelu's attribute is a float32."""
+        if self.dtype == np.float32:
+            alpha = float(mx.narrowed(np.array(slope), np.float32, f"{prefix}_slope"))
+            return self.node("LeakyRelu", [z], f"{prefix}_leaky", alpha=alpha)
+        factor = self.tensor(f"{prefix}_slope", np.array([slope]))
+        return self.node("PRelu", [z, factor], f"{prefix}_leaky")
 
     def step(self, at_zero: float, z: str, prefix: str) -> str:
         """With s = sign(z): (s + 1)/2 where the value at 0 is 1/2, else relu(s) + v (1 - |s|)."""

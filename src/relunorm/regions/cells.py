@@ -6,7 +6,7 @@ the cell when its form changes sign among the corners, so no linear programme is
 How to call it (``net`` from `pack.pack` by columns)::
 
     search = new_search(net, corners, walls)                   # the domain, from `corners`
-    found, status = run(net, search, patterns, points, maps)   # as `tree.run`; GROW: see `grown`
+    found, status = run(net, search, patterns, points, maps, stop)   # as `tree.run`; GROW: `grown`
     search.at[0] > 0                                           # whether there may be more
 
 Exactness: as in `tree`. Corners within the tolerance of a wall lie on it.
@@ -141,6 +141,7 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
     begin, end = net.first[layer], net.first[layer + 1]
     width = end - begin
     forms, band, bits = search.columns.forms, search.columns.band, search.columns.bits
+    flat = search.columns.flat
     low, high, value = search.low, search.high, search.value
     d = len(forms) - 1
     for v in range(va, va + n):
@@ -165,7 +166,7 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
             search.lists[out + cuts] = begin + i
             cuts += 1
         else:
-            bits[begin + i] = _side(forms, begin + i, low[i], high[i], edge)
+            bits[begin + i] = _side(flat[begin + i], low[i], high[i], edge)
             if low[i] < 0.0 < high[i]:
                 _note_hidden(search, begin + i, low[i], high[i])
     return cuts
@@ -174,26 +175,19 @@ def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-de
 @inner
 def _note_hidden(search, unit, low, high):  # type: ignore[no-untyped-def]
     """Count a unit that gets one sign on the cell but takes the other by more than rounding."""
-    forms = search.columns.forms
-    d = len(forms) - 1
-    flat = True
-    for k in range(d):
-        flat &= forms[k, unit] == 0.0
+    d, flat = len(search.columns.forms) - 1, search.columns.flat[unit]
     if not flat and min(high, -low) > quiet(d) * search.columns.size[unit]:
         search.at[1] += 1
 
 
 @inner
-def _side(forms, unit, low, high, edge):  # type: ignore[no-untyped-def]
+def _side(flat, low, high, edge):  # type: ignore[no-untyped-def]
     """The bit of a unit that does not cut: plus, minus, or the larger part of a sliver."""
     if high > edge:
         return 1
-    if low < -edge:
+    if low < -edge or flat:
         return 0
-    for k in range(len(forms) - 1):
-        if forms[k, unit] != 0.0:
-            return 1 if high + low > 0.0 else 0
-    return 0
+    return 1 if high + low > 0.0 else 0
 
 
 @kernel
@@ -214,7 +208,7 @@ def _still_cutting(search, va, n, la, length):  # type: ignore[no-untyped-def]
             search.lists[kept] = u
             kept += 1
         else:
-            search.columns.bits[u] = _side(forms, u, low, high, edge)
+            search.columns.bits[u] = _side(search.columns.flat[u], low, high, edge)
             if low < 0.0 < high:
                 _note_hidden(search, u, low, high)
     return kept - la
@@ -268,20 +262,21 @@ def _split(search, entry, unit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run(net, search, patterns, points, maps):  # type: ignore[no-untyped-def]
+def run(net, search, patterns, points, maps, stop):  # type: ignore[no-untyped-def]
     """Go on until the buffers are full or the search is done; how many leaves were written.
 
     Args:
         patterns: uint8 (capacity, units), one byte a bit.
         points: (capacity, d), filled with the mean of the corners.
         maps: (capacity, outputs * (d + 1)); capacity 0 skips them.
+        stop: of `Clock.watch`: ends the run; call again to go on.
 
     Returns:
         leaves written and a status: 0, GROW or TOO_MANY_WALLS (with leaves written before it).
     """
     units = net.shape[2]
     found, capacity = 0, len(patterns)
-    while search.at[0] and found < capacity:
+    while search.at[0] and found < capacity and not stop[0]:
         entry = search.entries[search.at[0] - 1]
         va, n = entry[CORNERS], entry[COUNT]
         if _decide(net, search, entry):

@@ -33,18 +33,18 @@ def _can_cache() -> bool:
     return True
 
 
-_common: dict[str, Any] = {
+options: dict[str, Any] = {
     "cache": _can_cache(),
     "nogil": True,
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
 }
-_inlined = {**_common, "_nrt": False, "forceinline": True, "no_cpython_wrapper": True}
+_inlined = {**options, "_nrt": False, "forceinline": True, "no_cpython_wrapper": True}
 
 #: For functions that allocate their results.
-allocating = njit(**_common)
+allocating = njit(**options)
 #: For functions that allocate nothing.
-kernel = njit(**_common, _nrt=False)
+kernel = njit(**options, _nrt=False)
 #: For small parts of kernels, not callable from Python: always inlined, so that no tuple of arrays
 #: is copied, and without the wrappers that take most of the time to compile.
 inner = njit(**_inlined)

@@ -9,7 +9,6 @@ size: nothing but forward products of the stored matrices is needed.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
@@ -27,6 +27,10 @@ from relunorm.regions.budget import Budget
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 
 Array = NDArray[np.float64]
+
+#: A leg through a network of so many entries or units is followed in so many parts where a clock
+#: waits.
+MANY_ENTRIES, MANY_UNITS, STRETCHES = 200_000, 5000, 16
 
 #: Values at the breakpoints of a leg may take so many numbers (256 MB) before it is halved.
 ROOM = 1 << 25
@@ -111,7 +115,7 @@ class Line:
         return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
 
 
-def along(network: Network, *points: ArrayLike, time_limit: float | None = None) -> Line:
+def along(network: Network, *points: ArrayLike, time_limit: float | Clock | None = None) -> Line:
     """The regions a line or polyline passes through, exactly.
 
     Args:
@@ -130,7 +134,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
     >>> line.breakpoints.tolist(), line.values.ravel().tolist()
     ([0.0, 0.25, 0.75, 1.0], [1.0, 0.0, 0.0, 1.0])
     """
-    budget = Budget(time.perf_counter(), None, time_limit, None)
+    budget = Budget(Clock(time_limit))
     vertices = _vertices(network, points)
     for index, layer in enumerate(network.layers):
         if layer.activation.kind == "step":
@@ -139,7 +143,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
             )
     parts: list[_Part] = []
     try:
-        for part in _followed(network, vertices):
+        for part in _followed(network, vertices, _stretches(network, budget.clock)):
             parts.append(part)
             budget.book(len(part.packed), lambda: 0.0)
             if budget.spent and part.end < len(vertices) - 1:
@@ -148,7 +152,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
     except KeyboardInterrupt:
         if not parts:
             raise
-        budget.stop("interrupted")
+        budget.stop(INTERRUPTED)
     return _joined(network, vertices, parts, budget.reason)
 
 
@@ -164,7 +168,14 @@ class _Part(NamedTuple):
         return float(self.t[-1])
 
 
-def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
+def _stretches(network: Network, clock: Clock) -> int:
+    """In how many parts to follow a leg: nobody looks at the clock within one."""
+    entries = sum(mx.nnz(m) for affine in network.maps for m in affine.terms.values())
+    large = entries > MANY_ENTRIES or network.units > MANY_UNITS
+    return STRETCHES if clock.limited and large else 1
+
+
+def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[_Part]:
     """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
     far = np.abs(vertices).max(axis=0)
     units = exponents_of(far, far)
@@ -173,7 +184,7 @@ def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
     else:
         network, vertices = balanced_for(network, units), np.ldexp(vertices, -units)
     for index, (a, b) in enumerate(itertools.pairwise(vertices)):
-        open_ = [(0.0, 1.0)]
+        open_ = [(k / stretches, (k + 1) / stretches) for k in reversed(range(stretches))]
         while open_:
             start, end = open_.pop()
             ends = ((1 - share) * a + share * b for share in (start, end))
@@ -237,7 +248,7 @@ def _leg(
     kept: list[tuple[Array, NDArray[np.bool_]]] = []
     for index, layer in enumerate(network.layers):
         z = layer.affine(values)
-        noise = ROUNDING * _sizes(layer.affine, values) if layer.has_units else None
+        noise = _Noise.of(layer.affine, values) if layer.has_units else None
         for source in network._last_read[index]:
             values[source] = None
         if not _reads_input_later(network, index):
@@ -248,8 +259,9 @@ def _leg(
             if (len(t) + len(left)) * live > room:
                 return None
             if len(left):
-                t, z, values = _insert(left, share, t, z, values)
-            kept.append((t, z[1:] + z[:-1] > noise))
+                t, (z, *reaches), values = _insert(left, share, t, [z, *noise.reaches], values)
+                noise = noise._replace(reaches=reaches)
+            kept.append((t, noise.positive(z)))
         values.append(layer.activation.apply_(z))
     if network.output.terms:
         out = network.output(values)
@@ -263,27 +275,61 @@ def _reads_input_later(network: Network, index: int) -> bool:
     return any(0 in affine.terms for affine in later)
 
 
-def _sizes(affine: Affine, values: list[Any]) -> Array:
-    """A bound on the sums behind each pre-activation on the segment: |w| max |v| + |b|."""
-    total = np.abs(affine.bias)
-    for source, matrix in affine.terms.items():
-        squares = matrix.power(2) if sp.issparse(matrix) else None
-        rows = (
-            np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
-            if squares is None
-            else np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+class _Noise(NamedTuple):
+    """What rounding can make of pre-activations: at breakpoint n that of unit i is at most
+
+        ROUNDING * (|b_i| + sum over sources of |w_i| |v_n|),
+
+    by the lengths of the values there. Between breakpoints lengths are convex, so interpolation
+    bounds them.
+    """
+
+    bias: Array
+    rows: list[Array]  # |w_i| for every source
+    reaches: list[Array]  # |v_n| for every source
+
+    @classmethod
+    def of(cls, affine: Affine, values: list[Any]) -> _Noise:
+        rows, reaches = [], []
+        for source, matrix in affine.terms.items():
+            rows.append(np.sqrt(_squares(matrix)))
+            reaches.append(np.sqrt(np.einsum("ij,ij->i", values[source], values[source])))
+        return cls(np.abs(affine.bias), rows, reaches)
+
+    def at(self, breakpoint_: Any, unit: Any) -> Array:
+        """The bound, entry by entry."""
+        total = self.bias[unit]
+        for row, reach in zip(self.rows, self.reaches, strict=True):
+            total = total + row[unit] * reach[breakpoint_]
+        return ROUNDING * total
+
+    def positive(self, z: Array) -> NDArray[np.bool_]:
+        """Which units are positive on each piece by more than rounding, at its middle."""
+        double = z[1:] + z[:-1]
+        positive = double > 0.0
+        most = self.bias + sum(
+            (row * reach.max() for row, reach in zip(self.rows, self.reaches, strict=True)),
+            start=np.zeros(len(self.bias)),
         )
-        reach = np.sqrt(np.einsum("ij,ij->i", values[source], values[source]).max())
-        total = total + rows * reach
-    return total
+        piece, unit = np.nonzero(positive & (double <= 2 * ROUNDING * most))
+        noise = self.at(piece, unit) + self.at(piece + 1, unit)
+        positive[piece, unit] = double[piece, unit] > noise
+        return positive
 
 
-def _find_crossings(z: Array, t: Array, noise: Array) -> tuple[NDArray[np.intp], Array]:
+def _squares(matrix: Any) -> Array:
+    if sp.issparse(matrix):
+        return np.asarray(matrix.power(2).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", matrix, matrix)
+
+
+def _find_crossings(z: Array, t: Array, noise: _Noise) -> tuple[NDArray[np.intp], Array]:
     """Where units change sign inside a piece: the piece, and the place as a share of it."""
     positive = z > 0
     left, unit = np.nonzero(positive[1:] != positive[:-1])
     start, end = z[left, unit], z[left + 1, unit]
-    inside = (np.abs(start) > noise[unit]) & (np.abs(end) > noise[unit])
+    inside = np.abs(start) > noise.at(left, unit)
+    inside &= np.abs(end) > noise.at(left + 1, unit)
     left, start, end = left[inside], start[inside], end[inside]
     share = start / (start - end)
     far = np.minimum(share, 1 - share) * (t[left + 1] - t[left]) > TOLERANCE
@@ -298,9 +344,9 @@ def _find_crossings(z: Array, t: Array, noise: Array) -> tuple[NDArray[np.intp],
 
 
 def _insert(
-    left: NDArray[np.intp], share: Array, t: Array, z: Array, values: list[Any]
-) -> tuple[Array, Array, list[Any]]:
-    """Breakpoints, pre-activations and live values with the crossings put in, interpolated."""
+    left: NDArray[np.intp], share: Array, t: Array, rows: list[Array], values: list[Any]
+) -> tuple[Array, list[Array], list[Any]]:
+    """Breakpoints, rows at them and live values with the crossings put in, interpolated."""
     old = (
         np.arange(len(t))
         + np.concatenate([[0], np.cumsum(np.bincount(left, minlength=len(t)))])[: len(t)]
@@ -316,7 +362,8 @@ def _insert(
         out[new] = low + weight * (rows[left + 1] - low)
         return out
 
-    return spread(t), spread(z), [None if v is None else spread(v) for v in values]
+    live = [None if v is None else spread(v) for v in values]
+    return spread(t), [spread(row) for row in rows], live
 
 
 def _patterns(

@@ -117,7 +117,7 @@ def _slivers(net, columns, pieces, top, w, units):  # type: ignore[no-untyped-de
         units ^= bit_of(c)
         u = net.first[entry[LAYER]] + WORD * w + c
         low, high = _range(forms, pieces, entry, u)
-        if low + high > 0.0 and (forms[0, u] != 0.0 or forms[1, u] != 0.0):
+        if low + high > 0.0 and not columns.flat[u]:
             pieces.open[top, 1, w] |= bit_of(c)
 
 
@@ -141,7 +141,7 @@ def _note_hidden(net, columns, pieces, top, w, units):  # type: ignore[no-untype
         c = leading_zeros(units)
         units ^= bit_of(c)
         u = net.first[entry[LAYER]] + WORD * w + c
-        if forms[0, u] != 0.0 or forms[1, u] != 0.0:
+        if not columns.flat[u]:
             low, high = _range(forms, pieces, entry, u)
             if min(high, -low) > QUIET * columns.size[u]:
                 pieces.hidden[0] += 1

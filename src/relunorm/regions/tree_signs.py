@@ -10,10 +10,19 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.regions.jit import inner, kernel
-from relunorm.regions.simplex import ABSENT, FAILED, FOUND, maximize
+from relunorm.regions.simplex import ABSENT, FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 from relunorm.regions.tolerance import quiet as _quiet
-from relunorm.regions.tree_state import CLAUSES, FAILURES, HIDDEN, NODES, POINTS, POINTS_START, ROWS
+from relunorm.regions.tree_state import (
+    CLAUSES,
+    CUT_OFF,
+    FAILURES,
+    HIDDEN,
+    NODES,
+    POINTS,
+    POINTS_START,
+    ROWS,
+)
 
 quiet = inner(_quiet)
 
@@ -29,15 +38,21 @@ def layer_of(first, unit):  # type: ignore[no-untyped-def]
 
 @kernel
 def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
-    """The affine forms of a layer's units on the current cell, scaled gradients and tolerances."""
-    forms, size = state.forms, state.size
+    """The affine forms of a layer's units on the current cell, scaled gradients and tolerances.
+
+    The rounding of a form follows from the absolute values of what was added up on this cell: the
+    gradient's and, in ``quiet`` for the time being, the constant's. A gradient is off by the
+    rounding of its own terms, however large the constant beside it. One that is nothing else makes
+    the unit constant (its scale is 0), but stays in the form: it is what later layers read.
+    """
+    forms, size, constant = state.forms, state.size, state.quiet
     d = forms.shape[1] - 1
     begin, end = net.first[layer], net.first[layer + 1]
     for i in range(begin, end):
         for k in range(d):
             forms[i, k] = 0.0
         forms[i, d] = net.bias[i]
-        size[i] = net.size0[i]
+        size[i], constant[i] = 0.0, net.size0[i]
     for i in range(begin, min(end, len(state.bits))):
         state.learned[i, 0] = state.learned[i, 1] = 0
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
@@ -49,21 +64,20 @@ def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
             _add_layer(net, state, begin, end, net.start[term], net.source[term] - 1)
     ulps = quiet(d)
     for i in range(begin, end):
-        square, total = 0.0, abs(forms[i, d])
+        square, total = 0.0, 0.0
         for k in range(d):
             square += forms[i, k] * forms[i, k]
             total += abs(forms[i, k])
-        noise = ROUNDING * size[i]
+        whole = size[i] + constant[i]
+        noise = ROUNDING * whole
         length = np.sqrt(square)
-        if length <= noise:
-            for k in range(d):
-                forms[i, k] = 0.0
+        if length <= ROUNDING * size[i]:
             state.scale[i], state.tolerance[i] = 0.0, noise
         else:
             state.scale[i] = 1.0 / length
             state.tolerance[i] = max(TOLERANCE, noise / length)
-            state.quiet[i] = ulps * size[i] / length
-        size[i] = total
+            state.quiet[i] = ulps * whole / length
+            size[i] = total
 
 
 @inner
@@ -79,7 +93,7 @@ def _add_input(net, state, begin, end, start):  # type: ignore[no-untyped-def]
 
 @inner
 def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untyped-def]
-    forms, size, live = state.forms, state.size, state.live
+    forms, size, live, constant = state.forms, state.size, state.live, state.quiet
     d = forms.shape[1] - 1
     first, width = net.first[source], net.first[source + 1] - net.first[source]
     count = 0
@@ -95,12 +109,14 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
             for k in range(d + 1):
                 forms[i, k] += w * forms[first + j, k]
             size[i] += abs(w) * size[first + j]
+            constant[i] += abs(w) * abs(forms[first + j, d])
 
 
 @kernel  # not inlined: it would take registers from the dense loops
 def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-def]
     """As `_add_layer`, with the entries of a sparse matrix (`pack.Packed`)."""
-    forms, size, index = state.forms, state.size, net.start
+    forms, size, constant, index = state.forms, state.size, state.quiet, net.start
+    d = forms.shape[1] - 1
     first, columns = net.first[source], index[at]
     for i in range(begin, end):
         for p in range(index[at + 1 + i - begin], index[at + 2 + i - begin]):
@@ -110,20 +126,26 @@ def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-
                 for k in range(forms.shape[1]):
                     forms[i, k] += w * forms[j, k]
                 size[i] += abs(w) * size[j]
+                constant[i] += abs(w) * abs(forms[j, d])
 
 
 @kernel
 def signs(net, state, unit):  # type: ignore[no-untyped-def]
-    """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both.
+    """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both, 0 not known.
+
+    0 only when the time was up (``state.at[CUT_OFF]``); the state is then of no further use.
 
     With 3, ``state.values`` holds the scaled form at the witnesses of the cell.
     """
     at, scale, tolerance = state.at, state.scale[unit], state.tolerance[unit]
     d = len(state.row)
     if scale == 0.0:
-        if 0.0 < state.forms[unit, d] <= tolerance:
-            state.thin[unit] = max(state.thin[unit], state.forms[unit, d])
-        return 2 if state.forms[unit, d] > tolerance else 1
+        constant, around = state.forms[unit, d], 0.0
+        for k in range(d):
+            around += abs(state.forms[unit, k])
+        plus = constant > tolerance
+        state.thin[unit] = max(state.thin[unit], around - constant if plus else around + constant)
+        return 2 if plus else 1
     g, values = state.row, state.values
     for k in range(d):
         g[k] = state.forms[unit, k] * scale
@@ -144,6 +166,8 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
             continue
         reached = _reach(state, unit, side, c, tolerance)
         plus, minus = plus or (reached and side == 1), minus or (reached and side == 0)
+    if at[CUT_OFF]:
+        return 0
     if plus and minus:
         return 3
     if plus or minus:
@@ -195,6 +219,9 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
     for k in range(d):
         top += row[k] * state.work.x[k]
         row[k] *= sign
+    if status == STOPPED:
+        at[CUT_OFF] = 1
+        return False
     if status == FAILED:
         at[FAILURES] += 1
     if status == ABSENT:

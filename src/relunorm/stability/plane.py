@@ -1,19 +1,43 @@
-"""Points that lie in a flat polytope exactly, not up to a rounding error."""
+"""Points that lie in a domain exactly, not up to a rounding error."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
-from relunorm.domain import Polytope
+from relunorm.domain import Box, Domain, Polytope
 from relunorm.matrix import Vector
 
 #: Coordinates are moved to a multiple of such a share of the largest one first: sums stay short.
 GRIDS = (2.0**-20, 2.0**-12, 2.0**-6)
+#: Shares of the way to the centre that a point beside a ball or a polytope is moved.
+SHARES = (2.0**-50, 1e-13, 1e-11, 1e-9)
+#: Polytopes with more numbers than this are searched for rows that are opposite bit by bit only.
+NUMBERS = 20_000
 #: Coordinates tried as the one that is computed, the smallest first.
 TRIES = 16
+
+
+def moved_inside(domain: Domain, point: Vector) -> Vector | None:
+    """The point itself where it lies in the domain, else one beside it that does, or None.
+
+    >>> from relunorm.domain import Ball
+    >>> ball = Ball([1.0, 0.0], 0.1)
+    >>> ball.holds([1.1, 0.0])[0], ball.holds(moved_inside(ball, np.array([1.1, 0.0])))[0]
+    (np.False_, np.True_)
+    """
+    if domain.holds(point)[0]:
+        return point
+    if isinstance(domain, Box):
+        return np.clip(point, domain.lo, domain.hi) if np.isfinite(point).all() else None
+    if isinstance(domain, Polytope) and is_flat(domain):
+        return onto_plane(domain, point)
+    moved = np.array([point + share * (domain.center - point) for share in SHARES])
+    inside = np.flatnonzero(domain.holds(moved))
+    return moved[inside[0]] if len(inside) else None
 
 
 def onto_plane(domain: Polytope, point: Vector) -> Vector | None:
@@ -40,7 +64,7 @@ def onto_plane(domain: Polytope, point: Vector) -> Vector | None:
         x = _solved(rows, near, first)
         found = np.array([float(v) for v in x])
         exact = all(Fraction(float(v)) == w for v, w in zip(found, x, strict=True))
-        if exact and in_polytope(domain, found):
+        if exact and domain.holds(found)[0]:
             if domain.contains(found)[0]:
                 return found
             spare = found if spare is None else spare
@@ -76,26 +100,23 @@ def _solved(rows: list[list[Fraction]], near: list[Fraction], first: int) -> lis
     return x
 
 
-def in_polytope(domain: Polytope, point: Vector) -> bool:
-    """Whether A x <= b in rational arithmetic."""
-    x = [Fraction(float(v)) for v in point]
-    return all(
-        sum((Fraction(float(a)) * v for a, v in zip(row, x, strict=True) if a), Fraction(0))
-        <= Fraction(float(b))
-        for row, b in zip(domain.A, domain.b, strict=True)
-    )
-
-
+@lru_cache(maxsize=8)
 def _equalities(domain: Polytope) -> list[list[Fraction]]:
     """Rows a, b of the equalities a.x = b that two opposite inequalities state."""
-    table = np.column_stack([domain.A, domain.b]) + 0.0
-    known = {tuple(row) for row in table.tolist()}
-    found = []
-    for row in table.tolist():
-        opposite = tuple(-v + 0.0 for v in row)
-        if opposite in known and tuple(row) > opposite:
-            found.append([Fraction(v) for v in row])
-    return found
+    table = np.column_stack([domain.A, domain.b])[np.abs(domain.A).max(axis=1) > 0] + 0.0
+    small = table.size <= NUMBERS  # then rows may be opposite up to a positive factor
+    rows = [_primitive(row) if small else tuple(row) for row in table.tolist()]
+    known = dict.fromkeys(rows)
+    turned = {row: tuple(-v for v in row) for row in known}
+    found = [row for row in known if row > turned[row] and turned[row] in known]
+    return [[Fraction(v) for v in row] for row in found]
+
+
+def _primitive(row: list[float]) -> tuple[Fraction, ...]:
+    """The row divided by the size of its first non-zero entry."""
+    exact = [Fraction(v) for v in row]
+    size = abs(next(v for v in exact if v))
+    return tuple(v / size for v in exact)
 
 
 def _dyadic(value: Fraction) -> bool:

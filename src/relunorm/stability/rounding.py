@@ -63,6 +63,15 @@ def float_above(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
+def float_below(value: Fraction) -> float:
+    """The largest float that is at most a rational number; -inf where there is none.
+
+    >>> float_below(Fraction(1, 10)) <= Fraction(1, 10), float_below(Fraction(1, 10**400))
+    (True, 0.0)
+    """
+    return -float_above(-value) + 0.0
+
+
 def grain(values: NDArray[np.float64], axis: int | None = None) -> NDArray[np.float64]:
     """The largest power of two that divides every number (inf where all are 0).
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.stability.certain import enclosed
 from relunorm.stability.plane import is_flat, onto_plane
 from relunorm.stability.problem import Problem
-from relunorm.stability.rounding import gamma, slack
 
 Array = NDArray[np.float64]
 
@@ -36,10 +37,14 @@ MISS = 32
 
 
 class Witnesses:
-    """The largest and the smallest certain pre-activation seen of every unit, and where."""
+    """The largest and the smallest certain pre-activation seen of every unit, and where.
 
-    def __init__(self, problem: Problem):
-        self.problem = problem
+    Args:
+        clock: no further points are tried after its end, but for the very first ones.
+    """
+
+    def __init__(self, problem: Problem, clock: Clock = NO_LIMIT):
+        self.problem, self.clock = problem, clock
         self.domain: Domain = problem.reach.domain
         self.points = self.domain.center[None]
         self.moves = MOVES
@@ -51,13 +56,15 @@ class Witnesses:
 
     def add(self, points: Array) -> None:
         """Evaluate points of the domain and keep those that extend some unit's range."""
-        inside = safely_inside(self.domain, points)
+        inside = self.domain.holds(points)
         if isinstance(self.domain, Polytope) and not inside.all():
             points = np.concatenate([points[inside], self._moved(self.domain, points[~inside])])
         else:
             points = points[inside]
         step = max(1, CHUNK_DOUBLES // sum(self.problem.network.widths))
         for start in range(0, len(points), step):
+            if start and self.clock.expired():
+                return
             self._add(points[start : start + step])
 
     def _moved(self, domain: Polytope, points: Array) -> Array:
@@ -72,7 +79,8 @@ class Witnesses:
         return np.array(moved).reshape(-1, domain.dimension)
 
     def _add(self, points: Array) -> None:
-        values, errors = certain_preactivations(self.problem, points)
+        pre, off = enclosed(self.problem.network, points, self.problem.absolute)
+        values, errors = pre[:-1], off[:-1]
         used = np.zeros(len(points), dtype=bool)
         found = []
         for layer, (z, error) in enumerate(zip(values, errors, strict=True)):
@@ -112,6 +120,8 @@ class Witnesses:
         """Search for points with signs * z[units] > 0, ``starts`` climbs a side in one batch."""
         step = max(1, CHUNK_DOUBLES // (starts * sum(self.problem.network.widths)))
         for start in range(0, len(units), step):
+            if self.clock.expired():
+                return
             take = slice(start, start + step)
             self._climb(layer, units[take], signs[take], starts, rng)
 
@@ -133,7 +143,7 @@ class Witnesses:
         best, step = np.full(len(points), -np.inf), np.ones(len(points))
         home, pull = points, np.zeros_like(points)
         for _ in range(JUMPS):
-            if not len(points):
+            if not len(points) or self.clock.expired():
                 return
             z, gradient = unit_gradient(self.problem.network, points, layer, units)
             value = signs * z
@@ -181,57 +191,6 @@ def extreme_points(domain: Domain, points: Array, directions: Array) -> Array:
         far = np.where(np.isfinite(far), far * (1 - 1e-9), 0.0)
         return points + far[:, None] * directions
     raise TypeError(f"no extreme points for {type(domain).__name__}")
-
-
-def safely_inside(domain: Domain, points: Array) -> NDArray[np.bool_]:
-    """Rows that lie in the domain for sure, the rounding of the test included."""
-    if isinstance(domain, Ball):
-        shift = points - domain.middle
-        norm = np.sqrt((shift * shift).sum(axis=1)) * (1 + gamma(domain.dimension + 4))
-        return (norm <= domain.reach) | (shift == 0).all(axis=1)
-    if isinstance(domain, Polytope):
-        size = np.abs(points) @ np.abs(domain.A).T + np.abs(domain.b)
-        return (points @ domain.A.T + slack(size, domain.dimension + 2) <= domain.b).all(axis=1)
-    return domain.contains(points)
-
-
-def certain_preactivations(problem: Problem, points: Array) -> tuple[list[Array], list[Array]]:
-    """Pre-activations of every layer and a bound on their rounding error (running analysis)."""
-    pre, off = _certain(problem, points)
-    return pre[:-1], off[:-1]
-
-
-def certain_outputs(problem: Problem, points: Array) -> tuple[Array, Array]:
-    """Outputs and a bound on their rounding error at every point."""
-    pre, off = _certain(problem, points)
-    return pre[-1], off[-1]
-
-
-def _certain(problem: Problem, points: Array) -> tuple[list[Array], list[Array]]:
-    """Every map's result and its error bound, the output's last."""
-    values, errors = [points], [np.zeros_like(points)]
-    pre, off = [], []
-    for index, affine in enumerate(problem.maps):
-        z = affine(values)
-        size = np.broadcast_to(np.abs(affine.bias), z.shape).copy()
-        carried = np.zeros_like(z)
-        for source, matrix in problem.absolute[index].items():
-            size += np.abs(values[source]) @ matrix.T
-            if source:
-                carried += errors[source] @ matrix.T
-        error = slack(size, problem.operations) + carried * (1 + gamma(problem.operations))
-        pre.append(z.copy())
-        off.append(error)
-        if index == len(problem.network.layers):
-            break
-        layer, kink = problem.network.layers[index], problem.kinks[index]
-        if kink.step:
-            errors.append(np.where(np.abs(z) > error, 0.0, 1.0 + abs(kink.at_zero)))
-        else:
-            grow = max(abs(kink.below), abs(kink.above))
-            errors.append(error * grow * (1 + gamma(4)) + gamma(2) * grow * np.abs(z))
-        values.append(layer.activation.apply_(z))
-    return pre, off
 
 
 def unit_gradient(

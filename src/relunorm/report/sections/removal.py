@@ -45,7 +45,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "difference": _difference(found),
         "files": files,
         "files_refused": refused,
-        "command": "relunorm verify CERTIFICATE MODEL REDUCED",
+        "command": "relunorm verify CERTIFICATE MODEL REDUCED" + _flag(found),
         "partial": f"{undecided} units stayed undecided in the time given" if undecided else "",
     }
 
@@ -75,6 +75,12 @@ def _difference(found: Normalized) -> dict[str, Any] | None:
     trusted = found.certificate.trusted
     note = f"takes {trusted} verdicts on a solver's word" if trusted else "replays without a solver"
     return {**quantity(found.certificate.bound, "bound", note, "upper"), "trusted": trusted}
+
+
+def _flag(found: Normalized) -> str:
+    """What `verify` has to be told: it takes no verdict on a solver's word unasked."""
+    trusted = found.certificate is not None and found.certificate.trusted
+    return " --trust-solver" if trusted else ""
 
 
 def _files(found: Normalized, name: str) -> tuple[list[dict[str, Any]], str]:

@@ -1,0 +1,253 @@
+"""A network on a domain as one triangular form: what the compiled bounds start from.
+
+Layers, skips, linear stages and leaky units all become rows over (x, y): the coordinates of the
+domain that vary, then max(z, 0) of every unit in order. Where that takes sums of products, a row
+carries a bound on their rounding, so the form stands for the network in real arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.bounds.kernel import EPS, TINY
+from relunorm.domain import Ball, Domain, Polytope
+from relunorm.errors import InvalidNetworkError
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Network
+from relunorm.stability.reach import Reach
+
+Array = NDArray[np.float64]
+
+#: Goals are computed with one rounding an entry while they take at most this many products.
+MOST_EXACT = 1 << 21
+
+#: Forms with more entries than this are not made: half a gigabyte.
+MOST_ENTRIES = 1 << 26
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """Rows over (x, y) with constants and error bounds: units, known rows, goals.
+
+    Args:
+        rows, const, err: the rows, (units + known + goals, d + units).
+        units: how many of them are units.
+        known: how many rows behind them are known to be >= 0 on the domain.
+        firsts: goal group q has the goals firsts[q] to firsts[q + 1].
+        lo, hi: the box of the free coordinates.
+        ball: empty, or centre, radius and norm in the free coordinates.
+        free: which input coordinates vary.
+        fixed: a whole input with the others filled in.
+    """
+
+    rows: Array
+    const: Vector
+    err: Vector
+    units: int
+    known: int
+    firsts: NDArray[np.int64]
+    lo: Vector
+    hi: Vector
+    ball: Vector
+    free: NDArray[np.intp]
+    fixed: Vector
+
+    def lift(self, x: Vector) -> Vector:
+        """A whole input from its free coordinates."""
+        full = self.fixed.copy()
+        full[self.free] = x
+        return full
+
+
+@dataclass(frozen=True, eq=False)
+class _Value:
+    """A vector as rows over (x, y), with a bound on what rounding hid."""
+
+    rows: Array
+    const: Vector
+    err: Vector
+    plain: bool  # every row is one variable as it is: products with it do not round
+
+
+def fits(network: Network) -> bool:
+    """Whether the form of a network is small enough to be made."""
+    units = sum(layer.width for layer in network.layers if layer.has_units)
+    return (units + network.output_size) * (units + network.input_size) <= MOST_ENTRIES
+
+
+def triangular(network: Network, reach: Reach, groups: Sequence[tuple[Array, Vector]]) -> Form:
+    """The form of ``network`` on a domain with goals rhs - A f for every group (A, rhs)."""
+    domain = reach.domain
+    free = np.flatnonzero(reach.lo < reach.hi)
+    if not len(free):  # a single point: one coordinate stays, or there is nothing to search
+        free = np.arange(1)
+    fixed = np.array(reach.lo)
+    fixed[free] = 0.0
+    count = sum(layer.width for layer in network.layers if layer.has_units)
+    builder = _Builder(network, reach.lo[free], reach.hi[free], free, fixed, count)
+    output = builder.output()
+    A = np.concatenate([np.atleast_2d(group[0]) for group in groups])
+    rhs = np.concatenate([np.atleast_1d(group[1]) for group in groups])
+    goals = builder.combined(-A, rhs, output)
+    known = builder.sides(domain)
+    parts = [*builder.units, known, goals]
+    sizes = [len(np.atleast_1d(group[1])) for group in groups]
+    ball = np.zeros(0)
+    if isinstance(domain, Ball):
+        ball = np.concatenate([domain.middle[free], [domain.reach, 2.0]])
+    return Form(
+        np.ascontiguousarray(np.concatenate([p.rows for p in parts])),
+        np.concatenate([p.const for p in parts]),
+        np.concatenate([p.err for p in parts]),
+        count,
+        len(known.const),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        reach.lo[free].copy(),
+        reach.hi[free].copy(),
+        ball,
+        free,
+        fixed,
+    )
+
+
+class _Builder:
+    """Goes through the layers once; keeps the rows of the units and a bound on every variable."""
+
+    def __init__(
+        self,
+        network: Network,
+        lo: Vector,
+        hi: Vector,
+        free: NDArray[np.intp],
+        fixed: Vector,
+        count: int,
+    ):
+        self.network = network
+        self.inputs, self.width = len(free), len(free) + count
+        self.lo, self.hi = lo, hi
+        self.largest = np.zeros(self.width)  # of every variable
+        self.largest[: self.inputs] = np.maximum(np.abs(lo), np.abs(hi))
+        self.top = np.zeros(count)
+        self.units: list[_Value] = []
+        start = np.zeros((network.input_size, self.width))
+        start[free, np.arange(len(free))] = 1.0
+        self.values = [_Value(start, fixed.copy(), np.zeros(network.input_size), True)]
+
+    def output(self) -> _Value:
+        """The output, after all layers."""
+        done = 0
+        for layer in self.network.layers:
+            z = self.affine(layer.affine)
+            if not layer.has_units:
+                self.values.append(z)
+                continue
+            if layer.activation.kind == "step":
+                raise InvalidNetworkError(
+                    f"layer {layer.name!r} has step units: they jump, and are not bounded here"
+                )
+            part = slice(done, done + layer.width)
+            columns = slice(self.inputs + done, self.inputs + done + layer.width)
+            done += layer.width
+            self.units.append(z)
+            self.top[part] = self.highest(z)
+            self.largest[columns] = self.top[part]
+            self.values.append(self.activated(layer.activation.slopes, z, columns))
+        return self.affine(self.network.output)
+
+    def affine(self, affine: Affine) -> _Value:
+        """A map of values as rows."""
+        rows = np.zeros((affine.size, self.width))
+        const, err = affine.bias.copy(), np.zeros(affine.size)
+        weight, shifted, exact = np.abs(affine.bias), False, True
+        used = np.zeros(self.width, dtype=bool)
+        for source, matrix in affine.terms.items():
+            value = self.values[source]
+            rows += np.asarray(matrix @ value.rows)
+            const += matrix @ value.const
+            positive = abs(matrix)
+            err += positive @ value.err
+            reach = np.abs(value.rows) @ self.largest
+            weight = weight + positive @ (reach + np.abs(value.const))
+            shifted |= bool(value.const.any())
+            columns = value.rows.any(axis=0)
+            exact &= value.plain and not (used & columns).any()
+            used |= columns
+        if shifted or not exact:
+            err = err * (1 + 8 * EPS) + self.rounding(weight)
+        return _Value(rows, const, err, False)
+
+    def rounding(self, weight: Vector) -> Vector:
+        """What sums of products of this total magnitude may lose."""
+        terms = 2 * max(self.network.widths) + 2 * len(self.network.layers) + 16
+        return (2.0 * terms * EPS) * weight + TINY
+
+    def highest(self, z: _Value) -> Vector:
+        """Upper bounds by intervals, at least 0."""
+        x, y = z.rows[:, : self.inputs], z.rows[:, self.inputs :]
+        top = np.maximum(x, 0) @ self.hi + np.minimum(x, 0) @ self.lo + np.maximum(y, 0) @ self.top
+        size = np.abs(z.rows) @ self.largest + np.abs(z.const)
+        return np.maximum(top + z.const + z.err + self.rounding(size), 0.0)
+
+    def activated(self, slopes: tuple[float, float], z: _Value, columns: slice) -> _Value:
+        """below * z + (above - below) * max(z, 0)."""
+        below, above = slopes
+        own = np.zeros_like(z.rows)
+        own[np.arange(len(own)), np.arange(columns.start, columns.stop)] = above - below
+        if below == 0.0:
+            return _Value(own, np.zeros(len(own)), np.zeros(len(own)), above == 1.0)
+        size = np.abs(z.rows) @ self.largest + np.abs(z.const) + self.largest[columns]
+        lost = 8 * EPS * (abs(below) + abs(above)) * size + TINY
+        return _Value(below * z.rows + own, below * z.const, abs(below) * z.err + lost, False)
+
+    def combined(self, left: Array, right: Vector, value: _Value) -> _Value:
+        """left @ value + right; rounded once per entry where the value itself is exact."""
+        entries = left.size * self.width
+        if not value.err.any() and entries <= MOST_EXACT and np.abs(left).max(initial=0) < 1e100:
+            rows = _rounded_once(left, value.rows)
+            const = _rounded_once(
+                np.column_stack([left, right]), np.append(value.const, 1.0)[:, None]
+            )[:, 0]
+            # what that may lose is inside the allowance for using the row
+            return _Value(rows, const, np.zeros(len(const)), False)
+        positive = np.abs(left)
+        size = positive @ (np.abs(value.rows) @ self.largest + np.abs(value.const)) + np.abs(right)
+        err = (positive @ value.err) * (1 + 8 * EPS) + self.rounding(size)
+        return _Value(left @ value.rows, left @ value.const + right, err, False)
+
+    def sides(self, domain: Domain) -> _Value:
+        """b - A x >= 0 for a polytope."""
+        if not isinstance(domain, Polytope):
+            return _Value(np.zeros((0, self.width)), np.zeros(0), np.zeros(0), False)
+        return self.combined(-domain.A, domain.b, self.values[0])
+
+
+def _rounded_once(left: Array, right: Array) -> Array:
+    """left @ right, every entry the float nearest to the exact sum of products."""
+    result = np.zeros((len(left), right.shape[1]))
+    for i, row in enumerate(left):
+        used = np.flatnonzero(row)
+        if len(used) == 1 and abs(row[used[0]]) == 1.0:
+            result[i] = row[used[0]] * right[used[0]]
+            continue
+        for k in np.flatnonzero(right[used].any(axis=0)):
+            product, rest = _two_product(row[used], right[used, k])
+            result[i, k] = math.fsum([*product.tolist(), *rest.tolist()])
+    return result
+
+
+def _two_product(a: Vector, b: Vector) -> tuple[Vector, Vector]:
+    """a * b as a float and what it lost (Dekker 1971, Veltkamp's splitting)."""
+
+    def split(x: Vector) -> tuple[Vector, Vector]:
+        c = 134217729.0 * x
+        high = c - (c - x)
+        return high, x - high
+
+    product = a * b
+    (ah, al), (bh, bl) = split(a), split(b)
+    return product, ((ah * bh - product) + ah * bl + al * bh) + al * bl

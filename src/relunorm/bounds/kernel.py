@@ -1,0 +1,228 @@
+"""The one backward linear bound, compiled, on a network in triangular form.
+
+On a box (and maybe half-spaces) a piecewise linear network is n relu units and some linear rows,
+
+    z_i = M_i . (x, y_0 .. y_{i-1}) + c_i + e_i,   |e_i| <= err_i,   y_i = max(z_i, 0),
+
+in an order in which a unit reads only earlier ones. Every row of M has d + n columns. After the n
+unit rows come K rows known to be >= 0 (signs that were decided, sides of a polytope) and G goal
+rows. The term e_i is what rounding hid when stable units were folded in.
+
+An upper bound on a row: go through the units from the last to the first and replace y_j by a line
+above it if its coefficient is positive, by alpha_j z_j with any alpha_j in [0, 1] if it is
+negative; what is left is linear in x and is maximised over the box. Multiples beta >= 0 of the
+known rows may be added first (Xu et al. 2021, Wang et al. 2021, "alpha, beta-CROWN"). Every alpha
+and beta gives a bound, so tuning needs no care and a proof is a list of numbers. A unit that is
+never negative is its own line.
+
+Rounding. Coefficients are used as computed. The exact coefficient of y_k is w_k + sum_j a_j M_jk
+for the multipliers a_j actually used, and the computed one differs by at most
+gamma sum_j |a_j M_jk|, whatever the order of summation. Times the largest |y_k| and summed over k
+this is gamma sum_j |a_j| mag_j, where mag_j = |c_j| + sum_k |M_jk| max |(x, y)_k| belongs to the
+row and the box. So the error of a bound costs one multiplication a unit, and it follows the bounds
+of the units instead of the norms of whole layers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relunorm.regions.jit import njit, options
+
+#: For everything a proof rests on: no reordering, so that it comes out the same everywhere.
+compiled: Any = njit(**options)
+
+#: For what only steers a search: sums may be reordered, which makes them vector instructions.
+loosely: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
+
+EPS = 2.220446049250313e-16
+
+#: Added to every error: what products that underflow may lose.
+TINY = 1e-300
+
+
+@compiled
+def gamma(n):  # type: ignore[no-untyped-def]
+    """A bound on the relative error of a sum of n products, doubled for the sum of magnitudes."""
+    return (2.0 * n + 16.0) * EPS
+
+
+@compiled
+def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
+    """Upper bound of v . x over a box, or the part of it in a ball; fills x with a maximiser.
+
+    ``ball`` is empty, or holds the centre, the radius and the norm (2 or 1). The value is not
+    rounded outward: the caller adds what sums of len(lo) products can lose.
+    """
+    d = len(lo)
+    total = 0.0
+    for k in range(d):
+        x[k] = hi[k] if v[k] > 0.0 else lo[k]
+        total += v[k] * x[k]
+    if len(ball) == 0 or outside(x, ball) <= 0.0:
+        return total
+    return _clipped(v, lo, hi, ball, x)
+
+
+@compiled
+def outside(x, ball):  # type: ignore[no-untyped-def]
+    """How far a point is from the centre beyond the radius (for norm 2: squares)."""
+    d = len(x)
+    total = 0.0
+    for k in range(d):
+        step = abs(x[k] - ball[k])
+        total += step if ball[d + 1] == 1.0 else step * step
+    return total - (ball[d] if ball[d + 1] == 1.0 else ball[d] * ball[d])
+
+
+@compiled
+def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
+    """Over a box and a ball at once, by the multiplier of the ball: every one gives a bound.
+
+    For the norms 2 and 1, with w the multiplier and c the centre:
+    max over the box of v.x - w |x - c|^2 + w r^2, and of v.x - w |x - c|_1 + w r.
+    """
+    d = len(lo)
+    one = ball[d + 1] == 1.0
+    radius = ball[d]
+    largest, squares = 0.0, 0.0
+    for k in range(d):
+        largest = max(largest, abs(v[k]))
+    if largest == 0.0 or radius == 0.0:
+        total = 0.0
+        for k in range(d):
+            x[k] = min(max(ball[k], lo[k]), hi[k])
+            total += v[k] * ball[k]
+        return total
+    for k in range(d):
+        squares += (v[k] / largest) * (v[k] / largest)
+    low = 0.0
+    high = largest if one else largest * np.sqrt(squares) / (2.0 * radius)
+    for _ in range(60):  # a side of the box may hold x away from the centre
+        _step(v, lo, hi, ball, high, x)
+        if outside(x, ball) <= 0.0:
+            break
+        low, high = high, 4.0 * high
+    for _ in range(40):
+        w = 0.5 * (low + high)
+        _step(v, lo, hi, ball, w, x)
+        if outside(x, ball) > 0.0:
+            low = w
+        else:
+            high = w
+    w = high
+    _step(v, lo, hi, ball, w, x)
+    total = w * radius if one else w * radius * radius
+    for k in range(d):
+        step = abs(x[k] - ball[k])
+        total += v[k] * x[k] - (w * step if one else w * step * step)
+    return total
+
+
+@compiled
+def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
+    """The maximiser over the box with the ball's multiplier w."""
+    d = len(lo)
+    for k in range(d):
+        if ball[d + 1] == 1.0:
+            x[k] = min(max(ball[k], lo[k]), hi[k])
+            if v[k] > w:
+                x[k] = hi[k]
+            elif v[k] < -w:
+                x[k] = lo[k]
+        else:
+            x[k] = min(max(ball[k] + 0.5 * v[k] / max(w, 1e-300), lo[k]), hi[k])
+
+
+@compiled
+def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x):  # type: ignore[no-untyped-def]
+    """Upper bound of v . (x, y) + const over the node; v becomes the linear form in x.
+
+    ``const`` must carry the error of the row itself. Fills ``lam`` (the coefficients met), ``a``
+    (what was handed on) and ``x`` (where the form is largest).
+    """
+    lo, hi, ball = box
+    d = len(lo)
+    error, rounding = 0.0, gamma(n + d)
+    for j in range(n - 1, -1, -1):
+        w = v[d + j]
+        lam[j] = w
+        if zl[j] < 0.0:
+            if w > 0.0:
+                s, shift = chord(zl[j], zu[j])
+                const += w * shift
+                error += rounding * w * shift
+                w *= s
+            elif w < 0.0:
+                w *= alpha[j]
+        a[j] = w
+        if w != 0.0:
+            const += w * c[j]
+            for k in range(d + j):
+                v[k] += w * M[j, k]
+            error += abs(w) * (err[j] + mag[j])
+    swing = abs(const)
+    for k in range(d):
+        swing += abs(v[k]) * size[k]
+    total = const + support(v, lo, hi, ball, x)
+    return total + error * (1.0 + 1e-9) + rounding * swing + TINY
+
+
+@compiled
+def chord(low, high):  # type: ignore[no-untyped-def]
+    """Slope and shift of a line above max(z, 0) on [low, high], low < 0 < high.
+
+    Any slope in [0, 1] will do; the shift is what it needs at the worse end, rounded up.
+    """
+    s = high / (high - low)
+    s = min(max(s, 0.0), 1.0)
+    return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
+
+
+@loosely
+def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
+    """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
+    d = len(x)
+    for j in range(n):
+        total = c[j]
+        for k in range(d):
+            total += M[j, k] * x[k]
+        for k in range(j):
+            total += M[j, d + k] * y[k]
+        z[j] = total
+        if zl[j] >= 0.0:
+            y[j] = total
+        elif lam[j] > 0.0:
+            s, shift = chord(zl[j], zu[j])
+            y[j] = s * total + shift
+        elif lam[j] < 0.0:
+            y[j] = alpha[j] * total
+        else:
+            y[j] = max(total, 0.0)
+
+
+@loosely
+def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
+    """Values y of the units themselves at x."""
+    d = len(x)
+    for j in range(n):
+        total = c[j]
+        for k in range(d):
+            total += M[j, k] * x[k]
+        for k in range(j):
+            total += M[j, d + k] * y[k]
+        y[j] = max(total, 0.0)
+
+
+@loosely
+def row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
+    """A linear row at a point (x, y)."""
+    d = len(x)
+    total = const
+    for k in range(d):
+        total += row[k] * x[k]
+    for k in range(n):
+        total += row[d + k] * y[k]
+    return total

@@ -1,0 +1,559 @@
+"""A node of a search, compiled: a box, known signs, and the network as it looks there.
+
+The network on a node is a triangular form (`relunorm.bounds.kernel`) from which every unit that
+cannot change sign is folded away. `child` makes the form of a part of a node out of the node's own:
+it narrows the box or decides a unit, bounds the units again and folds those that have become
+stable. `tune` lowers the bound of a goal by descent on its free numbers, `solve` settles a node
+without open units by one linear programme. All three only make numbers; what a bound proves rests
+on `backward` and on the error that each row carries.
+
+A goal is a group of rows, and what is bounded is the largest minimum of a group over the node:
+tau >= 0 with sum 1 weighs the rows of a group (for one row it is 1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.bounds.kernel import (
+    EPS,
+    TINY,
+    backward,
+    compiled,
+    forward,
+    gamma,
+    outside,
+    row_at,
+    support,
+)
+from relunorm.regions.simplex import EMPTY, maximize
+
+#: Kinds of cut.
+ON_INPUT, ON_UNIT = 0, 1
+
+#: See `child`: how well a row must be known to be folded.
+FOLDED_ERROR = 1e-11
+
+#: Multiple of a contradiction among known rows that is added to a goal.
+LARGE = 1e9
+
+#: Places in a node's tuple of views.
+LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
+
+
+@compiled
+def node_size(n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
+    """How many numbers a node takes in the arena."""
+    rows = n + known + goals
+    return 2 * d + rows * (d + n) + 3 * rows + 3 * n + known + disjuncts * (n + known + 1) + goals
+
+
+@compiled
+def parts(arena, at, n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
+    """Views of a node, in the order of `LO` to `BOUND`."""
+    rows = n + known + goals
+    lo = arena[at : at + d]
+    at += d
+    hi = arena[at : at + d]
+    at += d
+    M = arena[at : at + rows * (d + n)].reshape((rows, d + n))
+    at += rows * (d + n)
+    c = arena[at : at + rows]
+    at += rows
+    err = arena[at : at + rows]
+    at += rows
+    mag = arena[at : at + rows]
+    at += rows
+    zl = arena[at : at + n]
+    at += n
+    zu = arena[at : at + n]
+    at += n
+    ids = arena[at : at + n]
+    at += n
+    names = arena[at : at + known]
+    at += known
+    alpha = arena[at : at + disjuncts * n].reshape((disjuncts, n))
+    at += disjuncts * n
+    beta = arena[at : at + disjuncts * known].reshape((disjuncts, known))
+    at += disjuncts * known
+    tau = arena[at : at + goals]
+    at += goals
+    bound = arena[at : at + disjuncts]
+    return lo, hi, M, c, err, mag, zl, zu, ids, names, alpha, beta, tau, bound
+
+
+@compiled
+def _reduce(row, const, error, n, d, state, place, folded, fc, ferr, fweight, size, out):  # type: ignore[no-untyped-def]
+    """A parent's row over the first n units in terms of the child's open units.
+
+    ``state``: 0 open, 1 active, -1 dead; ``place`` the new number of an open unit, for an active
+    one how many open units come before it; ``folded`` the rows of active units in the child's
+    terms. Returns constant and error; the error grows by what the additions can round.
+    """
+    for k in range(len(out)):
+        out[k] = 0.0
+    total = abs(const)
+    for k in range(d):
+        out[k] = row[k]
+        total += abs(row[k]) * size[k]
+    count = 0
+    for j in range(n):
+        w = row[d + j]
+        if w == 0.0:
+            continue
+        if state[j] == 0:
+            out[d + place[j]] += w
+            total += abs(w) * size[d + place[j]]
+        elif state[j] == 1:
+            for k in range(d + place[j]):
+                out[k] += w * folded[j, k]
+            const += w * fc[j]
+            error += abs(w) * ferr[j]
+            total += abs(w) * fweight[j]
+            count += 1
+    if count > 0:
+        error = (error + 2.0 * (count + 2.0) * EPS * total) * (1.0 + 4.0 * (count + 2.0) * EPS)
+    return const, error
+
+
+@compiled
+def _magnitude(row, const, width, size):  # type: ignore[no-untyped-def]
+    total = abs(const)
+    for k in range(width):
+        total += abs(row[k]) * size[k]
+    return total
+
+
+@compiled
+def _range(row, const, d, m, box, top, v, x):  # type: ignore[no-untyped-def]
+    """Range of a row over the box (and ball) and 0 <= y_k <= top_k, not rounded outward."""
+    lo, hi, ball = box
+    low, high = const, const
+    if len(ball) == 0:
+        for k in range(d):
+            w = row[k]
+            if w > 0.0:
+                low += w * lo[k]
+                high += w * hi[k]
+            else:
+                low += w * hi[k]
+                high += w * lo[k]
+    else:
+        for k in range(d):
+            v[k] = row[k]
+        high += support(v, lo, hi, ball, x)
+        for k in range(d):
+            v[k] = -row[k]
+        low -= support(v, lo, hi, ball, x)
+    for k in range(m):
+        w = row[d + k]
+        if w > 0.0:
+            high += w * top[k]
+        else:
+            low += w * top[k]
+    return low, high
+
+
+@compiled
+def _tightest(row, sign, const, d, m, box, form, rule, steps, work):  # type: ignore[no-untyped-def]
+    """Upper bound of sign * row + const; a few steps of descent on the slopes if asked for."""
+    T, tc, terr, tmag, tl, tu, size = form
+    v, lam, a, x, z, y, slope, m1, m2 = work
+    best = np.inf
+    for j in range(m):
+        slope[j] = rule[j]
+        m1[j], m2[j] = 0.0, 0.0
+    p1, p2, rate = 1.0, 1.0, 0.3
+    for step in range(steps + 1):
+        for k in range(d + m):
+            v[k] = sign * row[k]
+        value = backward(v, const, T, tc, terr, tmag, tl, tu, slope, box, size, m, lam, a, x)
+        best = min(best, value)
+        if step == steps or best <= 0.0:
+            break
+        forward(x, T, tc, lam, slope, tl, tu, m, z, y)
+        p1 *= 0.9
+        p2 *= 0.98
+        scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
+        for j in range(m):
+            g = lam[j] * z[j] if lam[j] < 0.0 else 0.0
+            m1[j] += 0.1 * (g - m1[j])
+            m2[j] += 0.02 * (g * g - m2[j])
+            if m2[j] > 0.0:
+                slope[j] = min(max(slope[j] - scale * m1[j] / np.sqrt(m2[j]), 0.0), 1.0)
+        rate *= 0.95
+    return best
+
+
+@compiled
+def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, share, scratch, out):  # type: ignore[no-untyped-def]
+    """Build a part of a node in ``out``; returns its (open units, known rows), or (-1, 0) if empty.
+
+    ``kind`` ON_INPUT: coordinate ``index`` is cut at ``value`` and the part takes ``side``;
+    ON_UNIT: open unit ``index`` is active (side 1) or dead (side 0). ON_INPUT with index < 0
+    changes nothing: the node is bounded anew. ``refresh`` says for every unit whether it gets a
+    backward bound (>= 0) and after how many steps of descent. An active unit whose row is known to
+    ``share`` of its size is folded, others stay as they are.
+    """
+    plo, phi, zl, zu = parent[LO], parent[HI], parent[LOW], parent[HIGH]
+    M, c, err = parent[ROWS], parent[CONST], parent[ERR]
+    lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
+    state, place, folded, fc, ferr, fweight, rule, work = scratch
+    v, x = work[0], work[3]
+    for k in range(d):
+        lo[k], hi[k] = plo[k], phi[k]
+    if kind == ON_INPUT and index >= 0:
+        if side == 0:
+            hi[index] = value
+        else:
+            lo[index] = value
+    for k in range(d):
+        size[k] = max(abs(lo[k]), abs(hi[k]))
+    if len(ball) > 0:
+        for k in range(d):
+            x[k] = min(max(ball[k], lo[k]), hi[k])
+        if outside(x, ball) > 1e-9 * ball[d] * (1.0 + ball[d]):
+            return -1, 0  # the point nearest to the centre is outside the ball
+    box = (lo, hi, ball)
+    form = (T, tc, terr, tmag, tl, tu, size)
+    m = 0
+    for i in range(n):
+        row = T[m]
+        const, error = _reduce(
+            M[i], c[i], err[i], i, d, state, place, folded, fc, ferr, fweight, size, row
+        )
+        weight = _magnitude(row, const, d + m, size)
+        spread = gamma(d + m) * weight + TINY
+        low, high = _range(row, const, d, m, box, size[d:], v, x)
+        low = max(low - error - 2.0 * spread, zl[i])
+        high = min(high + error + 2.0 * spread, zu[i])
+        if kind == ON_UNIT and i == index:
+            if side == 1:
+                low = max(low, 0.0)
+            else:
+                high = min(high, 0.0)
+        if low > high:
+            return -1, 0
+        if low < 0.0 and high > 0.0 and refresh[i] >= 0 and _reads(row, d, m):
+            own = error + spread
+            top = _tightest(row, 1.0, const + own, d, m, box, form, rule, refresh[i], work)
+            high = min(high, top)
+            if high > 0.0:
+                top = _tightest(row, -1.0, own - const, d, m, box, form, rule, refresh[i], work)
+                low = max(low, -top)
+            if low > high:
+                return -1, 0
+        # an active row that carries much rounding is not folded: it would multiply from row to row
+        if high > 0.0 and (low < 0.0 or error > share * high):
+            state[i], place[i], source[m] = 0, m, i
+            tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
+            rule[m] = 1.0 if high > -low else 0.0
+            size[d + m] = high
+            m += 1
+        elif high <= 0.0:
+            state[i] = -1
+        else:
+            state[i], place[i] = 1, m
+            for k in range(d + m):
+                folded[i, k] = row[k]
+            fc[i], ferr[i], fweight[i] = const, error, weight
+    kept = 0
+    for r in range(known + (1 if kind == ON_UNIT else 0)):
+        t = m + kept
+        at, reads = (n + r, n) if r < known else (index, index)
+        const, error = _reduce(
+            M[at], c[at], err[at], reads, d, state, place, folded, fc, ferr, fweight, size, T[t]
+        )
+        if r >= known and side == 0:
+            const = -const
+            for k in range(d + m):
+                T[t, k] = -T[t, k]
+        spread = gamma(d + m) * _magnitude(T[t], const, d + m, size) + TINY
+        low, high = _range(T[t], const, d, m, box, size[d:], v, x)
+        if high + error + 2.0 * spread < 0.0:
+            return -1, 0
+        if low - error - 2.0 * spread >= 0.0:
+            continue  # holds everywhere on the node
+        tc[t], terr[t], tmag[t], source[t] = const, error, spread, n + r
+        kept += 1
+    for g in range(goals):
+        t, at = m + kept + g, n + known + g
+        const, error = _reduce(
+            M[at], c[at], err[at], n, d, state, place, folded, fc, ferr, fweight, size, T[t]
+        )
+        tc[t], terr[t] = const, error
+        tmag[t] = gamma(d + m) * _magnitude(T[t], const, d + m, size) + TINY
+    return m, kept
+
+
+@compiled
+def _reads(row, d, m):  # type: ignore[no-untyped-def]
+    """Whether a row reads an open unit: intervals are exact where it does not."""
+    count = 0
+    for k in range(m):
+        if row[d + k] != 0.0:
+            count += 1
+    return count > 0
+
+
+@compiled
+def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, out, name):  # type: ignore[no-untyped-def]
+    """Copy a child from scratch to the arena, with the parent's alpha, beta and tau."""
+    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = out
+    node = parts(arena, at, m, kept, d, goals, disjuncts)
+    for k in range(d):
+        node[0][k], node[1][k] = lo[k], hi[k]
+    rows = m + kept + goals
+    for r in range(rows):
+        for k in range(d + m):
+            node[2][r, k] = T[r, k]
+        node[3][r], node[4][r], node[5][r] = tc[r], terr[r], tmag[r]
+    for j in range(m):
+        s = source[j]
+        node[6][j], node[7][j], node[8][j] = tl[j], tu[j], parent[8][s]
+        for q in range(disjuncts):
+            node[10][q, j] = parent[10][q, s]
+    known = len(parent[9])
+    for r in range(kept):
+        s = source[m + r] - n
+        node[9][r] = parent[9][s] if s < known else name
+        for q in range(disjuncts):
+            node[11][q, r] = parent[11][q, s] if s < known else 0.0
+    for g in range(goals):
+        node[12][g] = parent[12][g]
+    for q in range(disjuncts):
+        node[13][q] = parent[13][q]
+    return node
+
+
+@compiled
+def start_row(node, d, m, kept, first, last, q, v):  # type: ignore[no-untyped-def]
+    """The row to bound: tau times the goals plus beta times the known rows; its constant."""
+    T, tc, terr, tmag, tau, beta = (
+        node[ROWS],
+        node[CONST],
+        node[ERR],
+        node[MAG],
+        node[TAU],
+        node[BETA][q],
+    )
+    for k in range(d + m):
+        v[k] = 0.0
+    const = 0.0
+    for g in range(first, last):
+        w = tau[g]
+        if w > 0.0:
+            t = m + kept + g
+            for k in range(d + m):
+                v[k] += w * T[t, k]
+            const += w * tc[t] + w * (terr[t] + tmag[t])
+    for r in range(kept):
+        w = beta[r]
+        if w > 0.0:
+            t = m + r
+            for k in range(d + m):
+                v[k] += w * T[t, k]
+            const += w * tc[t] + w * (terr[t] + tmag[t])
+    return const
+
+
+@compiled
+def bound_of(node, ball, d, m, kept, first, last, q, size, v, lam, a, x):  # type: ignore[no-untyped-def]
+    """The bound of a goal group at the node's own alpha, beta and tau."""
+    lo, hi = node[LO], node[HI]
+    for k in range(d):
+        size[k] = max(abs(lo[k]), abs(hi[k]))
+    const = start_row(node, d, m, kept, first, last, q, v)
+    return backward(
+        v, const, node[ROWS], node[CONST], node[ERR], node[MAG], node[LOW], node[HIGH],
+        node[ALPHA][q], (lo, hi, ball), size, m, lam, a, x,
+    )  # fmt: skip
+
+
+@compiled
+def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # type: ignore[no-untyped-def]
+    """Lower the bound of a goal group by descent on alpha, beta and tau; keep and return the best.
+
+    Adam (Kingma and Ba 2015) on the derivatives that one forward pass through the chosen lines
+    gives. Stops at ``cut``, or, unless ``patient``, when at its pace the cut is out of reach.
+    """
+    lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
+    v, lam, a, x, z, y, size, m1, m2, best_a, best_b, best_t, bx, _, _ = work
+    A, B, tau = node[ALPHA][q], node[BETA][q], node[TAU]
+    best = np.inf
+    start = np.inf
+    width = m + kept + (last - first)
+    for i in range(width):
+        m1[i], m2[i] = 0.0, 0.0
+    p1, p2 = 1.0, 1.0
+    rate = 0.3
+    for step in range(steps + 1):
+        value = bound_of(node, ball, d, m, kept, first, last, q, size, v, lam, a, x)
+        if step == 0:
+            start = value
+        if value < best:
+            best = value
+            for j in range(m):
+                best_a[j] = A[j]
+            for r in range(kept):
+                best_b[r] = B[r]
+            for g in range(first, last):
+                best_t[g] = tau[g]
+            for k in range(d):
+                bx[k] = x[k]
+        if best <= cut or step == steps:
+            break
+        if not patient and step == 8 and (start - best) < 0.05 * (best - cut):
+            break
+        forward(x, T, tc, lam, A, tl, tu, m, z, y)
+        p1 *= 0.9
+        p2 *= 0.98
+        scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
+        swing = 0.0
+        for k in range(d):
+            swing += abs(v[k]) * (hi[k] - lo[k])
+        for j in range(m):
+            swing += abs(lam[j]) * tu[j] * max(-tl[j], 0.0) / (tu[j] - tl[j])
+        for j in range(m):
+            g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
+            m1[j] += 0.1 * (g - m1[j])
+            m2[j] += 0.02 * (g * g - m2[j])
+            if m2[j] > 0.0:
+                moved = min(max(A[j] - scale * m1[j] / np.sqrt(m2[j]), 0.0), 1.0)
+                A[j] = np.float32(moved)  # a proof stores slopes in single precision
+        for r in range(kept):
+            i = m + r
+            g = row_at(T[i], tc[i], x, y, m)
+            reach = 0.0
+            for k in range(d):
+                reach += abs(T[i, k]) * (hi[k] - lo[k])
+            for k in range(m):
+                reach += abs(T[i, d + k]) * tu[k]
+            m1[i] += 0.1 * (g - m1[i])
+            m2[i] += 0.02 * (g * g - m2[i])
+            if m2[i] > 0.0 and reach > 0.0:
+                B[r] = max(B[r] - 0.5 * scale * swing / reach * m1[i] / np.sqrt(m2[i]), 0.0)
+        if last - first > 1:
+            total = 0.0
+            for g in range(first, last):
+                i = m + kept + g - first
+                t = m + kept + g
+                s = row_at(T[t], tc[t], x, y, m)
+                m1[i] += 0.1 * (s - m1[i])
+                m2[i] += 0.02 * (s * s - m2[i])
+                if m2[i] > 0.0:
+                    tau[g] = max(tau[g] * np.exp(-scale * m1[i] / np.sqrt(m2[i])), 1e-6)
+                total += tau[g]
+            for g in range(first, last):
+                tau[g] /= total
+        rate *= 0.95
+    for j in range(m):
+        A[j] = best_a[j]
+    for r in range(kept):
+        B[r] = best_b[r]
+    for g in range(first, last):
+        tau[g] = best_t[g]
+    return best
+
+
+@compiled
+def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
+    """Whether the rows of a goal group read no open unit; -kept to 0 are the known rows."""
+    for g in range(first, last):
+        for k in range(m):
+            if node[ROWS][m + kept + g, d + k] != 0.0:
+                return False
+    return True
+
+
+@compiled
+def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ignore[no-untyped-def]
+    """A goal group that reads no open unit: one linear programme; its multipliers become beta, tau.
+
+    Known rows that read open units are left out. Returns the bound the multipliers prove; ``x`` is
+    the maximiser.
+    """
+    lo, hi, T, tc = node[LO], node[HI], node[ROWS], node[CONST]
+    beta, tau = node[BETA][q], node[TAU]
+    rows, rhs, cost, plo, phi, scale, solver = lp
+    many = last - first
+    extra = 1 if many > 1 else 0  # with several rows: maximise t with t <= every row
+    for k in range(d):
+        plo[k], phi[k] = lo[k], hi[k]
+        cost[k] = 0.0 if extra else T[m + kept + first, k]
+    total = kept + (many if extra else 0)
+    for r in range(total):
+        t = m + r if r < kept else m + kept + first + r - kept
+        length = 0.0 if r < kept else 1.0
+        for k in range(d):
+            length += T[t, k] * T[t, k]
+        length = np.sqrt(length)
+        for k in range(m):
+            if T[t, d + k] != 0.0:
+                length = 0.0
+        scale[r] = 1.0 / length if length > 0.0 else 0.0
+        for k in range(d):
+            rows[r, k] = -T[t, k] * scale[r]
+        if extra:
+            rows[r, d] = 0.0 if r < kept else scale[r]
+        rhs[r] = tc[t] * scale[r] if length > 0.0 else 1.0
+    if extra:
+        cost[d] = 1.0
+        low, high = np.inf, -np.inf
+        for g in range(first, last):
+            t = m + kept + g
+            a, b = _range(T[t], tc[t], d, 0, (lo, hi, ball), lo, work[0], x)
+            low, high = min(low, a), max(high, b)
+        plo[d], phi[d] = low - 1.0, high + 1.0
+    stop = cut - (0.0 if extra else tc[m + kept + first])
+    dim = d + extra
+    status = maximize(cost[:dim], rows[:, :dim], rhs, total, plo[:dim], phi[:dim], stop, solver)
+    for k in range(d):
+        x[k] = min(max(solver.x[k], lo[k]), hi[k])
+    for r in range(kept):
+        beta[r] = 0.0
+    if extra:
+        for g in range(first, last):
+            tau[g] = 0.0
+    if status == EMPTY:
+        # the entering row is minus a non-negative combination of the basic ones: a contradiction
+        row = solver.counts[3]
+        if 0 <= row < kept:
+            beta[row] = LARGE * scale[row]
+        for i in range(dim):
+            r = solver.basis[i]
+            if 0 <= r < kept:
+                beta[r] += LARGE * max(-solver.pivot_row[i], 0.0) * scale[r]
+        if extra:
+            tau[first] = 1.0
+    else:
+        for i in range(dim):
+            r = solver.basis[i]
+            weight = max(solver.multipliers[i], 0.0)
+            if 0 <= r < kept:
+                beta[r] = weight * scale[r]
+            elif r >= kept:
+                tau[first + r - kept] = weight * scale[r]
+        if extra:
+            s = 0.0
+            for g in range(first, last):
+                s += tau[g]
+            for g in range(first, last):
+                tau[g] = tau[g] / s if s > 0.0 else 0.0
+            for r in range(kept):
+                beta[r] = beta[r] / s if s > 0.0 else 0.0
+            if not s > 0.0:
+                tau[first] = 1.0
+    return bound_of(
+        node, ball, d, m, kept, first, last, q, work[6], work[0], work[1], work[2], work[12]
+    )
+
+
+@compiled
+def open_units(node, m):  # type: ignore[no-untyped-def]
+    """How many units can change sign; the others are active and were not folded."""
+    count = 0
+    for j in range(m):
+        if node[LOW][j] < 0.0:
+            count += 1
+    return count

@@ -1,0 +1,297 @@
+"""The one clock: how long a call may take, what is left of it, and what it tells of its progress.
+
+Every function with a ``time_limit`` makes one `Clock` of it at the start and hands that clock, or
+parts of it, to whatever may take long. A limit is wall time on a monotonic clock. ``None`` and
+infinity mean no limit; 0 asks for what can be had at once. Negative numbers, NaN and everything
+that is not a number are refused.
+
+Compiled loops cannot call Python: they look at an array of one byte that `Clock.watch` lends them
+and that a timer sets when the time is up.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError, TimeLimitError
+
+#: Why a result is not complete, in the words every room uses.
+TIME_LIMIT, INTERRUPTED = "time limit", "interrupted"
+
+#: Seconds between two reports of one call, unless it asks for one.
+PACE = 0.1
+
+#: Seconds a timer sleeps at most: systems refuse to wait for ages.
+LONGEST_WAIT = 3600.0
+
+
+def as_seconds(value: Any, name: str = "time_limit") -> float:
+    """Seconds of a limit given by the caller; infinity for none.
+
+    >>> as_seconds(3), as_seconds(0), as_seconds(None)
+    (3.0, 0.0, inf)
+    """
+    if value is None:
+        return math.inf
+    number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if not (number and float(value) >= 0):
+        raise InvalidInputError(
+            f"{name} is {value!r}, expected a number of seconds of at least 0, or None"
+        )
+    return float(value)
+
+
+class _Source:
+    """Where the clocks of one call read the time: seconds without those spent in pauses."""
+
+    def __init__(self, read: Callable[[], float]):
+        self.read = read
+        self.skipped, self.depth, self.since = 0.0, 0, 0.0
+        self.lock = threading.Lock()
+
+    def now(self) -> float:
+        with self.lock:
+            return (self.since if self.depth else self.read()) - self.skipped
+
+    def halt(self) -> None:
+        with self.lock:
+            if not self.depth:
+                self.since = self.read()
+            self.depth += 1
+
+    def skip(self, seconds: float) -> None:
+        with self.lock:
+            self.skipped += seconds
+
+    def go_on(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if not self.depth:
+                self.skipped += self.read() - self.since
+
+
+class Clock:
+    """The time one call may take, begun when it is made.
+
+    Args:
+        time_limit: seconds, None for no limit, or a clock: then a part of it that ends with it.
+        read: the monotonic clock; tests give their own.
+
+    >>> clock = Clock(60)
+    >>> clock.expired(), 59 < clock.left() <= 60, clock.part(share=0.25).left() <= 15
+    (False, True, True)
+    """
+
+    def __init__(self, time_limit: Any = None, read: Callable[[], float] = time.monotonic):
+        if isinstance(time_limit, Clock):
+            self._source, self.ends = time_limit._source, time_limit.ends
+            self.began = self._source.now()
+        else:
+            seconds = as_seconds(time_limit)
+            self._source = _Source(read)
+            self.began = self._source.now()
+            self.ends = self.began + seconds
+
+    @property
+    def limit(self) -> float:
+        """Seconds from the beginning to the end; infinity without a limit."""
+        return max(self.ends - self.began, 0.0)
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        return math.isfinite(self.ends)
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning, without pauses."""
+        return self._source.now() - self.began
+
+    def left(self) -> float:
+        """Seconds until the end, never below 0; infinity without a limit."""
+        return max(self.ends - self._source.now(), 0.0) if self.limited else math.inf
+
+    def left_or_none(self) -> float | None:
+        """Seconds until the end as solvers want them: None without a limit."""
+        return self.left() if self.limited else None
+
+    def expired(self) -> bool:
+        """Whether the time is up."""
+        return self.limited and self._source.now() >= self.ends
+
+    def check(self) -> None:
+        """Raise once the time is up; for work that is of no use before it is done."""
+        if self.expired():
+            raise TimeLimitError(
+                f"the time limit of {self.limit:.3g} s ended the work, and there is no part of the "
+                "answer to return; allow more time"
+            )
+
+    def part(self, seconds: float = math.inf, *, share: float = 1.0) -> Clock:
+        """A clock that ends after so many seconds or that share of what is left, the sooner."""
+        inner = Clock(self)
+        inner.ends = min(self.ends, inner.began + min(seconds, share * self.left()))
+        return inner
+
+    def until(self, share: float) -> Clock:
+        """A clock that ends when this share of the whole limit has passed."""
+        inner = Clock(self)
+        inner.ends = min(self.ends, self.began + share * self.limit)
+        return inner
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """A stretch that does not count, such as compiling; for all parts of the clock alike."""
+        self._source.halt()
+        try:
+            yield
+        finally:
+            self._source.go_on()
+
+    def grant(self, seconds: float) -> None:
+        """Do not count so many seconds that have passed, such as another process's compiling."""
+        self._source.skip(seconds)
+
+    @contextmanager
+    def watch(self) -> Iterator[NDArray[np.uint8]]:
+        """Lend compiled loops one byte that becomes 1 when the time is up.
+
+        The loops have to release the interpreter (``nogil``), or the timer cannot run.
+        """
+        stop = np.zeros(1, np.uint8)
+        if self.expired():
+            stop[0] = 1
+        if not self.limited or stop[0]:
+            yield stop
+            return
+        ended = threading.Event()
+
+        def set_when_due() -> None:
+            while not ended.wait(min(self.left(), LONGEST_WAIT)):
+                if self.expired():
+                    stop[0] = 1
+                    return
+
+        threading.Thread(target=set_when_due, daemon=True, name="relunorm-clock").start()
+        try:
+            yield stop
+        finally:
+            ended.set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Monotonic clocks mean nothing elsewhere: the end travels as time of day.
+        return _arrived, (time.time() + self.left(), self.elapsed())
+
+    def __repr__(self) -> str:
+        return f"Clock({self.left():.3g} s left)" if self.limited else "Clock(no limit)"
+
+
+#: The clock of work without a limit.
+NO_LIMIT = Clock()
+
+
+def _arrived(end: float, elapsed: float) -> Clock:
+    clock = Clock(max(end - time.time(), 0.0))
+    clock.began -= elapsed
+    return clock
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What every ``progress`` callback is called with.
+
+    Attributes:
+        message: what is being done.
+        done: how much of it is done.
+        total: how much there is, None where nobody knows.
+        elapsed: seconds since the call began, compiling not counted.
+        left: seconds it may still take, at the pace so far and no longer than the time limit
+            allows; None where nobody knows.
+        facts: what the function knows so far, by name, such as lower and upper bounds.
+    """
+
+    message: str
+    done: float = 0.0
+    total: float | None = None
+    elapsed: float = 0.0
+    left: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float | None:
+        """The share that is done, None where nobody knows."""
+        return None if self.total is None else self.done / self.total if self.total else 1.0
+
+
+#: A ``progress`` argument. What it raises ends the call.
+Listener = Callable[[Progress], None]
+
+
+#: What this process has compiled.
+_compiled: set[str] = set()
+
+
+class Teller:
+    """Tells a listener, if there is one, how far a call has come; not too often.
+
+    >>> heard = []
+    >>> Teller(heard.append, Clock())("counting", 1, 4, found=17)
+    >>> heard[0].share, heard[0].facts["found"]
+    (0.25, 17)
+    """
+
+    def __init__(self, listener: Listener | None, clock: Clock):
+        if listener is not None and not callable(listener):
+            raise InvalidInputError(
+                f"progress is {listener!r}, expected a function of one argument, a Progress"
+            )
+        self.listener, self.clock = listener, clock
+        self._last = -math.inf
+
+    @property
+    def due(self) -> bool:
+        """Whether somebody listens and has not been told for a while."""
+        return self.listener is not None and self.clock.elapsed() - self._last >= PACE
+
+    def __call__(
+        self,
+        message: str,
+        done: float = 0.0,
+        total: float | None = None,
+        *,
+        begun: float = 0.0,
+        at_once: bool = True,
+        **facts: Any,
+    ) -> None:
+        """Report; with ``at_once=False`` only if the last report is some time ago.
+
+        Args:
+            begun: how much was done before the call began, so that the pace is right.
+        """
+        if self.listener is None or not (at_once or self.due):
+            return
+        elapsed = self._last = self.clock.elapsed()
+        left = self.clock.left_or_none()
+        if total is not None and (done > begun or done >= total):
+            rest = max(total - done, 0.0)
+            pace = rest * elapsed / (done - begun) if rest else 0.0
+            left = pace if left is None else min(pace, left)
+        self.listener(Progress(message, done, total, elapsed, left, facts))
+
+    def compile(self, what: str, run: Callable[[], object]) -> None:
+        """Have ``run`` compile kernels (or load them), once a process: announced, not counted."""
+        if what in _compiled:
+            return
+        self(f"compiling {what} (once per installation, not counted as time)")
+        with self.clock.pause():
+            run()
+        _compiled.add(what)

@@ -1,0 +1,330 @@
+"""How far float64 can be from real arithmetic along a network, given bounds on its units.
+
+A sum of n products is off by at most n u times the sum of their absolute values, u = 2^-53, in
+any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
+So every row of every map adds an error of its own,
+
+    d_k = share (|W_k| s + |b_k|),
+
+s being the sizes of what the row reads. What that does to the outputs is |J_k| d_k, where J_k is
+the derivative of the outputs by the pre-activations of layer k, every unit with a slope it can
+have on the domain. J_k is enclosed by a midpoint and a radius from the output down, so that what
+cancels in a product of weights cancels in the bound, and a unit of one sign has one slope. Nothing
+is summed along paths of the network that the domain does not use. The rounding of the midpoints
+themselves is in the radius and grows along absolute paths; where that is too much, in deep networks
+with large weights, they are computed in rational arithmetic (``exact``).
+
+The sizes say what was computed: `magnitudes` of values for evaluations and backward linear bounds,
+`form_sizes` for affine forms of the input, and the sums of absolute terms of the expressions that
+stable units were replaced by (`relunorm.extrema.localize`). With matrices for sizes the same sums
+bound the error of Jacobians.
+
+Bounds per layer are pairs (low, high) of vectors; layers without units need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.matrix import Vector
+from relunorm.network import Activation, Affine, Network
+
+Array = NDArray[np.float64]
+Bounds = Sequence[tuple[Vector, Vector]]
+
+UNIT = 2.0**-53
+
+#: Roundings counted for every row besides those of its sum: slopes, shifts, window coordinates.
+EXTRA = 8.0
+
+#: For Jacobians also what the kernels take for rounding: a unit whose gradient is no more than that
+#: has any of its slopes (`regions.tolerance.ROUNDING` is 64 units).
+FLAT = 72.0
+
+#: Added to sums: products below the normal numbers lose more than their relative rounding.
+UNDERFLOW = 2.0**-960
+
+#: Gradients of a layer's units may take this many numbers; beyond, absolute paths bound them.
+GRADIENT_ENTRIES = 1 << 22
+
+
+def unknown_bounds(network: Network) -> list[tuple[Vector, Vector]]:
+    """Bounds that say nothing, for a network on the whole space."""
+    widths = [layer.width for layer in network.layers]
+    return [(np.full(n, -np.inf), np.full(n, np.inf)) for n in widths]
+
+
+def magnitudes(network: Network, bounds: Bounds, inputs: Vector) -> list[Vector]:
+    """The largest |value| of every value, value 0 being the input with these sizes."""
+    sizes = [inputs]
+    for layer, (low, high) in zip(network.layers, bounds, strict=True):
+        if layer.has_units:
+            below, above = map(abs, layer.activation.slopes)
+            top = np.where(high > 0, above * high, 0.0)
+            size = np.maximum(top, np.where(low < 0, -below * low if below else 0.0, 0.0))
+            if layer.activation.kind == "step":
+                size = np.full(layer.width, max(1.0, abs(layer.activation.at_zero)))
+        else:
+            size = absolute(layer.affine, sizes)
+        sizes.append(size * (1 + 2.0**-20))  # bounds may be those of a network equal up to rounding
+    return sizes
+
+
+def absolute(affine: Affine, sizes: Sequence[Any], constant: bool = True) -> Any:
+    """|b| + |W| sizes, the sum of the absolute values of what a row adds up."""
+    shape = (affine.size, *np.shape(sizes[0])[1:])
+    total = np.array(np.abs(affine.bias)) if constant else np.zeros(shape)
+    for source, matrix in affine.terms.items():
+        total = total + abs(matrix) @ sizes[source]
+    return total
+
+
+def gradients(network: Network, bounds: Bounds, exact: bool = False) -> list[Array]:
+    """Bounds on |d value / d input|, (width, inputs), for every value.
+
+    Where that takes too much room: one column, bounds on the sums over the inputs.
+    """
+    d = network.input_size
+    if d * max(network.widths) > GRADIENT_ENTRIES:
+        return _absolute_gradients(network, bounds)
+    middles: list[Any] = [_numbers(np.eye(d), exact)]
+    radii = [np.zeros((d, d))]
+    for layer, (low, high) in zip(network.layers, bounds, strict=True):
+        middle: Any = _numbers(np.zeros((layer.width, d)), exact)
+        radius = np.zeros((layer.width, d))
+        for source, matrix in layer.affine.terms.items():
+            lost = 0.0 if exact else _gamma(matrix.shape[1] + 4 + 2 * len(layer.affine.terms))
+            spread = radii[source] + lost * _sizes(middles[source])
+            middle = middle + _numbers(matrix, exact) @ middles[source]
+            radius = radius + abs(matrix) @ spread
+        least, most = slopes_on(layer.activation, low, high)
+        middle, radius = _times(middle, radius, least[:, None], most[:, None])
+        middles.append(middle)
+        radii.append(radius)
+    return [_up(_sizes(m) + r) for m, r in zip(middles, radii, strict=True)]
+
+
+def _numbers(matrix: Any, exact: bool) -> Any:
+    """A matrix as it is, or as rational numbers."""
+    if not exact:
+        return matrix
+    return np.vectorize(Fraction, otypes=[object])(mx.dense(matrix))
+
+
+def _sizes(middle: Any) -> Array:
+    return np.abs(middle).astype(np.float64)
+
+
+def _absolute_gradients(network: Network, bounds: Bounds) -> list[Array]:
+    sums = [np.ones((network.input_size, 1))]
+    for layer, (low, high) in zip(network.layers, bounds, strict=True):
+        least, most = slopes_on(layer.activation, low, high)
+        size = np.maximum(np.abs(least), np.abs(most))
+        sums.append(_up(size[:, None] * absolute(layer.affine, sums, constant=False)))
+    return sums
+
+
+def jacobians_are_exact(network: Network, half: Vector) -> bool:
+    """Whether Jacobians in units of these half-widths are computed without any rounding.
+
+    Weights that are multiples of a power of two, integers above all, make every product and sum a
+    multiple of another; below 2^53 times that each of them is a float. So what cancels is 0.
+    """
+    grains, sums = [grain(half)], [np.abs(half)]
+    for index, affine in enumerate(network.maps):
+        total = absolute(affine, sums, constant=False)
+        products = [grain(mx.entries(m)) * grains[k] for k, m in affine.terms.items()]
+        least = min(products, default=np.inf)
+        slopes = (1.0,)
+        if index < len(network.layers):
+            slopes = tuple(s for s in network.layers[index].activation.slopes if s)
+        finest = least * grain(np.array(slopes))
+        if not (total * max(map(abs, slopes), default=1.0) <= 2.0**52 * min(finest, least)).all():
+            return False
+        grains.append(finest)
+        sums.append(total * max(map(abs, slopes), default=1.0))
+    return True
+
+
+def form_sizes(sizes: Sequence[Vector], gradients: Sequence[Array], half: Vector) -> list[Vector]:
+    """|A| half + |c| for the form A t + c of each value around the centre of a box.
+
+    The form of a cell is looked at on the whole box, where it is larger than the value on the
+    cell by what its gradient makes of the way there. Gradients that were too large to be had
+    belong to networks whose forms are not computed, either.
+    """
+    if len(half) != gradients[0].shape[1]:
+        return list(sizes)
+    return [size + 2.0 * (rate @ half) for size, rate in zip(sizes, gradients, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """Bounds on |d outputs / d pre-activation| and |d outputs / d value|, (outputs, width) each."""
+
+    network: Network
+    bounds: Bounds
+    before: tuple[Array, ...]
+    after: tuple[Array, ...]
+
+    def total(self, sizes: Sequence[Any], constant: bool = True) -> Any:
+        """How far the outputs can be off when every row adds up terms of these sizes.
+
+        Args:
+            sizes: of every value, as vectors or, for Jacobians, as matrices (width, columns).
+            constant: whether biases are added up, too; Jacobians have none.
+        """
+        extra = EXTRA if constant else FLAT
+        found = _local(self.network.output, sizes, constant, extra)
+        for layer, sensitive in zip(self.network.layers, self.before, strict=True):
+            found = found + sensitive @ _local(layer.affine, sizes, constant, extra)
+        return _up(found)
+
+    def total_with_signs(self, sizes: Sequence[Vector]) -> Vector:
+        """`total`, and what it costs if rounding misjudges the sign of a unit near its kink.
+
+        The unit is then off by at most the error of its own pre-activation.
+        """
+        errors: list[Vector] = [np.zeros(self.network.input_size)]
+        extra = np.zeros(self.network.output_size)
+        parts = zip(self.network.layers, self.bounds, self.after, strict=True)
+        for layer, (low, high), sensitive in parts:
+            error = _local(layer.affine, sizes, True, EXTRA)
+            for source, matrix in layer.affine.terms.items():
+                error = error + abs(matrix) @ errors[source]
+            below, above = layer.activation.slopes
+            straddles = (low < 0) & (high > 0)
+            extra = extra + sensitive @ np.where(straddles, abs(above - below) * error, 0.0)
+            least, most = slopes_on(layer.activation, low, high)
+            errors.append(_up(np.maximum(np.abs(least), np.abs(most)) * error))
+        return _up(self.total(sizes) + extra)
+
+
+def sensitivity(network: Network, bounds: Bounds, exact: bool = False) -> Sensitivity:
+    """What a change of a unit does to the outputs, anywhere the bounds hold."""
+    pending: dict[int, tuple[Any, Array]] = {}
+    _pull(network.output, None, pending, exact)
+    before, after = [], []
+    for index in range(len(network.layers) - 1, -1, -1):
+        layer, (low, high) = network.layers[index], bounds[index]
+        none = np.zeros((network.output_size, layer.width))
+        upstream = pending.pop(index + 1, None)
+        if upstream is None:
+            before.append(none)
+            after.append(none)
+            continue
+        here = _times(*upstream, *slopes_on(layer.activation, low, high))
+        after.append(_up(_sizes(upstream[0]) + upstream[1]))
+        before.append(_up(_sizes(here[0]) + here[1]))
+        _pull(layer.affine, here, pending, exact)
+    return Sensitivity(network, bounds, tuple(before[::-1]), tuple(after[::-1]))
+
+
+def slopes_on(activation: Activation, low: Vector, high: Vector) -> tuple[Vector, Vector]:
+    """The smallest and the largest slope a unit has between these pre-activations."""
+    below, above = activation.slopes
+    least = np.where(high <= 0, below, np.where(low >= 0, above, min(below, above)))
+    most = np.where(high <= 0, below, np.where(low >= 0, above, max(below, above)))
+    return least, most
+
+
+def value_with_error(network: Network, point: Vector) -> tuple[Vector, Vector]:
+    """The outputs at a point and how far they can be from those in real arithmetic."""
+    values: list[Vector] = [np.asarray(point, dtype=np.float64)]
+    sizes, errors, bounds = [np.abs(values[0])], [np.zeros(len(values[0]))], []
+    for layer in network.layers:
+        z = layer.affine([v[None] for v in values])[0]
+        error = _local(layer.affine, sizes, True, EXTRA)
+        for source, matrix in layer.affine.terms.items():
+            error = error + abs(matrix) @ errors[source]
+        error = _up(error)
+        bounds.append((z - 2 * error, z + 2 * error))
+        least, most = slopes_on(layer.activation, *bounds[-1])
+        values.append(layer.activation.apply_(z.copy()))
+        errors.append(_up(np.maximum(np.abs(least), np.abs(most)) * error))
+        sizes.append(np.abs(values[-1]) + errors[-1])
+    value = network.output([v[None] for v in values])[0]
+    if any(layer.activation.kind == "step" for layer in network.layers):
+        return value, np.full(len(value), np.inf)  # a step may jump; ask for the exact value
+    return value, sensitivity(network, bounds).total(sizes)
+
+
+def _local(affine: Affine, sizes: Sequence[Any], constant: bool, extra: float) -> Any:
+    """What the roundings of a map's own rows add."""
+    count = np.full(affine.size, len(affine.terms) + extra)
+    for matrix in affine.terms.values():
+        count = count + _row_counts(matrix)
+    share = count * UNIT
+    bulk = absolute(affine, sizes, constant)
+    return (share if bulk.ndim == 1 else share[:, None]) * bulk + UNDERFLOW
+
+
+def grain(numbers: Any) -> float:
+    """The largest power of two that divides every number; inf where all are 0.
+
+    >>> grain(np.array([0.75, 2.0, 0.0]))
+    0.25
+    """
+    some = np.asarray(numbers)[np.asarray(numbers) != 0]
+    mantissa, exponent = np.frexp(some)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    with np.errstate(under="ignore"):
+        low = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
+    return float(low.min(initial=np.inf))
+
+
+def _row_counts(matrix: Any) -> Vector:
+    if sp.issparse(matrix):
+        return np.diff(sp.csr_array(matrix).indptr).astype(np.float64)
+    return np.count_nonzero(matrix, axis=1).astype(np.float64)
+
+
+def _gamma(operations: int) -> float:
+    return 2.0 * operations * UNIT
+
+
+def _up(sums: Array) -> Array:
+    """Non-negative sums of many terms, rounded up; NaN (0 times infinity) says nothing."""
+    return np.where(np.isnan(sums), np.inf, sums * (1 + 2.0**-20))
+
+
+def _times(middle: Any, radius: Array, least: Array, most: Array) -> tuple[Any, Array]:
+    """An enclosure times slopes between ``least`` and ``most``."""
+    exact = middle.dtype == object
+    center, half = (least + most) / 2, (most - least) / 2
+    size = np.abs(center) + half
+    # Between two slopes the centre is rounded, which the radius takes up.
+    lost = np.where(half > 0, 8 * UNIT, 0.0) if exact else 8 * UNIT
+    spread = _up(_sizes(middle) * (half + lost * size) + radius * size)
+    return middle * _numbers(center, exact), spread
+
+
+def _pull(
+    affine: Affine,
+    upstream: tuple[Any, Array] | None,
+    pending: dict[int, tuple[Any, Array]],
+    exact: bool,
+) -> None:
+    """Add the derivatives by the values a map reads, given those by its result."""
+    for source, matrix in affine.terms.items():
+        if upstream is None:
+            middle: Any = _numbers(np.array(mx.dense(matrix)), exact)
+            radius = np.zeros(middle.shape)
+        else:
+            middle = np.asarray(upstream[0] @ _numbers(matrix, exact))
+            lost = 0.0 if exact else _gamma(matrix.shape[0] + 4)
+            spread = upstream[1] + lost * _sizes(upstream[0])
+            radius = _up(np.asarray(spread @ abs(matrix)))
+        if source in pending:
+            middle = middle + pending[source][0]
+            lost = 0.0 if exact else 4 * UNIT
+            radius = _up(radius + pending[source][1] + lost * _sizes(middle))
+        pending[source] = middle, radius

@@ -1,0 +1,121 @@
+"""Good points early: projected gradient ascent from many starts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.clock import Clock
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain.base import lengths
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+Array = NDArray[np.float64]
+
+#: Starts of one round, steps of a start, and entries of a batch of Jacobians at most.
+STARTS, STEPS, ENTRIES = 64, 24, 1 << 22
+
+
+class Attack:
+    """Looks for a point where some group of goals rhs - A f is large: its smallest entry counts.
+
+    Args:
+        groups: pairs (A, rhs), one or more rows each.
+        random_state: a seed, or a generator.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        domain: Domain,
+        groups: Sequence[tuple[Array, Vector]],
+        random_state: int | np.random.Generator | None,
+    ):
+        self.network, self.domain, self.groups = network, domain, groups
+        self.rng = np.random.default_rng(random_state)
+        self.value = -np.inf
+        self.point = np.array(domain.center)
+
+    def run(self, clock: Clock, target: float = np.inf, rounds: int = 1) -> None:
+        """Rounds of ascent for every group, until one brings nothing or the target is reached."""
+        size = max(self.network.widths) + self.network.input_size * self.network.output_size
+        starts = max(4, min(STARTS, ENTRIES // size))
+        self.offer(self.domain.center[None])
+        for _ in range(rounds):
+            before = self.value
+            for q in range(len(self.groups)):
+                if clock.expired() or self.value >= target:
+                    return
+                self._ascend(q, self.domain.sample(starts, self.rng), clock, target)
+            if self.value <= before:
+                return
+
+    def refine(self, point: Vector, clock: Clock, target: float = np.inf) -> None:
+        """Ascent from around a point that somebody else found."""
+        half = self.domain.bounding_box.halfwidth
+        reach = 10.0 ** self.rng.uniform(-4, 0, (STARTS // 2, 1))
+        noise = self.rng.uniform(-1, 1, (STARTS // 2, len(point)))
+        points = np.concatenate([point[None], point + reach * half * noise])
+        self.offer(project(point[None], self.domain))
+        for q in range(len(self.groups)):
+            if not clock.expired() and self.value < target:
+                self._ascend(q, points, clock, target)
+
+    def offer(self, points: Array) -> None:
+        """Evaluate points of the domain and keep the best for any group."""
+        if not len(points):
+            return
+        outputs = self.network(points)
+        for A, rhs in self.groups:
+            values = (rhs - outputs @ A.T).min(axis=1)
+            top = int(np.argmax(values))
+            if values[top] > self.value:
+                self.value, self.point = float(values[top]), points[top].copy()
+
+    def _ascend(self, q: int, points: Array, clock: Clock, target: float) -> None:
+        """Corner steps that shrink: on a box along the sign of the gradient, else along it."""
+        A, rhs = self.groups[q]
+        points = project(points, self.domain)
+        half = self.domain.bounding_box.halfwidth
+        pace = np.ones((len(points), 1))
+        best, kept = np.full(len(points), -np.inf), points.copy()
+        for step in range(STEPS):
+            outputs, jacobian = self.network(points), self.network.jacobian(points)
+            slack = rhs - outputs @ A.T
+            values = slack.min(axis=1)
+            better = values > best
+            best, kept = np.where(better, values, best), np.where(better[:, None], points, kept)
+            pace = np.where(better[:, None], pace, pace * 0.6)
+            if best.max() >= target or clock.expired():
+                break
+            rows = A[slack.argmin(axis=1)]
+            gradient = -np.einsum("no,nod->nd", rows, jacobian)
+            move = half * np.sign(gradient)
+            if not isinstance(self.domain, Box):
+                length = lengths(gradient * half)[:, None]
+                move = np.divide(
+                    half * half * gradient, length, out=np.zeros_like(gradient), where=length > 0
+                )
+            scale = 2.0 if step == 0 else pace * self.rng.uniform(0.2, 1.0, (len(points), 1))
+            start = points if step % 4 else kept
+            points = project(start + scale * move, self.domain)
+        self.offer(np.concatenate([kept, points]))
+
+
+def project(points: Array, domain: Domain) -> Array:
+    """Points of the domain near the given ones: clipped for a box, else drawn to the centre."""
+    if isinstance(domain, Box):
+        return np.clip(points, domain.lo, domain.hi)
+    if isinstance(domain, Ball):
+        step = points - domain.center
+        length = lengths(step)[:, None]
+        share = np.divide(domain.reach, length, out=np.ones_like(length), where=length > 0)
+        return domain.center + step * np.minimum(1.0, share)
+    assert isinstance(domain, Polytope)
+    step = points - domain.center
+    rates, slack = step @ domain.A.T, np.maximum(domain.b - domain.A @ domain.center, 0.0)
+    share = np.divide(slack, rates, out=np.ones_like(rates), where=rates > slack)
+    return domain.center + share.min(axis=1, initial=1.0)[:, None] * step

@@ -1,0 +1,513 @@
+"""One search for every question: the largest value that some group of goals takes on a domain.
+
+Open nodes wait in a heap, the one with the largest bound first. A chunk takes one of them and
+explores below it, compiled (`explore`), for a number of nodes that grows with the search; what is
+left open goes back to the heap. Chunks of several nodes run in threads side by side.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.bounds.form import Form, triangular
+from relunorm.bounds.node import (
+    ALPHA,
+    BOUND,
+    CONST,
+    ERR,
+    FOLDED_ERROR,
+    HI,
+    HIGH,
+    LO,
+    LOW,
+    MAG,
+    NAMES,
+    ON_INPUT,
+    ROWS,
+    TAU,
+    UNITS,
+    child,
+    node_size,
+    parts,
+    place_child,
+    tune,
+)
+from relunorm.clock import Clock, Teller
+from relunorm.domain import Box, Domain
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.regions.simplex import workspace
+from relunorm.search import explore as kernel
+from relunorm.search.attack import Attack
+from relunorm.search.tape import Tape
+from relunorm.stability.reach import reach_of
+
+Array = NDArray[np.float64]
+
+#: With at most FEW_INPUTS inputs coordinates are cut while more units than this are open.
+OPEN_UNITS, FEW_INPUTS = 16, 8
+
+#: Steps of descent at a node, for a goal at the root, and for the units of the root.
+STEPS, ROOT_STEPS = 20, 60
+
+#: Multiplications the tuning of the root's units may take. With few inputs boxes get smaller and
+#: units are bounded anew; with many they keep what the root found.
+ROOT_WORK = {"few": 1e8, "many": 3e10}
+
+#: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
+FIRST_CHUNK, GROWTH = 100, 0.125
+
+#: Share of the time that goes into further attacks.
+ATTACK_SHARE = 0.1
+
+#: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
+MOST_WAITING = 1 << 27
+
+#: Length of the tape of one chunk.
+TAPE = 1 << 17
+
+#: Seconds a chunk should take at most, so that an interrupt is heard.
+CHUNK_SECONDS = 0.5
+
+
+#: See `explore.explore`.
+Whole = tuple[Array, Vector, int, int, int, Vector, Vector]
+
+
+class Space:
+    """Scratch memory of one thread."""
+
+    def __init__(self, form: Form, units: int, first: int):
+        d, n, groups = len(form.lo), units, len(form.firsts) - 1
+        goals = int(form.firsts[-1])
+        known = form.known + n + 1
+        width, rows = d + n + 1, n + known + goals + 2
+
+        def floats(*shape: int) -> Array:
+            return np.zeros(shape)
+
+        def whole(size: int) -> NDArray[np.int64]:
+            return np.zeros(size, np.int64)
+
+        m = n + 1
+        tight = (
+            floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(m),
+            floats(m), floats(m),
+        )  # fmt: skip
+        scratch = (
+            whole(m), whole(m), floats(m, width), floats(m), floats(m), floats(m), floats(m), tight,
+        )  # fmt: skip
+        out = (
+            floats(d), floats(d), floats(rows, width), floats(rows), floats(rows), floats(rows),
+            floats(m), floats(m), whole(rows), floats(width),
+        )  # fmt: skip
+        work = (
+            floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(width),
+            floats(rows), floats(rows), floats(m), floats(known + 1), floats(goals + 1), floats(d),
+            floats(width), floats(width),
+        )  # fmt: skip
+        many = d + (1 if goals > groups else 0)
+        lp = (
+            floats(known + goals, many), floats(known + goals), floats(many), floats(many),
+            floats(many), floats(known + goals), workspace(many),
+        )  # fmt: skip
+        self.views = (scratch, out, work, lp, whole(m))
+        self.arena = np.zeros(max(first, 4 * node_size(n, form.known + 64, d, goals, groups)))
+        self.stack = np.zeros((256, 5), np.int64)
+        self.tape = np.zeros(0)
+
+    def grow(self) -> None:
+        """Twice the room for nodes, what is there kept."""
+        self.arena = np.concatenate([self.arena, np.zeros(len(self.arena))])
+        self.stack = np.concatenate([self.stack, np.zeros_like(self.stack)])
+
+
+@dataclass(order=True)
+class Task:
+    """A node that waits, the one with the largest bound first."""
+
+    key: float
+    number: int
+    numbers: Array = field(compare=False)
+    units: int = field(compare=False)
+    known: int = field(compare=False)
+
+    @property
+    def bound(self) -> float:
+        return -self.key
+
+
+@dataclass
+class _Chunk:
+    """What one chunk found."""
+
+    left: list[Task]
+    used: int
+    value: float
+    point: Vector
+    ceiling: float
+    seconds: float
+    reached: bool
+    lost: int
+    tape: list[Array]
+
+
+class Search:
+    """The largest value over a domain that some group of goals rhs - A f takes at its least row.
+
+    Args:
+        groups: pairs (A, rhs); the value of a group at x is min_i (rhs - A f(x))_i.
+        target: stop at a point with a value of at least this; None to find the maximum.
+        below: with a target, a node is closed when its bound is below this.
+        tolerance: for a maximum, the width at which the interval counts as closed, relative.
+        proof: where to write what happens; None to write nothing.
+
+    After `run`: ``value`` and ``point`` (the best found, in floats), ``upper`` (a bound in real
+    arithmetic), ``nodes``, ``complete``. `run` may be called again to go on.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        domain: Domain,
+        groups: Sequence[tuple[Array, Vector]],
+        *,
+        target: float | None = None,
+        below: float = 0.0,
+        tolerance: float = 1e-9,
+        random_state: int = 0,
+        workers: int = 1,
+        proof: Tape | None = None,
+    ):
+        self.network, self.domain, self.groups = network, domain, groups
+        self.target = math.inf if target is None else float(target)
+        self.below, self.tolerance, self.workers = below, tolerance, workers
+        self.proof = proof
+        self.attack = Attack(network, domain, groups, random_state)
+        self.value, self.point = -math.inf, np.array(domain.center)
+        self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
+        self.heap: list[Task] = []
+        self.waiting = 0
+        self.turn = False
+        self.running: dict[Future[_Chunk], Task] = {}
+        self.form: Form | None = None
+        self.rooted = False
+        self.pace = 1e-3  # seconds a node
+        self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
+
+    @property
+    def complete(self) -> bool:
+        """Whether every node is closed or the target is reached."""
+        return self.reached or (self.rooted and not (self.heap or self.running))
+
+    @property
+    def reached(self) -> bool:
+        """Whether a point with the target's value was found."""
+        return self.value >= self.target
+
+    @property
+    def upper(self) -> float:
+        """A bound on the maximum in real arithmetic."""
+        if not self.rooted:
+            return math.inf
+        waiting = [self.heap[0].bound] if self.heap else []
+        waiting += [task.bound for task in self.running.values()]
+        return max([self.ceiling, *waiting])
+
+    def offer(self, value: float, point: Vector) -> None:
+        """Keep a point if it is better than the best."""
+        if value > self.value:
+            self.value, self.point = float(value), np.array(point)
+
+    def run(self, clock: Clock, tell: Teller) -> None:
+        """Go on until the question is settled, the time is up or Ctrl-C."""
+        if self.form is None:
+            self._begin(clock, tell)
+        if not self.reached and not self.rooted:
+            self._root(tell)
+        if self.reached:
+            return
+        with clock.watch() as stop:
+            if self.workers == 1:
+                self._alone(clock, tell, stop)
+            else:
+                self._together(clock, tell, stop)
+
+    def _begin(self, clock: Clock, tell: Teller, warm: bool = True) -> None:
+        """Attack, then the form, its bounds and the root."""
+        if warm:
+            tell.compile("the search", warm_up)
+        tell("attacking", lower=self.value)
+        self.attack.run(clock.part(share=0.1), self.target, rounds=8)
+        self.offer(self.attack.value, self.attack.point)
+        self.spent[0] += clock.elapsed()
+        self.reach = reach_of(self.domain)
+        form = triangular(self.network, self.reach, self.groups)
+        self.form = form
+        self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
+        self.marks = 1  # the root is number 0
+
+    def _root(self, tell: Teller) -> None:
+        """Bound and fold the whole domain's form: the first node."""
+        form = self.form
+        assert form is not None
+        tell("bounding", lower=self.value)
+        self.unit_steps = tuning_steps(form)
+        task, self.whole = first_node(form, whole_node(form), ROOT_STEPS, self.cut, self.unit_steps)
+        self.rooted = True
+        self.spaces = []
+        if task is None:
+            self.ceiling = -math.inf  # nothing is feasible
+            return
+        if not math.isfinite(task.bound):
+            self.heap, self.ceiling = [task], math.inf
+            return
+        self._wait(task)
+
+    @property
+    def cut(self) -> float:
+        """The bound at which a node is closed."""
+        if self.target < math.inf:
+            return self.below
+        return self.value + 0.5 * self.tolerance * max(1.0, abs(self.value))
+
+    def _wait(self, task: Task) -> None:
+        heapq.heappush(self.heap, task)
+        self.waiting += len(task.numbers)
+
+    def _take(self) -> Task:
+        """The node with the largest bound, or the last made: in turns when a target is looked for,
+        since then order does not shorten a proof and depth finds points; always, once the waiting
+        nodes take too much room."""
+        self.turn = not self.turn
+        if self.waiting > MOST_WAITING or (self.turn and self.target < math.inf):
+            place = max(range(len(self.heap)), key=lambda i: self.heap[i].number)
+            task = self.heap.pop(place)
+            heapq.heapify(self.heap)
+        else:
+            task = heapq.heappop(self.heap)
+        self.waiting -= len(task.numbers)
+        return task
+
+    def _budget(self) -> int:
+        most = max(4, int(CHUNK_SECONDS / self.pace))
+        return min(most, max(FIRST_CHUNK, int(GROWTH * self.nodes)))
+
+    def _settled(self, clock: Clock) -> bool:
+        return self.reached or not self.heap or clock.expired()
+
+    def _alone(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
+        while not self._settled(clock):
+            task = self._take()
+            try:
+                found = self._chunk(task, self._space(0), stop)
+            except KeyboardInterrupt:
+                self._wait(task)
+                raise
+            self._keep(found)
+            self._attack(clock)
+            tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
+
+    def _together(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
+        free = list(range(self.workers))
+        taken: dict[Future[_Chunk], int] = {}
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                while self.running or not self._settled(clock):
+                    while free and not self._settled(clock):
+                        task, place = self._take(), free.pop()
+                        job = pool.submit(self._chunk, task, self._space(place), stop)
+                        self.running[job], taken[job] = task, place
+                    done, _ = wait(self.running, return_when=FIRST_COMPLETED)
+                    for job in done:
+                        del self.running[job]
+                        free.append(taken.pop(job))
+                        self._keep(job.result())
+                    self._attack(clock)
+                    tell(
+                        "searching", at_once=False, lower=self.value, upper=self.upper,
+                        nodes=self.nodes,
+                    )  # fmt: skip
+            except BaseException:
+                stop[0] = 1
+                for job in list(self.running):
+                    self._keep(job.result())
+                    del self.running[job]
+                raise
+
+    def _space(self, place: int) -> Space:
+        assert self.form is not None
+        while len(self.spaces) <= place:
+            self.spaces.append(Space(self.form, self.whole[2], 1 << 16))
+        return self.spaces[place]
+
+    def _keep(self, found: _Chunk) -> None:
+        """Take over what a chunk found."""
+        self.nodes += found.used
+        self.spent[1] += found.seconds
+        self.lost += found.lost
+        self.offer(found.value, self.form.lift(found.point) if self.form else found.point)
+        self.ceiling = max(self.ceiling, found.ceiling)
+        for task in found.left:
+            self._wait(task)
+        if found.used:
+            self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
+        if self.proof is not None:
+            for part in found.tape:
+                self.proof.write(part)
+
+    def _attack(self, clock: Clock) -> None:
+        """Another round of ascent, as long as attacks take a small share of the time."""
+        if self.spent[0] > ATTACK_SHARE * self.spent[1]:
+            return
+        began = clock.elapsed()
+        part = clock.part(seconds=CHUNK_SECONDS)
+        if self.value > self.attack.value:
+            self.attack.refine(self.point, part, self.target)
+        self.attack.run(part, self.target)
+        self.offer(self.attack.value, self.attack.point)
+        self.spent[0] += clock.elapsed() - began
+
+    def _chunk(self, task: Task, space: Space, stop: NDArray[np.uint8]) -> _Chunk:
+        """Explore below one node."""
+        form = self.form
+        assert form is not None
+        began = time.perf_counter()
+        d, groups = len(form.lo), len(form.firsts) - 1
+        goals = int(form.firsts[-1])
+        best, point = np.array([self.value]), np.zeros(d)
+        ceiling = np.array([-math.inf, 0.0])
+        # every chunk numbers its nodes apart from all others
+        marks = np.array([0, self._numbers(), 0])
+        while len(task.numbers) > len(space.arena):
+            space.grow()
+        space.arena[: len(task.numbers)] = task.numbers
+        space.stack[0] = task.units, task.known, 0, 0, task.number
+        if self.proof is not None and not len(space.tape):
+            space.tape = np.zeros(TAPE)
+        count, used, budget, tapes = 1, 0, self._budget(), []
+        while True:
+            why, count, more = kernel.explore(
+                self.whole, form.ball, space.arena, space.stack, count, budget - used, self.target,
+                self.below, self.tolerance, STEPS, threshold(d), form.firsts, best, point, ceiling,
+                self.learned, space.tape, marks, space.views, stop,
+            )  # fmt: skip
+            used += more
+            if why == kernel.FULL:
+                space.grow()
+            elif why == kernel.TAPE_FULL:
+                if not marks[0]:
+                    space.tape = np.zeros(2 * len(space.tape))
+                tapes.append(space.tape[: marks[0]].copy())
+                marks[0] = 0
+            else:
+                break
+        if marks[0]:
+            tapes.append(space.tape[: marks[0]].copy())
+        left = []
+        for at in range(count):
+            units, known, start, _, number = (int(i) for i in space.stack[at])
+            size = node_size(units, known, d, goals, groups)
+            numbers = space.arena[start : start + size].copy()
+            bound = float(numbers[size - groups :].max())
+            left.append(Task(-bound, number, numbers, units, known))
+        return _Chunk(
+            left, used, float(best[0]), point, float(ceiling[0]),
+            time.perf_counter() - began, why == kernel.REACHED, int(marks[2]), tapes,
+        )  # fmt: skip
+
+    def _numbers(self) -> int:
+        """The first of a range of numbers for the nodes of a chunk."""
+        first = self.marks
+        self.marks += 1 << 24
+        return first
+
+
+def threshold(inputs: int) -> int:
+    """Coordinates are cut while more units are open than this; with many inputs they never are."""
+    return OPEN_UNITS if inputs <= FEW_INPUTS else 1 << 30
+
+
+def warm_up() -> None:
+    """Compile or load the kernels, on a network of two units."""
+    tiny = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0], [1.0, -1.0]]])
+    groups = [(-np.eye(2), np.zeros(2))]
+    clock = Clock()
+    for proof in (None, Tape()):
+        search = Search(tiny, Box.cube(1), groups, proof=proof)
+        search.attack.value = search.value = -math.inf
+        search._begin(clock, Teller(None, clock), warm=False)
+        search.value = -math.inf  # so that there is something to search for
+        search.run(clock, Teller(None, clock))
+
+
+def whole_node(form: Form) -> tuple[Array, ...]:
+    """The form as a node in which every unit is open and unbounded."""
+    d, groups = len(form.lo), len(form.firsts) - 1
+    goals = int(form.firsts[-1])
+    numbers = np.zeros(node_size(form.units, form.known, d, goals, groups))
+    node = parts(numbers, 0, form.units, form.known, d, goals, groups)
+    node[LO][:], node[HI][:] = form.lo, form.hi
+    node[ROWS][:], node[CONST][:], node[ERR][:] = form.rows, form.const, form.err
+    node[MAG][:] = 0.0  # children weigh their rows anew
+    node[LOW][:], node[HIGH][:] = -np.inf, np.inf
+    node[UNITS][:], node[NAMES][:] = np.arange(form.units), -1.0 - np.arange(form.known)
+    for first, last in zip(form.firsts[:-1], form.firsts[1:], strict=True):
+        node[TAU][first:last] = 1.0 / (last - first)
+    node[BOUND][:] = np.inf
+    return node
+
+
+def first_node(
+    form: Form, node: tuple[Array, ...], steps: int, cut: float, unit_steps: int
+) -> tuple[Task | None, Whole]:
+    """The root: stable units folded, goals tuned; None if the domain holds no point."""
+    d, groups = len(form.lo), len(form.firsts) - 1
+    goals = int(form.firsts[-1])
+    space = Space(form, form.units, 0)
+    scratch, out, work, _, refresh = space.views
+    refresh[:] = unit_steps
+    units, known = child(
+        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh,
+        FOLDED_ERROR, scratch, out,
+    )  # fmt: skip
+    if units < 0:
+        return None, (
+            np.zeros((0, d)),
+            np.zeros(0),
+            0,
+            0,
+            form.units,
+            np.zeros(0),
+            form.hi - form.lo,
+        )
+    numbers = np.zeros(node_size(units, known, d, goals, groups))
+    root = place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
+    root[ALPHA][:] = root[HIGH] > -root[LOW]
+    for q in range(groups):
+        first, last = form.firsts[q], form.firsts[q + 1]
+        root[BOUND][q] = tune(
+            root, form.ball, d, units, known, first, last, q, cut, steps, True, work
+        )
+    sides = slice(units, units + known)
+    size = np.maximum(np.abs(form.lo), np.abs(form.hi))
+    near = 1e-12 * (np.abs(root[ROWS][sides, :d]) @ size + np.abs(root[CONST][sides]))
+    rows, const = root[ROWS].copy(), root[CONST].copy()
+    whole = (rows, const, int(units), int(known), form.units, near, form.hi - form.lo)
+    return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
+
+
+def tuning_steps(form: Form) -> int:
+    """Steps of descent for the bounds of the root's units: as many as `ROOT_WORK` allows."""
+    n, d = form.units, len(form.lo)
+    once = 4.0 * n * n * (n / 3 + d)
+    work = ROOT_WORK["few" if d <= FEW_INPUTS else "many"]
+    return int(min(20, work / max(once, 1.0)))

@@ -1,0 +1,492 @@
+"""Branch and bound, compiled: explore the nodes on a stack, depth first, for a number of nodes.
+
+Nodes (`relunorm.bounds.node`) lie on a stack in one array, the arena. `explore` takes the top one,
+cuts it in two, bounds both halves and puts back what stays open, until the stack is empty, the
+budget is used up, or a point reaches the target. Children fold what has become stable, so nodes get
+smaller on the way down: one of thirty open units costs microseconds whatever the network.
+
+Which cut: while more than ``theta`` units are open a coordinate is halved, then units are decided.
+Among cuts of one kind the one with the largest predicted gain is made: its score at the bound's
+maximiser times the gain per score that cuts of this unit or coordinate have had so far; while
+little is known of a cut it is tried first (reliability branching, Achterberg et al. 2005).
+
+What happens is written to a tape, from which a proof is made: cuts and, for every goal group that a
+node closes, the numbers its bound was computed with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.bounds.kernel import compiled, evaluate, forward, outside, row_at
+from relunorm.bounds.node import (
+    ALPHA,
+    BETA,
+    BOUND,
+    CONST,
+    FOLDED_ERROR,
+    HI,
+    HIGH,
+    LO,
+    LOW,
+    NAMES,
+    ON_INPUT,
+    ON_UNIT,
+    ROWS,
+    TAU,
+    UNITS,
+    bound_of,
+    child,
+    linear,
+    node_size,
+    open_units,
+    parts,
+    place_child,
+    solve,
+    tune,
+)
+
+#: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
+N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
+
+#: Why `explore` came back.
+DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
+
+#: Marks of entries on the tape: a cut, a group closed on a node, or on the node folded whole.
+CUT, CLOSED, FOLDED = 1.0, 2.0, 3.0
+
+#: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
+RELIABLE, LOOK = 4.0, 6
+
+
+@compiled
+def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
+    """What each open unit, and behind them each coordinate, may cost the bound.
+
+    A unit: the height of its line over the unit itself at the maximiser, and a share of the whole
+    triangle. A coordinate: its share in the widths of the triangles.
+    """
+    lo, hi, T, low, high = node[LO], node[HI], node[ROWS], node[LOW], node[HIGH]
+    for j in range(m):
+        if low[j] >= 0.0:
+            score[j] = 0.0
+            continue
+        triangle = abs(lam[j]) * high[j] * -low[j] / (high[j] - low[j])
+        score[j] = max(lam[j] * (y[j] - max(z[j], 0.0)), 0.0) + 1e-2 * triangle
+    for k in range(d):
+        width = hi[k] - lo[k]
+        total = 1e-3 * abs(v[k]) * width
+        if width > 0.0:
+            for j in range(m):
+                if low[j] >= 0.0:
+                    continue
+                w = high[j] - low[j]
+                share = min(abs(T[j, k]) * width / w, 1.0)
+                total += abs(lam[j]) * high[j] * -low[j] / w * share
+        score[m + k] = total if width > 0.0 else 0.0
+
+
+@compiled
+def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore[no-untyped-def]
+    """Predicted gain of every cut: the product over both sides of score times learned ratio."""
+    kind = len(learned) - 2 + (0 if first == 0 else 1)
+    for i in range(first, last):
+        name = int(node[UNITS][i]) if i < m else units + i - m
+        value = 1.0
+        for side in range(2):
+            who = name if learned[name, side, 1] > 0.0 else kind
+            total, count = learned[who, side, 0], learned[who, side, 1]
+            ratio = total / count if count > 0.0 else 1.0
+            value *= max(ratio, 1e-3) * score[i]
+        rank[i] = value if score[i] > 0.0 else -1.0
+
+
+@compiled
+def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-def]
+    """Keep a measured gain, in shares of the score, for the cut and for its kind."""
+    name = int(node[UNITS][i]) if i < m else units + i - m
+    for who in (name, len(learned) - 2 + (0 if i < m else 1)):
+        learned[who, side, 0] += gain
+        learned[who, side, 1] += 1.0
+
+
+@compiled
+def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
+    """Value of a goal group at x by the form of the whole domain; keeps the best."""
+    M, c, n, known, _, near, _ = whole
+    d = len(x)
+    evaluate(x, M, c, n, y)
+    value = np.inf
+    for g in range(first, last):
+        t = n + known + g
+        value = min(value, row_at(M[t], c[t], x, y, n))
+    if value > best[0]:
+        for r in range(known):
+            if row_at(M[n + r], c[n + r], x, y, n) < -near[r]:
+                return  # outside the polytope
+        if len(ball) > 0 and outside(x, ball) > 1e-12 * ball[d] * (1.0 + ball[d]):
+            return
+        best[0] = value
+        for k in range(d):
+            best_x[k] = x[k]
+
+
+@compiled
+def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, space):  # type: ignore[no-untyped-def]
+    """Make and bound one half of a node at ``where``: (open units, known rows, highest bound).
+
+    Units is -1 for an empty half and -2 where the arena is full.
+    """
+    scratch, out, work, _, refresh = space
+    disjuncts = len(firsts) - 1
+    goals = firsts[disjuncts]
+    kind = ON_UNIT if i < n else ON_INPUT
+    index = i if i < n else i - n
+    value = 0.0
+    if kind == ON_INPUT:
+        value = middle(node[LO][index], node[HI][index])
+    for j in range(n):
+        refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
+    m, kept = child(
+        node,
+        ball,
+        d,
+        n,
+        known,
+        goals,
+        kind,
+        index,
+        value,
+        side,
+        refresh,
+        FOLDED_ERROR,
+        scratch,
+        out,
+    )
+    if m < 0:
+        return -1, 0, -np.inf
+    if where + node_size(m, kept, d, goals, disjuncts) > len(arena):
+        return -2, 0, -np.inf
+    name = node[UNITS][index] + 1.0 if kind == ON_UNIT else 0.0
+    baby = place_child(arena, where, d, m, kept, goals, disjuncts, node, n, out, name)
+    highest = -np.inf
+    for q in range(disjuncts):
+        if node[BOUND][q] == -np.inf:
+            continue
+        found = tune(baby, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, False, work)
+        baby[BOUND][q] = found
+        highest = max(highest, found)
+    return m, kept, highest
+
+
+@compiled
+def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
+    """A node without open units, every active row folded: what a linear programme can solve.
+
+    Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `_half` does.
+    """
+    scratch, out, _, _, refresh = space
+    groups = len(firsts) - 1
+    goals = firsts[groups]
+    for j in range(n):
+        refresh[j] = -1
+    m, kept = child(
+        node, ball, d, n, known, goals, ON_INPUT, -1, 0.0, 0, refresh, np.inf, scratch, out
+    )
+    if m < 0:
+        return -1, 0
+    if where + node_size(m, kept, d, goals, groups) > len(arena):
+        return -2, 0
+    place_child(arena, where, d, m, kept, goals, groups, node, n, out, 0.0)
+    return m, kept
+
+
+@compiled
+def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
+    """How many units may be open before they are decided: more in small boxes.
+
+    Where many kinks meet in a point or along a face no box around it separates them. From three
+    halvings of every side on, two more double the threshold.
+    """
+    halvings = 0.0
+    for k in range(d):
+        if node[HI][k] > node[LO][k]:
+            halvings += np.log2(sides[k] / (node[HI][k] - node[LO][k]))
+    return theta * 2.0 ** max(halvings / (2.0 * d) - 1.5, 0.0)
+
+
+@compiled
+def matters(score, n):  # type: ignore[no-untyped-def]
+    """Whether some unit has a score."""
+    highest = 0.0
+    for j in range(n):
+        highest = max(highest, score[j])
+    return highest > 0.0
+
+
+@compiled
+def wider(node, i, j):  # type: ignore[no-untyped-def]
+    """Whether side i of a node's box is longer than side j."""
+    return node[HI][i] - node[LO][i] > node[HI][j] - node[LO][j]
+
+
+@compiled
+def splits(low, high):  # type: ignore[no-untyped-def]
+    """Whether a side has a middle that is not one of its ends."""
+    return low < middle(low, high) < high
+
+
+@compiled
+def middle(low, high):  # type: ignore[no-untyped-def]
+    """Where a side is cut; never outside it."""
+    return min(max(0.5 * low + 0.5 * high, low), high)
+
+
+@compiled
+def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[no-untyped-def]
+    at = marks[0]
+    tape[at], tape[at + 1], tape[at + 2] = CUT, number, name
+    tape[at + 3], tape[at + 4], tape[at + 5] = value, left, right
+    marks[0] = at + 6
+
+
+@compiled
+def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # type: ignore[no-untyped-def]
+    """The numbers behind a bound: units and alpha, known rows and beta, tau."""
+    at = marks[0]
+    tape[at], tape[at + 1], tape[at + 2] = mark, number, q
+    tape[at + 3], tape[at + 4], tape[at + 5] = m, kept, last - first
+    at += 6
+    for j in range(m):
+        tape[at + j], tape[at + m + j] = node[UNITS][j], node[ALPHA][q, j]
+    at += 2 * m
+    for r in range(kept):
+        tape[at + r], tape[at + kept + r] = node[NAMES][r], node[BETA][q, r]
+    at += 2 * kept
+    for g in range(first, last):
+        tape[at + g - first] = node[TAU][g]
+    marks[0] = at + last - first
+
+
+@compiled
+def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # type: ignore[no-untyped-def]
+    """Close the goal groups whose bound has come down to ``cut``; how many stay open."""
+    left = 0
+    bound = node[BOUND]
+    for q in range(len(firsts) - 1):
+        if bound[q] == -np.inf:
+            continue
+        if bound[q] < cut or (bound[q] == cut and not strict):
+            ceiling[0] = max(ceiling[0], bound[q])
+            if len(tape) > 0:
+                write_closed(
+                    tape, marks, node, m, kept, firsts[q], firsts[q + 1], q, number, CLOSED
+                )
+            bound[q] = -np.inf
+        else:
+            left += 1
+    return left
+
+
+@compiled
+def explore(  # type: ignore[no-untyped-def]
+    whole, ball, arena, stack, count, budget, target, below, tolerance, steps, theta,
+    firsts, best, best_x, ceiling, learned, tape, marks, space, stop,
+):  # fmt: skip
+    """Work on the stack; returns (why it ended, nodes on the stack, nodes used).
+
+    Args:
+        whole: rows, constants, open units and known rows of the root, how many units have names,
+            how far outside known rows a point may be and still be offered, the sides of the box.
+        budget: nodes to look at, at most.
+        target: a point with a value of at least this ends the search; np.inf for a maximum.
+        below: with a target, a node is closed when its bound is below this.
+        tolerance: for a maximum, how far above the best value a closed bound may be, relative.
+        best, best_x: the best value and point so far.
+        ceiling: the largest bound that closed a node, and the weight of what was closed: halves of
+            halves of the first node on the stack.
+        learned: gain per score of cuts of every unit, coordinate, and of both kinds: sums, counts.
+        tape, marks: see `write_closed`; marks hold the length of the tape, the next
+            number, and how many nodes could not be settled.
+        stop: a byte that ends the search when it is set.
+    """
+    _, _, work, lp, _ = space
+    v, lam, a, x, z, y, size = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
+    bx, score, rank = work[12], work[13], work[14]
+    d = len(best_x)
+    disjuncts = len(firsts) - 1
+    goals = firsts[disjuncts]
+    strict = target < np.inf
+    units = whole[4]
+    used = 0
+    while count > 0:
+        if stop[0]:
+            return STOPPED, count, used
+        if used >= budget:
+            return OUT_OF_NODES, count, used
+        top = count - 1
+        n, known, at = stack[top, N], stack[top, K], stack[top, AT]
+        depth, number = stack[top, DEPTH], stack[top, NUMBER]
+        if len(tape) > 0:
+            entry = 6 + 2 * n + 2 * (known + 1) + goals
+            if marks[0] + 6 + 3 * disjuncts * entry > len(tape):
+                return TAPE_FULL, count, used
+        node = parts(arena, at, n, known, d, goals, disjuncts)
+        bound = node[BOUND]
+        cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
+        if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
+            count = top
+            ceiling[1] += 0.5**depth
+            continue
+        used += 1
+        worst = 0
+        for q in range(disjuncts):
+            if bound[q] > bound[worst]:
+                worst = q
+        first, last = firsts[worst], firsts[worst + 1]
+        begin = at + node_size(n, known, d, goals, disjuncts)
+        free = open_units(node, n)
+        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
+        forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
+        _scores(node, d, n, lam, z, y, v, score)
+        idle = not matters(score, n)  # no open unit costs the bound anything
+        if idle and len(ball) == 0:
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            if m == -2:
+                return FULL, count, used
+            if m == -1:
+                count = top  # nothing is feasible
+                ceiling[1] += 0.5**depth
+                continue
+            leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
+            if linear(leaf, d, m, kept, first, last):
+                value = solve(leaf, ball, d, m, kept, first, last, worst, cut, lp, work, x)
+                _offer(whole, ball, first, last, x, y, best, best_x)
+                if best[0] >= target:
+                    return REACHED, count, used
+                cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
+                closed = value < cut or (value == cut and not strict)
+                if closed or linear(leaf, d, m, kept, -kept, 0):
+                    # no known row was left out of the programme: better cannot be had
+                    ceiling[0] = max(ceiling[0], value)
+                    bound[worst] = -np.inf
+                    if strict and not closed:
+                        marks[2] += 1  # neither reached nor excluded
+                    elif len(tape) > 0:
+                        write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
+                    continue
+            # known rows read open units: decide those
+            for j in range(n):
+                low, high = node[LOW][j], node[HIGH][j]
+                score[j] = high * -low / (high - low) if low < 0.0 else 0.0
+            idle = not matters(score, n)
+        elif idle:
+            # on a ball the multipliers of the known rows are all there is to find
+            bound[worst] = tune(
+                node, ball, d, n, known, first, last, worst, cut, 20 * steps, True, work
+            )
+            if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
+                count = top
+                ceiling[1] += 0.5**depth
+                continue
+            if bound[worst] == -np.inf:
+                continue
+        from_, to = (n, n + d) if idle or free > patience(node, d, theta, whole[6]) else (0, n)
+        _promise(node, n, from_, to, units, score, learned, rank)
+        old = bound[worst]
+        pick, top_rank = -1, -1.0
+        if idle:
+            # what is left to gain is in the corners of the box: halve its longest side
+            pick = n
+            for k in range(d):
+                if wider(node, k, pick - n):
+                    pick = n + k
+        for _ in range(0 if idle else LOOK):
+            i = -1
+            for j in range(from_, to):
+                if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
+                    i = j
+            if i < 0 or rank[i] <= top_rank:
+                break
+            name = int(node[UNITS][i]) if i < n else units + i - n
+            if min(learned[name, 0, 1], learned[name, 1, 1]) >= RELIABLE:
+                pick = i
+                break
+            measured = 1.0
+            for side in range(2):
+                m, kept, highest = _half(
+                    arena, begin, node, ball, d, n, known, firsts, i, side, cut, steps // 2, space
+                )
+                if m == -2:
+                    return FULL, count, used
+                drop = old - max(highest, cut)
+                _learn(node, n, i, units, learned, side, drop / score[i])
+                measured *= max(drop, 1e-3 * score[i])
+            used += 1
+            rank[i] = -1.0
+            if measured > top_rank:
+                pick, top_rank = i, measured
+        if pick < 0:
+            pick = from_
+            for j in range(from_, to):
+                if score[j] > score[pick]:
+                    pick = j
+        if pick >= n and not splits(node[LO][pick - n], node[HI][pick - n]):
+            # a single point that cannot be closed: what is known stays the bound
+            ceiling[0] = max(ceiling[0], bound[worst])
+            bound[worst] = -np.inf
+            marks[2] += 1
+            continue
+        where, fresh = begin, 0
+        left, right = -1.0, -1.0
+        for side in range(2):
+            m, kept, highest = _half(
+                arena, where, node, ball, d, n, known, firsts, pick, side, cut, steps, space
+            )
+            if m == -2 or top + 3 >= len(stack):
+                return FULL, count, used
+            drop = old - max(highest, cut)
+            _learn(node, n, pick, units, learned, side, drop / max(score[pick], 1e-300))
+            if m < 0:
+                ceiling[1] += 0.5 ** (depth + 1.0)
+                continue
+            baby = parts(arena, where, m, kept, d, goals, disjuncts)
+            for k in range(d):
+                x[k] = bx[k]
+            _offer(whole, ball, first, last, x, y, best, best_x)
+            if not strict:
+                cut = best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
+            mine = marks[1]
+            marks[1] += 1
+            if side == 0:
+                left = float(mine)
+            else:
+                right = float(mine)
+            if close(baby, m, kept, firsts, cut, strict, tape, marks, mine, ceiling) == 0:
+                ceiling[1] += 0.5 ** (depth + 1.0)
+                continue
+            stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
+            stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, depth + 1
+            stack[top + 1 + fresh, NUMBER] = mine
+            fresh += 1
+            where += node_size(m, kept, d, goals, disjuncts)
+        if len(tape) > 0:
+            name, value = 0.0, 0.0
+            if pick < n:
+                name = node[UNITS][pick]
+            else:
+                name = -1.0 - (pick - n)
+                value = middle(node[LO][pick - n], node[HI][pick - n])
+            _write_cut(tape, marks, number, name, value, left, right)
+        # the halves take the place of the whole
+        shift = begin - at
+        for i in range(begin, where):
+            arena[i - shift] = arena[i]
+        for i in range(fresh):
+            for j in range(5):
+                stack[top + i, j] = stack[top + 1 + i, j]
+            stack[top + i, AT] -= shift
+        count = top + fresh
+        if best[0] >= target:
+            return REACHED, count, used
+    return DONE, count, used

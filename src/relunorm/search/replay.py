@@ -1,0 +1,338 @@
+"""Replaying a search: the same nodes, bounded once each with the numbers on the tape.
+
+Nothing is searched and nothing is solved: a node's bound is a sum of products with the error of
+its rounding added (`relunorm.bounds`), every goal group of the root must be closed in every part
+that the cuts leave, and both halves of a cut must be there unless a half is shown to be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.bounds.form import Form
+from relunorm.bounds.kernel import compiled
+from relunorm.bounds.node import (
+    ALPHA,
+    BETA,
+    BOUND,
+    FOLDED_ERROR,
+    HIGH,
+    LOW,
+    NAMES,
+    ON_INPUT,
+    ON_UNIT,
+    TAU,
+    UNITS,
+    bound_of,
+    child,
+    node_size,
+    parts,
+    place_child,
+)
+from relunorm.search.engine import Space, Task, first_node, whole_node
+from relunorm.search.explore import (
+    AT,
+    CLOSED,
+    CUT,
+    DEPTH,
+    FOLDED,
+    NUMBER,
+    K,
+    N,
+    straightened,
+)
+
+Array = NDArray[np.float64]
+
+#: What `_walk` says.
+HOLDS, FAILS, NO_ROOM = 0, 1, 2
+
+#: Why a replay fails.
+REASONS = (
+    "",
+    "a part is neither closed nor cut",
+    "a half that the proof calls empty is not",
+    "a half is missing",
+    "a unit is cut that is not open there",
+    "a coordinate is cut outside its side",
+    "a closed group has numbers that are not allowed",
+    "a bound is not below what the proof claims",
+)
+
+
+class BrokenTape(ValueError):
+    """The tape does not hold what a search writes."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found: whether it went through, the largest bound, and why not."""
+
+    holds: bool
+    upper: float
+    nodes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """The tape, sorted: cuts by the number of their node, closed groups likewise."""
+
+    cut_number: Array
+    cuts: Array  # name, value, left, right
+    closed_number: Array
+    closed_at: NDArray[np.int64]
+    tape: Array
+
+
+def record(pieces: Iterable[Array]) -> Record:
+    """Read a tape once, checking its shape."""
+    tape = np.concatenate([np.zeros(0), *pieces])
+    if not np.isfinite(tape).all():
+        raise BrokenTape("it holds NaN or infinite entries")
+    cuts, closed = _entries(tape)
+    if cuts is None or closed is None:
+        raise BrokenTape("an entry is cut short or has an unknown mark")
+    table = np.array([tape[i + 1 : i + 6] for i in cuts]).reshape(-1, 5)
+    order = np.argsort(table[:, 0], kind="stable")
+    table = table[order]
+    if (np.diff(table[:, 0]) == 0).any():
+        raise BrokenTape("a part is cut twice")
+    numbers = tape[closed + 1] if len(closed) else np.zeros(0)
+    order = np.argsort(numbers, kind="stable")
+    return Record(
+        np.ascontiguousarray(table[:, 0]),
+        np.ascontiguousarray(table[:, 1:]),
+        numbers[order],
+        closed[order],
+        tape,
+    )
+
+
+def _entries(tape: Array) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Where cuts and closed groups begin; the number of goals of a group is the caller's check."""
+    at = 0
+    cuts: list[int] = []
+    closed: list[int] = []
+    while at < len(tape):
+        if tape[at] == CUT and at + 6 <= len(tape):
+            cuts.append(at)
+            at += 6
+        elif tape[at] in (CLOSED, FOLDED) and at + 6 <= len(tape):
+            units, known, goals = (int(v) for v in tape[at + 3 : at + 6])
+            if min(units, known, goals) < 0:
+                return None, None
+            closed.append(at)
+            at += 6 + 2 * units + 2 * known + goals
+            if at > len(tape):
+                return None, None
+        else:
+            return None, None
+    return np.array(cuts, dtype=np.int64), np.array(closed, dtype=np.int64)
+
+
+def replay(form: Form, steps: int, pieces: Iterable[Array], limit: float, strict: bool) -> Replayed:
+    """Walk through the tree on the tape.
+
+    Args:
+        steps: descent steps of the root's units, as the search took them.
+        limit: what every bound has to stay below (``strict``) or at.
+    """
+    found = record(pieces)
+    task, whole = first_node(form, whole_node(form), 0, -np.inf, steps)
+    if task is None:
+        return Replayed(True, -np.inf, 0, "")
+    space = Space(form, whole[2], 1 << 16)
+    result = np.zeros(3)
+    result[0] = -np.inf
+    while True:
+        state = _begin(space, task)
+        why = _walk(
+            form.ball, form.firsts, space.arena, space.stack, state, found.cut_number, found.cuts,
+            found.closed_number, found.closed_at, found.tape, limit, strict, space.views, result,
+        )  # fmt: skip
+        if why != NO_ROOM:
+            break
+        space.grow()
+        result[:] = -np.inf, 0, 0
+    return Replayed(why == HOLDS, float(result[0]), int(result[1]), REASONS[int(result[2])])
+
+
+def _begin(space: Space, task: Task) -> int:
+    while len(task.numbers) > len(space.arena):
+        space.grow()
+    space.arena[: len(task.numbers)] = task.numbers
+    space.stack[0] = task.units, task.known, 0, 0, 0
+    return 1
+
+
+@compiled
+def _find(sorted_numbers, number):  # type: ignore[no-untyped-def]
+    """The first place of a number, or -1."""
+    at = np.searchsorted(sorted_numbers, number)
+    if at < len(sorted_numbers) and sorted_numbers[at] == number:
+        return at
+    return -1
+
+
+@compiled
+def _load(node, n, known, first, last, q, tape, at):  # type: ignore[no-untyped-def]
+    """Take alpha, beta and tau of a closed group from the tape; False if they are not allowed."""
+    units, rows, goals = int(tape[at + 3]), int(tape[at + 4]), int(tape[at + 5])
+    if goals != last - first:
+        return False
+    at += 6
+    for j in range(n):
+        node[ALPHA][q, j] = 1.0 if node[HIGH][j] > -node[LOW][j] else 0.0
+        for i in range(units):
+            if tape[at + i] == node[UNITS][j]:
+                node[ALPHA][q, j] = tape[at + units + i]
+                break
+        if not (0.0 <= node[ALPHA][q, j] <= 1.0):
+            return False
+    at += 2 * units
+    for r in range(known):
+        node[BETA][q, r] = 0.0
+        for i in range(rows):
+            if tape[at + i] == node[NAMES][r]:
+                node[BETA][q, r] = tape[at + rows + i]
+                break
+        if not node[BETA][q, r] >= 0.0:
+            return False
+    at += 2 * rows
+    total = 0.0
+    for g in range(first, last):
+        node[TAU][g] = tape[at + g - first]
+        if not node[TAU][g] >= 0.0:
+            return False
+        total += node[TAU][g]
+    return abs(total - 1.0) <= 1e-9 if last - first > 1 else node[TAU][first] == 1.0
+
+
+@compiled
+def _walk(  # type: ignore[no-untyped-def]
+    ball, firsts, arena, stack, count, cut_number, cuts, closed_number, closed_at, tape, limit,
+    strict, space, result,
+):  # fmt: skip
+    """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
+    scratch, out, work, _, refresh = space
+    v, lam, a, x, size = work[0], work[1], work[2], work[3], work[6]
+    groups = len(firsts) - 1
+    goals = firsts[groups]
+    d = len(x)
+    while count > 0:
+        top = count - 1
+        n, known, at = stack[top, N], stack[top, K], stack[top, AT]
+        number = stack[top, NUMBER]
+        node = parts(arena, at, n, known, d, goals, groups)
+        result[1] += 1.0
+        here = _find(closed_number, float(number))
+        while here >= 0 and here < len(closed_number) and closed_number[here] == number:
+            entry = closed_at[here]
+            here += 1
+            q = int(tape[entry + 2])
+            if q < 0 or q >= groups or tape[entry + 2] != q:
+                result[2] = 6.0
+                return FAILS
+            m, kept, part = n, known, node
+            if tape[entry] == FOLDED:
+                begin = at + node_size(n, known, d, goals, groups)
+                m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+                if m == -2:
+                    return NO_ROOM
+                if m == -1:
+                    node[BOUND][q] = -np.inf  # nothing is feasible
+                    continue
+                part = parts(arena, begin, m, kept, d, goals, groups)
+            if not _load(part, m, kept, firsts[q], firsts[q + 1], q, tape, entry):
+                result[2] = 6.0
+                return FAILS
+            value = bound_of(
+                part, ball, d, m, kept, firsts[q], firsts[q + 1], q, size, v, lam, a, x
+            )
+            if not (value < limit or (value == limit and not strict)):
+                result[2] = 7.0
+                result[0] = value
+                return FAILS
+            result[0] = max(result[0], value)
+            node[BOUND][q] = -np.inf
+        left = 0
+        for q in range(groups):
+            if node[BOUND][q] > -np.inf:
+                left += 1
+        if left == 0:
+            count = top
+            continue
+        here = _find(cut_number, float(number))
+        if here < 0:
+            begin = at + node_size(n, known, d, goals, groups)
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            if m == -2:
+                return NO_ROOM
+            if m == -1:
+                count = top  # nothing is feasible
+                continue
+            result[2] = 1.0
+            return FAILS
+        name, value = cuts[here, 0], cuts[here, 1]
+        kind, index = ON_UNIT, -1
+        if name < 0.0:
+            kind, index = ON_INPUT, int(-1.0 - name)
+            if index >= d or not (node[0][index] <= value <= node[1][index]):
+                result[2] = 5.0
+                return FAILS
+        else:
+            for j in range(n):
+                if node[UNITS][j] == name:
+                    index = j
+        if index < 0:
+            result[2] = 4.0
+            return FAILS
+        begin = at + node_size(n, known, d, goals, groups)
+        where, fresh = begin, 0
+        for side in range(2):
+            for j in range(n):
+                refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
+            m, kept = child(
+                node,
+                ball,
+                d,
+                n,
+                known,
+                goals,
+                kind,
+                index,
+                value,
+                side,
+                refresh,
+                FOLDED_ERROR,
+                scratch,
+                out,
+            )
+            if m < 0:
+                continue
+            if cuts[here, 2 + side] < 0.0:
+                result[2] = 2.0
+                return FAILS
+            if where + node_size(m, kept, d, goals, groups) > len(arena) or top + 3 >= len(stack):
+                return NO_ROOM
+            label = node[UNITS][index] + 1.0 if kind == ON_UNIT else 0.0
+            place_child(arena, where, d, m, kept, goals, groups, node, n, out, label)
+            stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
+            stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, 0
+            stack[top + 1 + fresh, NUMBER] = int(cuts[here, 2 + side])
+            fresh += 1
+            where += node_size(m, kept, d, goals, groups)
+        shift = begin - at
+        for i in range(begin, where):
+            arena[i - shift] = arena[i]
+        for i in range(fresh):
+            for j in range(5):
+                stack[top + i, j] = stack[top + 1 + i, j]
+            stack[top + i, AT] -= shift
+        count = top + fresh
+    return HOLDS

@@ -1,0 +1,194 @@
+"""Proofs of searches: they replay, they survive a file, and a changed one is refused."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import relunorm as rn
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.errors import InvalidInputError
+from relunorm.extrema.front import decide_any
+from relunorm.search.explore import CLOSED, CUT, FOLDED
+from relunorm.search.proof import SearchProof
+from relunorm.search.tape import Tape
+
+
+def network(seed: int, widths: tuple[int, ...] = (3, 8, 8, 2), slope: float = 0.0) -> Network:
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(widths)]
+    biases = [rng.normal(size=b) for b in widths[1:]]
+    kind = Activation("leaky", slope) if slope else Activation("relu")
+    return Network.from_weights(weights, biases, kind)
+
+
+def with_skips(seed: int) -> Network:
+    rng = np.random.default_rng(seed)
+    layers = [
+        Layer(Affine({0: rng.normal(size=(5, 3))}, rng.normal(size=5))),
+        Layer(
+            Affine({0: rng.normal(size=(4, 3)), 1: rng.normal(size=(4, 5))}, rng.normal(size=4)),
+            Activation("identity"),
+        ),
+        Layer(Affine({1: rng.normal(size=(5, 5)), 2: rng.normal(size=(5, 4))}, np.zeros(5))),
+    ]
+    output = Affine({0: rng.normal(size=(2, 3)), 3: rng.normal(size=(2, 5))}, np.zeros(2))
+    return Network(layers, output, input_shape=3)
+
+
+DOMAINS = [
+    Box.cube(3),
+    Box([-1.0, 0.25, -1.0], [1.0, 0.25, 1.0]),
+    Ball([0.2, -0.1, 0.0], 0.9),
+    Polytope(np.vstack([np.eye(3), -np.eye(3), [[1.0, 1.0, 1.0]]]), [1.0] * 6 + [0.5]),
+]
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=repr)
+@pytest.mark.parametrize("kind", ["plain", "leaky", "steep", "skips"])
+def test_a_maximum_has_a_proof_that_replays(kind, domain, tmp_path):
+    nets = {
+        "plain": network(1),
+        "leaky": network(2, slope=-0.3),
+        "steep": network(3, slope=1.8),
+        "skips": with_skips(4),
+    }
+    net = nets[kind]
+    found = rn.maximize(net, [1.0, -0.5], domain, time_limit=30)
+    assert found.exact
+    proof = found.certificate
+    assert proof is not None
+    again = proof.verify(net)
+    assert again.holds, again
+    assert again.upper <= found.upper
+    proof.save(tmp_path / "p.json")
+    assert SearchProof.load(tmp_path / "p.json").verify(net).holds
+    # another network, or a claim that is too strong, is refused
+    assert not proof.verify(network(7)).holds
+    strong = SearchProof(**{**vars(proof), "limit": found.lower - 1e-6})
+    assert not strong.verify(net).holds
+
+
+def decided() -> tuple[Network, rn.Domain, SearchProof]:
+    """A property with two groups, one of them a conjunction, that takes some cuts to prove."""
+    net, box = network(11, (3, 10, 10, 2)), Box.cube(3)
+    top = rn.maximize(net, 0, box).upper
+    groups = [
+        ([[-1.0, 0.0]], [-top - 1e-3]),
+        ([[-1.0, 0.0], [0.0, 1.0]], [-top * 0.9 - 0.1, -50.0]),
+    ]
+    found = decide_any(net, groups, box)
+    assert found.verdict == "proved"
+    assert found.certificate is not None
+    return net, box, found.certificate
+
+
+def changed(proof: SearchProof, numbers: np.ndarray) -> SearchProof:
+    tape = Tape()
+    tape.write(numbers)
+    return SearchProof(**{**vars(proof), "tape": tape})
+
+
+def entries(tape: np.ndarray) -> list[tuple[int, int]]:
+    found, at = [], 0
+    while at < len(tape):
+        size = 6
+        if tape[at] in (CLOSED, FOLDED):
+            units, known, goals = (int(v) for v in tape[at + 3 : at + 6])
+            size = 6 + 2 * units + 2 * known + goals
+        else:
+            assert tape[at] == CUT
+        found.append((at, size))
+        at += size
+    return found
+
+
+def test_a_proof_with_something_missing_or_changed_is_refused():
+    """Leaves and cuts left out, halves swapped or forgotten, numbers out of range: a thousand."""
+    net, _, proof = decided()
+    tape = np.concatenate(list(proof.tape))
+    assert proof.verify(net).holds
+    rng = np.random.default_rng(0)
+    parts = entries(tape)
+    cuts = [p for p in parts if tape[p[0]] == CUT]
+    closed = [p for p in parts if tape[p[0]] != CUT]
+    assert len(cuts) > 5
+    refused = 0
+    for _ in range(1000):
+        numbers = tape.copy()
+        way = rng.integers(6)
+        at, size = closed[rng.integers(len(closed))]
+        if way == 0:  # a leaf is gone
+            numbers = np.delete(numbers, slice(at, at + size))
+        elif way == 1:  # a cut is gone
+            at, size = cuts[rng.integers(len(cuts))]
+            numbers = np.delete(numbers, slice(at, at + size))
+        elif way == 2:  # a half is called empty
+            at, _ = cuts[rng.integers(len(cuts))]
+            side = 4 + rng.integers(2)
+            if numbers[at + side] < 0:
+                continue
+            numbers[at + side] = -1.0
+        elif way == 3:  # slopes and multipliers that prove nothing
+            units, known = int(numbers[at + 3]), int(numbers[at + 4])
+            if not units:
+                continue
+            first = at + 6 + units
+            numbers[first : first + units] = 1.5 if rng.random() < 0.5 else -0.5
+            del known
+        elif way == 4:  # weights of the goals that are none
+            numbers[at + size - 1] = -3.0
+        else:  # a group that does not exist
+            numbers[at + 2] = 7.0
+        refused += 1
+        result = changed(proof, numbers).verify(net)
+        assert not result.holds, (way, at)
+        assert result.reason
+    assert refused > 700
+
+
+def test_any_number_changed_is_refused_or_still_a_proof():
+    """Whatever is changed, a proof that goes through proves something true."""
+    net, box, proof = decided()
+    tape = np.concatenate(list(proof.tape))
+    rng = np.random.default_rng(1)
+    seen = net(box.sample(20_000, 0))
+    values = [(b - seen @ A.T).min(axis=1).max() for A, b in proof.groups]
+    assert max(values) < 0
+    for _ in range(300):
+        numbers = tape.copy()
+        at = rng.integers(len(numbers))
+        numbers[at] = rng.choice([0.0, -1.0, 1.0, 0.5, 1e9, -1e9, numbers[at] + 1])
+        result = changed(proof, numbers).verify(net)
+        if result.holds:
+            assert result.upper < 0
+    # and what is not true has no proof: the claim below a value that is taken
+    false = SearchProof(**{**vars(proof), "limit": max(values) - 1e-9})
+    assert not false.verify(net).holds
+
+
+def test_documents_with_surprises_are_refused(tmp_path):
+    net, _, proof = decided()
+    proof.save(tmp_path / "p.json")
+    document = json.loads((tmp_path / "p.json").read_text())
+    assert SearchProof.from_dict(document).verify(net).holds
+    for change in (
+        {"extra": 1},
+        {"tape": ["not base64!"]},
+        {"tape": ["AAAA"]},
+        {"unit_steps": -1},
+        {"claim": {"limit": float("nan"), "strict": True}},
+        {"groups": [{"A": [1.0], "b": [1.0]}]},
+        {"schema": "relunorm.proof/0"},
+    ):
+        with pytest.raises(InvalidInputError):
+            SearchProof.from_dict({**document, **change})
+    short = {k: v for k, v in document.items() if k != "claim"}
+    with pytest.raises(InvalidInputError, match="claim"):
+        SearchProof.from_dict(short)
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(InvalidInputError, match=r"cannot be read|not a proof"):
+        SearchProof.load(tmp_path / "broken.json")
