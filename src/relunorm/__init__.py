@@ -52,6 +52,7 @@ _HOME = {
     "Sweep": "relunorm.sweep.front",
     "sweep": "relunorm.sweep",
     "theorem6": "relunorm.lipschitz.theorem6",
+    "to_c": "relunorm.embedded.front",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from relunorm.domain import Polytope as Polytope
     from relunorm.dying.diagnosis import diagnose as diagnose
     from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
+    from relunorm.embedded.front import to_c as to_c
     from relunorm.extrema.front import decide as decide
     from relunorm.extrema.front import maximize as maximize
     from relunorm.extrema.front import never_smallest as never_smallest

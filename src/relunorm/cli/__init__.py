@@ -17,6 +17,7 @@ from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
 from relunorm.cli.diagnose import diagnose
 from relunorm.cli.dying import dying
+from relunorm.cli.export import export
 from relunorm.cli.fingerprint import fingerprint
 from relunorm.cli.fit import fit
 from relunorm.cli.geometry import geometry
@@ -63,6 +64,7 @@ for _command in (
     info,
     convert,
     normalize,
+    export,
     compare,
     fingerprint,
     verify,

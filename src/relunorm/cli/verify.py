@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 def verify(
     certificate: Annotated[str, typer.Argument(metavar="CERT", help="A certificate, JSON.")],
     first: Annotated[str, typer.Argument(metavar="A", help="The model it was made from.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="The model it was made for.")],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="The model it was made for, or the C file.")
+    ],
     domain: Annotated[
         str | None,
         typer.Option(
@@ -33,6 +36,8 @@ def verify(
 ) -> None:
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
 
+    For a certificate of `relunorm export` B is the C file: its tables are read back.
+
     CERT names the domain it speaks of, which is shown; --domain demands that it contains another
     one. Verdicts that only a mixed-integer solver vouches for make it fail unless --trust-solver
     is given. Both models are also evaluated at points of the domain.
@@ -45,9 +50,16 @@ def verify(
     from relunorm.forms.verification import verify as run
     from relunorm.io import load
 
-    a, b = load(first), load(second)
+    a = load(first)
     demanded = None if domain is None else parse_domain(domain, a.input_size)
-    found = run(Certificate.load(certificate), a, b, demanded, trust=trust_solver)
+    if Path(second).suffix in (".c", ".h"):
+        from relunorm.embedded import ProgramCertificate
+        from relunorm.embedded import verify as run_program
+
+        source = Path(second).read_text(encoding="utf-8", errors="replace")
+        found = run_program(ProgramCertificate.load(certificate), a, source, demanded)
+    else:
+        found = run(Certificate.load(certificate), a, load(second), demanded, trust=trust_solver)
     document = {**found.to_dict(), "certificate": certificate, "models": [first, second]}
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.holds else 1)

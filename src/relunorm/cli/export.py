@@ -1,0 +1,134 @@
+"""``relunorm export``: a C program with a certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit, showing
+from relunorm.errors import InvalidDomainError, InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    out: Annotated[
+        str, typer.Option("-o", "--out", help="The C file; with .onnx a quantized model instead.")
+    ],
+    domain: Annotated[
+        str | None,
+        typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv."),
+    ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(help="8, 16 or 32; 16, or what --epsilon needs, if omitted."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="How far outputs may move.")] = None,
+    target: Annotated[str, typer.Option(help="c99, avr or arm.")] = "c99",
+    style: Annotated[
+        str, typer.Option(help="layers, or pieces for a network with one input.")
+    ] = "layers",
+    floats: Annotated[
+        bool, typer.Option("--float", help="Single precision instead of integers.")
+    ] = False,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="Add a function that gives the class, and its claim.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="Prefix of everything the file defines.")] = "net",
+    input_shift: Annotated[
+        int | None, typer.Option(help="Inputs are real * 2^N; the finest that fits if omitted.")
+    ] = None,
+    certificate: Annotated[
+        str | None, typer.Option(help="Write the proofs as JSON, for relunorm verify.")
+    ] = None,
+    header: Annotated[str | None, typer.Option(help="Write the declarations too.")] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep what does nothing over the domain.")
+    ] = False,
+    flash: Annotated[int | None, typer.Option(help="Bytes of flash there are.")] = None,
+    ram: Annotated[int | None, typer.Option(help="Bytes of RAM there are.")] = None,
+    parts: Annotated[int, typer.Option(help="Boxes the domain is cut into, at most.")] = 256,
+    json: Json = False,
+) -> None:
+    """Write MODEL as a C program of integers and prove that it cannot overflow, and its error.
+
+    Exit code 0: written; 2: bad input, or an epsilon that no width meets: nothing is written.
+    """
+    from relunorm.cli.domains import parse_domain
+    from relunorm.embedded import to_c
+    from relunorm.io import load
+
+    network = load(model)
+    if domain is None:
+        raise InvalidDomainError(
+            "export needs --domain: every range and the error are proved over it; such as "
+            "--domain box:-1,1 or --domain data:train.csv"
+        )
+    onnx = Path(out).suffix == ".onnx"
+    if onnx and (floats or style != "layers" or certificate or header):
+        raise InvalidInputError(
+            "a quantized .onnx holds integer layers and has no certificate, which speaks of the C "
+            "file; leave --float, --style, --certificate and --header out"
+        )
+    with showing("export", json) as show:
+        made = to_c(
+            network,
+            parse_domain(domain, network.input_size),
+            bits=bits,
+            epsilon=epsilon,
+            target=target,
+            style=style,  # type: ignore[arg-type]
+            floats=floats,
+            classes=classes,
+            name=name,
+            input_shift=input_shift,
+            shrink=not keep,
+            flash=flash,
+            ram=ram,
+            parts=parts,
+            progress=show,
+        )
+    if onnx:
+        made.save_onnx(out)
+    else:
+        made.save(out, certificate, header)
+    document = {**made.to_dict(), "source": model, "target": out, "certificate": certificate}
+    emit(document, json, lambda console: _render(console, document))
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    sizes, found = document["sizes"], document["found"]
+    console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
+    kinds = ", ".join(dict.fromkeys(document["weights"]))
+    sums = ", ".join(dict.fromkeys(document["accumulators"]))
+    console.print(
+        f"tables {sizes['flash']:,} bytes, buffers {sizes['ram']:,} bytes, "
+        f"{sizes['multiplications']:,} multiplications"
+    )
+    console.print(f"weights {kinds}, accumulators {sums}: none can overflow on the domain")
+    if document["epsilon"] is None:
+        console.print("no bound on the error could be proved")
+    else:
+        console.print(
+            f"outputs move by at most {document['epsilon']:.3g} (proved); "
+            f"{found['of_floats']:.3g} was found by search"
+        )
+    if document["epsilon_on_grid"] is not None:
+        console.print(
+            f"for inputs that are the program's own: {document['epsilon_on_grid']:.3g} proved, "
+            f"{found['on_grid']:.3g} found"
+        )
+    classes = document["classes"]
+    if classes is not None and classes["everywhere"] is not None:
+        console.print(f"the class is {classes['everywhere']} everywhere, as in the model")
+    elif classes is not None:
+        console.print(
+            f"the class is the model's wherever its best output leads by more than "
+            f"{classes['margin']:.3g} ({classes['margin_on_grid']:.3g} for its own inputs)"
+        )

@@ -1,0 +1,151 @@
+"""What the bounds of a program prove, in words for users: about outputs, classes and steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box
+from relunorm.embedded.cutting import Bounds, bound_part
+from relunorm.embedded.difference import Change
+from relunorm.forms.certificate import slackened
+from relunorm.network import Affine, Network
+from relunorm.stability.problem import Bounds as ValueBounds
+from relunorm.stability.problem import Problem
+from relunorm.stability.reach import reach_of
+from relunorm.stability.replay import rule_bounds
+
+#: Differences of two outputs are bounded one by one while there are at most this many outputs.
+PAIRS_UP_TO = 16
+
+
+def rows_of(outputs: int, classes: bool) -> NDArray[np.float64]:
+    """The combinations of outputs that are bounded: each, and for classes the pairs."""
+    one = np.eye(outputs)
+    if not classes or not 1 < outputs <= PAIRS_UP_TO:
+        return one
+    pairs = [one[i] - one[j] for i in range(outputs) for j in range(i)]
+    return np.vstack([one, *pairs])
+
+
+def claims(
+    network: Network,
+    change: Change | None,
+    box: Box,
+    rows: NDArray[np.float64],
+    found: Bounds,
+    moved: NDArray[np.float64],
+    classes: bool,
+) -> dict[str, Any]:
+    """What the bounds prove, JSON-safe: per output, about classes, about steps.
+
+    Args:
+        change: the program beside the network; None for pieces, which have no steps of their own.
+        moved: how far the shrunk network can be from the one given.
+    """
+    outputs = network.output_size
+    extra = np.abs(rows) @ moved
+    total = Bounds(_plus(found.on_grid, extra), _plus(found.of_floats, extra))
+    result: dict[str, Any] = {
+        "bounds": {
+            "on_grid": _finite(total.on_grid[:outputs]),
+            "of_floats": _finite(total.of_floats[:outputs]),
+        },
+        "classes": None,
+        "steps": None,
+    }
+    if classes:
+        margins = [_margin(side, outputs) for side in (total.of_floats, total.on_grid)]
+        fixed = _fixed_class(network, box, margins[0] + 2 * float(moved.max()))
+        margins = margins if fixed is None else [0.0, 0.0]
+        result["classes"] = {
+            "margin": margins[0],
+            "margin_on_grid": margins[1],
+            "everywhere": fixed,
+        }
+    steps = any(layer.activation.kind == "step" for layer in network.layers)
+    if steps and change is not None:
+        apart, difference = bound_part(network, change, box, rows[:outputs], away=True)
+        result["steps"] = {
+            "bounds": _finite(_plus(apart.of_floats, moved)),
+            "exceptions": [
+                {"layer": k, "unit": int(u), "margin": slackened(float(margin[u]))}
+                for k, margin in enumerate(difference.margins)
+                if margin is not None
+                for u in np.flatnonzero(margin > 0)
+            ],
+        }
+    return result
+
+
+def _margin(bounds: NDArray[np.float64], outputs: int) -> float:
+    """How far the best output has to lead for the class to be sure."""
+    if outputs == 1:
+        return slackened(float(bounds.max()))
+    pairs = bounds[outputs:] if len(bounds) > outputs else 2 * bounds
+    return slackened(float(pairs.max()))
+
+
+def compare_claims(found: dict[str, Any], stated: dict[str, Any], problems: list[str]) -> None:
+    """Add a problem for every claim that is stated but was not found again."""
+    for key in ("on_grid", "of_floats"):
+        _compare(key, found["bounds"][key], stated["bounds"][key], problems)
+    ours, theirs = found["classes"], stated["classes"]
+    if (ours is None) != (theirs is None):
+        problems.append("classes: the claim is not the one that was found")
+    elif ours is not None:
+        same = ours["everywhere"] == theirs["everywhere"]
+        margins = ("margin", "margin_on_grid")
+        if not same or not all(ours[m] <= theirs[m] * (1 + 1e-9) for m in margins):
+            problems.append(f"classes: {ours} was found, {theirs} is stated")
+    ours, theirs = found["steps"], stated["steps"]
+    if (ours is None) != (theirs is None):
+        problems.append("steps: the claim is not the one that was found")
+    elif ours is not None:
+        _compare("steps", ours["bounds"], theirs["bounds"], problems)
+        known = {(e["layer"], e["unit"]): float(e["margin"]) for e in theirs["exceptions"]}
+        for entry in ours["exceptions"]:
+            if not entry["margin"] <= known.get((entry["layer"], entry["unit"]), -1) * (1 + 1e-9):
+                problems.append(f"an exception is not stated, or not wide enough: {entry}")
+                break
+
+
+def _compare(what: str, found: list[Any], stated: list[Any], problems: list[str]) -> None:
+    ours, theirs = ([np.inf if v is None else v for v in side] for side in (found, stated))
+    # what is stated was widened by more than machines differ, and so was what is found now
+    if len(ours) != len(theirs) or not all(
+        f <= s * (1 + 1e-9) for f, s in zip(ours, theirs, strict=True)
+    ):
+        problems.append(f"{what}: {found} was found, {stated} is stated")
+
+
+def _fixed_class(network: Network, box: Box, margin: float) -> int | None:
+    """The class that wins by more than ``margin`` everywhere, if bounds show one."""
+    outputs = network.output_size
+    middle = network(box.center)
+    if outputs == 1:
+        best, rows = int(middle[0] > 0), np.array([[1.0 if middle[0] > 0 else -1.0]])
+    else:
+        best = int(np.argmax(middle))
+        rows = np.delete(np.eye(outputs)[best] - np.eye(outputs), best, axis=0)
+    terms = {s: np.asarray(rows @ m) for s, m in network.output.terms.items()}
+    leads = network.replace(output=Affine(terms, rows @ network.output.bias))
+    problem = Problem(leads, reach_of(box))
+    bounds = ValueBounds(problem)
+    for index in range(len(leads.layers)):
+        bounds.append(*rule_bounds(problem, bounds, index))
+    lower, _ = rule_bounds(problem, bounds, len(leads.layers), every=True)
+    # forming the differences of rows rounds; a share of the sizes covers it
+    size = sum((abs(m) @ bounds.span(s) for s, m in network.output.terms.items()), np.zeros(1))
+    rest = 1e-14 * float(np.max(size) + np.abs(network.output.bias).max())
+    return best if float(lower.min()) - rest > margin * (1 + 1e-9) else None
+
+
+def _plus(bounds: NDArray[np.float64], extra: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.array([slackened(float(v)) for v in np.nextafter(bounds + extra, np.inf)])
+
+
+def _finite(values: NDArray[np.float64]) -> list[float | None]:
+    return [float(v) if np.isfinite(v) else None for v in values]

@@ -1,0 +1,191 @@
+"""The difference over a box, tightened by cutting the box: the worst part is halved first.
+
+On a smaller box fewer units change sign, so that the slopes are known and errors cancel. The cuts
+are the proof: the bounds of the parts are recomputed from them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box
+from relunorm.embedded.difference import Change, Difference, difference
+from relunorm.errors import InvalidInputError
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.stability.problem import Problem
+from relunorm.stability.reach import reach_of
+
+#: Halving stops when doubling the parts has gained less than this share.
+GAIN = 0.03
+#: With at most this many inputs halving goes on to PATIENCE parts whatever it gains.
+FEW_INPUTS, PATIENCE = 8, 128
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of |rows @ (program - network)|, the worst over all parts.
+
+    Attributes:
+        on_grid: for inputs that are integers of the program.
+        of_floats: for any input of the box, rounded to the nearest integer first.
+    """
+
+    on_grid: Vector
+    of_floats: Vector
+
+    def worst(self, other: Bounds) -> Bounds:
+        """Entry by entry the larger of both."""
+        return Bounds(
+            np.maximum(self.on_grid, other.on_grid), np.maximum(self.of_floats, other.of_floats)
+        )
+
+
+def bound_part(
+    network: Network, change: Change, box: Box, rows: NDArray[np.float64], away: bool = False
+) -> tuple[Bounds, Difference]:
+    """The bounds over one box in one go."""
+    problem = Problem(network, reach_of(box))
+    last, count = len(network.layers), len(rows)
+    both = np.vstack([rows, -rows])
+    found = []
+    first = difference(problem, change, exact_input=True, away=away)
+    second = difference(problem, change, exact_input=False, away=away, bounds=first.bounds)
+    for part in (first, second):
+        top = part.descend(last, both)
+        low, high = part.error(last)
+        plain = np.maximum(rows, 0) @ high - np.maximum(-rows, 0) @ low
+        other = np.maximum(-rows, 0) @ high - np.maximum(rows, 0) @ low
+        plain, other = (np.nextafter(x * (1 + 1e-12), np.inf) for x in (plain, other))
+        found.append(np.maximum(np.minimum(top[:count], plain), np.minimum(top[count:], other)))
+    return Bounds(found[0], np.maximum(*found)), second
+
+
+def cut(
+    network: Network,
+    change: Change,
+    box: Box,
+    rows: NDArray[np.float64],
+    *,
+    parts: int,
+    goal: float | None = None,
+    on_grid: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Bounds, list[Any]]:
+    """The bounds over a box, and the cuts that prove them.
+
+    Args:
+        rows: combinations of outputs.
+        parts: how many boxes, at most.
+        goal: a bound that is good enough.
+        on_grid: whether that is asked of the program's own inputs, or of all.
+
+    Returns:
+        the bounds, and the cuts in preorder: [axis, coordinate] for a box that is halved there,
+        None for one that is not.
+    """
+
+    def size(bounds: Bounds) -> float:
+        return float((bounds.on_grid if on_grid else bounds.of_floats).max())
+
+    first = bound_part(network, change, box, rows)[0]
+    nodes: list[Any] = [None]  # [axis, coordinate, first child]
+    boxes = {0: (box, first)}
+    heap = [(-size(first), 0)]
+    before = -heap[0][0]
+    check = 4
+    while len(boxes) < parts and -heap[0][0] > (0.0 if goal is None else goal):
+        node = heapq.heappop(heap)[1]
+        here = boxes[node][0]
+        axis = _axis(network, here)
+        middle = float(here.lo[axis] + (here.hi[axis] - here.lo[axis]) / 2)
+        if not here.lo[axis] < middle < here.hi[axis]:
+            break
+        del boxes[node]
+        nodes[node] = (axis, middle, len(nodes))
+        for half in halves(here, axis, middle):
+            found = bound_part(network, change, half, rows)[0]
+            boxes[len(nodes)] = (half, found)
+            heapq.heappush(heap, (-size(found), len(nodes)))
+            nodes.append(None)
+        if progress is not None:
+            progress(len(boxes), parts)
+        if len(boxes) == check:
+            now = -heap[0][0]
+            patient = box.dimension <= FEW_INPUTS and check < PATIENCE
+            if now > (1 - GAIN) * before and not patient:
+                break
+            before, check = now, 2 * check
+    worst = first if len(boxes) == 1 else _join([found for _, found in boxes.values()])
+    return worst, _preorder(nodes)
+
+
+def replay_cuts(
+    network: Network,
+    change: Change,
+    box: Box,
+    rows: NDArray[np.float64],
+    cuts: list[Any],
+) -> Bounds:
+    """The bounds that stored cuts prove.
+
+    Raises:
+        InvalidInputError: the cuts are not those of a tree over the box.
+    """
+    found: list[Bounds] = []
+    stack, place = [box], 0
+    while stack:
+        here = stack.pop()
+        if place >= len(cuts):
+            raise InvalidInputError("the cuts of the box end too early")
+        node, place = cuts[place], place + 1
+        if node is None:
+            found.append(bound_part(network, change, here, rows)[0])
+            continue
+        axis, middle = int(node[0]), float(node[1])
+        if not 0 <= axis < here.dimension or not here.lo[axis] <= middle <= here.hi[axis]:
+            raise InvalidInputError("a cut lies outside of its box")
+        stack += reversed(halves(here, axis, middle))
+    if place != len(cuts):
+        raise InvalidInputError("there are more cuts than boxes")
+    return _join(found)
+
+
+def halves(box: Box, axis: int, middle: float) -> tuple[Box, Box]:
+    """A box cut in two."""
+    high, low = box.hi.copy(), box.lo.copy()
+    high[axis] = low[axis] = middle
+    return Box(box.lo, high), Box(low, box.hi)
+
+
+def _axis(network: Network, box: Box) -> int:
+    """The coordinate along which the outputs move most."""
+    slopes = np.abs(network.jacobian(box.center)).max(axis=0)
+    width = box.hi - box.lo
+    reach = slopes * width
+    return int(np.argmax(reach if reach.any() else width))
+
+
+def _join(found: list[Bounds]) -> Bounds:
+    worst = found[0]
+    for other in found[1:]:
+        worst = worst.worst(other)
+    return worst
+
+
+def _preorder(nodes: list[Any]) -> list[Any]:
+    result, stack = [], [0]
+    while stack:
+        node = nodes[stack.pop()]
+        if node is None:
+            result.append(None)
+            continue
+        result.append([node[0], node[1]])
+        stack += [node[2] + 1, node[2]]
+    return result

@@ -1,0 +1,255 @@
+"""`to_c`: from a trained network to a C program with a certificate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from relunorm.atomic import atomic_path
+from relunorm.domain import Box, Domain
+from relunorm.embedded.c_file import Options, flash_bytes
+from relunorm.embedded.certificate import ProgramCertificate, notes
+from relunorm.embedded.integers import IntegerNetwork
+from relunorm.embedded.job import WIDTHS, Job, Progress
+from relunorm.embedded.pieces import Pieces
+from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
+from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
+from relunorm.network import Network
+from relunorm.stability.reach import reach_of
+
+#: Bytes of flash and RAM of the smallest common board of a target (an ATmega328P).
+BOARDS = {"avr": (32_256, 2_048)}
+STYLES = ("layers", "pieces")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Export:
+    """A C program, its model in Python and its certificate.
+
+    Attributes:
+        source: the C file.
+        header: declarations for files that call it.
+        program: the same in Python: an `IntegerNetwork` or `Pieces` (bit for bit), or
+            a `FloatNetwork`.
+        network: the network it was made from, as given.
+        certificate: the two proofs.
+    """
+
+    source: str
+    header: str
+    program: AnyProgram
+    network: Network
+    certificate: ProgramCertificate
+
+    @property
+    def epsilon(self) -> float:
+        """Proved: |program - network| for every real input of the domain, largest output."""
+        return self.certificate.epsilon
+
+    @property
+    def found(self) -> float:
+        """The largest difference a search found: no program of this kind can prove less."""
+        return float(self.certificate.document["found"]["of_floats"])
+
+    @property
+    def flash(self) -> int:
+        """Bytes of the tables."""
+        return int(self.certificate.document["sizes"]["flash"])
+
+    @property
+    def ram(self) -> int:
+        """Bytes of the buffers, on the stack."""
+        return int(self.certificate.document["sizes"]["ram"])
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return int(self.certificate.document["sizes"]["multiplications"])
+
+    def save(
+        self,
+        path: str | Path,
+        certificate: str | Path | None = None,
+        header: str | Path | None = None,
+    ) -> None:
+        """Write the C file, and if wanted its certificate and header: all of them, or none."""
+        proof = json.dumps(self.certificate.document, allow_nan=False)
+        files = ((certificate, proof), (header, self.header), (path, self.source))
+        with ExitStack() as stack:
+            for target, text in files:
+                if target is not None:
+                    stack.enter_context(atomic_path(target)).write_bytes(text.encode())
+
+    def save_onnx(self, path: str | Path) -> None:
+        """Write the same integers as ONNX in QDQ form, atomically (see `relunorm.embedded.qdq`).
+
+        Raises:
+            UnsupportedFormatError: where onnxruntime would not compute the same integers.
+        """
+        from relunorm.embedded.qdq import write_qdq
+
+        if not isinstance(self.program, IntegerNetwork):
+            raise UnsupportedFormatError(
+                f"{self.program!r} has no QDQ form; export layers of 8 bits"
+            )
+        write_qdq(self.program, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The results without the proofs, JSON-safe."""
+        document = self.certificate.document
+        keys = ("bounds", "found", "classes", "steps", "sizes", "options", "domain", "digest")
+        steps = document["steps"]
+        maps = (self.program,) if isinstance(self.program, Pieces) else self.program.maps
+        return {
+            "schema": "relunorm.export/1",
+            "epsilon": _or_none(self.epsilon),
+            "epsilon_on_grid": _or_none(self.certificate.epsilon_on_grid),
+            "weights": [m.weight_type for m in maps],
+            "accumulators": [m.accumulator for m in maps],
+            "network": document["network"],
+            "shrunk": document["shrunk"] is not None,
+            **{key: document[key] for key in keys},
+            "steps": None if steps is None else {"bounds": steps["bounds"]},
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Export({self.program!r}, tables {self.flash:,} bytes, "
+            f"|program - network| <= {self.epsilon:.3g} proved, {self.found:.3g} found)"
+        )
+
+
+def to_c(
+    network: Network,
+    domain: Domain,
+    *,
+    bits: int | None = None,
+    epsilon: float | None = None,
+    target: str = "c99",
+    floats: bool = False,
+    style: Literal["layers", "pieces"] = "layers",
+    classes: bool = False,
+    name: str = "net",
+    input_shift: int | Sequence[int] | None = None,
+    shrink: bool = True,
+    parts: int = 256,
+    flash: int | None = None,
+    ram: int | None = None,
+    samples: int = 20_000,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> Export:
+    """A C program that computes the network over a domain, with two proofs.
+
+    Nothing overflows: no partial sum, in the order of the program, leaves its accumulator. And the
+    output is within `Export.epsilon` of the network's for every input of the domain. Inputs are
+    integers, ``x = round(real * 2^shift)``; those outside the domain's box are clamped to it.
+
+    Args:
+        domain: a box, a ball or a polytope; the proofs hold for the box around it.
+        bits: 8, 16 or 32 for weights, inputs and values. If omitted: 16, or with ``epsilon`` the
+            smallest tables that meet it, weights of 8 and 16 bits mixed.
+        epsilon: how far outputs may move, rounding the input included; with ``input_shift`` not
+            included, because inputs are integers then.
+        target: ``c99``, ``avr`` (tables in flash) or ``arm``.
+        floats: single precision instead of integers.
+        style: ``layers``, or for a single input ``pieces``: its affine pieces in a search tree.
+        classes: add a function that gives the class, and a claim about it.
+        name: prefix of what the file defines.
+        input_shift: the shift of the inputs where a sensor fixes it, one or one for each.
+        shrink: remove first what does nothing over the domain.
+        parts: boxes the domain is cut into to tighten the bound, at most.
+        flash, ram: bytes there are; those of an ATmega328P for ``avr``, no limit otherwise.
+        samples: inputs the search for the largest difference starts from.
+        random_state: its seed.
+        progress: called with what is being done and, where known, the share that is done.
+
+    Raises:
+        InvalidInputError: no width meets epsilon (the message says what can be proved, and its
+            cost), or the program does not fit the target.
+
+    Sound bounds, in real arithmetic. Cost: the stability analysis of `normalize`, then a backward
+    pass for every part; seconds for thousands of weights.
+
+    >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
+    >>> made = to_c(net, Box([-1.0], [1.0]), bits=8)
+    >>> made.epsilon < 0.02, made.program.predict([[0.5], [-0.25]]).ravel().tolist()
+    (True, [0.5, 0.25])
+    """
+    options = Options(name, target, classes)
+    box = _checked(network, domain, bits, epsilon, floats, style, parts)
+    exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
+    if exponent is not None and (
+        exponent.dtype.kind != "i" or exponent.shape not in ((1,), (network.input_size,))
+    ):
+        raise InvalidInputError(
+            f"input_shift {input_shift!r}: expected a whole number, or one for each input"
+        )
+    job = Job(network, domain, box, options, exponent, parts, samples, random_state, progress)
+    with np.errstate(over="ignore", invalid="ignore"):
+        widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
+        job.shrink(shrink, widths, floats)
+        if floats:
+            program, found = job.floats()
+        elif style == "pieces":
+            program, found = job.pieces(widths, epsilon)
+        else:
+            program, found = job.integers(widths, epsilon)
+        if epsilon is not None and not job.meets(found, epsilon):
+            job.refuse(epsilon, bits, style == "layers" and not floats)
+        board = BOARDS.get(target, (None, None))
+        limits = (board[0] if flash is None else flash, board[1] if ram is None else ram)
+        _check_size(program, options, *limits)
+        document = job.document(program, *found)
+    file = c_file(program, options)
+    certificate = ProgramCertificate(document)
+    return Export(file.source(notes(document)), file.header(), program, network, certificate)
+
+
+def _checked(
+    network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any, parts: Any
+) -> Box:
+    if not isinstance(network, Network):
+        raise InvalidInputError(f"expected a Network, found {type(network).__name__}; use load")
+    if not isinstance(domain, Domain):
+        raise InvalidDomainError(
+            "a program needs a bounded domain, because every range is proved over it; pass a Box, "
+            "Ball or Polytope"
+        )
+    domain.check_dimension(network.input_size)
+    if bits is not None and (bits not in WIDTHS or floats):
+        what = "floats have 32 bits; leave bits out" if floats else "expected 8, 16 or 32"
+        raise InvalidInputError(f"bits is {bits!r}: {what}")
+    if style not in STYLES or (style == "pieces" and floats):
+        what = "pieces are integers" if style in STYLES else "choose layers or pieces"
+        raise InvalidInputError(f"style {style!r}: {what}")
+    if epsilon is not None and not (np.isfinite(epsilon) and epsilon > 0):
+        raise InvalidInputError(f"epsilon is {epsilon!r}, expected a number > 0")
+    if not isinstance(parts, int) or parts < 1:
+        raise InvalidInputError(f"parts is {parts!r}, expected a whole number >= 1")
+    reach = reach_of(domain)
+    return Box(reach.lo, reach.hi)
+
+
+def _check_size(program: AnyProgram, options: Options, flash: int | None, ram: int | None) -> None:
+    needs = (
+        ("tables", flash_bytes(tables(program, options.name)), flash),
+        ("buffers", ram_bytes(program), ram),
+    )
+    for what, need, there in needs:
+        if there is not None and need > there:
+            place = "flash" if what == "tables" else "RAM"
+            raise InvalidInputError(
+                f"the {what} need {need:,} bytes, but {options.target} is taken to have {there:,} "
+                f"of {place}; use fewer bits, or say how much there is"
+            )
+
+
+def _or_none(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -1,0 +1,291 @@
+"""`IntegerNetwork`: the program as numpy sees it, bit for bit.
+
+A real value v is held as an integer q with v = q * 2^-s. Entry j of value k has its own exponent
+``s``, so a row of an affine map is
+
+    acc = bias_i + sum_j w_ij q_j,      real value acc * 2^-a_i,   w_ij = round(W_ij 2^(a_i - s_j))
+
+added up from left to right in one accumulator, then rounded to the row's output exponent with
+
+    (acc + 2^(h-1)) >> h,               h = a_i - s_i: to nearest, halves towards plus infinity.
+
+``>>`` is division by 2^h rounded down, for negative numbers too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.embedded.terms import Integers, Term
+from relunorm.errors import InvalidInputError
+from relunorm.layer import Kind
+from relunorm.network import Activation, Affine, Layer, Network
+
+#: Names of C types, narrowest first, with the smallest and largest number they hold.
+RANGES = {
+    "int8_t": (-(2**7), 2**7 - 1),
+    "uint8_t": (0, 2**8 - 1),
+    "int16_t": (-(2**15), 2**15 - 1),
+    "uint16_t": (0, 2**16 - 1),
+    "int32_t": (-(2**31), 2**31 - 1),
+    "uint32_t": (0, 2**32 - 1),
+    "int64_t": (-(2**63), 2**63 - 1),
+}
+#: Types an accumulator can have.
+ACCUMULATORS = ("int16_t", "int32_t", "int64_t")
+
+
+def size_of(kind: str) -> int:
+    """Bytes of a C type."""
+    return int("".join(filter(str.isdigit, kind))) // 8
+
+
+def narrowest(low: int, high: int, kinds: tuple[str, ...] = tuple(RANGES)) -> str | None:
+    """The first of these types that holds all of [low, high]; None if none does."""
+    return next((k for k in kinds if RANGES[k][0] <= low and high <= RANGES[k][1]), None)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerMap:
+    """An affine map in integers.
+
+    Attributes:
+        terms: earlier value -> the weights on it.
+        bias: one integer per row, at the row's exponent.
+        exponent: a: the sum of row i stands for the real number sum * 2^-a_i.
+        weight_type: C type of the weights.
+        accumulator: C type in which the sums are taken.
+    """
+
+    terms: Mapping[int, Term]
+    bias: Integers
+    exponent: Integers
+    weight_type: str
+    accumulator: str
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.bias)
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return sum(term.multiplications for term in self.terms.values())
+
+    def __call__(self, values: list[Any]) -> Integers:
+        """The sums of a batch; ``values[k]`` has shape (n, size of value k)."""
+        total = np.tile(self.bias, (len(values[0]), 1))
+        for source, term in self.terms.items():
+            total += _product(values[source], term.matrix)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerLayer:
+    """An affine map, an activation, and a rounding to the layer's own exponents.
+
+    Attributes:
+        kind: relu, leaky, step or identity.
+        exponent: s: entry i of the value stands for q * 2^-s_i.
+        value_type: C type of the values.
+        slope: for leaky: (m, k), the slope below 0 being m * 2^-k.
+        levels: for step: the integers of a unit that is on, and at 0.
+        shape: of the values, as the network had it.
+        name: where the layer came from.
+    """
+
+    affine: IntegerMap
+    kind: Kind
+    exponent: Integers
+    value_type: str
+    slope: tuple[int, int] = (0, 0)
+    levels: tuple[int, int] = (0, 0)
+    shape: tuple[int, ...] = ()
+    name: str = ""
+
+    @cached_property
+    def shift(self) -> Integers:
+        """h: how many bits each row loses."""
+        return self.affine.exponent - self.exponent
+
+    def activate(self, sums: Integers) -> Integers:
+        """Sums to values, bit for bit as the program does it."""
+        if self.kind == "step":
+            on, at_zero = self.levels
+            return np.where(sums > 0, on, np.where(sums == 0, at_zero, 0))
+        half = (np.int64(1) << self.shift) >> 1
+        value = (sums + half) >> self.shift
+        if self.kind == "relu":
+            return np.maximum(value, 0)
+        if self.kind == "leaky":
+            m, k = self.slope
+            return np.where(value < 0, (value * m + ((1 << k) >> 1)) >> k, value)
+        return value
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IntegerNetwork:
+    """A network of integers: what the C program computes.
+
+    Attributes:
+        input_exponent: entry j of an input stands for q * 2^-s_j.
+        input_low, input_high: inputs are clamped to this box of integers first.
+        input_type: C type of the inputs.
+        layers, output: the maps; the output's sums leave the program as they are.
+        input_shape, output_shape: as the network had them.
+    """
+
+    input_exponent: Integers
+    input_low: Integers
+    input_high: Integers
+    input_type: str
+    layers: tuple[IntegerLayer, ...]
+    output: IntegerMap
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...] = field(default=())
+
+    @property
+    def maps(self) -> tuple[IntegerMap, ...]:
+        """Every affine map, the output's last."""
+        return (*(layer.affine for layer in self.layers), self.output)
+
+    @property
+    def input_size(self) -> int:
+        """Entries of one input."""
+        return len(self.input_exponent)
+
+    @property
+    def output_exponent(self) -> int:
+        """An output y stands for y * 2^-this."""
+        return int(self.output.exponent[0])
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return sum(m.multiplications for m in self.maps)
+
+    def exponents(self, value: int) -> Integers:
+        """The exponents of value k (0 is the input)."""
+        return self.layers[value - 1].exponent if value else self.input_exponent
+
+    def quantize(self, inputs: ArrayLike) -> Integers:
+        """Real inputs to the nearest integers the program takes, halves towards plus infinity."""
+        batch = np.asarray(inputs, dtype=np.float64)
+        if batch.shape[-1:] != (self.input_size,):
+            batch = batch.reshape(-1, self.input_size)
+        scaled = np.ldexp(batch, self.input_exponent.astype(np.int32))
+        # clamp before adding the half, which would round numbers beyond 2^53
+        scaled = np.clip(scaled, self.input_low - 1.0, self.input_high + 1.0)
+        whole = np.floor(scaled)
+        whole += scaled - whole >= 0.5
+        return np.clip(whole.astype(np.int64), self.input_low, self.input_high)
+
+    def dequantize(self, outputs: ArrayLike) -> NDArray[np.float64]:
+        """Integer outputs as real numbers."""
+        return np.ldexp(np.asarray(outputs, dtype=np.float64), -self.output_exponent)
+
+    def __call__(self, inputs: ArrayLike) -> Integers:
+        """Integer inputs to integer outputs: shape (n, outputs), or (outputs,) for one input."""
+        batch = np.asarray(inputs)
+        if batch.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"inputs of type {batch.dtype}, expected integers; use quantize, or predict"
+            )
+        single = batch.ndim == 1
+        batch = batch.reshape(-1, self.input_size).astype(np.int64)
+        step = max(1, (1 << 22) // max(m.size for m in (*self.maps, self.output)))
+        result = np.empty((len(batch), self.output.size), dtype=np.int64)
+        for start in range(0, len(batch), step):
+            values = self.values(batch[start : start + step])
+            result[start : start + step] = self.output(values)
+        return result[0] if single else result
+
+    def values(self, batch: Integers) -> list[Integers]:
+        """The clamped input and every layer's integers."""
+        values = [np.clip(batch, self.input_low, self.input_high)]
+        for layer in self.layers:
+            values.append(layer.activate(layer.affine(values)))
+        return values
+
+    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """Real inputs to real outputs, by way of integers."""
+        return self.dequantize(self(self.quantize(inputs)))
+
+    def classes(self, inputs: ArrayLike) -> Integers:
+        """The class of real inputs: the first largest output; for one output whether it is > 0."""
+        outputs = np.atleast_2d(self(self.quantize(inputs)))
+        return chosen(outputs)
+
+    def dequantized(self) -> Network:
+        """The real network with the rounded weights, which no value is rounded in."""
+        layers = []
+        for layer in self.layers:
+            m, k = layer.slope
+            on, at_zero = layer.levels
+            level = at_zero / on if layer.kind == "step" else 0.5
+            act = Activation(layer.kind, math.ldexp(m, -k), level)
+            layers.append(Layer(real_map(self, layer.affine), act, layer.name, layer.shape))
+        return Network(
+            layers,
+            real_map(self, self.output),
+            input_shape=self.input_shape,
+            output_shape=self.output_shape,
+        )
+
+    def __repr__(self) -> str:
+        widths = "-".join(str(n) for n in (self.input_size, *(m.size for m in self.maps)))
+        kinds = sorted({m.weight_type for m in self.maps}, key=size_of)
+        return f"IntegerNetwork({widths}, weights {' and '.join(kinds)})"
+
+
+def chosen(outputs: NDArray[Any]) -> Integers:
+    """The class behind rows of outputs: the first largest; for one output whether it is > 0."""
+    if outputs.shape[1] == 1:
+        return (outputs[:, 0] > 0).astype(np.int64)
+    return np.argmax(outputs, axis=1).astype(np.int64)
+
+
+def real_map(network: IntegerNetwork, affine: IntegerMap) -> Affine:
+    """The affine map of real numbers that the integers stand for.
+
+    Raises:
+        InvalidInputError: an integer needs more than the 53 bits of a float.
+    """
+    terms: dict[int, Any] = {}
+    for source, term in affine.terms.items():
+        inner = network.exponents(source)
+        matrix = term.matrix
+        if sp.issparse(matrix):
+            rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+            power = inner[matrix.indices] - affine.exponent[rows]
+            data = _real(matrix.data, power)
+            terms[source] = sp.csr_array((data, matrix.indices, matrix.indptr), matrix.shape)
+        else:
+            terms[source] = _real(matrix, inner[None, :] - affine.exponent[:, None])
+    return Affine(terms, _real(affine.bias, -affine.exponent))
+
+
+def _real(integers: Integers, power: Integers) -> NDArray[np.float64]:
+    floats = integers.astype(np.float64)
+    if not (np.abs(floats) < 2.0**63).all() or (floats.astype(np.int64) != integers).any():
+        raise InvalidInputError("an integer of the tables is not a float")
+    return np.ldexp(floats, power.astype(np.int32))
+
+
+def _product(values: Integers, matrix: Any) -> Integers:
+    """``values @ matrix.T`` exactly: in floats while every sum is an integer below 2^53."""
+    size = np.abs(values).max(axis=0, initial=0).astype(np.float64)
+    if len(size) and float((abs(matrix).astype(np.float64) @ size).max(initial=0.0)) < 2.0**52:
+        product = values.astype(np.float64) @ matrix.T.astype(np.float64)
+        return np.asarray(product).astype(np.int64)
+    product = values @ matrix.T
+    return np.asarray(product)

@@ -1,0 +1,310 @@
+"""One export: what was tried, which program was chosen, and everything its certificate says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from relunorm import __version__
+from relunorm.domain import Box, Domain
+from relunorm.embedded.c_file import Options, flash_bytes
+from relunorm.embedded.certificate import SCHEMA, seal, tables_digest
+from relunorm.embedded.claims import claims, rows_of
+from relunorm.embedded.cutting import Bounds, cut
+from relunorm.embedded.floats import FloatNetwork, build_floats
+from relunorm.embedded.integers import IntegerNetwork
+from relunorm.embedded.packed import network_to_dict
+from relunorm.embedded.pieces import Pieces, bound_pieces, build_pieces
+from relunorm.embedded.programs import (
+    AnyProgram,
+    change_of,
+    outer_box,
+    ram_bytes,
+    structure,
+    tables,
+)
+from relunorm.embedded.scales import build, start_of
+from relunorm.embedded.search import Found, largest_difference
+from relunorm.embedded.terms import Integers, stored_numbers, without_empty_terms
+from relunorm.embedded.walk import grid_box
+from relunorm.errors import InvalidInputError
+from relunorm.forms.domains import domain_to_dict
+from relunorm.network import Network
+from relunorm.stability.reach import reach_of
+
+WIDTHS = (8, 16, 32)
+
+#: Called with what is being done and, where known, the share that is done.
+Progress = Callable[[str, float | None], None]
+Proved = tuple[Bounds, list[Any]]
+
+
+class Job:
+    """One call: the network as given and shrunk, and the programs tried."""
+
+    def __init__(
+        self,
+        network: Network,
+        domain: Domain,
+        box: Box,
+        options: Options,
+        exponent: Integers | None,
+        parts: int,
+        samples: int,
+        random_state: int,
+        progress: Progress | None,
+    ):
+        self.network, self.domain, self.box, self.options = network, domain, box, options
+        self.exponent, self.parts, self.random_state = exponent, parts, random_state
+        self.samples, self.progress = samples, progress
+        self.smaller = without_empty_terms(network)
+        self.shrunk: dict[str, Any] | None = None
+        self.moved = np.zeros(network.output_size)
+        self.trusted = 0
+        self.best: tuple[float, int, str] | None = None
+
+    def show(self, what: str, share: float | None = None) -> None:
+        if self.progress is not None:
+            self.progress(what, share)
+
+    def shrink(self, wanted: bool, widths: Sequence[int], floats: bool) -> None:
+        """Remove what does nothing over the domain and the inputs' grids, if that saves tables."""
+        if not wanted:
+            return
+        from relunorm.forms.normalize import normalize
+        from relunorm.stability import stability
+
+        self.show("shrinking")
+        outer = self.box
+        grids = []
+        for width in () if floats else widths:
+            with suppress(InvalidInputError):  # said where the program is built
+                grids.append(grid_box(start_of(self.network, outer, width, self.exponent)))
+        if floats:
+            single = [side.astype(np.float32).astype(np.float64) for side in (outer.lo, outer.hi)]
+            grids = [Box(*single)]
+        outer = Box(
+            np.minimum.reduce([outer.lo, *(g.lo for g in grids)]),
+            np.maximum.reduce([outer.hi, *(g.hi for g in grids)]),
+        )
+        if any(layer.activation.kind == "step" for layer in self.network.layers):
+            return  # removal may move a threshold, and then no bound holds near it
+        found = stability(self.network.folded(), outer, time_limit=10.0, milp=False)
+        result = normalize(self.network, "minimal", outer, analysis=found, architecture="keep")
+        if result.certificate is None or stored_numbers(result.network) >= stored_numbers(
+            self.network
+        ):
+            return
+        self.smaller = without_empty_terms(result.network)
+        self.moved = np.array(result.certificate.bounds)
+        self.trusted = result.certificate.trusted
+        self.shrunk = {
+            "network": network_to_dict(self.smaller),
+            "certificate": result.certificate.to_dict(),
+        }
+
+    def integers(
+        self, widths: Sequence[int], epsilon: float | None
+    ) -> tuple[IntegerNetwork, Proved]:
+        """The integer program of the first width that meets epsilon, then as small as can be."""
+        maps = len(self.smaller.layers) + 1
+        program, found = self.first(
+            widths,
+            epsilon,
+            lambda width: self.build([width] * maps, width),
+            lambda made: self.prove(made, epsilon if len(widths) > 1 else None),
+        )
+        if epsilon is None or len(widths) == 1:
+            return program, found
+        if program.maps[0].weight_type == "int16_t" and self.meets(found, epsilon):
+            program = self.mixed(program, epsilon)
+        return program, self.prove(program, None)
+
+    def first(
+        self,
+        widths: Sequence[int],
+        epsilon: float | None,
+        build: Callable[[int], Any],
+        prove: Callable[[Any], Proved],
+    ) -> tuple[Any, Proved]:
+        """The program of the first width that meets epsilon, or else of the last one.
+
+        Raises:
+            InvalidInputError: no width fits at all.
+        """
+        result = None
+        for width in widths:
+            try:
+                program = build(width)
+            except InvalidInputError:
+                if result is None and width == widths[-1]:
+                    raise
+                continue
+            result = program, prove(program)
+            if epsilon is not None and self.meets(result[1], epsilon):
+                break
+        assert result is not None
+        return result
+
+    def mixed(self, program: IntegerNetwork, epsilon: float) -> IntegerNetwork:
+        """Weights of 8 bits wherever epsilon still holds, the largest tables first."""
+        widths = [16] * len(program.maps)
+        sizes = [sum(t.weight.size for t in m.terms.values()) for m in program.maps]
+        for index in np.argsort(sizes)[::-1].tolist():
+            trial = [8 if k == index else w for k, w in enumerate(widths)]
+            other = self.build(trial, 16)
+            if self.meets(self.prove(other, epsilon), epsilon):
+                widths, program = trial, other
+        return program
+
+    def build(self, weight_bits: list[int], value_bits: int) -> IntegerNetwork:
+        self.show(f"{max(weight_bits)} bits")
+        return build(
+            self.smaller,
+            self.box,
+            weight_bits=weight_bits,
+            value_bits=value_bits,
+            input_exponent=self.exponent,
+        )[0]
+
+    def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Pieces, Proved]:
+        """The pieces of a network with one input, in the first width that meets epsilon."""
+
+        def prove(program: Pieces) -> Proved:
+            found = bound_pieces(self.smaller, program)
+            self.note(program, found, program.weight_type)
+            return found, []
+
+        return self.first(
+            widths,
+            epsilon,
+            lambda width: build_pieces(self.smaller, self.box, width, self.exponent),
+            prove,
+        )
+
+    def floats(self) -> tuple[AnyProgram, Proved]:
+        """The program in single precision."""
+        program = build_floats(self.smaller, self.box)
+        return program, self.prove(program, None)
+
+    def prove(self, program: IntegerNetwork | FloatNetwork, goal: float | None) -> Proved:
+        """The bounds of a program, cut until they meet the goal or stop improving."""
+        rows = rows_of(self.smaller.output_size, self.options.classes)
+        rest = None if goal is None else max(goal - float(self.moved.max()), 0.0) * (1 - 1e-6)
+        found, cuts = cut(
+            self.smaller,
+            change_of(self.smaller, program),
+            outer_box(self.box, program),
+            rows,
+            parts=self.parts,
+            goal=rest,
+            on_grid=self.exponent is not None,
+            progress=lambda done, parts: self.show("proving", done / parts),
+        )
+        self.note(program, found, program.maps[0].weight_type)
+        return found, cuts
+
+    def note(self, program: AnyProgram, found: Bounds, kind: str) -> None:
+        """Remember the best bound so far and what it costs."""
+        size = flash_bytes(tables(program, self.options.name))
+        largest = self.largest(found)
+        if self.best is None or largest < self.best[0]:
+            self.best = (largest, size, kind)
+
+    def largest(self, found: Bounds) -> float:
+        """The bound over all outputs, shrinking included.
+
+        Where a sensor fixes the shift of the inputs, they are integers to begin with.
+        """
+        side = found.of_floats if self.exponent is None else found.on_grid
+        return float((side[: len(self.moved)] + self.moved).max())
+
+    def meets(self, found: Proved, epsilon: float) -> bool:
+        """Whether the bound is at most epsilon, with room for what writing it down adds."""
+        return self.largest(found[0]) * (1 + 1e-6) <= epsilon
+
+    def refuse(self, epsilon: float, bits: int | None, widen: bool) -> None:
+        """Raise, and say what can be proved instead and what it costs."""
+        if widen and bits is not None and bits < 32:
+            wider = [w for w in WIDTHS if w > bits]
+            for width in wider:
+                program = self.build([width] * (len(self.smaller.layers) + 1), width)
+                if self.meets(self.prove(program, epsilon), epsilon):
+                    size = flash_bytes(tables(program, self.options.name))
+                    raise InvalidInputError(
+                        f"epsilon {epsilon:g} is not met with {bits} bits; {width} bits meet it, "
+                        f"with {size:,} bytes of tables"
+                    )
+        assert self.best is not None
+        largest, size, kind = self.best
+        raise InvalidInputError(
+            f"epsilon {epsilon:g} is not met by any width; the best that can be proved is "
+            f"{largest:.3g}, with weights of type {kind} and {size:,} bytes of tables"
+        )
+
+    def document(self, program: AnyProgram, found: Bounds, cuts: list[Any]) -> dict[str, Any]:
+        """Search for the largest difference, then write everything down."""
+        self.show("searching")
+        change, classes = None, self.options.classes
+        if not isinstance(program, Pieces):
+            change = change_of(self.smaller, program)
+        rows = rows_of(self.smaller.output_size, classes and change is not None)
+        outer = outer_box(self.box, program)
+        grid, real = self.search(program)
+        held = tables(program, self.options.name)
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "version": __version__,
+            "network": self.network.digest,
+            "domain": domain_to_dict(reach_of(self.domain)),
+            "options": dataclasses.asdict(self.options),
+            "shrunk": self.shrunk,
+            "trusted": self.trusted,
+            "program": structure(program),
+            "tables": tables_digest({name: values for name, (_, values) in held.items()}),
+            "cuts": cuts,
+            **claims(self.smaller, change, outer, rows, found, self.moved, classes),
+            "found": {
+                "on_grid": grid.difference,
+                "of_floats": real.difference,
+                "inputs": real.inputs.tolist(),
+                "tried": grid.tried + real.tried,
+                "random_state": self.random_state,
+            },
+            "sizes": {
+                "flash": flash_bytes(held),
+                "ram": ram_bytes(program),
+                "multiplications": program.multiplications,
+            },
+        }
+        return {**document, "digest": seal(document)}
+
+    def search(self, program: AnyProgram) -> tuple[Found, Found]:
+        """The largest differences found on the program's own inputs, and on any."""
+        smooth = self.smaller if isinstance(program, Pieces) else program.dequantized()
+
+        def search(snap: Any = None) -> Found:
+            return largest_difference(
+                self.network,
+                program.predict,
+                smooth,
+                self.box,
+                samples=self.samples,
+                snap=snap,
+                random_state=self.random_state,
+            )
+
+        real = search()
+        if isinstance(program, FloatNetwork):
+            return real, real
+        start = program.inputs if isinstance(program, Pieces) else program
+        power = -start.input_exponent.astype(np.int32)
+        grid = search(lambda x: np.ldexp(program.quantize(x).astype(np.float64), power))
+        if grid.difference > real.difference and self.box.contains(grid.inputs).all():
+            real = replace(grid, tried=real.tried)
+        return grid, real

@@ -1,0 +1,325 @@
+"""`--style pieces`: a network of one input as its affine pieces, found by bisection.
+
+Between two kinks the network is affine. A table holds the first integer input of every piece, the
+output there and its slope,
+
+    y = start_k + slope_k (q - first_k),       first_k <= q < first_(k+1),
+
+so that one evaluation costs a few comparisons and one product an output. Inputs are integers, so a
+piece may begin at the first integer after a kink and is exact there.
+
+The bound replays without a solver: over the real numbers that round to a piece, the network minus
+its affine map is bounded by backward linear bounds, and hardly any unit changes sign there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm import matrix as mx
+from relunorm.domain import Box
+from relunorm.embedded.c_file import CFile, Options, Tables, number
+from relunorm.embedded.cutting import Bounds
+from relunorm.embedded.integers import RANGES, IntegerNetwork
+from relunorm.embedded.scales import start_of
+from relunorm.embedded.terms import Integers
+from relunorm.errors import InvalidInputError
+from relunorm.network import Affine, Network
+from relunorm.stability.problem import Bounds as ValueBounds
+from relunorm.stability.problem import Problem
+from relunorm.stability.reach import reach_of
+from relunorm.stability.replay import rule_bounds
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pieces:
+    """The pieces of a network with one input, in integers.
+
+    Attributes:
+        inputs: the input's scale, clamps and type; its layers are not used.
+        first: the first integer of every piece, rising; ``first[0]`` is the lower clamp.
+        start, slope: shape (pieces, outputs).
+        output_exponent: an output y stands for y * 2^-this.
+        weight_type, accumulator: C types of slopes, and of starts and sums.
+    """
+
+    inputs: IntegerNetwork
+    first: Integers
+    start: Integers
+    slope: Integers
+    output_exponent: int
+    weight_type: str
+    accumulator: str
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return self.start.shape[1]
+
+    def __call__(self, inputs: ArrayLike) -> Integers:
+        """Integer inputs to integer outputs."""
+        batch = np.asarray(inputs)
+        single = batch.ndim == 1
+        q = np.clip(batch.reshape(-1), self.inputs.input_low[0], self.inputs.input_high[0])
+        piece = np.searchsorted(self.first, q, side="right") - 1
+        run = (q - self.first[piece])[:, None]
+        result = self.start[piece] + self.slope[piece] * run
+        return result[0] if single else result
+
+    def quantize(self, inputs: ArrayLike) -> Integers:
+        """Real inputs to the nearest integers the program takes."""
+        return self.inputs.quantize(inputs)
+
+    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """Real inputs to real outputs, by way of integers."""
+        out = np.atleast_2d(self(self.quantize(np.asarray(inputs).reshape(-1, 1))))
+        return np.ldexp(out.astype(np.float64), -self.output_exponent)
+
+    def __repr__(self) -> str:
+        return f"Pieces({len(self.first)} pieces, slopes {self.weight_type})"
+
+
+def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers | None) -> Pieces:
+    """The pieces of a network with one input, slopes of so many bits.
+
+    Raises:
+        InvalidInputError: more inputs than one, or numbers that no power of two fits.
+    """
+    from relunorm.regions.lines import along
+
+    if network.input_size != 1:
+        raise InvalidInputError(
+            f"style pieces is for networks with one input, this one has {network.input_size}; "
+            "use style layers"
+        )
+    inputs = start_of(network, box, bits, input_exponent)
+    low, high, power = (
+        int(inputs.input_low[0]),
+        int(inputs.input_high[0]),
+        int(inputs.input_exponent[0]),
+    )
+    first = np.array([low], dtype=np.int64)
+    if high > low:
+        ends = np.ldexp(np.array([[float(low)], [float(high)]]), -power)
+        kinks = np.ldexp(along(network, *ends).points()[1:-1, 0], power)
+        first = np.unique(np.clip(np.concatenate([[low], np.ceil(kinks)]), low, high))
+        first = first.astype(np.int64)
+    last = np.append(first[1:] - 1, high)
+    begin = network(np.ldexp(first.astype(np.float64), -power)[:, None])
+    end = network(np.ldexp(last.astype(np.float64), -power)[:, None])
+    run = np.maximum(last - first, 1)[:, None]
+    slope = (end - begin) / run  # per step of the input
+    accumulator = "int64_t" if bits > 16 else "int32_t"
+    exponent = 200
+    while True:
+        tables = _rounded(begin, exponent), _rounded(slope, exponent)
+        made = Pieces(inputs, first, *tables, exponent, f"int{bits}_t", accumulator)
+        if made.start.shape == begin.shape and overflow_of(made) is None:
+            return made
+        exponent -= 1
+        if exponent < -200:
+            raise InvalidInputError("no power of two fits the pieces")
+
+
+def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:
+    scaled = np.ldexp(values, exponent)
+    if not np.abs(scaled).max(initial=0.0) < 2.0**60:
+        return np.zeros(0, dtype=np.int64)
+    return np.rint(scaled).astype(np.int64)
+
+
+def overflow_of(program: Pieces) -> str | None:
+    """Why a piece could leave its type; None where none can."""
+    low, high = int(program.inputs.input_low[0]), int(program.inputs.input_high[0])
+    least, most = RANGES[program.inputs.input_type]
+    if not least <= low <= high <= most:
+        return "the clamps of the input do not fit its type"
+    if len(program.slope) == 0 or len(program.start) == 0:
+        return "a number leaves 60 bits"
+    if program.first[0] != low or (np.diff(program.first) <= 0).any() or program.first[-1] > high:
+        return "the pieces do not begin at the lower clamp, or are not in order"
+    least, most = RANGES[program.weight_type]
+    if program.slope.min() < least or program.slope.max() > most:
+        return f"a slope does not fit {program.weight_type}"
+    last = np.append(program.first[1:] - 1, high)
+    run = (last - program.first)[:, None]
+    size = np.abs(program.slope).astype(np.float64) * run + np.abs(program.start)
+    least, most = RANGES[program.accumulator]
+    # the run itself, the input and a threshold are held in the accumulator too
+    if size.max() >= min(most, 2**61) or max(abs(low), abs(high), high - low) > most:
+        return f"a sum could leave {program.accumulator}"
+    return None
+
+
+def bound_pieces(network: Network, program: Pieces) -> Bounds:
+    """Bounds of |program - network| for every output, over all integers and all real inputs.
+
+    Raises:
+        InvalidInputError: a piece could leave its type.
+    """
+    why = overflow_of(program)
+    if why is not None:
+        raise InvalidInputError(why)
+    high, power = int(program.inputs.input_high[0]), int(program.inputs.input_exponent[0])
+    last = np.append(program.first[1:] - 1, high)
+    found: list[Bounds] = []
+    half = Fraction(1, 2)
+    for k in range(len(program.first)):
+        first, stop = int(program.first[k]), int(last[k])
+        pair = [
+            _apart(network, program, k, Fraction(a), Fraction(b), power)
+            for a, b in ((first, stop), (first - half, stop + half))
+        ]
+        step = np.ldexp(np.abs(program.slope[k]) * 0.5, -program.output_exponent)
+        wide = np.nextafter(pair[1] + step, np.inf)
+        found.append(Bounds(pair[0], np.maximum(pair[0], wide)))
+    worst = found[0]
+    for other in found[1:]:
+        worst = worst.worst(other)
+    return worst
+
+
+def _apart(
+    network: Network, program: Pieces, k: int, first: Fraction, last: Fraction, power: int
+) -> NDArray[np.float64]:
+    """|network - affine map of piece k| for inputs between two points, integers their unit."""
+    unit = Fraction(2) ** -power
+    low, high = float(first * unit), float(last * unit)  # dyadic and short, so exact
+    scale = Fraction(2) ** -program.output_exponent
+    slopes = [int(m) * scale / unit for m in program.slope[k]]
+    start = int(program.first[k]) * unit
+    constants = [int(c) * scale - m * start for c, m in zip(program.start[k], slopes, strict=True)]
+    slope = np.array([[float(m)] for m in slopes])
+    terms = dict(network.output.terms)
+    old = mx.dense(terms[0]) if 0 in terms else np.zeros_like(slope)
+    bias = np.array(
+        [float(Fraction(float(b)) - c) for b, c in zip(network.output.bias, constants, strict=True)]
+    )
+    rest = network.replace(output=Affine({**terms, 0: old - slope}, bias))
+    # what forming these numbers rounded
+    size = max(abs(low), abs(high))
+    lost = 2.0**-52 * ((np.abs(old) + np.abs(slope))[:, 0] * size + np.abs(bias))
+    lost = lost + 2.0**-52 * np.array([abs(float(m)) for m in slopes]) * size + 2.0**-1000
+    problem = Problem(rest, reach_of(Box(np.array([low]), np.array([high]))))
+    bounds = ValueBounds(problem)
+    for index in range(len(rest.layers)):
+        bounds.append(*rule_bounds(problem, bounds, index))
+    lower, upper = rule_bounds(problem, bounds, len(rest.layers), every=True)
+    return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)
+
+
+def pieces_tables(program: Pieces, name: str) -> Tables:
+    """Every table of the program, in order."""
+    return {
+        f"{name}_first": (program.inputs.input_type, program.first),
+        f"{name}_start": (program.accumulator, program.start.ravel()),
+        f"{name}_slope": (program.weight_type, program.slope.ravel()),
+    }
+
+
+class PiecesFile(CFile):
+    """The program that looks its piece up."""
+
+    def __init__(self, program: Pieces, options: Options):
+        self.program = program
+        super().__init__(
+            options,
+            program.inputs.input_low,
+            program.inputs.input_high,
+            (program.inputs.input_type, program.accumulator),
+            program.start.shape[1],
+            (program.inputs.input_exponent, program.output_exponent),
+            pieces_tables(program, options.name),
+        )
+
+    def functions(self) -> list[str]:
+        """None: one function does it all."""
+        return []
+
+    def driver(self) -> list[str]:
+        """Clamp, bisect, one product an output."""
+        (kind, acc), outputs, count = self.kinds, self.outputs, len(self.program.first)
+        at = "low" if outputs == 1 else f"low * {outputs} + i"
+        last = number(count, "int16_t")
+        return [
+            f"int {self.name}_run(const {kind} *x, {acc} *y)",
+            "{",
+            f"    {kind} q[1];",
+            f"    {acc} run;",
+            f"    {self.index} low = 0;",
+            f"    {self.index} high = {last};",
+            "    int clamped = 0;",
+            "",
+            *self.clamp("q"),
+            "    while (high - low > 1) {",
+            f"        const {self.index} middle = low + (high - low) / 2;",
+            f"        if (q[0] >= {self.read('first', 'middle')})",
+            "            low = middle;",
+            "        else",
+            "            high = middle;",
+            "    }",
+            f"    run = ({acc})(({acc})q[0] - ({acc}){self.read('first', 'low')});",
+            f"    for (int i = 0; i < {outputs}; i++)",
+            f"        y[i] = ({acc})({self.read('start', at)} + "
+            f"({acc}){self.read('slope', at)} * run);",
+            "    return clamped;",
+            "}",
+        ]
+
+
+def pieces_structure(program: Pieces) -> dict[str, Any]:
+    """Everything but the tables, JSON-safe."""
+    return {
+        "arithmetic": "pieces",
+        "input_exponent": int(program.inputs.input_exponent[0]),
+        "input_low": int(program.inputs.input_low[0]),
+        "input_high": int(program.inputs.input_high[0]),
+        "input_type": program.inputs.input_type,
+        "outputs": program.start.shape[1],
+        "output_exponent": program.output_exponent,
+        "weight_type": program.weight_type,
+        "accumulator": program.accumulator,
+    }
+
+
+def pieces_from(
+    structure: dict[str, Any], tables: dict[str, NDArray[Any]], name: str, network: Network
+) -> Pieces:
+    """The program with this structure and these tables.
+
+    Raises:
+        InvalidInputError: a table is missing or does not fit.
+    """
+    names = [f"{name}_{part}" for part in ("first", "start", "slope")]
+    if missing := [n for n in names if n not in tables]:
+        raise InvalidInputError(f"the program has no table {missing[0]}")
+    first, start, slope = (tables[n] for n in names)
+    outputs = int(structure["outputs"])
+    if outputs != network.output_size or not (len(start) == len(slope) == len(first) * outputs):
+        raise InvalidInputError("the tables of the pieces do not fit each other")
+    if max(abs(int(structure[key])) for key in ("input_exponent", "output_exponent")) > 400:
+        raise InvalidInputError("an exponent of the pieces is out of range")
+    box = Box(np.zeros(1), np.zeros(1))
+    inputs = dataclasses.replace(
+        start_of(network, box, 8),
+        input_exponent=np.array([int(structure["input_exponent"])], dtype=np.int64),
+        input_low=np.array([int(structure["input_low"])], dtype=np.int64),
+        input_high=np.array([int(structure["input_high"])], dtype=np.int64),
+        input_type=str(structure["input_type"]),
+    )
+    shape = (len(first), outputs)
+    return Pieces(
+        inputs,
+        first,
+        start.reshape(shape),
+        slope.reshape(shape),
+        int(structure["output_exponent"]),
+        str(structure["weight_type"]),
+        str(structure["accumulator"]),
+    )

@@ -1,0 +1,111 @@
+"""The three kinds of program behind one face: integers, floats, pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box
+from relunorm.embedded.c_file import CFile, Options, Tables
+from relunorm.embedded.c_layers import LayersFile, ram_of_layers, tables_of
+from relunorm.embedded.c_tables import network_from, structure_of
+from relunorm.embedded.difference import Change
+from relunorm.embedded.floats import FloatNetwork, FloatProgram
+from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
+from relunorm.embedded.pieces import (
+    Pieces,
+    PiecesFile,
+    pieces_from,
+    pieces_structure,
+    pieces_tables,
+)
+from relunorm.embedded.scales import rounded_half_up
+from relunorm.embedded.walk import grid_box, walk_through
+from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+
+AnyProgram = IntegerNetwork | FloatNetwork | Pieces
+
+
+def c_file(program: AnyProgram, options: Options) -> CFile:
+    """The C file of a program, ready to be written."""
+    if isinstance(program, Pieces):
+        return PiecesFile(program, options)
+    return LayersFile(program, options)
+
+
+def tables(program: AnyProgram, name: str) -> Tables:
+    """Every table of a program."""
+    return pieces_tables(program, name) if isinstance(program, Pieces) else tables_of(program, name)
+
+
+def ram_bytes(program: AnyProgram) -> int:
+    """Bytes of the buffers on the stack."""
+    if isinstance(program, Pieces):
+        return size_of(program.inputs.input_type) + size_of(program.accumulator)
+    return ram_of_layers(program)
+
+
+def structure(program: AnyProgram) -> dict[str, Any]:
+    """Everything but the tables, JSON-safe."""
+    return pieces_structure(program) if isinstance(program, Pieces) else structure_of(program)
+
+
+def program_from(
+    document: dict[str, Any], found: dict[str, NDArray[Any]], name: str, network: Network
+) -> AnyProgram:
+    """The program with this structure and these tables; raises `InvalidInputError`."""
+    if document["arithmetic"] == "pieces":
+        return pieces_from(document, found, name, network)
+    return network_from(document, found, name)
+
+
+def check_inputs(box: Box, program: AnyProgram) -> None:
+    """Raise unless every input of the domain, rounded, passes the program's clamps unchanged."""
+    start = program.inputs if isinstance(program, Pieces) else program
+    low: NDArray[Any]
+    high: NDArray[Any]
+    if isinstance(start, IntegerNetwork):
+        low = rounded_half_up(box.lo, start.input_exponent)
+        high = rounded_half_up(box.hi, start.input_exponent)
+        least, most = RANGES[start.input_type]
+        if start.input_low.min() < least or start.input_high.max() > most:
+            raise InvalidInputError(f"the clamps of the inputs do not fit {start.input_type}")
+    else:
+        low, high = box.lo.astype(np.float32), box.hi.astype(np.float32)
+    if (start.input_low > low).any() or (start.input_high < high).any():
+        raise InvalidInputError("the program clamps inputs that lie in the domain")
+    if (start.input_low > start.input_high).any():
+        raise InvalidInputError("the clamps of an input contradict each other")
+
+
+def outer_box(box: Box, program: AnyProgram) -> Box:
+    """The domain's box and the box of the program's own inputs together."""
+    start = program.inputs if isinstance(program, Pieces) else program
+    if isinstance(start, IntegerNetwork):
+        grid = grid_box(start)
+    else:
+        grid = Box(start.input_low.astype(np.float64), start.input_high.astype(np.float64))
+    return Box(np.minimum(box.lo, grid.lo), np.maximum(box.hi, grid.hi))
+
+
+def change_of(network: Network, program: IntegerNetwork | FloatNetwork) -> Change:
+    """The program beside the network; for integers nothing can overflow, or this raises.
+
+    Raises:
+        InvalidInputError: something could leave its type, or the two do not fit together.
+    """
+    fits = len(program.layers) == len(network.layers) and all(
+        x.kind == y.activation.kind for x, y in zip(program.layers, network.layers, strict=True)
+    )
+    if not fits:
+        raise InvalidInputError("the program's layers are not those of the network")
+    for ours, theirs in zip(program.maps, network.maps, strict=True):
+        shapes = {s: t.shape for s, t in ours.terms.items()}
+        if shapes != {s: tuple(m.shape) for s, m in theirs.terms.items()}:
+            raise InvalidInputError("the program's matrices are not those of the network")
+    if isinstance(program, FloatNetwork):
+        return FloatProgram(network, program).change
+    return walk_through(network, program).change

@@ -1,0 +1,95 @@
+"""The largest difference that can be found between a program and its network: a lower bound.
+
+Random inputs and corners first; then ascent on the difference of the two real networks, whose
+gradient is known, corner by corner; then small random steps around the best, because what a
+program rounds is not smooth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box
+from relunorm.network import Affine, Network
+
+Array = NDArray[np.float64]
+
+#: Ascent is tried for the outputs that differ most at random inputs, so many at most.
+OUTPUTS = 16
+
+
+@dataclass(frozen=True)
+class Found:
+    """The largest |program - network| found over all outputs.
+
+    Attributes:
+        difference: at ``inputs``.
+        inputs: where.
+        tried: how many inputs were tried.
+    """
+
+    difference: float
+    inputs: Array
+    tried: int
+
+
+def largest_difference(
+    network: Network,
+    program: Callable[[Array], Array],
+    smooth: Network,
+    box: Box,
+    *,
+    samples: int = 20_000,
+    snap: Callable[[Array], Array] | None = None,
+    random_state: int = 0,
+) -> Found:
+    """Search for inputs at which the program is far from the network.
+
+    Args:
+        program: real inputs to real outputs.
+        smooth: the program without its roundings of values, whose gradient guides the ascent.
+        snap: moves inputs to where they are wanted, such as the program's own grid.
+    """
+    rng = np.random.default_rng(random_state)
+    tried = 0
+
+    def gap(points: Array) -> tuple[Array, Array]:
+        nonlocal tried
+        points = np.clip(points, box.lo, box.hi)
+        points = points if snap is None else snap(points)
+        tried += len(points)
+        return points, np.abs(program(points) - network(points))
+
+    corners = np.where(rng.random((samples // 4, box.dimension)) < 0.5, box.lo, box.hi)
+    points, gaps = gap(np.vstack([box.sample(samples, rng), corners]))
+    width = box.hi - box.lo
+    worst = np.argsort(-gaps.max(axis=0))[:OUTPUTS]
+    for output in worst.tolist():
+        ours, theirs = _one(smooth, output), _one(network, output)
+        best = points[np.argsort(-gaps[:, output])[:8]]
+        for round_ in range(12):
+            slope = ours.jacobian(best)[:, 0] - theirs.jacobian(best)[:, 0]
+            sign = np.sign(ours(best) - theirs(best))
+            share = rng.random((len(best), 1)) if round_ % 3 else np.ones((len(best), 1))
+            corner = np.where(sign * slope > 0, box.hi, box.lo)
+            step = best + share * (corner - best)
+            reach = 0.25 * 0.5**round_ * width
+            near = best + rng.uniform(-1, 1, (24, *best.shape)) * reach
+            one = rng.random(near.shape) < max(0.1, 2 / box.dimension)
+            near = np.where(one, near, best).reshape(-1, box.dimension)
+            more, more_gaps = gap(np.vstack([best, step, near]))
+            keep = np.argsort(-more_gaps[:, output])[:8]
+            best = more[keep]
+            points, gaps = np.vstack([points, best]), np.vstack([gaps, more_gaps[keep]])
+    place = np.unravel_index(np.argmax(gaps), gaps.shape)
+    return Found(float(gaps[place]), points[place[0]], tried)
+
+
+def _one(network: Network, output: int) -> Network:
+    """The network with one of its outputs."""
+    terms = {s: m[[output]] for s, m in network.output.terms.items()}
+    return network.replace(output=Affine(terms, network.output.bias[[output]]))

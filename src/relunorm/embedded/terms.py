@@ -1,0 +1,260 @@
+"""Integer matrices as a program stores them: dense rows, one kernel for all positions, or a list.
+
+A term is the part of an affine map that reads one earlier value. Every kind adds its products row
+by row with the columns in rising order, which is the order the range proof speaks of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.io.recover import Convolution, recover_convolution
+from relunorm.io.windows import convolution
+from relunorm.matrix import Matrix
+from relunorm.network import Affine, Network
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Every weight, row after row."""
+
+    weight: Integers
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return self.weight.shape  # type: ignore[return-value]
+
+    @property
+    def matrix(self) -> Any:
+        """The weights as one matrix."""
+        return self.weight
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return self.weight.size
+
+    def geometry(self) -> dict[str, Any]:
+        """Everything but the weights, JSON-safe."""
+        return {"kind": "dense", "shape": list(self.shape)}
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """The entries that are not zero: weight, column, and where each row ends."""
+
+    weight: Integers
+    column: Integers
+    end: Integers
+    columns: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return len(self.end), self.columns
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The weights as one sparse matrix."""
+        parts = (self.weight, self.column, np.concatenate([[0], self.end]))
+        return sp.csr_array(parts, shape=self.shape)
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return len(self.weight)
+
+    def geometry(self) -> dict[str, Any]:
+        """Everything but the tables, JSON-safe."""
+        return {"kind": "listed", "shape": list(self.shape)}
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A convolution: one kernel for all positions."""
+
+    weight: Integers
+    shape_in: tuple[int, ...]
+    shape_out: tuple[int, ...]
+    stride: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return math.prod(self.shape_out), math.prod(self.shape_in)
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The weights as one sparse matrix."""
+        lowered, shape = convolution(
+            self.weight.astype(np.float64),
+            self.shape_in,
+            self.stride,
+            self.pads,
+            self.dilation,
+            self.groups,
+        )
+        if shape != tuple(self.shape_out):
+            raise InvalidNetworkError(f"a convolution gives {shape}, not {self.shape_out}")
+        whole = sp.csr_array(lowered)
+        data = whole.data.astype(self.weight.dtype)  # int32 weights and less are exact in float64
+        return sp.csr_array((data, whole.indices, whole.indptr), shape=whole.shape)
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return int(self.matrix.nnz)
+
+    def geometry(self) -> dict[str, Any]:
+        """Everything but the weights, JSON-safe."""
+        return {
+            "kind": "kernel",
+            "weight": list(self.weight.shape),
+            "shape_in": list(self.shape_in),
+            "shape_out": list(self.shape_out),
+            "stride": list(self.stride),
+            "pads": [list(pair) for pair in self.pads],
+            "dilation": list(self.dilation),
+            "groups": self.groups,
+        }
+
+
+Term = Dense | Listed | Kernel
+
+
+def without_empty_terms(network: Network) -> Network:
+    """The same network without matrices that are zero, for which C has no table."""
+
+    def cleaned(affine: Affine) -> Affine:
+        kept = {s: m for s, m in affine.terms.items() if np.any(mx.entries(m))}
+        return affine if len(kept) == len(affine.terms) else Affine(kept, affine.bias)
+
+    layers = [dataclasses.replace(x, affine=cleaned(x.affine)) for x in network.layers]
+    return network.replace(layers=layers, output=cleaned(network.output))
+
+
+def geometry_of(
+    matrix: Matrix, shape_in: tuple[int, ...], shape_out: tuple[int, ...]
+) -> Convolution | None:
+    """The convolution behind a float matrix, where there is one worth a loop."""
+    if len(shape_in) < 2 or len(shape_out) < 2 or mx.is_identity(matrix):
+        return None
+    if not sp.issparse(matrix):
+        if matrix.all():  # one window that reads everything is a matrix
+            return None
+        matrix = sp.csr_array(matrix)
+    return recover_convolution(matrix, shape_in, shape_out)
+
+
+def stored_numbers(network: Network) -> int:
+    """How many numbers the tables of a network hold: a kernel once, however often it is used."""
+    shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
+    outs = [*shapes[1:], network.output_shape]
+    total = 0
+    for index, affine in enumerate(network.maps):
+        total += affine.size
+        for source, matrix in affine.terms.items():
+            conv = geometry_of(matrix, shapes[source], outs[index])
+            if conv is not None:
+                total += conv.weight.size
+            elif isinstance(matrix, np.ndarray):
+                total += matrix.size
+            else:
+                total += 2 * matrix.nnz + matrix.shape[0]
+    return total
+
+
+def term_of(
+    matrix: Matrix,
+    conv: Convolution | None,
+    shape_in: tuple[int, ...],
+    shape_out: tuple[int, ...],
+    exponent: Integers,
+) -> Term:
+    """A float matrix rounded to integers, ``round(w * 2^e)`` with one e per entry.
+
+    Args:
+        exponent: shape (rows, columns), or for a convolution (out channels, in channels).
+    """
+    if conv is not None:
+        outs = len(conv.weight)
+        per_group = conv.weight.shape[1]
+        group = np.arange(outs) // (outs // conv.groups)
+        channel = group[:, None] * per_group + np.arange(per_group)
+        power = np.take_along_axis(exponent, channel, axis=1)
+        power = power.reshape(*power.shape, *(1,) * (conv.weight.ndim - 2))
+        weight = rounded(conv.weight, np.broadcast_to(power, conv.weight.shape))
+        return Kernel(
+            weight, shape_in, shape_out, conv.stride, conv.pads, conv.dilation, conv.groups
+        )
+    if not sp.issparse(matrix):
+        return Dense(rounded(matrix, exponent))
+    ends, columns, values = mx.csr_parts(matrix)
+    rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    weight = rounded(values, exponent[rows, columns])
+    return Listed(weight, columns.astype(np.int64), ends[1:].astype(np.int64), matrix.shape[1])
+
+
+def term_from(geometry: dict[str, Any], tables: dict[str, Integers]) -> Term:
+    """The term a certificate describes, with the tables of a program.
+
+    Args:
+        tables: ``weight``, and for a listed term ``column`` and ``end``.
+    """
+    kind, weight = geometry["kind"], tables["weight"]
+    if kind == "dense":
+        rows, columns = map(int, geometry["shape"])
+        return Dense(_shaped(weight, (rows, columns)))
+    if kind == "kernel":
+        return Kernel(
+            _shaped(weight, tuple(map(int, geometry["weight"]))),
+            tuple(map(int, geometry["shape_in"])),
+            tuple(map(int, geometry["shape_out"])),
+            tuple(map(int, geometry["stride"])),
+            tuple((int(a), int(b)) for a, b in geometry["pads"]),
+            tuple(map(int, geometry["dilation"])),
+            int(geometry["groups"]),
+        )
+    if kind == "listed":
+        rows, columns = map(int, geometry["shape"])
+        end, column = _shaped(tables["end"], (rows,)), tables["column"]
+        steps = np.diff(end, prepend=0)
+        fits = (steps >= 0).all() and len(weight) == len(column) == (end[-1] if rows else 0)
+        if not fits or (len(column) and not (0 <= column.min() <= column.max() < columns)):
+            raise InvalidInputError("a table of columns does not fit its matrix")
+        inside = np.ones(len(column), dtype=bool)
+        inside[np.concatenate([[0], end])[:-1][steps > 0]] = False
+        if (np.diff(column, prepend=0)[inside] <= 0).any():
+            raise InvalidInputError("a table of columns is not in rising order")
+        return Listed(weight, column, end, columns)
+    raise InvalidInputError(f"a term has kind {kind!r}, expected dense, kernel or listed")
+
+
+def rounded(values: NDArray[np.float64], exponent: Integers) -> Integers:
+    """``round(values * 2^exponent)`` to the nearest integer; scaling by 2^e is exact."""
+    scaled = np.ldexp(values, exponent.astype(np.int32))
+    if len(scaled) and not np.abs(scaled).max(initial=0.0) < 2.0**62:
+        raise InvalidInputError("a weight does not fit 63 bits at its scale")
+    return np.rint(scaled).astype(np.int64)
+
+
+def _shaped(table: Integers, shape: tuple[int, ...]) -> Integers:
+    if table.size != math.prod(shape):
+        raise InvalidInputError(f"a table has {table.size} entries, expected {math.prod(shape)}")
+    return table.reshape(shape)

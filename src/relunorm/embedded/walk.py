@@ -1,0 +1,175 @@
+"""Both proofs, layer by layer: what each integer can reach, and how far it is from the network.
+
+The two help each other: the difference to the network turns its proved bounds into bounds of the
+integers, and the range of the integers bounds the difference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.domain import Box
+from relunorm.embedded.difference import Change, Difference, Ends, Program
+from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork, real_map
+from relunorm.embedded.ranges import Sums, after_activation, narrowed, overflow, partial_sums
+from relunorm.embedded.terms import Integers
+from relunorm.errors import InvalidInputError
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.stability.problem import Problem
+from relunorm.stability.reach import reach_of
+
+
+class IntegerProgram(Program):
+    """An integer network as the difference sees it; layers may be added while it is built."""
+
+    def __init__(self, network: Network, start: IntegerNetwork):
+        self.network = network
+        self.start = start
+        self.layers: list[IntegerLayer] = []
+        self.low: list[Integers] = [start.input_low]
+        self.high: list[Integers] = [start.input_high]
+
+    @property
+    def input_error(self) -> Vector:
+        """Half a step of the input's grid."""
+        return np.ldexp(0.5, -self.start.input_exponent.astype(np.int32))
+
+    def exponents(self, value: int) -> Integers:
+        """The exponents of value k (0 is the input)."""
+        return self.layers[value - 1].exponent if value else self.start.input_exponent
+
+    def before(self, index: int, spans: list[Vector]) -> Vector:
+        """Sums of integers are exact."""
+        del spans
+        affines = [*(layer.affine for layer in self.network.layers), self.network.output]
+        return np.zeros(affines[index].size)
+
+    def after(self, index: int, lower: Vector, upper: Vector) -> Vector:
+        """Half a step where bits are dropped; for leaky units the slope's rounding too."""
+        del upper
+        layer = self.layers[index]
+        half = np.ldexp(0.5, -layer.exponent.astype(np.int32))
+        half = np.where(layer.shift > 0, half, 0.0)
+        if layer.kind == "leaky":
+            m, k = layer.slope
+            slope, ours = self.network.layers[index].activation.slope, m * 2.0**-k
+            moved = abs(slope - ours) * np.maximum(-lower, 0.0)
+            step = np.ldexp(0.5, -layer.exponent.astype(np.int32))
+            size = max(abs(slope), abs(ours))
+            return np.nextafter((half * (1 + size) + step + moved) * (1 + 2.0**-50), np.inf)
+        if layer.kind == "step":
+            on, at_zero = layer.levels
+            exact = np.ldexp(float(on), -layer.exponent.astype(np.int32)) == 1.0
+            level = np.ldexp(float(at_zero), -layer.exponent.astype(np.int32))
+            wanted = self.network.layers[index].activation.at_zero
+            return np.where(exact, np.nextafter(np.abs(level - wanted), np.inf), np.inf)
+        return half
+
+    def hull(self, value: int) -> Ends | None:
+        """The proved range of the integers, as real numbers."""
+        if value >= len(self.low):
+            return None
+        power = -self.exponents(value).astype(np.int32)
+        return (
+            np.ldexp(self.low[value].astype(np.float64), power),
+            np.ldexp(self.high[value].astype(np.float64), power),
+        )
+
+
+class Walk:
+    """The state of both proofs after some layers; inputs are the integers themselves.
+
+    Attributes:
+        sums: per map what its sums can reach.
+        errors: per map the bounds of its error e.
+    """
+
+    def __init__(self, network: Network, start: IntegerNetwork):
+        self.network, self.start = network, start
+        self.program = IntegerProgram(network, start)
+        self.change = Change(self.program)
+        problem = Problem(network, reach_of(grid_box(start)))
+        self.difference = Difference(problem, self.change, exact_input=True)
+        self.sums: list[Sums] = []
+        self.errors: list[Ends] = []
+
+    def add_map(self, affine: IntegerMap) -> Sums:
+        """Bound the sums of the next map; its error is bounded on the way.
+
+        Raises:
+            InvalidInputError: a sum could leave 63 bits.
+        """
+        index = len(self.sums)
+        network = [*(x.affine for x in self.network.layers), self.network.output][index]
+        del self.change.bias[index:], self.change.matrix[index:], self.change.moved[index:]
+        del self.change.matrix_size[index:], self.change.moved_size[index:]
+        self.change.add(network, real_map(self.program, affine))  # type: ignore[arg-type]
+        sums = partial_sums(affine, self.program.low, self.program.high)
+        error = self.difference.error(index)
+        if index < len(self.network.layers):
+            bounds = self.difference.bounds
+            self.difference._network(index)
+            sums = narrowed(
+                sums,
+                affine.exponent,
+                np.nextafter(bounds.lower[index] + error[0], -np.inf),
+                np.nextafter(bounds.upper[index] + error[1], np.inf),
+            )
+        self.sums.append(sums)
+        self.errors.append(error)
+        return sums
+
+    def drop_map(self) -> None:
+        """Forget the last map, to try another one in its place."""
+        self.sums.pop()
+        self.errors.pop()
+
+    def add_layer(self, layer: IntegerLayer) -> None:
+        """Take the layer whose map came last.
+
+        Raises:
+            InvalidInputError: a sum or a value could leave its type.
+        """
+        index = len(self.program.layers)
+        place = f"layer {index + 1}"
+        why = overflow(layer, layer.affine, self.sums[index])
+        if why is not None:
+            raise InvalidInputError(f"{place}: {why}")
+        low, high = after_activation(layer, self.sums[index])
+        least, most = RANGES[layer.value_type]
+        if low.min() < least or high.max() > most:
+            raise InvalidInputError(
+                f"{place}: a value can reach {int(low.min())} to {int(high.max())}, more than "
+                f"{layer.value_type} holds"
+            )
+        self.program.layers.append(layer)
+        self.program.low.append(low)
+        self.program.high.append(high)
+        self.difference.advance(index, self.errors[index])
+
+
+def grid_box(start: IntegerNetwork) -> Box:
+    """The box of real numbers that the clamped inputs stand for."""
+    power = -start.input_exponent.astype(np.int32)
+    return Box(
+        np.ldexp(start.input_low.astype(np.float64), power),
+        np.ldexp(start.input_high.astype(np.float64), power),
+    )
+
+
+def walk_through(network: Network, integer: IntegerNetwork) -> Walk:
+    """Both proofs for a finished program.
+
+    Raises:
+        InvalidInputError: something could leave its type.
+    """
+    walk = Walk(network, integer)
+    for layer in integer.layers:
+        walk.add_map(layer.affine)
+        walk.add_layer(layer)
+    sums = walk.add_map(integer.output)
+    why = overflow(None, integer.output, sums)
+    if why is not None:
+        raise InvalidInputError(f"the output: {why}")
+    return walk

@@ -1,0 +1,81 @@
+"""`relunorm export`, and `relunorm verify` of what it wrote."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOMAIN = ("--domain", "box:-2,3")
+
+
+def relunorm(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", "from relunorm.cli import main; main()"]
+    return subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+
+
+def test_export_then_verify(tmp_path: Path) -> None:
+    source, proof, header = (tmp_path / name for name in ("net.c", "net.json", "net.h"))
+    done = relunorm(
+        "export", "example:moons", "-o", source, *DOMAIN, "--certificate", proof,
+        "--header", header, "--classes", "--parts", 16, "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == "relunorm.export/1"
+    assert document["found"]["of_floats"] <= document["epsilon"] < 0.1
+    assert document["digest"] in source.read_text()
+    assert "int net_class(" in header.read_text()
+    checked = relunorm("verify", proof, "example:moons", source, *DOMAIN)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "holds" in checked.stdout
+    source.write_text(source.read_text().replace("= {\n    ", "= {\n    1", 1))
+    changed = relunorm("verify", proof, "example:moons", source, "--json")
+    assert changed.returncode == 1
+    assert json.loads(changed.stdout)["holds"] is False
+
+
+def test_the_page_says_what_was_proved_and_what_was_found(tmp_path: Path) -> None:
+    done = relunorm("export", "example:moons", "-o", tmp_path / "net.c", *DOMAIN, "--parts", 1)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "(proved)" in text
+    assert "was found by search" in text
+    assert "none can overflow" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "needs --domain"),
+        ((*DOMAIN, "--epsilon", "1e-14", "--parts", "1"), "the best that can be proved is"),
+        ((*DOMAIN, "--style", "pieces"), "one input"),
+        ((*DOMAIN, "--certificate", "nowhere/c.json", "--parts", "1"), "nowhere/c.json"),
+        ((*DOMAIN, "--target", "avr", "--flash", "100", "--parts", "1"), "the tables need"),
+    ],
+)
+def test_nothing_is_written_when_something_is_wrong(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    done = relunorm("export", "example:moons", "-o", tmp_path / "net.c", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_quantized_onnx_model(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    target = tmp_path / "net.onnx"
+    done = relunorm(
+        "export", "example:moons", "-o", target, *DOMAIN, "--bits", 8, "--parts", 1, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert target.exists()
+    refused = relunorm("export", "example:moons", "-o", target, *DOMAIN, "--certificate", "c.json")
+    assert refused.returncode == 2

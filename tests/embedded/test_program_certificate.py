@@ -1,0 +1,195 @@
+"""Certificates of programs: they replay from the file, and nothing in them can be changed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relunorm import Box, Network, to_c
+from relunorm.embedded import Export, ProgramCertificate, verify
+from relunorm.embedded.c_file import Options
+from relunorm.embedded.certificate import notes, seal, tables_digest
+from relunorm.embedded.integers import IntegerNetwork
+from relunorm.embedded.programs import c_file, tables
+from relunorm.embedded.walk import walk_through
+from relunorm.errors import InvalidInputError
+
+
+def network(seed: int = 0) -> Network:
+    rng = np.random.default_rng(seed)
+    shapes = ((8, 3), (6, 8), (2, 6))
+    return Network.from_weights(
+        [rng.normal(size=s) for s in shapes], [rng.normal(size=s[0]) for s in shapes]
+    )
+
+
+@pytest.fixture(scope="module")
+def made() -> Export:
+    return to_c(network(), Box.cube(3), bits=16, classes=True, parts=16, samples=50, shrink=False)
+
+
+def resealed(document: dict[str, Any]) -> ProgramCertificate:
+    return ProgramCertificate({**document, "digest": seal(document)})
+
+
+def forged(
+    made: Export, program: Any, document: dict[str, Any]
+) -> tuple[ProgramCertificate, Network, str]:
+    """A certificate and a file that agree with each other, whatever they claim."""
+    options = Options(**document["options"])
+    numbers = {name: values for name, (_, values) in tables(program, options.name).items()}
+    certificate = resealed({**document, "tables": tables_digest(numbers)})
+    return certificate, made.network, c_file(program, options).source(notes(certificate.document))
+
+
+def test_it_replays_from_a_file(made: Export, tmp_path: Path) -> None:
+    made.save(tmp_path / "net.c", tmp_path / "net.json", tmp_path / "net.h")
+    certificate = ProgramCertificate.load(tmp_path / "net.json")
+    found = verify(certificate, network(), (tmp_path / "net.c").read_text(), Box.cube(3, -1, 1))
+    assert found.holds
+    assert found.bound == made.epsilon
+    assert made.certificate.document["digest"] in made.source
+    windows = made.source.replace("\n", "\r\n")
+    assert verify(certificate, network(), windows).holds
+
+
+def test_shrinking_is_part_of_the_proof() -> None:
+    shrunk = to_c(network(), Box.cube(3), bits=16, parts=4, samples=50)
+    document = shrunk.certificate.document
+    assert document["shrunk"] is not None
+    assert verify(shrunk.certificate, network(), shrunk.source).holds
+    for wrong in (None, {**document["shrunk"], "certificate": {}}):
+        other = {**document, "shrunk": wrong}
+        assert not verify(resealed(other), network(), shrunk.source).holds
+
+
+def test_every_number_of_every_table_matters(made: Export) -> None:
+    rng = np.random.default_rng(0)
+    tables = list(re.finditer(r"(net_\w+)\[\d+\] = \{\n(.*?)\n\};", made.source, re.DOTALL))
+    assert len(tables) >= 6
+    for table in tables:
+        numbers = list(re.finditer(r"-?\d+", table.group(2)))
+        for k in rng.choice(len(numbers), min(4, len(numbers)), replace=False):
+            place, end = (table.start(2) + p for p in numbers[k].span())
+            moved = int(numbers[k].group()) + 1
+            changed = made.source[:place] + str(moved) + made.source[end:]
+            found = verify(made.certificate, network(), changed)
+            assert not found.holds, (table.group(1), moved)
+
+
+def test_weights_the_network_does_not_have_exceed_the_bound(made: Export) -> None:
+    """Everything written anew around a changed weight: the bound itself is what refuses it."""
+    program = made.program
+    assert isinstance(program, IntegerNetwork)
+    term = program.output.terms[2]
+    weight = term.weight.copy()
+    weight[0, int(np.argmax(np.abs(weight[0])))] += 50
+    output = replace(program.output, terms={2: replace(term, weight=weight)})
+    found = verify(*forged(made, replace(program, output=output), made.certificate.document))
+    assert any("of_floats" in problem for problem in found.problems)
+
+
+def test_a_changed_line_of_code_is_found(made: Export) -> None:
+    for old, new in ((">> ", ">> 1 + "), ("acc <= 0", "acc < 5"), ("clamped++", "clamped--")):
+        assert old in made.source
+        found = verify(made.certificate, network(), made.source.replace(old, new, 1))
+        assert "the C file is not the one" in " ".join(found.problems)
+
+
+def test_a_changed_scale_is_found_even_where_the_document_is_sealed_again(made: Export) -> None:
+    for path in (
+        ("program", "input_exponent", 0),
+        ("program", "maps", 0, "exponent", 1),
+        ("program", "maps", 1, "layer", "exponent", 2),
+        ("program", "maps", 2, "exponent", 0),
+        ("program", "input_high", 1),
+    ):
+        for step in (-1, 1):
+            document = copy.deepcopy(made.certificate.document)
+            place = document
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] += step
+            assert not verify(resealed(document), network(), made.source).holds, path
+
+
+@pytest.mark.parametrize("key", ["of_floats", "on_grid"])
+def test_a_smaller_epsilon_is_refused(made: Export, key: str) -> None:
+    document = copy.deepcopy(made.certificate.document)
+    document["bounds"][key] = [0.9 * b for b in document["bounds"][key]]
+    found = verify(*forged(made, made.program, document))
+    assert any(key in problem for problem in found.problems)
+
+
+def test_another_margin_domain_network_or_digest_is_refused(made: Export) -> None:
+    document = copy.deepcopy(made.certificate.document)
+    document["classes"]["margin"] *= 0.5
+    assert not verify(resealed(document), network(), made.source).holds
+    document = copy.deepcopy(made.certificate.document)
+    document["domain"]["hi"] = [2.0, 2.0, 2.0]
+    assert not verify(resealed(document), network(), made.source).holds
+    assert not verify(made.certificate, network(1), made.source).holds
+    document = {**made.certificate.document, "trusted": 1}
+    assert not verify(ProgramCertificate(document), network(), made.source).holds
+    assert not verify(made.certificate, network(), "int main;").holds
+    assert not verify(made.certificate, network(), made.source, Box.cube(3, -2, 2)).holds
+
+
+def test_cuts_that_leave_a_part_out_are_refused(made: Export) -> None:
+    cuts = made.certificate.document["cuts"]
+    assert len(cuts) > 3
+    for wrong in (cuts[:-1], [*cuts, None], [[0, 5.0], None, None], [[7, 0.0], None, None]):
+        document = {**copy.deepcopy(made.certificate.document), "cuts": wrong}
+        assert not verify(resealed(document), network(), made.source).holds
+
+
+def test_one_more_bit_overflows(made: Export) -> None:
+    """Accumulators are the narrowest: one bit less, or weights one bit larger, are refused."""
+    program = made.program
+    assert isinstance(program, IntegerNetwork)
+    walk_through(network(), program)
+    narrower = {"int64_t": "int32_t", "int32_t": "int16_t"}
+    for index, layer in enumerate(program.layers):
+        affine = replace(layer.affine, accumulator=narrower[layer.affine.accumulator])
+        layers = list(program.layers)
+        layers[index] = replace(layer, affine=affine)
+        with pytest.raises(
+            InvalidInputError, match=r"more than int16_t holds|too long for int16_t"
+        ):
+            walk_through(network(), replace(program, layers=tuple(layers)))
+
+
+def test_weights_scaled_until_they_overflow_are_refused() -> None:
+    """All weights and biases doubled again and again: refused before a sum can leave its type."""
+    weights = [np.full((1, 40), 1.0), np.ones((1, 1))]
+    net, box = Network.from_weights(weights), Box.cube(40, 0, 1)
+    program = to_c(net, box, bits=16, parts=1, samples=10).program
+    assert isinstance(program, IntegerNetwork)
+    layer = program.layers[0]
+    term = layer.affine.terms[0]
+    highest = int((term.weight[0] * program.input_high).sum())
+    factor = 1
+    while factor * highest < 2**31:
+        factor *= 2
+    grown = replace(term, weight=term.weight * factor)
+    exponent = layer.affine.exponent + int(np.log2(factor))
+    affine = replace(layer.affine, terms={0: grown}, exponent=exponent)
+    wrong = replace(program, layers=(replace(layer, affine=affine),))
+    with pytest.raises(InvalidInputError, match="more than int32_t holds"):
+        walk_through(net, wrong)
+
+
+def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    for text in ("{", "[]", json.dumps({"schema": "relunorm.certificate/2"})):
+        (tmp_path / "c.json").write_text(text)
+        with pytest.raises(InvalidInputError):
+            ProgramCertificate.load(tmp_path / "c.json")
+    damaged = ProgramCertificate({"schema": "relunorm.program/1"})
+    assert not verify(damaged, network(), "").holds

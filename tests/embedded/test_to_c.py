@@ -1,0 +1,287 @@
+"""`to_c` on networks of every kind: the proofs against rational and scalar oracles."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scalar_program import exact_network, run_scalar
+from strategies import networks
+
+from relunorm import Ball, Box, Network, Polytope, to_c
+from relunorm.embedded import verify
+from relunorm.embedded.integers import RANGES, chosen
+from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
+from relunorm.network import Activation, Affine, Layer
+
+QUICK: dict[str, Any] = {"parts": 4, "samples": 50}
+
+
+def mlp(*widths: int, seed: int = 0, activation: Any = "relu") -> Network:
+    rng = np.random.default_rng(seed)
+    pairs = list(itertools.pairwise(widths))
+    weights = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairs]
+    biases = [rng.normal(size=n) / 4 for n in widths[1:]]
+    return Network.from_weights(weights, biases, activation)
+
+
+def hard_points(box: Box, count: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    corners = np.where(rng.random((count, box.dimension)) < 0.5, box.lo, box.hi)
+    return np.vstack([box.sample(count, rng), corners])
+
+
+@settings(max_examples=40)
+@given(
+    networks(),
+    st.integers(0, 1000),
+    st.sampled_from([8, 16, 32]),
+    st.sampled_from([1e-3, 1.0, 300.0]),
+)
+def test_no_oracle_ever_leaves_what_was_proved(
+    network: Network, seed: int, bits: int, size: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    middle = rng.normal(size=network.input_size) * size
+    reach = rng.random(network.input_size) * size
+    box = Box(middle - reach, middle + reach)
+    made = to_c(network, box, bits=bits, random_state=seed, **QUICK)
+    program, document = made.program, made.certificate.document
+    bounds = [np.inf if b is None else b for b in document["bounds"]["of_floats"]]
+    on_grid = [np.inf if b is None else b for b in document["bounds"]["on_grid"]]
+    accumulators = [RANGES[m.accumulator] for m in program.maps]
+    scale = Fraction(2) ** program.output_exponent
+    for point in hard_points(box, 4, seed):
+        integers = program.quantize(point[None])[0].tolist()
+        out, held = run_scalar(program, integers)
+        assert out == program(np.array(integers)).tolist()
+        for (low, high), (least, most) in zip(held, accumulators, strict=True):
+            assert least <= low <= high <= most
+        grid = [
+            Fraction(q) / Fraction(2) ** int(s)
+            for q, s in zip(integers, program.input_exponent, strict=True)
+        ]
+        for inputs, limits in (([Fraction(float(x)) for x in point], bounds), (grid, on_grid)):
+            for y, exact, limit in zip(out, exact_network(network, inputs), limits, strict=True):
+                assert limit == np.inf or abs(y / scale - exact) <= Fraction(limit)
+    assert verify(made.certificate, network, made.source).holds
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_the_bound_is_near_what_search_finds(bits: int) -> None:
+    network = mlp(3, 12, 12, 2)
+    made = to_c(network, Box.cube(3), bits=bits, samples=4000)
+    assert made.found <= made.epsilon <= 10 * made.found
+    assert made.certificate.epsilon_on_grid <= made.epsilon
+
+
+def test_more_bits_prove_a_smaller_epsilon_and_cost_more() -> None:
+    network, box = mlp(4, 10, 3), Box.cube(4)
+    made = [to_c(network, box, bits=b, **QUICK) for b in (8, 16, 32)]
+    assert made[0].epsilon > 50 * made[1].epsilon > 2500 * made[2].epsilon
+    assert made[0].flash < made[1].flash < made[2].flash
+
+
+def test_epsilon_chooses_the_smallest_tables_and_mixes_widths() -> None:
+    network, box = mlp(6, 24, 4), Box.cube(6)
+    fixed = {bits: to_c(network, box, bits=bits, **QUICK) for bits in (8, 16)}
+    loose = to_c(network, box, epsilon=fixed[8].epsilon * 1.01, **QUICK)
+    assert loose.flash == fixed[8].flash
+    kinds = []
+    for share in (2, 4, 8, 16):
+        made = to_c(network, box, epsilon=fixed[8].epsilon / share, **QUICK)
+        assert made.epsilon <= fixed[8].epsilon / share
+        assert fixed[8].flash <= made.flash <= fixed[16].flash
+        kinds.append({m.weight_type for m in made.program.maps})
+    assert {"int8_t", "int16_t"} in kinds
+
+
+def test_what_does_nothing_is_removed_first() -> None:
+    network = mlp(2, 8, 1)
+    weights, biases = network.weights()
+    dead = [np.append(biases[0], [-50.0] * 5), biases[1]]
+    grown = Network.from_weights(
+        [np.vstack([weights[0], np.ones((5, 2))]), np.hstack([weights[1], np.ones((1, 5))])], dead
+    )
+    box = Box.cube(2)
+    small, plain = to_c(grown, box, **QUICK), to_c(grown, box, shrink=False, **QUICK)
+    assert small.program.maps[0].size <= 8 < plain.program.maps[0].size == 13
+    assert small.certificate.document["shrunk"] is not None
+    for made in (small, plain):
+        assert verify(made.certificate, grown, made.source).holds
+        gap = np.abs(made.program.predict(box.sample(500, 0)) - grown(box.sample(500, 0)))
+        assert gap.max() <= made.epsilon
+
+
+def test_inputs_outside_the_domain_are_clamped() -> None:
+    made = to_c(mlp(2, 4, 1), Box.cube(2, -1, 1), bits=16, **QUICK)
+    far, edge = np.array([[5.0, -7.0]]), np.array([[1.0, -1.0]])
+    assert made.program.predict(far) == made.program.predict(edge)
+
+
+def test_inputs_as_a_sensor_gives_them_cost_nothing_of_the_bound() -> None:
+    network = mlp(3, 8, 1)
+    box = Box.cube(3, 0, 1023 / 1024)  # a converter of ten bits
+    made = to_c(network, box, bits=16, input_shift=10, **QUICK)
+    assert made.program.input_low.tolist() == [0] * 3
+    assert made.program.input_high.tolist() == [1023] * 3
+    assert made.certificate.epsilon_on_grid < made.epsilon / 2
+    asked = to_c(network, box, epsilon=2e-4, input_shift=10, **QUICK)
+    assert asked.certificate.epsilon_on_grid <= 2e-4 < asked.epsilon
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [Ball([0.5, 0.0], 1.0), Polytope([[1.0, 1.0], [-1, 0], [0, -1]], [1.0, 0.0, 0.0])],
+    ids=["ball", "polytope"],
+)
+def test_balls_and_polytopes_are_proved_over_their_boxes(domain: Any) -> None:
+    network = mlp(2, 6, 2)
+    made = to_c(network, domain, bits=16, **QUICK)
+    points = domain.sample(300, 0)
+    assert np.abs(made.program.predict(points) - network(points)).max() <= made.epsilon
+    assert verify(made.certificate, network, made.source, domain).holds
+    assert not verify(made.certificate, network, made.source, Box.cube(2, -9, 9)).holds
+
+
+def test_steps_are_bounded_everywhere_and_more_tightly_away_from_their_thresholds() -> None:
+    network = mlp(2, 5, 1, activation=Activation("step", at_zero=0.25))
+    box = Box.cube(2)
+    made = to_c(network, box, bits=16, shrink=False, **QUICK)
+    steps = made.certificate.document["steps"]
+    assert steps["bounds"][0] < 1e-3 < made.epsilon
+    margins = {entry["unit"]: entry["margin"] for entry in steps["exceptions"]}
+    points = box.sample(3000, 0)
+    z = network.preactivations(points)[0]
+    away = np.all([np.abs(z[:, u]) > m for u, m in margins.items()], axis=0)
+    gap = np.abs(made.program.predict(points) - network(points))[:, 0]
+    assert away.any()
+    assert gap[away].max() <= steps["bounds"][0]
+    assert gap.max() <= made.epsilon
+
+
+def test_the_class_is_the_network_s_outside_the_margin() -> None:
+    network, box = mlp(3, 10, 4), Box.cube(3)
+    made = to_c(network, box, bits=8, classes=True, **QUICK)
+    points = box.sample(5000, 0)
+    outputs = np.sort(network(points), axis=1)
+    sure = outputs[:, -1] - outputs[:, -2] > made.certificate.margin
+    same = made.program.classes(points) == chosen(network(points))
+    assert 0.3 < sure.mean() < 1
+    assert same[sure].all()
+
+
+def test_the_class_can_be_the_same_everywhere() -> None:
+    weights = [np.eye(2), np.array([[1.0, 0.0], [0.0, 1.0]])]
+    network = Network.from_weights(weights, [np.zeros(2), np.array([5.0, 0.0])])
+    made = to_c(network, Box.cube(2), bits=16, classes=True, **QUICK)
+    assert made.certificate.document["classes"]["everywhere"] == 0
+    assert made.certificate.margin == made.certificate.margin_on_grid == 0.0
+    one = Network.from_weights([np.eye(2), np.array([[1.0, 1.0]])], [np.zeros(2), np.array([1.0])])
+    assert to_c(one, Box.cube(2), classes=True, **QUICK).certificate.margin == 0.0
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_pieces_of_one_input(bits: int) -> None:
+    network = mlp(1, 8, 8, 2, seed=3)
+    box = Box([-1.0], [2.0])
+    made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
+    assert verify(made.certificate, network, made.source).holds
+    program = made.program
+    scale = Fraction(2) ** program.output_exponent
+    low, high = int(program.inputs.input_low[0]), int(program.inputs.input_high[0])
+    power = Fraction(2) ** int(program.inputs.input_exponent[0])
+    on_grid = made.certificate.document["bounds"]["on_grid"]
+    for q in np.unique(np.linspace(low, high, 60).astype(np.int64)).tolist():
+        out = program(np.array([[q]]))[0].tolist()
+        for y, exact, limit in zip(out, exact_network(network, [q / power]), on_grid, strict=True):
+            assert abs(y / scale - exact) <= Fraction(limit)
+    points = box.sample(2000, 0)
+    gap = np.abs(program.predict(points) - network(points)).max()
+    assert gap <= made.epsilon <= 10 * made.found
+
+
+def test_pieces_are_smaller_than_layers_where_there_are_few() -> None:
+    network, box = mlp(1, 16, 16, 1, seed=1), Box([-1.0], [1.0])
+    layers, pieces = (to_c(network, box, style=s, **QUICK) for s in ("layers", "pieces"))
+    assert pieces.flash < layers.flash
+    assert pieces.multiplications == 1
+
+
+def test_single_precision_is_bounded_too() -> None:
+    network = Network(
+        [
+            Layer(
+                Affine({0: np.array([[0.3], [-0.7]])}, np.array([0.1, 0.2])),
+                Activation("leaky", 0.1),
+            ),
+        ],
+        Affine({1: np.array([[1.1, -0.4]]), 0: np.array([[0.9]])}, np.array([0.3])),
+        input_shape=1,
+    )
+    made = to_c(network, Box([-3.0], [3.0]), floats=True, **QUICK)
+    assert 0 < made.found <= made.epsilon < 1e-5
+    assert verify(made.certificate, network, made.source).holds
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bits": 12}, "expected 8, 16 or 32"),
+        ({"bits": 8, "floats": True}, "leave bits out"),
+        ({"epsilon": 0.0}, "expected a number > 0"),
+        ({"epsilon": float("nan")}, "expected a number > 0"),
+        ({"epsilon": 1e-15}, "the best that can be proved is .* with weights of type int32_t"),
+        ({"epsilon": 1e-3, "bits": 8}, "16 bits meet it, with [0-9,]+ bytes of tables"),
+        ({"target": "z80"}, "choose c99, avr, arm"),
+        ({"style": "tree"}, "choose layers or pieces"),
+        ({"style": "pieces"}, "networks with one input, this one has 2"),
+        ({"name": "2net"}, "no name in C"),
+        ({"name": "while"}, "no name in C"),
+        ({"input_shift": 40}, "more than int16_t holds"),
+        ({"input_shift": 1.5}, "expected a whole number"),
+        ({"flash": 10}, "the tables need [0-9,]+ bytes"),
+        ({"ram": 1}, "the buffers need [0-9,]+ bytes"),
+        ({"parts": 0}, "expected a whole number >= 1"),
+    ],
+)
+def test_bad_options_are_refused_in_one_sentence(options: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        to_c(mlp(2, 4, 1), Box.cube(2), **{**QUICK, **options})
+    assert "\n" not in str(error.value)
+
+
+def test_a_domain_is_needed_and_has_to_fit() -> None:
+    with pytest.raises(InvalidDomainError, match="bounded domain"):
+        to_c(mlp(2, 4, 1), None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidDomainError, match="coordinates"):
+        to_c(mlp(2, 4, 1), Box.cube(3))
+
+
+def test_a_network_too_large_for_the_board_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="avr is taken to have 32,256 of flash"):
+        to_c(mlp(40, 400, 3), Box.cube(40), target="avr", **QUICK)
+
+
+def test_numbers_that_no_power_of_two_fits_are_refused() -> None:
+    weights = [np.array([[1e80]]), np.array([[1.0]])]
+    with pytest.raises(InvalidInputError):
+        to_c(Network.from_weights(weights), Box([-1e90], [1e90]), **QUICK)
+    steep = Network.from_weights([np.eye(2), np.ones((1, 2))], activation=Activation("leaky", 1e9))
+    with pytest.raises(InvalidInputError, match="too steep"):
+        to_c(steep, Box.cube(2), bits=8, **QUICK)
+
+
+def test_onnx_of_what_has_no_qdq_form_is_refused(tmp_path: Any) -> None:
+    pytest.importorskip("onnx")
+    box = Box.cube(2)
+    leaky = mlp(2, 4, 1, activation=Activation("leaky", 0.1))
+    for made in (to_c(leaky, box, bits=8, **QUICK), to_c(mlp(2, 4, 1), box, bits=16, **QUICK)):
+        with pytest.raises(UnsupportedFormatError, match="QDQ"):
+            made.save_onnx(tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
