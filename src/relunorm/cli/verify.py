@@ -12,13 +12,16 @@ from relunorm.cli.output import Json, emit
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relunorm.network import Network
+
 
 def verify(
     certificate: Annotated[str, typer.Argument(metavar="CERT", help="A certificate, JSON.")],
     first: Annotated[str, typer.Argument(metavar="A", help="The model it was made from.")],
     second: Annotated[
-        str, typer.Argument(metavar="B", help="The model it was made for, or the C file.")
-    ],
+        str | None,
+        typer.Argument(metavar="[B]", help="The model it was made for, or the C file."),
+    ] = None,
     domain: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +39,8 @@ def verify(
 ) -> None:
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
 
-    For a certificate of `relunorm export` B is the C file: its tables are read back.
+    For a certificate of `relunorm export` B is the C file: its tables are read back. A proof of
+    `relunorm maximize` speaks of A alone, and B is left out.
 
     CERT names the domain it speaks of, which is shown; --domain demands that it contains another
     one. Verdicts that only a mixed-integer solver vouches for make it fail unless --trust-solver
@@ -51,6 +55,8 @@ def verify(
     from relunorm.io import load
 
     a = load(first)
+    if second is None:
+        _search(certificate, first, a, domain, json)
     demanded = None if domain is None else parse_domain(domain, a.input_size)
     if Path(second).suffix in (".c", ".h"):
         from relunorm.embedded import ProgramCertificate
@@ -63,6 +69,41 @@ def verify(
     document = {**found.to_dict(), "certificate": certificate, "models": [first, second]}
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.holds else 1)
+
+
+def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> None:
+    """Replay the proof of a search, and leave."""
+    from relunorm.errors import InvalidInputError
+    from relunorm.search.proof import SearchProof
+
+    if domain is not None:
+        raise InvalidInputError("--domain goes with two models; the proof names its own domain")
+    proof = SearchProof.load(certificate)
+    found = proof.verify(network)
+    document = {
+        "schema": "relunorm.replay/1",
+        "certificate": certificate,
+        "models": [model],
+        "holds": found.holds,
+        "limit": proof.limit,
+        "strict": proof.strict,
+        "domain": repr(proof.reach.domain),
+        "nodes": found.nodes,
+        "problems": [found.reason] if found.reason else [],
+    }
+    emit(document, json, lambda console: _render_search(console, document))
+    raise typer.Exit(0 if found.holds else 1)
+
+
+def _render_search(console: Console, document: dict[str, Any]) -> None:
+    if not document["holds"]:
+        console.print("[bold]does not hold[/bold]")
+        console.print(f"- {document['problems'][0]}", markup=False)
+        return
+    sign = "<" if document["strict"] else "<="
+    console.print(f"[bold]holds[/bold]: the goals are {sign} {document['limit']:.12g} everywhere")
+    console.print(str(document["domain"]), markup=False)
+    console.print(f"{document['nodes']:,} parts replayed, no solver")
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:

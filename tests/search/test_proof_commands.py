@@ -1,0 +1,47 @@
+"""``maximize --proof`` and ``verify`` of what it wrote."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from relunorm.cli import app, main
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_proof_is_written_and_verified(tmp_path):
+    path = str(tmp_path / "p.json")
+    made = run("maximize", "example:moons", "--domain", "box:-2,3", "--proof", path, "--json")
+    assert made.exit_code == 0
+    assert json.loads(made.stdout)["proof"] == path
+    checked = run("verify", path, "example:moons", "--json")
+    assert checked.exit_code == 0
+    document = json.loads(checked.stdout)
+    assert document["holds"]
+    assert document["limit"] >= 40.73182978
+    assert "holds" in run("verify", path, "example:moons").stdout
+    # a smaller limit is refused, and so is a document with a surprise
+    changed = json.loads((tmp_path / "p.json").read_text())
+    changed["claim"]["limit"] = 40.0
+    (tmp_path / "q.json").write_text(json.dumps(changed))
+    refused = run("verify", str(tmp_path / "q.json"), "example:moons")
+    assert refused.exit_code == 1
+    assert "does not hold" in refused.stdout
+    (tmp_path / "r.json").write_text(json.dumps({**changed, "more": 1}))
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(tmp_path / "r.json"), "example:moons"])
+    assert ended.value.code == 2
+
+
+def test_no_proof_of_an_unfinished_search(tmp_path):
+    path = str(tmp_path / "p.json")
+    command = ["maximize", "example:moons", "--domain", "box:-2,3", "--proof", path]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--time-limit", "0"])
+    assert ended.value.code == 2
+    assert not (tmp_path / "p.json").exists()
