@@ -246,6 +246,7 @@ def _leg(
     t = np.array([0.0, 1.0])
     values: list[Any] = [np.stack([a, b])]
     kept: list[tuple[Array, NDArray[np.bool_]]] = []
+    moved: list[Array] = []
     for index, layer in enumerate(network.layers):
         z = layer.affine(values)
         noise = _Noise.of(layer.affine, values) if layer.has_units else None
@@ -261,13 +262,40 @@ def _leg(
             if len(left):
                 t, (z, *reaches), values = _insert(left, share, t, [z, *noise.reaches], values)
                 noise = noise._replace(reaches=reaches)
-            kept.append((t, noise.positive(z)))
+            positive = noise.positive(z)
+            kept.append((t, positive))
+            moved.append(t[_settle(z, positive, noise)])
         values.append(layer.activation.apply_(z))
     if network.output.terms:
         out = network.output(values)
     else:
         out = np.tile(network.output.bias, (len(t), 1))
+    if any(map(len, moved)):
+        again = np.isin(t, np.concatenate(moved))
+        share = t[again, None]
+        out[again] = network((1 - share) * a + share * b)
     return t, _patterns(network, kept, t), out
+
+
+def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.intp]:
+    """Make a unit exactly 0 at breakpoints where its sign is not that of the pieces beside them.
+
+    There the unit has its kink: interpolation misses its 0 by rounding, which the layers behind
+    would take for a value, and crossings that share a breakpoint lie beside it by at most
+    `TOLERANCE`.
+
+    Returns:
+        the breakpoints where more than rounding was taken away, so that outputs are not those there
+        any more.
+    """
+    above = z > 0.0
+    wrong = np.zeros_like(above)
+    np.not_equal(above[:-1], positive, out=wrong[:-1])
+    wrong[1:] |= above[1:] != positive
+    at, unit = np.nonzero(wrong)
+    large = np.abs(z[at, unit]) > noise.at(at, unit)
+    z[at, unit] = 0.0
+    return np.unique(at[large])
 
 
 def _reads_input_later(network: Network, index: int) -> bool:
@@ -293,7 +321,10 @@ class _Noise(NamedTuple):
         rows, reaches = [], []
         for source, matrix in affine.terms.items():
             rows.append(np.sqrt(_squares(matrix)))
-            reaches.append(np.sqrt(np.einsum("ij,ij->i", values[source], values[source])))
+            reach = np.sqrt(np.einsum("ij,ij->i", values[source], values[source]))
+            if source == 0:  # a small input between large ones is off by their rounding
+                reach = np.maximum(reach, reach.max() * (2.0**-52 / ROUNDING))
+            reaches.append(reach)
         return cls(np.abs(affine.bias), rows, reaches)
 
     def at(self, breakpoint_: Any, unit: Any) -> Array:
