@@ -295,7 +295,7 @@ def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.
     at, unit = np.nonzero(wrong)
     large = np.abs(z[at, unit]) > noise.at(at, unit)
     z[at, unit] = 0.0
-    return np.unique(at[large])
+    return at[large]
 
 
 def _reads_input_later(network: Network, index: int) -> bool:

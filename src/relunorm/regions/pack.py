@@ -292,7 +292,7 @@ def _composed(
     def pull(affine: Affine, upstream: NDArray[np.float64] | None) -> None:
         for source, matrix in affine.terms.items():
             if upstream is None:
-                part = np.broadcast_to(mx.dense(matrix), (n, *matrix.shape))
+                part = mx.dense(matrix)[None]
             else:
                 part = (upstream.reshape(n * outputs, -1) @ matrix).reshape(n, outputs, -1)
             grads[source] = grads[source] + part if source in grads else part
@@ -304,8 +304,9 @@ def _composed(
             continue
         layer = network.layers[index]
         below, above = layer.activation.slopes
-        slope = np.where(patterns[:, cuts[index] : cuts[index + 1]], above, below)
-        upstream = upstream * slope[:, None, :]
-        constant += upstream @ layer.affine.bias
+        on = patterns[:, None, cuts[index] : cuts[index + 1]]
+        active = upstream if above == 1.0 else upstream * above
+        upstream = np.where(on, active, upstream * below if below else 0.0)
+        constant += (upstream.reshape(n * outputs, -1) @ layer.affine.bias).reshape(n, outputs)
         pull(layer.affine, upstream)
     return grads.get(0, 0.0), constant
