@@ -1,6 +1,7 @@
-"""Basin maps (ns a point-step, table), the monitor's cost, and batched against one-by-one training.
+"""Basin maps (ns a point-step, table), what the monitor and young units cost a training step, and
+batched against one-by-one training.
 
-python benchmarks/dying.py [maps] [monitor] [ensemble]
+python benchmarks/dying.py [maps] [monitor] [resnet] [young] [ensemble]
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +24,7 @@ from record import record
 from torch import nn
 
 from relunorm.dying import DeadUnitMonitor, basin
+from relunorm.dying.optimizer_state import FreshUnits
 from relunorm.dying.sweep import Plan, Sweep, by_name
 from relunorm.papers.dying import MEASURED
 from relunorm.papers.regression_data import load_tables
@@ -128,6 +133,126 @@ def blocks(pairs: int = 60, steps: int = 100) -> None:
     ]))  # fmt: skip
 
 
+def paired(plain: Callable[[], float], other: Callable[[], float], pairs: int) -> tuple[Any, ...]:
+    """Median milliseconds of both, median ratio, and its 95 % interval by order statistics."""
+    found = []
+    for turn in range(pairs):
+        if turn % 2:
+            one, two = plain(), other()
+        else:
+            two, one = other(), plain()
+        found.append((one, two))
+    times = np.array(found)
+    ratios = np.sort(times[:, 1] / times[:, 0])
+    reach = round(0.98 * np.sqrt(pairs))  # 1.96 deviations of a binomial with p = 1/2
+    low, high = ratios[pairs // 2 - reach], ratios[min(pairs // 2 + reach, pairs - 1)]
+    return *np.median(times, axis=0).tolist(), float(np.median(ratios)), f"{low:.3f} to {high:.3f}"
+
+
+class Block(nn.Module):
+    def __init__(self, a: int, b: int, stride: int):
+        super().__init__()
+        self.one = nn.Sequential(nn.Conv2d(a, b, 3, stride, 1, bias=False), nn.BatchNorm2d(b))
+        self.two = nn.Sequential(nn.Conv2d(b, b, 3, 1, 1, bias=False), nn.BatchNorm2d(b))
+        short = nn.Sequential(nn.Conv2d(a, b, 1, stride, bias=False), nn.BatchNorm2d(b))
+        self.short = short if a != b else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.two(F.relu(self.one(x))) + self.short(x))
+
+
+def resnet(pairs: int = 40, steps: int = 20) -> None:
+    """The monitor on a small residual CNN: nine rectifiers, eight of them functional."""
+    torch.manual_seed(0)
+    x, y = torch.randn(32, 1, 16, 16), torch.randint(0, 10, (32,))
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+        Block(8, 8, 1), Block(8, 16, 2), Block(16, 16, 1), Block(16, 32, 2),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def block(count: int = steps) -> float:
+        began = time.process_time()
+        for _ in range(count):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        return (time.process_time() - began) / count * 1e3
+
+    def watched() -> float:
+        with DeadUnitMonitor(model):
+            block(10)  # the first eight passes are watched call by call
+            return block()
+
+    def plain() -> float:
+        block(10)
+        return block()
+
+    block(10)
+    record(
+        "monitor, residual CNN of four blocks, 16 x 16, batch 32, Adam",
+        ("plain step ms", "watched step ms", "median of block ratios", "95% interval"),
+        [paired(plain, watched, pairs)],
+        note=f"CPU seconds of one thread, one model; {pairs} pairs of blocks of {steps} steps, "
+        "with and without monitor in turn, after ten steps each. Load "
+        f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
+    )
+
+
+def young(pairs: int = 40, steps: int = 15) -> None:
+    """A training step with all 1,024 hidden units young in Adam, and with none."""
+    torch.manual_seed(0)
+    x, y = torch.randn(128, 784), torch.randint(0, 10, (128,))
+    model = nn.Sequential(
+        nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+    )
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def block(count: int = steps) -> float:
+        began = time.process_time()
+        for _ in range(count):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        return (time.process_time() - began) / count * 1e3
+
+    def renewed(each: int) -> Callable[[], float]:
+        def run() -> float:
+            fresh = FreshUnits(optimizer)
+            layers: list[Any] = [model[0], model[2], model[4]]
+            for start in range(0, 512, each):
+                units = torch.arange(start, start + each)
+                for layer, after in pairwise(layers):
+                    fresh.reset(layer.weight, (units,))
+                    fresh.reset(layer.bias, (units,))
+                    fresh.reset(after.weight, (slice(None), units))
+                if each < 512:
+                    block(1)
+            block(3)
+            took = block()
+            fresh.close()
+            return took
+
+        return run
+
+    def plain() -> float:
+        block(3)
+        return block()
+
+    block(10)
+    record(
+        "Adam with a thousand revived units, MLP 784-512-512-10, batch 128",
+        ("revived", "plain step ms", "step ms with them", "median of block ratios", "95% interval"),
+        [
+            ("1,024 at once", *paired(plain, renewed(512), pairs)),
+            ("1,024 in 8 revivals of 128", *paired(plain, renewed(64), pairs)),
+        ],
+        note=f"CPU seconds of one thread, one model; {pairs} pairs of blocks of {steps} steps in "
+        f"turn. Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
+    )
+
+
 def ensemble(members: int = 32) -> None:
     tables = load_tables(["friedman"])
     x, y = (np.asarray(v, dtype=np.float32) for v in tables["friedman"])
@@ -167,7 +292,8 @@ def ensemble(members: int = 32) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    parts = {"maps": maps, "monitor": monitor, "ensemble": ensemble}
+    parts = {"maps": maps, "monitor": monitor, "resnet": resnet, "young": young}
+    parts["ensemble"] = ensemble
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "part", nargs="*", help=f"{', '.join(parts)} (all by default); blocks: one run of monitor"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
+import re
 import subprocess
 import sys
 import textwrap
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from relunorm.dying import DeadUnitMonitor
+from relunorm.dying.adapters.callback import Reviving
 from relunorm.dying.adapters.mlflow import to_mlflow
 from relunorm.dying.adapters.tensorboard import to_tensorboard
 from relunorm.errors import MissingDependencyError
@@ -99,28 +103,58 @@ def test_missing_framework_says_what_to_install(package, module):
     from importlib import import_module
 
     adapter = import_module(f"relunorm.dying.adapters.{module}")
-    with pytest.raises(MissingDependencyError, match="pip install"):
-        _ = adapter.DeadUnits
+    for name in ("DeadUnits", *(["Revive"] if module != "keras" else [])):
+        with pytest.raises(MissingDependencyError, match="pip install"):
+            getattr(adapter, name)
+
+
+def test_revival_takes_its_batch_from_the_first_training_pass():
+    """The protocol the callbacks share, without a framework."""
+    net, x = model(), torch.rand(32, 3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    revive = Reviving()
+    revive.options = {"rule": "live", "every": 3}
+    revive.start(net)
+    net.eval()(torch.rand(1, 3))  # a sanity check before training is no training pass
+    net.train()
+    for _ in range(6):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        revive.after_update(optimizer)
+    assert revive.reviver is not None
+    assert torch.equal(revive.reviver.batch[0], x)
+    assert [(at, found.count) for at, found in revive.reviver.history] == [(3, 1), (6, 0)]
+    assert pickle.loads(pickle.dumps(revive)).reviver is None
+    revive.stop()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
 
 
 def test_skorch():
     pytest.importorskip("skorch", reason="skorch is not installed")
     from skorch import NeuralNetRegressor
 
-    from relunorm.dying.adapters.skorch import DeadUnits
+    from relunorm.dying.adapters.skorch import DeadUnits, Revive
 
-    net = NeuralNetRegressor(
-        model(), max_epochs=2, callbacks=[DeadUnits()], verbose=0, train_split=None
-    )
-    net.fit(torch.rand(32, 3).numpy(), torch.rand(32, 1).numpy())
-    assert net.history[-1]["relu/dead/1"] == 0.25
-    assert not any(m._forward_hooks for m in net.module_.modules())
+    revive = Revive(rule="live", every=2)
+    for extra, dead in (([], 0.25), ([revive], 0.0)):
+        net = NeuralNetRegressor(
+            model(), max_epochs=4, callbacks=[DeadUnits(), *extra], verbose=0, train_split=None,
+            optimizer=torch.optim.Adam, lr=1e-3,
+        )  # fmt: skip
+        net.fit(torch.rand(32, 3).numpy(), torch.rand(32, 1).numpy())
+        assert DeadUnits is not Revive
+        with DeadUnitMonitor(net.module_) as monitor:
+            net.predict(torch.rand(32, 3).numpy())
+        assert monitor.report()["1"].dead.mean() == dead
+        assert net.history[-1]["relu/dead/1"] == 0.25 or extra
+        assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.module_.modules())
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning trails behind torch's deprecations
 def test_lightning(tmp_path):
     lightning = pytest.importorskip("lightning", reason="lightning is not installed")
-    from relunorm.dying.adapters.lightning import DeadUnits
+    from relunorm.dying.adapters.lightning import DeadUnits, Revive
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -145,12 +179,21 @@ def test_lightning(tmp_path):
     assert watch.monitor is not None
     assert watch.monitor.batches == 4
     assert not any(m._forward_hooks for m in module.modules())
+    revive = Revive(rule="live", every=2)
+    trainer = lightning.Trainer(
+        max_epochs=1, callbacks=[revive], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
+        default_root_dir=str(tmp_path),
+    )  # fmt: skip
+    trainer.fit(module, data)
+    assert [(at, found.count) for at, found in revive.reviver.history] == [(2, 1), (4, 0)]
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
 
 
 def test_hugging_face(tmp_path):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
-    from relunorm.dying.adapters.huggingface import DeadUnits
+    from relunorm.dying.adapters.huggingface import DeadUnits, Revive
 
     class Model(nn.Module):
         def __init__(self):
@@ -166,8 +209,12 @@ def test_hugging_face(tmp_path):
         output_dir=str(tmp_path), max_steps=4, logging_steps=2, report_to=[], use_cpu=True,
         disable_tqdm=True, save_strategy="no",
     )  # fmt: skip
-    trainer = transformers.Trainer(Model(), arguments, train_dataset=rows, callbacks=[DeadUnits()])
+    revive = Revive(rule="live", every=4)
+    trainer = transformers.Trainer(
+        Model(), arguments, train_dataset=rows, callbacks=[DeadUnits(), revive]
+    )
     trainer.train()
+    assert [(at, found.count) for at, found in revive.reviver.history] == [(4, 1)]
     logged = [row for row in trainer.state.log_history if "relu/dead" in row]
     assert logged
     assert logged[-1]["relu/dead/net.1"] == 0.25
@@ -201,3 +248,32 @@ def test_keras_on_torch():
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.split() == ["0.25", "first", "act"]
+
+
+def documented() -> dict[str, str]:
+    """The programs in the docs, by the framework they import."""
+    page = (Path(__file__).parents[2] / "docs" / "dying.md").read_text(encoding="utf-8")
+    page = page.partition("### In a training framework")[2].partition("\n### ")[0]
+    programs = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
+    return {re.findall(r"adapters\.(\w+) import", code)[0]: code for code in programs}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "packages"),
+    [("lightning", ["lightning"]), ("huggingface", ["transformers", "accelerate"]),
+     ("skorch", ["skorch"]), ("keras", ["keras"])],
+)  # fmt: skip
+def test_the_programs_in_the_docs_run(adapter, packages, tmp_path):
+    for package in packages:
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    run = subprocess.run(
+        [sys.executable, "-c", documented()[adapter]],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert 0 <= float(run.stdout.split()[-1]) <= 1

@@ -131,6 +131,36 @@ def test_target_advice():
         target_advice(y, optimizer="nope")
 
 
+def dead_after_sgd(y: torch.Tensor, x: torch.Tensor) -> float:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.003, momentum=0.9)
+    for _ in range(150):
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+    return float((model[:2](x) <= 0).all(0).float().mean())
+
+
+@pytest.mark.parametrize(("deviation", "mean"), [(100.0, 0.0), (1.0, 40.0)])
+def test_large_targets_kill_under_sgd_and_the_advice_says_so(deviation, mean):
+    """The oracle: a network trained on the targets as they are, and one on standardised ones."""
+    gen = torch.Generator().manual_seed(0)
+    x = torch.randn(256, 4, generator=gen)
+    unit = torch.sin(x[:, :1] + x[:, 1:2]) + 0.3 * x[:, 2:3]
+    unit = (unit - unit.mean()) / unit.std(correction=0)
+    raw = deviation * unit + mean
+    assert dead_after_sgd(raw, x) > dead_after_sgd(unit, x) + 0.2
+    found = target_advice(raw.numpy(), optimizer="sgd", momentum=0.9)
+    assert found.risk == "high"
+    assert "throw units past the data" in found.advice[0]
+    assert "TargetScaler" in found.advice[0]
+    assert found.optimum_share is None
+    assert target_advice(unit.numpy(), optimizer="sgd").risk == "low"
+    adam = target_advice(raw.numpy(), optimizer="adam")
+    assert not any("throw" in line for line in adam.advice)
+
+
 def test_dead_layer_and_bad_input():
     net = rn.Network.from_weights([[[1.0]], [[1.0]]], [[-9.0], [0.0]])
     assert "Every unit" in rn.diagnose(net, [[0.0], [1.0]]).advice[0]

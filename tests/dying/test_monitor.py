@@ -308,6 +308,8 @@ def test_every_window_and_logging():
         "relu/dead",
         "relu/dormant",
         "relu/linear",
+        "relu/nan",
+        "relu/infinite",
         "relu/dead/1",
     }
 
@@ -422,14 +424,106 @@ def test_empty_batches_and_bad_values():
     np.testing.assert_allclose(site.active_share, share)
 
 
-def test_nan_activations_do_not_count_as_active():
+@pytest.mark.parametrize("shape", [(5, 3), (600, 3)])
+def test_nan_and_infinity_are_told_as_such_and_are_not_dead(shape, monkeypatch):
+    if shape[0] > 5:
+        monkeypatch.setattr("relunorm.dying.monitor.ONE_THREAD", 1)  # the sums by torch
     model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+    model[0].bias.data[:] = torch.tensor([-1e3, torch.nan, torch.inf, 5.0])
+    with DeadUnitMonitor(model, window=3) as monitor:
+        for x in batches(*shape, count=5):
+            model(x)
+        report = monitor.report()
+        site = report["1"]
+        assert site.dead.tolist() == [True, False, False, False]
+        assert site.born_dead.tolist() == [True, False, False, False]
+        assert site.nan.tolist() == [False, True, False, False]
+        assert site.infinite.tolist() == [False, False, True, False]
+        assert site.active_share[1] == 0
+        assert np.isnan(site.score[1])
+        assert "not finite: 1 NaN, 1 infinite" in repr(report)
+        assert (report.dead, report.nan, report.infinite) == (0.25, 0.25, 0.25)
+        assert report.to_dict()["sites"][0]["nan"] == [1]
+        assert report.to_dict()["sites"][0]["score"][1] is None
+        model[0].bias.data[:] = -1e3
+        for x in batches(*shape, count=3):
+            model(x)
+    assert monitor.report()["1"].dead.all()  # mended, and silent since
+    assert not monitor.report()["1"].nan.any()
+    assert monitor.report()["1"].died_at.tolist() == [0, 5, 5, 5]
+
+
+class Small(nn.Module):
+    """Two relus, one functional, in a block; a residual sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.b, self.c = nn.Conv2d(4, 4, 3, padding=1), nn.Linear(4, 2)
+
+    def forward(self, x, bent=False):
+        h = self.a(x)
+        h = F.relu(self.b(h) + h).mean((2, 3))
+        return self.c(h * 2 if bent else h)
+
+
+def plain_hooks(model, data):
+    """Counts by hooks on modules alone: the inputs of the two layers after the relus."""
+    seen = {"a.2": [], "": []}
+    with torch.no_grad():
+        for x in data:
+            h = model.a(x)
+            seen["a.2"].append(h)
+            seen[""].append(F.relu(model.b(h) + h))
+    return {k: (torch.cat(v) > 0).double().mean((0, 2, 3)).numpy() for k, v in seen.items()}
+
+
+@pytest.mark.parametrize("inference", [0, 4])
+def test_training_passes_read_off_the_graph_count_as_watched_ones(inference):
+    """From the ninth training pass on no call is watched; the counts must not show it."""
+    model = seeded(Small())
+    model.b.bias.data[1] = -1e3
+    model.a[1].bias.data[:] = torch.tensor([-1e3, 0.0, 0.0, 0.0])
+    model.eval()
+    data = batches(6, 1, 5, 5, count=30)
+    watched = []
+    handle = model.b.register_forward_hook(
+        lambda *args: watched.append(torch.overrides._get_current_function_mode() is not None)
+    )
     with DeadUnitMonitor(model) as monitor:
-        model(torch.full((5, 3), torch.nan))
-    site = monitor.report()["1"]
-    assert site.dead.all()
-    assert np.isnan(site.score).all()
-    assert site.to_dict()["score"] == [None] * 4
+        for k, x in enumerate(data):
+            with torch.set_grad_enabled(not (inference and k % inference == 0)):
+                model(x)
+    handle.remove()
+    report = monitor.report()
+    assert monitor.batches == len(data)
+    assert not all(watched[10:])
+    if not inference:
+        assert watched == [True] * 8 + [False] * 22
+    expected = plain_hooks(model, data)
+    for name, share in expected.items():
+        np.testing.assert_allclose(report[name].active_share, share, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(report[name].dead, share == 0)
+        assert (report[name].ran, report[name].axis, report[name].axis_known) == (30, 1, True)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_pass_of_a_new_form_is_watched_from_its_second_time_on():
+    model = seeded(Small()).eval()
+    with DeadUnitMonitor(model) as monitor:
+        for k, x in enumerate(batches(6, 1, 5, 5, count=30)):
+            model(x, bent=k % 3 == 2)
+    assert monitor.batches == 29  # all but the first bent one after the eighth pass
+    assert monitor.report()["a.2"].ran == 29
+
+
+def test_rectifiers_that_leave_no_result_in_the_graph_are_watched_for_good():
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(), nn.Linear(4, 4), nn.ReLU()))
+    with DeadUnitMonitor(model) as monitor:
+        for x in batches(5, 3, count=60):
+            model(x)
+    report = monitor.report()
+    assert [site.ran for site in report.sites] == [60, 60]
 
 
 def test_bad_arguments():

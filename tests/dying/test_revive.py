@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -179,9 +180,78 @@ def test_reset_units_follow_a_fresh_adam_and_the_rest_go_on(kind, kwargs):
             each.step()
         np.testing.assert_allclose(joint.detach()[4:], new.detach(), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(joint.detach()[:4], old.detach())
-    assert fresh.young == 1
+    assert fresh.young == 2
     fresh.close()
     assert not optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["compiled", "torch"])
+@pytest.mark.parametrize(
+    ("kind", "kwargs"),
+    [("Adam", {}), ("AdamW", {"amsgrad": True}), ("Adam", {"betas": (0.0, 0.99)})],
+)
+def test_rows_and_columns_of_any_age_follow_optimizers_of_their_own(kind, kwargs, transposed):
+    """The oracle: one optimizer per entry, made anew when its row or column is reset."""
+    make = partial(getattr(torch.optim, kind), lr=0.01, **kwargs)
+    start = data(6, 5, 2).transpose(0, 1) if transposed else data(5, 6, 2)
+    joint = start.clone(memory_format=torch.preserve_format).requires_grad_()
+    assert joint.is_contiguous() != transposed
+    places = list(np.ndindex(5, 6))
+    alone = {at: start[at].clone().requires_grad_() for at in places}
+    own = {at: make([alone[at]]) for at in places}
+    optimizer = make([joint])
+    fresh = FreshUnits(optimizer)
+    rows, columns = {3: [1, 4], 20: [0], 21: [0, 1]}, {9: [2], 20: [0, 2, 5], 40: [1, 2, 3, 4]}
+    for step, g in enumerate(data(120, 5, 6, 2, seed=5)):
+        for index, new in (((), rows.get(step, [])), ((slice(None),), columns.get(step, []))):
+            if new:
+                fresh.reset(joint, (*index, torch.tensor(new)))
+                own.update({at: make([alone[at]]) for at in places if at[len(index)] in new})
+        joint.grad = torch.empty_like(joint).copy_(g)
+        optimizer.step()
+        for at in places:
+            alone[at].grad = g[at].clone()
+            own[at].step()
+        expected = torch.stack([alone[at].detach() for at in places]).reshape(5, 6, 2)
+        np.testing.assert_allclose(joint.detach(), expected, rtol=1e-9, atol=1e-12)
+    assert fresh.young == 3 + 6
+
+
+def test_old_units_are_let_go():
+    model = dense()
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.5, 0.9))
+    x, fresh = data(8, 3), FreshUnits(optimizer)
+    for step in range(120):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        if step == 3:
+            fresh.reset(model[0].weight, (torch.tensor([0]),))
+    assert not fresh.young
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_the_pull_goes_back_towards_the_first_values():
+    model = dense()
+    first = copy.deepcopy(model.state_dict())
+    x = data(64, 3)
+    with dying.Reviver(model, x, tau=0.0, every=4, pull=0.1) as reviver:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.01)
+        for _ in range(4):
+            model(x)
+            found = reviver.step()
+    assert found is not None
+    assert not found.count
+    for name, value in model.state_dict().items():  # hidden weights; not biases, not the last layer
+        left = 0.01 * 0.9**4 if name in ("0.weight", "3.weight") else 0.01
+        torch.testing.assert_close(value, first[name] + left, rtol=1e-12, atol=1e-12)
+
+
+def test_the_rule_that_keeps_the_function_takes_no_pull():
+    with pytest.raises(InvalidInputError, match="keeps the function"):
+        dying.Reviver(dense(), data(4, 3), rule="live", pull=0.1)
 
 
 def test_reviver_on_a_schedule():
@@ -323,7 +393,8 @@ def test_shared_parameters_and_values_are_left_alone(kind):
     model.a.bias.data[1] = -1e3
     x = data(20, 4)
     before = copy.deepcopy(model.state_dict())
-    found = dying.revive_live_(model, x)
+    with pytest.warns(RuntimeWarning, match="no unit was revived: every rectifier"):
+        found = dying.revive_live_(model, x)
     assert not found.count
     assert found.skipped
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())

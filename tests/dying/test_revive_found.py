@@ -105,6 +105,18 @@ def test_tau(bad):
         redo_(half_dead(), rows(), tau=bad)
 
 
+@pytest.mark.parametrize("call", [redo_, revive_live_, Reviver, ContinualBackprop, wiring, lsuv_])
+def test_what_is_no_batch_is_refused_before_anything_is_changed(call):
+    model = half_dead()
+    before = copy.deepcopy(model.state_dict())
+    loader = torch.utils.data.DataLoader([1, 2])
+    for wrong in (torch.optim.Adam(model.parameters()), model, None, "x", 3, (), loader):
+        with pytest.raises(InvalidInputError, match=r"batch is .*expected an input of the model"):
+            call(model, wrong)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
 def test_schedules_check_their_arguments():
     model, x = half_dead(), rows()
     options: dict[str, Any]

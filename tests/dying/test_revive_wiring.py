@@ -100,10 +100,85 @@ def test_what_cannot_be_kept_is_left_alone_with_a_reason(name):
     make, shape = SKIPPED[name]
     model, x = prepared(make()), normal(*shape)
     before = copy.deepcopy(model.state_dict())
-    found = dying.revive_live_(model, x)
+    with pytest.warns(RuntimeWarning, match="no unit was revived"):
+        found = dying.revive_live_(model, x)
     assert not found.count
     assert found.skipped[""]
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def log_mean(module, args, output):
+    module.seen = output.abs().mean().item()
+
+
+def log_more(module, args, output):
+    module.seen = torch.relu(output - 1).sum().item(), (output > 0).float().mean(0).tolist()
+
+
+def keep_copy(module, args, output):
+    module.seen = output.detach().clone().cumsum(-1)
+
+
+def note_size(module, args, output):
+    module.seen = torch.linalg.norm(output), module.weight.square().sum()
+
+
+@pytest.mark.parametrize("where", ["rectifier", "source", "reader"])
+@pytest.mark.parametrize("hook", [log_mean, log_more, keep_copy])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_what_a_hook_looks_at_does_not_stop_revival(where, hook, inplace):
+    model = nn.Sequential(line(3, 6), nn.ReLU(inplace=inplace), line(6, 2)).double()
+    with torch.no_grad():
+        model[0].bias[1] = -1e3
+    x = normal(20, 3)
+    before = model(x)
+    index = {"source": 0, "rectifier": 1, "reader": 2}[where]
+    model[index].register_forward_hook(hook)
+    found = dying.revive_live_(model, x)
+    assert found.units["1"] == (1,)
+    assert "1" not in found.skipped
+    torch.testing.assert_close(model(x), before, rtol=1e-12, atol=1e-12)
+
+
+def test_a_look_at_the_weights_does_not_count_as_a_use():
+    model = nn.Sequential(line(3, 6), nn.ReLU(), line(6, 2)).double()
+    for layer in (model[0], model[2]):
+        layer.register_forward_hook(note_size)
+    assert dying.wiring(model, normal(9, 3))[0].revivable
+
+
+class Residual(nn.Module):
+    """A second path from the rectifier to the output, through ``aside``."""
+
+    def __init__(self, aside):
+        super().__init__()
+        self.a, self.b, self.aside = line(3, 4), line(4, 4), aside
+
+    def forward(self, x):
+        h = F.relu(self.a(x))
+        return self.b(h) + self.aside(h)
+
+
+def written(h):
+    out = torch.zeros_like(h)
+    out[:, 0] = h.mean(1)
+    return out
+
+
+@pytest.mark.parametrize("aside", [torch.abs, torch.detach, lambda h: h.abs().detach(), written])
+def test_a_side_path_that_reaches_the_output_still_counts(aside):
+    [site] = dying.wiring(Residual(aside).double(), normal(9, 3))
+    assert "its output goes through" in site.problem
+
+
+def test_where_a_tensor_comes_from_nowhere_every_path_counts():
+    """What NumPy carries past the trace may hold the units."""
+
+    def unseen(h):
+        return torch.from_numpy(h.abs().numpy().copy())
+
+    [site] = dying.wiring(Residual(unseen).double(), normal(9, 3))
+    assert "abs" in site.problem
 
 
 def test_a_threshold_with_another_value_below_is_no_rectifier():
@@ -124,7 +199,8 @@ def test_outputs_that_move_are_noticed_and_put_back():
     model.seen = model.a.weight.detach().numpy()
     before = copy.deepcopy(model.state_dict())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    found = dying.revive_live_(model, x, optimizer)
+    with pytest.warns(RuntimeWarning, match="undone"):
+        found = dying.revive_live_(model, x, optimizer)
     assert "undone" in found.skipped[""]
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 

@@ -14,7 +14,7 @@ from relunorm.dying.init import RandomState, evaluating, generator
 from relunorm.dying.kept_function import ReaderMode
 from relunorm.dying.revive import Revival, fresh_units, replace_, untouchable
 from relunorm.dying.watch import Watch, call, unwrapped
-from relunorm.dying.wiring_trace import SiteWiring, wiring
+from relunorm.dying.wiring_trace import SiteWiring, outdated, wiring
 from relunorm.errors import InvalidInputError
 
 
@@ -93,7 +93,7 @@ class ContinualBackprop:
     @torch.no_grad()
     def step(self) -> Revival:
         """Update utilities from the last forward pass and replace what is due."""
-        if self._replaced():
+        if outdated(self.model, self.sites):
             self._trace_again()
             return Revival({}, {})
         if not self._means:
@@ -130,15 +130,6 @@ class ContinualBackprop:
             keep=False,
         )  # fmt: skip
 
-    def _replaced(self) -> bool:
-        """Whether a layer around a site is no longer in the model."""
-        there = set(unwrapped(self.model).modules())
-        return any(
-            module not in there
-            for site in self.sites
-            for module in (*_around(site), *(reader.module for reader in site.readers))
-        )
-
     def _trace_again(self) -> None:
         """Follow the model as it is now; sites whose layers are the same keep age and utility."""
         if self._watch is not None:
@@ -147,7 +138,7 @@ class ContinualBackprop:
         self.sites = wiring(self.model, self.batch)
         for site in self.sites:
             before = old.get(site.name)
-            same = before is not None and _around(before) == _around(site)
+            same = before is not None and before.makers == site.makers
             if site.revivable and not same:
                 self._age[site.name] = torch.zeros(site.units)
                 self._due[site.name] = 0.0
@@ -210,8 +201,3 @@ def _outgoing_size(site: SiteWiring) -> Tensor:
         sizes = weight.abs().transpose(0, 1).flatten(1).sum(1).float()
         total = total + reader.per_unit(sizes, site.units)
     return total
-
-
-def _around(site: SiteWiring) -> list[nn.Module]:
-    """The layers that make a site's pre-activations."""
-    return [part[1] for part in (site.source, site.norm) if part is not None]

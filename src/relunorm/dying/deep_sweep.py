@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from relunorm.atomic import atomic_path
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.dying.deep_models import mlp, residual
 from relunorm.dying.monitor import DeadUnitMonitor
-from relunorm.dying.stacked import Stacked
+from relunorm.dying.stacked import Stacked, mlp, residual
 from relunorm.dying.target import TargetScaler
 from relunorm.errors import InvalidInputError
 

@@ -344,6 +344,14 @@ def _position(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isnan(cone), -np.inf, cone)
 
 
+#: What was measured to be better still where the architecture is free (docs/dying.md).
+LAYER_NORM = (
+    "If the architecture may change and the model is trained anew, a layer norm before each "
+    "rectifier, nn.Sequential(nn.Linear(n, h), nn.LayerNorm(h), nn.ReLU(), ...), keeps units from "
+    "dying in the first place."
+)
+
+
 def _advice(
     layers: tuple[LayerDiagnosis, ...], target: TargetAdvice | None, proved: bool
 ) -> tuple[str, ...]:
@@ -360,7 +368,7 @@ def _advice(
         lines.append(
             f"{dead} of {units} units are dead on the data: revive them with "
             "relunorm.dying.revive_live_(model, batch, optimizer) and go on training, or train "
-            "with relunorm.dying.Reviver."
+            "with relunorm.dying.Reviver. " + LAYER_NORM
         )
     elif dead:
         lines.append(f"{dead} of {units} units are dead on the data; watch with DeadUnitMonitor.")
@@ -368,7 +376,7 @@ def _advice(
     if dormant > 0.05 * units:
         lines.append(
             f"{dormant} units are dormant: relunorm.dying.redo_(model, batch, optimizer) recycles "
-            "them."
+            "them." + ("" if dead > 0.05 * units else " " + LAYER_NORM)
         )
     if proved:
         gone = sum(int(layer.provably_dead.sum()) for layer in layers

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.batchnorm._arguments import whole_number
-from relunorm.dying.watch import call
+from relunorm.dying.watch import call, check_batch
 from relunorm.errors import InvalidInputError
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -84,6 +84,7 @@ def lsuv_(
     Layers are visited in the order they run; each is divided by its output's deviation on the
     batch until that is 1 within the tolerance, at most 10 times.
     """
+    check_batch(batch)
     gen = generator(random_state)
     for layer in layers(model):
         weight = _weight(layer)
@@ -116,6 +117,7 @@ def live_(
     without bias is left at He's weights.
     """
     check_share(share)
+    check_batch(batch)
     gen = generator(random_state)
     he_(model, gen)
     *hidden, _ = in_running_order(model, batch)

@@ -10,20 +10,22 @@ from torch import Tensor, nn
 
 from relunorm.dying.init import evaluating
 from relunorm.dying.sites import SiteMode
-from relunorm.dying.watch import Watch, call
-from relunorm.dying.wiring_trace import WEIGHTED, SiteWiring, tensors_in
+from relunorm.dying.watch import Watch, call, tensors_in
+from relunorm.dying.wiring_trace import WEIGHTED, SiteWiring
 from relunorm.errors import InvalidInputError
 
 
 @torch.no_grad()
-def outputs(model: nn.Module, batch: Any) -> list[Tensor]:
+def outputs(model: nn.Module, batch: Any, seen_by: Watch | None = None) -> list[Tensor]:
     """The model's outputs on the batch in evaluation mode; random layers draw the same each time.
 
     torch's random state is left as it was.
     """
     with evaluating(model), torch.random.fork_rng():
         torch.manual_seed(0)
-        return [tensor.detach().clone() for tensor in tensors_in(call(model, batch))]
+        return [
+            tensor.detach().clone() for tensor in tensors_in(call(model, batch, seen_by=seen_by))
+        ]
 
 
 def moved(before: list[Tensor], after: list[Tensor]) -> float:
@@ -45,10 +47,9 @@ class Undo:
     """The tensors around a site as they are now; `restore` puts them back."""
 
     def __init__(self, site: SiteWiring):
-        around = [part[1] for part in (site.source, site.norm) if part is not None]
         self.kept = [
             (tensor, tensor.detach().clone())
-            for module in (*around, *(reader.module for reader in site.readers))
+            for module in site.layers
             for tensor in (*module.parameters(False), *module.buffers(False))
         ]
 

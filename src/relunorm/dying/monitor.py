@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from relunorm.batchnorm._arguments import real_number, whole_number
 from relunorm.dying.monitor_report import MonitorReport, SiteReport
+from relunorm.dying.relu_graph import Found, ReluGraph
 from relunorm.dying.sites import SiteMode
-from relunorm.dying.watch import Watch
+from relunorm.dying.watch import Unwatched, Watch
 from relunorm.errors import InvalidInputError
 
 Log = Callable[[str, float, int], None]
@@ -51,6 +52,7 @@ class _Tally:
             self.last = torch.full((units,), -1, **wide)  # run of the last activity
             self.when = torch.full((units,), first - 1, **wide)  # and its batch
             self.first_death = torch.full((units,), -1, **wide)
+            self.broken = torch.full((2, units), -1, **wide)  # last run with NaN, with infinities
             self.held = torch.zeros(HELD, 2, units, device=device, dtype=held)
         self.addresses = [row.data_ptr() for row in self.held.view(2 * HELD, units)]
         self.compiled = _compiled() if device.type == "cpu" else {}
@@ -67,8 +69,8 @@ class _Tally:
         entries, row = values.numel(), len(self.steps)
         activity = self.compiled.get(values.dtype)
         plain = entries <= ONE_THREAD and type(values) is Tensor
-        if activity is not None and plain and values.is_contiguous():
-            inner = math.prod(values.shape[axis + 1 :])
+        inner = _inner(values, axis) if activity is not None and plain else 0
+        if activity is not None and inner:
             outer = entries // (self.units * inner)
             active, magnitude = self.addresses[2 * row : 2 * row + 2]
             activity(values.data_ptr(), outer, self.units, inner, active, magnitude)
@@ -97,11 +99,17 @@ class _Tally:
         steps, counts = torch.tensor([self.steps, self.counts], device=active.device)
         # A batch in which a unit's sizes overflow or are NaN says nothing about its size.
         fine = sizes.isfinite()
+        broken = sizes.isnan()
+        if not bool(fine.all()):
+            runs = torch.arange(self.runs - count, self.runs, device=sizes.device)[:, None]
+            for row, bad in enumerate((broken, ~fine & ~broken)):
+                last = torch.where(bad, runs, -1).amax(0)
+                torch.maximum(self.broken[row], last, out=self.broken[row])
         of_size = torch.where(fine, counts[:, None], 0)
         found = (active, torch.where(fine, sizes, 0.0), of_size)
         self.sums[0] += torch.stack([part.to(self.sums[0].dtype).sum(0) for part in found])
         self.samples[0] += sum(self.counts)
-        self._note(active > 0, steps)
+        self._note((active > 0) | broken, steps)  # NaN is no silence
         self.steps, self.counts = [], []
 
     def _note(self, active: Tensor, steps: Tensor) -> None:
@@ -149,7 +157,8 @@ class DeadUnitMonitor:
     relus, in place or not, reused or not, in the order of the calls. Nothing about the model is
     changed but forward hooks, which `close` (or leaving the ``with`` block) removes. Forward
     passes are counted in training and evaluation alike, but not those that backward repeats; a
-    unit is a column of a dense layer, a channel of a convolution, a feature of a sequence.
+    unit is a column of a dense layer, a channel of a convolution, a feature of a sequence. A unit
+    that gives NaN or infinity is reported as such, and NaN is not silence.
 
     Not seen: rectifiers inside compiled or scripted modules, whose Python code does not run, and
     relus written as ``torch.where`` or ``torch.maximum``.
@@ -166,7 +175,9 @@ class DeadUnitMonitor:
             batch.
 
     Cost: on a CPU one read of each activation, elsewhere two reductions over it; measured in
-    benchmarks/dying.py.
+    benchmarks/dying.py. The first passes are watched call by call; further training passes of the
+    same form are read off autograd's graph (`relu_graph`), where relu is the only rectifier. The
+    first pass of a new form after that is not counted.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> _ = model[0].weight.data.zero_(), model[0].bias.data.copy_(torch.tensor([1., -1., 1.]))
@@ -204,6 +215,7 @@ class DeadUnitMonitor:
         self.batches = 0
         self._passes = 0
         self._tallies: dict[str, _Tally] = {}
+        self._graph = ReluGraph()
         self._lock = threading.Lock()
         self.watch: Watch | None = Watch(model, self._begin)
 
@@ -224,23 +236,57 @@ class DeadUnitMonitor:
         with self._lock:
             self._tallies, self.batches, self._passes = {}, 0, 0
 
-    def _begin(self, module: nn.Module) -> SiteMode | None:
+    def _begin(self, module: nn.Module) -> SiteMode | Unwatched | None:
         with self._lock:
             self._passes += 1
             if (self._passes - 1) % self.every:
                 return None
+            if self._graph.usable:
+                return Unwatched(self._read)
             step = self.batches
             self.batches += 1
-        mode = SiteMode(partial(self._observe, step))
-        if self.log is not None and (step + 1) % self.log_every == 0:
-            mode.done = partial(self.log_to, self.log)
+            sites: list[Found] | None = [] if self._graph.wanted() else None
+        mode = SiteMode(partial(self._observe, step, sites))
+        mode.done = partial(self._watched, step, sites)
         return mode
 
+    def _watched(self, step: int, sites: list[Found] | None, output: Any) -> None:
+        """A pass that was watched call by call is over."""
+        if sites is not None and output is not None:
+            with self._lock:
+                self._graph.learn(output, sites)
+        if self.log is not None and (step + 1) % self.log_every == 0:
+            self.log_to(self.log)
+
+    def _read(self, output: Any) -> None:
+        """A pass that was not is over: its relus are found in the graph behind its output."""
+        if output is None:  # it failed
+            return
+        with self._lock:
+            sites = self._graph.read(output)
+            if sites is None:
+                return
+            step = self.batches
+            self.batches += 1
+        for name, axis, known, values in sites:
+            self._observe(step, None, name, values, False, axis, known)
+        if self.log is not None and (step + 1) % self.log_every == 0:
+            self.log_to(self.log)
+
     def _observe(
-        self, step: int, name: str, values: Tensor, leaky: bool, axis: int, known: bool
+        self,
+        step: int,
+        sites: list[Found] | None,
+        name: str,
+        values: Tensor,
+        leaky: bool,
+        axis: int,
+        known: bool,
     ) -> None:
         if not values.numel() or values.is_meta:  # an empty batch shows nothing
             return
+        if sites is not None:
+            sites.append((name, axis, known, values))
         units, device = values.shape[axis], values.device
         with self._lock:
             tally = self._tallies.get(name)
@@ -273,6 +319,7 @@ class DeadUnitMonitor:
         mean = size[known].mean() if known.any() else 0.0
         score = size / mean if mean > 0 else 0.0 * size
         last, when = tally.last.cpu().numpy(), tally.when.cpu().numpy()
+        nan, infinite = (tally.broken >= max(tally.runs - self.window, 0)).cpu().numpy()
         dead = last < max(tally.runs - self.window, 0)
         return SiteReport(
             name,
@@ -288,6 +335,8 @@ class DeadUnitMonitor:
             tally.axis,
             tally.axis_known,
             tally.runs,
+            nan,
+            infinite & ~nan,
         )
 
     def __reduce__(self) -> Any:
@@ -299,6 +348,14 @@ class DeadUnitMonitor:
     def __repr__(self) -> str:
         state = "watching" if self.watch is not None else "closed"
         return f"DeadUnitMonitor({state}, {len(self._tallies)} sites, {self.batches} batches)"
+
+
+def _inner(values: Tensor, axis: int) -> int:
+    """How many entries of a unit lie side by side; 0 where the compiled loop cannot read them."""
+    if values.is_contiguous():
+        return math.prod(values.shape[axis + 1 :])
+    last = axis == 1 and values.ndim == 4
+    return 1 if last and values.is_contiguous(memory_format=torch.channels_last) else 0
 
 
 def _compiled() -> Any:

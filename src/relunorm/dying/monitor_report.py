@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ class SiteReport:
         axis_known: whether the layer behind the rectifier decided it; otherwise a guess from the
             shape (the last of three axes, the second of four or more).
         ran: in how many batches the rectifier was called.
+        nan: NaN on some sample in the last ``window`` batches. infinite: not that, but infinite, or
+            so large that the sum over a batch is. Neither counts as dead.
     """
 
     name: str
@@ -45,6 +47,8 @@ class SiteReport:
     axis: int = -1
     axis_known: bool = True
     ran: int = 0
+    nan: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    infinite: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @property
     def units(self) -> int:
@@ -57,11 +61,12 @@ class SiteReport:
         return self.dead & ~self.born_dead
 
     def __repr__(self) -> str:
+        broken = _not_finite(int(self.nan.sum()), int(self.infinite.sum()))
         guess = "" if self.axis_known else f"; that axis {self.axis} counts units is a guess"
         return (
             f"SiteReport({self.name}: {self.units} units, {int(self.born_dead.sum())} born dead, "
             f"{int(self.died.sum())} died, {int(self.dormant.sum())} dormant, "
-            f"{int(self.linear.sum())} nearly linear{guess})"
+            f"{int(self.linear.sum())} nearly linear{broken}{guess})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +82,8 @@ class SiteReport:
             "born_dead": np.flatnonzero(self.born_dead).tolist(),
             "dormant": np.flatnonzero(self.dormant).tolist(),
             "linear": np.flatnonzero(self.linear).tolist(),
+            "nan": np.flatnonzero(self.nan).tolist(),
+            "infinite": np.flatnonzero(self.infinite).tolist(),
             "died_at": self.died_at.tolist(),
             "first_death": self.first_death.tolist(),
             "active_share": self.active_share.tolist(),
@@ -118,10 +125,22 @@ class MonitorReport:
         """Share of all units that are active almost always."""
         return self._share("linear")
 
+    @property
+    def nan(self) -> float:
+        """Share of all units that gave NaN."""
+        return self._share("nan")
+
+    @property
+    def infinite(self) -> float:
+        """Share of all units that gave infinity, or overflowed, and no NaN."""
+        return self._share("infinite")
+
     def __repr__(self) -> str:
+        units = sum(site.units for site in self.sites)
+        broken = _not_finite(round(self.nan * units), round(self.infinite * units))
         head = (
             f"MonitorReport({self.batches} batches: {self.dead:.1%} dead, "
-            f"{self.dormant:.1%} dormant, {self.linear:.1%} nearly linear)"
+            f"{self.dormant:.1%} dormant, {self.linear:.1%} nearly linear{broken})"
         )
         if not self.sites:
             head = f"MonitorReport({self.batches} batches: no rectifier was seen)"
@@ -130,6 +149,7 @@ class MonitorReport:
     def scalars(self) -> dict[str, float]:
         """Flat numbers for a logger: shares over the model and per site."""
         found = {"dead": self.dead, "dormant": self.dormant, "linear": self.linear}
+        found.update({"nan": self.nan, "infinite": self.infinite})
         for site in self.sites:
             found[f"dead/{site.name or 'model'}"] = float(site.dead.mean())
         return found
@@ -144,5 +164,13 @@ class MonitorReport:
             "dead": self.dead,
             "dormant": self.dormant,
             "linear": self.linear,
+            "nan": self.nan,
+            "infinite": self.infinite,
             "sites": [site.to_dict() for site in self.sites],
         }
+
+
+def _not_finite(nan: int, infinite: int) -> str:
+    """What to add where units gave something else than numbers."""
+    found = [f"{n} {what}" for n, what in ((nan, "NaN"), (infinite, "infinite")) if n]
+    return f"; not finite: {', '.join(found)}" if found else ""

@@ -3,13 +3,22 @@
 Adam divides its moments by 1 - beta^t, with one t per tensor. A unit whose moments are zeroed at a
 large t gets steps of up to sqrt((1 - beta1)^2 / (1 - beta2)) = 3.2 learning rates at first, and
 setting t to 0 would shrink every other unit's steps for a thousand updates. `FreshUnits` gives the
-reset units a step count of their own instead: before each update it rescales their moments so that
+reset units an age of their own instead: before each update it rescales their moments so that
 Adam's one division comes out as if these units had started at the reset. Exact up to rounding.
+
+Of an entry of age a the tensor holds m' = c m, with m the moment of a fresh start and
+c(t, a) = (1 - beta^t) / (1 - beta^a). Adam's own update beta m' + (1 - beta) g keeps that form if
+m' is first replaced by
+
+    m' c(t, a) / c(t - 1, a - 1) + (1 - beta) / beta (c(t, a) - 1) g,
+
+and the same with g^2 for the second moment. Both factors depend on the age alone, so one number
+per row and one per column of a weight say it all, and one compiled loop does it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import Any
 
 import torch
@@ -21,17 +30,49 @@ MOMENTS = (
     "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg",
     "exp_inf", "sum", "acc_delta",
 )  # fmt: skip
+#: A unit is young while beta2^age is above this.
+YOUNG = 1e-4
 
 
-@dataclass
-class _Fresh:
-    """A block of one parameter that started anew, ``age`` updates ago."""
+class _Ages:
+    """How young the rows, then the columns, of one parameter are: beta1^age, beta2^age; 0 if old.
 
-    index: tuple[Any, ...]
-    age: int
-    first: Tensor
-    second: Tensor
-    largest: Tensor
+    An entry is as old as the younger of its row and its column.
+    """
+
+    def __init__(self, parameter: Tensor):
+        shape = parameter.shape
+        self.rows = shape[0] if shape else 1
+        self.columns = shape[1] if len(shape) > 1 else 1
+        self.inner = math.prod(shape[2:])
+        size, device = self.rows + self.columns, parameter.device
+        self.table = torch.zeros(2, size, dtype=torch.float64, device=device)
+        # Room for the compiled loop, in the type of the moments.
+        self.factors = torch.empty(4, size, dtype=parameter.dtype, device=device)
+        self.young = torch.empty(self.columns, dtype=torch.int64, device=device)
+
+    def reset(self, index: tuple[Any, ...]) -> None:
+        """Age 0 for the rows ``(units,)``, or for the columns ``(slice(None), columns)``."""
+        of = index[-1] + (self.rows if len(index) > 1 else 0)
+        self.table[:2, of] = 1.0
+
+    def aged(self, at: int, t: float, beta: float, part: slice) -> tuple[Tensor, Tensor]:
+        """c(t, a) / c(t - 1, a - 1), and (1 - beta) / beta (c(t, a) - 1), after one more update."""
+        power = self.table[at, part]
+        before = power.clone()
+        power.mul_(beta)
+        ahead, now = (1 - beta**t), (1 - power)
+        growth = ahead / (1 - beta ** (t - 1)) if t > 1 else 1.0
+        young = before > 0
+        ratio = torch.where(young, growth * (1 - before) / now, 1.0)
+        weight = torch.where(young, (1 - beta) / beta * (ahead / now - 1), 0.0)
+        return ratio, weight.clamp_min_(0.0)
+
+    def mature(self) -> bool:
+        """Let the old go; whether none is young."""
+        old = self.table[1] < YOUNG
+        self.table[:2, old] = 0.0
+        return bool(old.all())
 
 
 class FreshUnits:
@@ -51,11 +92,16 @@ class FreshUnits:
 
     def __init__(self, optimizer: Optimizer):
         self.optimizer = optimizer
-        self._young: dict[Tensor, list[_Fresh]] = {}
+        self._ages: dict[Tensor, _Ages] = {}
         self._handle: Any = None
+        self._since = 0  # updates since the old were last let go
 
     def reset(self, parameter: Tensor, index: tuple[Any, ...]) -> None:
-        """Forget ``parameter[index]``: zero moments, step count 0."""
+        """Forget rows ``parameter[units]``, or columns ``parameter[:, columns]``.
+
+        Args:
+            index: ``(units,)`` or ``(slice(None), columns)``, with a tensor of indices.
+        """
         state = self.optimizer.state.get(parameter)
         if not state:
             return
@@ -64,9 +110,9 @@ class FreshUnits:
             if isinstance(moment, Tensor) and moment.shape == parameter.shape:
                 moment[index] = 0
         if isinstance(self.optimizer, torch.optim.Adam):  # AdamW is one
-            zero = torch.zeros_like(state["exp_avg"][index])
-            entry = _Fresh(index, 0, zero, zero.clone(), zero.clone())
-            self._young.setdefault(parameter, []).append(entry)
+            if parameter not in self._ages:
+                self._ages[parameter] = _Ages(parameter)
+            self._ages[parameter].reset(index)
             if self._handle is None:
                 self._handle = self.optimizer.register_step_pre_hook(self._before)
 
@@ -75,12 +121,12 @@ class FreshUnits:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
-        self._young = {}
+        self._ages = {}
 
     @property
     def young(self) -> int:
-        """How many blocks still have a step count of their own."""
-        return sum(len(entries) for entries in self._young.values())
+        """How many rows and columns of parameters still have an age of their own."""
+        return sum(int((ages.table[1] > 0).sum()) for ages in self._ages.values())
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """Correct the moments before an update; with a closure, once it has made the gradients."""
@@ -104,21 +150,17 @@ class FreshUnits:
             return  # this step changes nothing and does not count
         scale = getattr(optimizer, "grad_scale", None)
         for group in optimizer.param_groups:
-            beta1, beta2 = group["betas"]
             for parameter in group["params"]:
-                entries = self._young.get(parameter)
-                if not entries or parameter.grad is None:
-                    continue
-                state = optimizer.state[parameter]
-                t = float(state["step"]) + 1
-                gradient = _effective_gradient(parameter, group, scale)
-                for entry in entries:
-                    _prepare(entry, state, gradient, t, beta1, beta2)
-                self._young[parameter] = [e for e in entries if beta2**e.age >= 1e-4]
-                if not self._young[parameter]:
-                    del self._young[parameter]
-        if not self._young:
-            self.close()
+                ages = self._ages.get(parameter)
+                if ages is not None and parameter.grad is not None:
+                    gradient = _effective_gradient(parameter, group, scale)
+                    _prepare(ages, optimizer.state[parameter], gradient, *group["betas"])
+        self._since += 1
+        if self._since >= 100:  # looking whether all are old costs as much as a small tensor
+            self._since = 0
+            self._ages = {p: ages for p, ages in self._ages.items() if not ages.mature()}
+            if not self._ages:
+                self.close()
 
 
 def _effective_gradient(parameter: Tensor, group: dict[str, Any], scale: Tensor | None) -> Tensor:
@@ -134,19 +176,49 @@ def _effective_gradient(parameter: Tensor, group: dict[str, Any], scale: Tensor 
 
 
 def _prepare(
-    entry: _Fresh, state: dict[str, Any], gradient: Tensor, t: float, beta1: float, beta2: float
+    ages: _Ages, state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float
 ) -> None:
     """Set the moments so that after Adam's own update they correct to those of a fresh start."""
-    entry.age += 1
-    g = gradient[entry.index]
-    entry.first.mul_(beta1).add_(g, alpha=1 - beta1)
-    entry.second.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-    grow1 = (1 - beta1**t) / (1 - beta1**entry.age)
-    grow2 = (1 - beta2**t) / (1 - beta2**entry.age)
+    t = float(state["step"]) + 1
+    first, second, largest = (
+        state.get(name) for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+    )
+    assert isinstance(first, Tensor)
+    assert isinstance(second, Tensor)
+    moments = [part for part in (first, second, largest) if part is not None]
+    if _plain(gradient, *moments):
+        from relunorm.dying.moment_kernel import AGE_MOMENTS
+
+        AGE_MOMENTS[gradient.dtype](
+            ages.table.data_ptr(), ages.factors.data_ptr(), ages.young.data_ptr(),
+            ages.rows, ages.columns, ages.inner, t, float(beta1), float(beta2),
+            gradient.data_ptr(), first.data_ptr(), second.data_ptr(), moments[-1].data_ptr(),
+            largest is not None,
+        )  # fmt: skip
+        return
     if beta1 > 0:
-        state["exp_avg"][entry.index] = (entry.first * grow1 - (1 - beta1) * g) / beta1
-    second = (entry.second * grow2 - (1 - beta2) * g * g) / beta2
-    state["exp_avg_sq"][entry.index] = second.clamp_min_(0)
-    if "max_exp_avg_sq" in state:
-        torch.maximum(entry.largest, entry.second, out=entry.largest)
-        state["max_exp_avg_sq"][entry.index] = entry.largest * grow2
+        ratio, weight = _entries(ages, 0, t, beta1, first)
+        first.mul_(ratio).add_(weight * gradient)
+    ratio, weight = _entries(ages, 1, t, beta2, second)
+    second.mul_(ratio).add_(weight * gradient * gradient)
+    if largest is not None:
+        largest.mul_(ratio)
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Whether the compiled loop can read and write these."""
+    kind = tensors[0].dtype
+    return kind in (torch.float32, torch.float64) and all(
+        t.device.type == "cpu" and t.dtype == kind and t.is_contiguous() for t in tensors
+    )
+
+
+def _entries(ages: _Ages, at: int, t: float, beta: float, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The two factors for every entry: the younger of row and column decides."""
+    rows = ages.aged(at, t, beta, slice(None, ages.rows))
+    columns = ages.aged(at, t, beta, slice(ages.rows, None))
+    tall = (-1, *[1] * (like.ndim - 1))
+    wide = (1, -1, *[1] * (like.ndim - 2)) if like.ndim > 1 else (-1,)
+    ratio = torch.minimum(rows[0].reshape(tall), columns[0].reshape(wide))
+    weight = torch.maximum(rows[1].reshape(tall), columns[1].reshape(wide))
+    return ratio.to(like.dtype), weight.to(like.dtype)

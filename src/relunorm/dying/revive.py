@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +26,8 @@ from relunorm.dying.kept_function import Undo, fold_constants, moved, outputs
 from relunorm.dying.monitor import DeadUnitMonitor
 from relunorm.dying.monitor_report import MonitorReport
 from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.watch import call
-from relunorm.dying.wiring_trace import SiteWiring, tensors_in, wiring
+from relunorm.dying.watch import call, check_batch, tensors_in
+from relunorm.dying.wiring_trace import SiteWiring, wiring
 from relunorm.errors import InvalidInputError
 
 
@@ -60,6 +61,7 @@ def redo_(
     report: MonitorReport | None = None,
     tau: float = 0.025,
     random_state: RandomState = 0,
+    sites: Sequence[SiteWiring] | None = None,
 ) -> Revival:
     """Recycle dormant units in place (ReDo, Sokar et al. 2023).
 
@@ -74,7 +76,11 @@ def redo_(
         batch: an input of the model, for tracing, and for the scores when no report is given; a
             tuple is its arguments, a dict its keyword arguments.
         optimizer: the one that trains the model, or a `FreshUnits` kept across calls.
-        report: scores from a `DeadUnitMonitor` over many batches; better than one batch.
+        report: scores from a `DeadUnitMonitor` over many batches: much better than one batch, on
+            which units that are needed may be silent by chance (docs/dying.md).
+        sites: the model's `wiring`, where it is known already.
+
+    Warns when there are such units and the sites of all of them are left alone.
     """
     if real_number("tau", tau) < 0:
         raise InvalidInputError(f"tau is {tau}, expected at least 0")
@@ -82,7 +88,9 @@ def redo_(
     picked = {
         s.name: np.flatnonzero((s.dead & (not s.leaky)) | (s.score <= tau)) for s in report.sites
     }
-    return replace_(model, batch, picked, optimizer, random_state=random_state)
+    return _noticed(
+        replace_(model, batch, picked, optimizer, random_state=random_state, sites=sites)
+    )
 
 
 def revive_live_(
@@ -94,6 +102,7 @@ def revive_live_(
     share: tuple[float, float] = (0.1, 0.9),
     least: float = 0.0,
     random_state: RandomState = 0,
+    sites: Sequence[SiteWiring] | None = None,
 ) -> Revival:
     """Re-initialise dead units so that they are live on the batch, keeping the function.
 
@@ -105,7 +114,7 @@ def revive_live_(
     rectifiers are left alone: a unit that is never positive still passes its slope on.
 
     Args:
-        batch, optimizer, report: as for `redo_`.
+        batch, optimizer, report, sites: as for `redo_`.
         share: the new units are active on a random share of the batch in this range.
         least: replace also units active on at most this share of the samples. Where most units
             have died the rest are often on their way; the function then changes by what they gave.
@@ -119,7 +128,23 @@ def revive_live_(
         for s in report.sites
         if not s.leaky
     }
-    return replace_(model, batch, picked, optimizer, random_state=random_state, share=share)
+    return _noticed(
+        replace_(
+            model, batch, picked, optimizer, random_state=random_state, share=share, sites=sites
+        )
+    )
+
+
+def _noticed(revival: Revival) -> Revival:
+    """The same; with a warning if there was something to revive and none of it could be."""
+    if revival.skipped and not revival.units:
+        reasons = "; ".join(f"{name or 'model'}: {why}" for name, why in revival.skipped.items())
+        warnings.warn(
+            f"no unit was revived: every rectifier with units to revive is left alone ({reasons})",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return revival
 
 
 @torch.no_grad()
@@ -154,7 +179,9 @@ def replace_(
     silent: dict[str, bool] = {}
     before: list[Tensor] = []
     if keep:
-        seen, before = _report(model, batch), outputs(model, batch)
+        with DeadUnitMonitor(model) as monitor:
+            before = outputs(model, batch, monitor.watch)
+        seen = monitor.report()
         silent = {name: _silent(seen, name, chosen) for name, chosen in units.items()}
     done: dict[str, tuple[int, ...]] = {}
     skipped: dict[str, str] = {}
@@ -184,7 +211,7 @@ def _replace_site(
     """Replace a site's units; with the outputs from before, undo it and say why if they move."""
     undo = Undo(site)
     try:
-        if before is not None:
+        if before is not None and site.uneven:  # elsewhere a silent unit sends 0 on
             problem = fold_constants(model, batch, site, units)
             if problem:
                 return problem
@@ -224,6 +251,7 @@ def _silent(seen: MonitorReport, name: str, units: Tensor) -> bool:
 
 
 def _check(batch: Any) -> None:
+    check_batch(batch)
     for tensor in tensors_in(batch):
         if not tensor.numel():
             raise InvalidInputError("the batch is empty; units are revived on its samples")

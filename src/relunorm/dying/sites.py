@@ -109,8 +109,8 @@ class SiteMode(TorchFunctionMode):
     paths: Mapping[int, tuple[object, str]] = {}
     #: The frame that lasts as long as the forward pass; `Watch` sets it.
     frame: FrameType | None = None
-    #: Called when the pass is over.
-    done: Callable[[], None] | None = None
+    #: Called with the model's output when the pass is over.
+    done: Callable[[Any], None] | None = None
 
     def __init__(self, observe: Observer):
         super().__init__()

@@ -13,7 +13,10 @@ from relunorm.errors import InvalidInputError
 
 #: Optimizers that scale steps by gradient size; there small targets were measured to kill.
 ADAPTIVE = ("adam", "adamw", "nadam", "rmsprop")
+#: Optimizers whose steps are as large as the gradient; there large targets were measured to kill.
 PLAIN = ("sgd", "momentum")
+#: Targets up to this size, mean or deviation, are no danger to plain gradient descent.
+LARGE = 10.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class TargetAdvice:
         risk: ``low``, ``some`` or ``high``.
         optimum_share: percent of single-unit starts that reach the optimum at this scale, from a
             basin map with the given momentum and step size; None for adaptive optimizers, to which
-            the maps do not apply.
+            the maps do not apply, and for targets so large that outgoing weights decide, which a
+            single unit does not have.
         advice: sentences, empty when there is nothing to do.
     """
 
@@ -53,10 +57,13 @@ def target_advice(
     """Compare the targets' deviation gamma and mean delta with the maps and with figure 1.
 
     Measured (docs/dying.md): with Adam, units die at gamma = 1e-4 (24% after 30,000 updates on
-    concrete, 87-90% without first-moment averaging) and none at gamma = 1; with SGD none die, but
-    the fit is poor at small gamma. Single units under gradient descent: the share of starts that
-    reach the optimum falls with gamma, and momentum makes it fall faster below gamma = 1. An
-    estimate, not a proof.
+    concrete, 87-90% without first-moment averaging) and none at gamma = 1; with SGD none die at
+    small gamma, but the fit is poor. Large targets kill with SGD: the gradient of a hidden weight
+    is the error times the outgoing weight, and both grow with the targets, so the first steps
+    throw units past the data, where nothing brings them back. Adam's steps do not grow with the
+    error; there large targets are only slow to reach. Single units under gradient descent: the
+    share of starts that reach the optimum falls with gamma, and momentum makes it fall faster
+    below gamma = 1. An estimate, not a proof.
 
     >>> target_advice([0.0001, 0.0002, 0.0004], optimizer="adam").risk
     'high'
@@ -80,14 +87,20 @@ def target_advice(
         worst = 0
     gamma, delta = float(deviations[worst]), float(means[worst])
     share = None
-    if name in PLAIN and gamma > 0:
+    thrown = name in PLAIN and gamma > 0 and max(gamma, abs(delta)) > LARGE
+    if name in PLAIN and gamma > 0 and not thrown:
         share = _optimum_share(gamma, momentum or 0.0, lr)
-    risk = _risk(gamma, name)
+    risk = "high" if thrown else _risk(gamma, name)
     lines = []
     if gamma == 0:
         lines.append("The targets are constant: there is nothing to learn.")
     elif risk != "low":
-        if gamma > 1:
+        if thrown:
+            what = (
+                f"(mean {delta:.3g}) SGD steps as large as the error throw units past the "
+                "data, where they stay dead"
+            )
+        elif gamma > 1:
             what = "steps are small against the targets and the fit is slow"
         else:
             what = "the fit suffers" if name in PLAIN else "units die with adaptive optimizers"

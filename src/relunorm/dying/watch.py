@@ -15,13 +15,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from relunorm.dying.sites import SiteMode, transformed
 from relunorm.errors import InvalidInputError
 
-#: The frame that runs a forward pass, and its mode (None: not looked at).
-_Pass = tuple[FrameType, SiteMode | None]
+
+class Unwatched:
+    """A pass that runs as it would without a watch; ``done`` is given its output."""
+
+    def __init__(self, done: Callable[[Any], None]):
+        self.done = done
+
+
+#: The frame that runs a forward pass, its mode (None: none), and what was made for it.
+_Made = SiteMode | Unwatched | None
+_Pass = tuple[FrameType, SiteMode | None, _Made]
 
 
 def _nothing(*args: Any) -> None:
@@ -59,10 +69,11 @@ class Watch:
 
     Args:
         model: any module; the module inside a DataParallel or DistributedDataParallel wrapper.
-        make: builds the mode for one forward pass, or returns None to skip this pass.
+        make: builds the mode for one forward pass; an `Unwatched` to see its output alone, or None
+            to skip it.
     """
 
-    def __init__(self, model: nn.Module, make: Callable[[nn.Module], SiteMode | None]):
+    def __init__(self, model: nn.Module, make: Callable[[nn.Module], _Made]):
         self.local = _Local()
         self.handles: list[Any] = []
         self.paths: dict[int, tuple[object, str]] = {}
@@ -71,46 +82,62 @@ class Watch:
         self.lock = threading.Lock()
         root = unwrapped(model)
         _check(root)
+        self.inner: list[tuple[nn.Module, str]] = []
+        self.inner_handles: list[Any] = []
         for path, module in _parts(root):
             hooks = module._forward_hooks
             self.paths[id(hooks)] = hooks, path  # held, so that no other takes its identity
-            if module is root or _calls_nothing(module):
-                continue
-            self._register(module, _Enter(self.local, path), _Leave(self.local, path))
-        self._register(root, _Begin(self, make), _End(self))
+            if module is not root and not _calls_nothing(module):
+                self.inner.append((module, path))
+        self._hook_inner()
+        self.handles += _hooked(root, _Begin(self, make), _End(self))
 
-    def _register(self, module: nn.Module, before: Any, after: Any) -> None:
-        self.handles.append(module.register_forward_pre_hook(before))
-        self.handles.append(module.register_forward_hook(after, always_call=True))
+    def _hook_inner(self) -> None:
+        """Hooks that tell which module a call is made in."""
+        for module, path in self.inner:
+            self.inner_handles += _hooked(
+                module, _Enter(self.local, path), _Leave(self.local, path)
+            )
 
-    def begin(self, mode: SiteMode | None, frame: FrameType) -> None:
+    def _unhook_inner(self) -> None:
+        gone, self.inner_handles = self.inner_handles, []
+        for handle in gone:
+            handle.remove()
+
+    def begin(self, made: _Made, frame: FrameType) -> None:
         """A forward pass starts in this thread; ``frame`` lasts as long as it does."""
         passes = self.local.passes
+        mode = made if isinstance(made, SiteMode) else None
         if passes:  # another one around this, or interrupted
             self._sweep()
-        passes.append((frame, mode))  # first: an interrupt may come between any two lines
+        passes.append((frame, mode, made))  # first: an interrupt may come between any two lines
         with self.lock:
+            # A hook costs a module's call 5 us, also when it does nothing.
+            if mode is not None and not self.inner_handles and self.open:
+                self._hook_inner()
+            elif isinstance(made, Unwatched) and self.inner_handles and not self.running:
+                self._unhook_inner()
             self.running.append(frame)
         if mode is not None:
             mode.paths, mode.frame = self.paths, frame
             mode.__enter__()
 
-    def end(self) -> None:
+    def end(self, output: Any) -> None:
         """The innermost forward pass of this thread is over."""
         passes = self.local.passes
         if len(passes) > 1:
             self._sweep()
         if not passes:
             return
-        mode = passes[-1][1]
+        made = passes[-1][2]
         self._take_off(passes[-1])
-        if mode is not None and mode.done is not None:
-            mode.done()
+        if made is not None and made.done is not None:
+            made.done(output)
         if not self.open:
             self.close()
 
     def _take_off(self, one: _Pass) -> None:
-        frame, mode = one
+        frame, mode, _ = one
         if mode is not None:
             _leave(mode)
         self.local.passes.remove(one)
@@ -133,10 +160,19 @@ class Watch:
                 tops = sys._current_frames().values()
                 under_way = {frame for top in tops for frame in _stack(top)}
                 self.running = [frame for frame in self.running if frame in under_way]
+            self._unhook_inner()
             kept = self.handles[-1:] if self.running else []
             gone, self.handles = self.handles[: len(self.handles) - len(kept)], kept
         for handle in gone:
             handle.remove()
+
+
+def _hooked(module: nn.Module, before: Any, after: Any) -> list[Any]:
+    """Two hooks on a module; the second runs also when its forward raises."""
+    return [
+        module.register_forward_pre_hook(before),
+        module.register_forward_hook(after, always_call=True),
+    ]
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
@@ -204,7 +240,7 @@ class _Local(threading.local):
 
 
 class _Begin(_Hook):
-    def __init__(self, watch: Watch, make: Callable[[nn.Module], SiteMode | None]):
+    def __init__(self, watch: Watch, make: Callable[[nn.Module], _Made]):
         self.watch, self.make = watch, make
 
     def __call__(self, module: nn.Module, args: Any) -> None:
@@ -223,7 +259,7 @@ class _End(_Hook):
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         if not torch.compiler.is_compiling():
-            self.watch.end()
+            self.watch.end(output)
 
 
 def _recorded() -> bool:
@@ -275,12 +311,41 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return inner if type(model).__name__ in wrappers and isinstance(inner, nn.Module) else model
 
 
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def check_batch(batch: Any) -> None:
+    """Refuse what can be no input of a model, such as an optimizer in the batch's place.
+
+    Objects of other packages are let through: a model may take graphs or sentences.
+    """
+    known = type(batch).__module__.partition(".")[0] in ("builtins", "torch", "numpy", "relunorm")
+    if isinstance(batch, (Optimizer, nn.Module)) or (
+        known and next(tensors_in(batch), None) is None
+    ):
+        hint = " (see torch.as_tensor)" if hasattr(batch, "__array__") else ""
+        what = "None" if batch is None else type(batch).__name__
+        raise InvalidInputError(
+            f"batch is {what}, expected an input of the model: a tensor{hint}, a tuple of its "
+            "arguments or a dict of its keyword arguments"
+        )
+
+
 def call(model: nn.Module, batch: Any, *, seen_by: Watch | None = None) -> Any:
     """Run the model for the package's own ends, unseen by any watch but the one named.
 
     A tuple is the model's arguments, a dict its keyword arguments. DataParallel over several
     devices runs in threads of its own; here its module runs once, on the first device.
     """
+    check_batch(batch)
     args = batch if isinstance(batch, tuple) else () if isinstance(batch, dict) else (batch,)
     kwargs = batch if isinstance(batch, dict) else {}
     if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:

@@ -5,12 +5,14 @@ perhaps a normalisation) that made its input; after it, through operations that 
 (dropout, pooling, flatten, normalisation), the layers that read it. Which columns of a reader are
 whose is followed entry by entry (`unit_labels`): a flattened channel owns several. Anything else,
 such as a residual sum, makes the unit's output part of something shared; the site then says so and
-is left alone.
+is left alone. What never reaches the model's output counts for nothing: a hook that logs a mean, a
+detached copy, a number taken out with ``item``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 
 from relunorm.dying.sites import SiteMode
 from relunorm.dying.unit_labels import Labels
-from relunorm.dying.watch import Watch, call, unwrapped
+from relunorm.dying.watch import Watch, call, tensors_in, unwrapped
 from relunorm.errors import InvalidInputError
 
 #: Calls that leave every entry in its place; 0 stays 0.
@@ -95,6 +97,16 @@ class SiteWiring:
     uneven: str = ""
 
     @property
+    def makers(self) -> list[nn.Module]:
+        """The layers that make the pre-activations."""
+        return [part[1] for part in (self.source, self.norm) if part is not None]
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layers around the units, those that read them last."""
+        return [*self.makers, *(reader.module for reader in self.readers)]
+
+    @property
     def revivable(self) -> bool:
         """Whether every parameter around the units is known."""
         return not self.problem
@@ -107,9 +119,10 @@ class _Draft:
     source: tuple[str, nn.Module] | None = None
     norm: tuple[str, nn.Module] | None = None
     readers: list[Reader] = field(default_factory=list)
-    problem: str = ""
+    problems: list[tuple[int, str]] = field(default_factory=list)  # with the call that is one
     uneven: str = ""
-    trail: tuple[int, ...] = ()  # the tensors between the layer and the rectifier
+    trail: tuple[int, ...] = ()  # the values between the layer and the rectifier
+    call: int = 0  # the rectifier's own
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,47 @@ class _Origin:
     trail: tuple[int, ...] = ()
 
 
+class _Flow:
+    """Which calls took and made which values. A tensor written in place holds a new value."""
+
+    def __init__(self) -> None:
+        self.now: dict[int, int] = {}  # by tensor: its value
+        self.calls: list[tuple[list[int], list[int]]] = []
+        self.given: dict[int, int] = {}  # values that no call made, with their tensor
+        self.count = 0
+
+    def take(self, tensor: Tensor) -> int:
+        """The value a tensor holds now."""
+        if id(tensor) not in self.now:
+            self.given[self._new(tensor)] = id(tensor)
+        return self.now[id(tensor)]
+
+    def _new(self, tensor: Tensor) -> int:
+        self.now[id(tensor)] = self.count = self.count + 1
+        return self.count
+
+    def call(self, inputs: list[int], made: list[Tensor]) -> int:
+        """Note a call; its number."""
+        self.calls.append((inputs, [self._new(tensor) for tensor in made]))
+        return len(self.calls) - 1
+
+    def reaching(self, outputs: list[Tensor], known: set[int]) -> set[int]:
+        """The calls that have a part in the outputs.
+
+        All calls, where the outputs are not tensors, or where a tensor that is no parameter, buffer
+        or input came from outside the calls seen: something unseen may have carried a value there.
+        """
+        wanted = {self.take(tensor) for tensor in outputs}
+        found = set()
+        for number in range(len(self.calls) - 1, -1, -1):
+            inputs, made = self.calls[number]
+            if not wanted.isdisjoint(made):
+                found.add(number)
+                wanted.update(inputs)
+        outside = {self.given[value] for value in wanted & self.given.keys()}
+        return found if outputs and outside <= known else set(range(len(self.calls)))
+
+
 class _Tracer(SiteMode):
     """Follows tensors by identity from layer to rectifier to reader."""
 
@@ -131,52 +185,47 @@ class _Tracer(SiteMode):
         self.owners = owners
         self.origins: dict[int, _Origin] = {}
         self.kept: list[Tensor] = []  # keeps ids unique while tracing
+        self.call = 0
         self.sites: list[_Draft] = []
         self.input: _Origin | None = None
-        self.first = 0  # id of the call's first tensor
-        self.uses: dict[int, int] = {}  # calls that took a tensor and gave tensors
+        self.first = 0  # the value of the call's first tensor
+        self.flow = _Flow()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         inputs = list(tensors_in((*args, *kwargs.values())))
         self.input = self.origins.get(id(inputs[0])) if inputs else None
-        self.first = id(inputs[0]) if inputs else 0
+        values = [self.flow.take(tensor) for tensor in inputs]
+        self.first = values[0] if values else 0
         before = len(self.sites)
         output = super().__torch_function__(func, types, args, kwargs)
-        made = list(tensors_in(output))
-        if not made:  # a look at shape, dtype, ...
+        made = inputs[:1] if func is Tensor.__setitem__ else list(tensors_in(output))
+        if not made:  # a look at shape, dtype, ..., or a number for Python
             return output
-        for tensor in {id(t): t for t in inputs}.values():
-            self.uses[id(tensor)] = self.uses.get(id(tensor), 0) + 1
+        self.call = self.flow.call(sorted(set(values)), made)
         if len(self.sites) > before:
-            self._consumed(self.sites[-1], id(made[0]))
+            self.sites[-1].call = self.call
             self.sites[-1].uneven = _capped(func, args, kwargs)
         elif isinstance(output, Tensor):
             self._follow(func, args, kwargs, inputs, output)
         else:
             self._mixed(func, inputs)
-        self.kept += made
+        self.kept += (*made, *inputs)
         return output
 
     def _activated(self, name: str, output: Tensor, leaky: bool, axis: int, known: bool) -> None:
         origin = self.input
         draft = _Draft(name, output.shape[axis])
         if origin is None or origin.made_by is None:
-            draft.problem = "its input does not come straight from a linear or convolution layer"
+            draft.problems.append((ALWAYS, _INDIRECT))
         else:
             draft.source, draft.norm = origin.made_by, origin.norm
             draft.trail = (*origin.trail, self.first)
         if origin is not None and origin.site is not None:
-            origin.site.problem = f"its output is rectified again in {name or 'the model'}"
+            again = f"its output is rectified again in {name or 'the model'}"
+            origin.site.problems.append((len(self.flow.calls), again))  # the call being made
         self.sites.append(draft)
         self.origins[id(output)] = _Origin(site=draft, labels=Labels.along(output.shape, axis))
-
-    def _consumed(self, draft: _Draft, output: int) -> None:
-        """In place the rectified tensor takes the place of its input: count that one's uses now."""
-        if draft.trail and draft.trail[-1] == output:
-            if self.uses.pop(output) > 1:
-                draft.problem = draft.problem or _SHARED
-            draft.trail = draft.trail[:-1]
 
     def _follow(
         self,
@@ -227,10 +276,8 @@ class _Tracer(SiteMode):
         what = getattr(func, "__name__", str(func))
         for origin in (self.origins.get(id(t)) for t in inputs):
             if origin is not None and origin.site is not None:
-                site = origin.site
-                site.problem = site.problem or (
-                    f"its output goes through {what}, which mixes units or adds a constant"
-                )
+                mixes = f"its output goes through {what}, which mixes units or adds a constant"
+                origin.site.problems.append((self.call, mixes))
 
     def _read(
         self, origin: _Origin, owner: tuple[str, nn.Module] | None, weight: Tensor, axis: int
@@ -240,18 +287,20 @@ class _Tracer(SiteMode):
         site = origin.site
         columns = origin.labels.columns(axis)
         if owner is None:
-            site.problem = site.problem or "it is read by a weight that is no layer's parameter"
+            problem = "it is read by a weight that is no layer's parameter"
         elif columns is None:
-            site.problem = site.problem or (
+            problem = (
                 f"{owner[0]} reads along an axis that does not count units: each of its weights "
                 "serves several"
             )
         elif weight.shape[1] != len(columns):
-            site.problem = site.problem or (
+            problem = (
                 f"{owner[0]} has {weight.shape[1]} columns for {len(columns)} values (grouped?)"
             )
         else:
             site.readers.append(Reader(owner[0], owner[1], columns))
+            return
+        site.problems.append((self.call, problem))
 
 
 def _capped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -264,17 +313,9 @@ def _capped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 _SHARED = "its pre-activations are used elsewhere too"
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
+_INDIRECT = "its input does not come straight from a linear or convolution layer"
+#: In place of a call: a problem whatever becomes of it.
+ALWAYS = -1
 
 
 def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
@@ -313,32 +354,43 @@ def wiring(model: nn.Module, *inputs: Any) -> list[SiteWiring]:
             module.training = training
     if not tracers:
         raise InvalidInputError("the model's forward did not run")
-    for tensor in tensors_in(output):
-        origin = tracers[0].origins.get(id(tensor))
+    tracer, results = tracers[0], list(tensors_in(output))
+    for tensor in results:
+        origin = tracer.origins.get(id(tensor))
         if origin is not None and origin.site is not None:
-            origin.site.problem = "the model returns it"
-        tracers[0].uses[id(tensor)] = tracers[0].uses.get(id(tensor), 0) + 1
-    return _finish(tracers[0].sites, tracers[0].uses)
+            origin.site.problems.insert(0, (ALWAYS, "the model returns it"))
+    known = {*owners, *map(id, tensors_in(inputs))}
+    return _finish(tracer.sites, tracer.flow, tracer.flow.reaching(results, known), results)
 
 
-def _finish(drafts: list[_Draft], uses: dict[int, int]) -> list[SiteWiring]:
-    rectified: dict[int, int] = {}
-    for draft in drafts:
-        if draft.source is not None:
-            key = id(draft.source[1])
-            rectified[key] = rectified.get(key, 0) + 1
+def outdated(model: nn.Module, sites: Sequence[SiteWiring]) -> bool:
+    """Whether a layer around a site is no longer in the model."""
+    there = set(unwrapped(model).modules())
+    return any(module not in there for site in sites for module in site.layers)
+
+
+def _finish(
+    drafts: list[_Draft], flow: _Flow, live: set[int], results: list[Tensor]
+) -> list[SiteWiring]:
+    """The sites, judged by the calls that have a part in the outputs."""
+    uses = Counter(value for number in live for value in flow.calls[number][0])
+    uses.update(flow.take(tensor) for tensor in results)
+    tensors = Counter({flow.given[v]: count for v, count in uses.items() if v in flow.given})
+    rectified = Counter(id(d.source[1]) for d in drafts if d.source is not None and d.call in live)
     found = []
     for draft in drafts:
-        problem = draft.problem
+        problem = next((text for at, text in draft.problems if at == ALWAYS or at in live), "")
         if not problem and draft.source is not None and rectified[id(draft.source[1])] > 1:
             problem = f"its layer {draft.source[0]} is used by several rectifiers"
-        if not problem and any(uses.get(tensor, 0) > 1 for tensor in draft.trail):
+        if not problem and any(uses[value] > 1 for value in draft.trail):
             problem = _SHARED
+        if not problem and draft.call not in live:
+            problem = "the model's output does not depend on it"
         if not problem and not draft.readers:
             problem = "no layer reads it"
         around = [part for part in (draft.source, draft.norm) if part is not None]
         for name, module in (*around, *((reader.name, reader.module) for reader in draft.readers)):
-            if not problem and any(uses.get(id(p), 0) > 1 for p in module.parameters(False)):
+            if not problem and any(tensors[id(p)] > 1 for p in module.parameters(False)):
                 problem = f"the parameters of {name} are used more than once (tied or called twice)"
         found.append(
             SiteWiring(

@@ -1,4 +1,5 @@
-"""What the framework callbacks share: a monitor from start to stop, and a class built when asked.
+"""What the framework callbacks share: a monitor or a reviver from start to stop, and classes built
+when asked for.
 
 A callback must inherit from its framework's class, and the framework is imported only when the
 callback is first asked for, not with the adapter's module (PEP 562).
@@ -6,11 +7,13 @@ callback is first asked for, not with the adapter's module (PEP 562).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from relunorm.dying.monitor import DeadUnitMonitor
+from relunorm.dying.revival_schedule import Reviver
 from relunorm.errors import MissingDependencyError
 
 
@@ -41,6 +44,54 @@ class Watching:
         return {**self.__dict__, "monitor": None}
 
 
+class Reviving:
+    """A `Reviver` on a model from its first training pass on, whose input it takes as its batch."""
+
+    options: dict[str, Any]
+    reviver: Reviver | None = None
+    _given: Any = None
+    _hook: Any = None
+    _model: Any = None
+
+    def start(self, model: Any) -> None:
+        """Wait for the first training pass; a reviver left over from another run is closed."""
+        self.stop()
+        self.reviver, self._given, self._model = None, None, model
+        self._hook = model.register_forward_pre_hook(self._first, with_kwargs=True)
+
+    def _first(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not module.training:
+            return
+        if args and kwargs:
+            named = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+            args, kwargs = (), dict(named)
+        self._given = kwargs or args
+        self._unhook()
+
+    def after_update(self, optimizer: Any) -> None:
+        """Count one update of the optimizer."""
+        if self.reviver is None and self._given is not None:
+            self.reviver = Reviver(self._model, self._given, optimizer, **self.options)
+            self.reviver.updates, self._given = 1, None  # its monitor has not seen this one
+        elif self.reviver is not None and self.reviver.monitor.watch is not None:
+            self.reviver.step()
+
+    def _unhook(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def stop(self) -> None:
+        """Take the hooks off. The reviver and its history stay."""
+        self._unhook()
+        if self.reviver is not None:
+            self.reviver.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Frameworks copy and save their callbacks; a reviver is bound to one model's hooks."""
+        return {**self.__dict__, "reviver": None, "_given": None, "_hook": None, "_model": None}
+
+
 def framework(*modules: str) -> Any:
     """The first of these modules that can be imported; the package to install is its first part."""
     for name in modules:
@@ -52,13 +103,13 @@ def framework(*modules: str) -> Any:
     raise MissingDependencyError(f"this callback needs {package}: pip install {package}")
 
 
-def on_first_use(namespace: dict[str, Any], build: Callable[[], type]) -> Callable[[str], Any]:
-    """A module's ``__getattr__`` that makes its class ``DeadUnits`` when it is first asked for."""
+def on_first_use(namespace: dict[str, Any], **build: Callable[[], type]) -> Callable[[str], Any]:
+    """A module's ``__getattr__`` that makes one of its classes when it is first asked for."""
 
     def get(name: str) -> Any:
-        if name != "DeadUnits":
+        if name not in build:
             raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
-        found = namespace[name] = build()
+        found = namespace[name] = build[name]()
         found.__qualname__ = name  # so that it can be pickled
         return found
 

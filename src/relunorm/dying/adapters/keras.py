@@ -42,4 +42,4 @@ def _build() -> type:
     return DeadUnits
 
 
-__getattr__ = on_first_use(globals(), _build)
+__getattr__ = on_first_use(globals(), DeadUnits=_build)

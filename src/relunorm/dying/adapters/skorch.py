@@ -1,13 +1,13 @@
-"""The monitor as a skorch callback."""
+"""The monitor, and revival, as skorch callbacks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from relunorm.dying.adapters.callback import Watching, framework, on_first_use
+from relunorm.dying.adapters.callback import Reviving, Watching, framework, on_first_use
 
 
-def _build() -> type:
+def _monitor() -> type:
     class DeadUnits(Watching, framework("skorch.callbacks").Callback):
         """Watches the net's module during fit and records its numbers in the net's history.
 
@@ -32,4 +32,33 @@ def _build() -> type:
     return DeadUnits
 
 
-__getattr__ = on_first_use(globals(), _build)
+def _revival() -> type:
+    class Revive(Reviving, framework("skorch.callbacks").Callback):
+        """Revives units while the net is fitted.
+
+        Args:
+            rule, every, tau, pull: of `Reviver`; named, as skorch sets and clones by name.
+        """
+
+        def __init__(
+            self, rule: str = "redo", every: int = 50, tau: float = 0.025, pull: float | None = None
+        ):
+            self.rule, self.every, self.tau, self.pull = rule, every, tau, pull
+
+        def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
+            self.options = {
+                "rule": self.rule, "every": self.every, "tau": self.tau, "pull": self.pull,
+            }  # fmt: skip
+            self.start(net.module_)
+
+        def on_batch_end(self, net: Any, training: bool = False, **_: Any) -> None:
+            if training:
+                self.after_update(net.optimizer_)
+
+        def on_train_end(self, net: Any, X: Any = None, y: Any = None, **_: Any) -> None:
+            self.stop()
+
+    return Revive
+
+
+__getattr__ = on_first_use(globals(), DeadUnits=_monitor, Revive=_revival)
