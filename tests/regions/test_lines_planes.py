@@ -184,3 +184,13 @@ def test_outputs_at_the_ends_of_a_line_with_a_kink_beside_them():
         assert line.patterns.tolist() == [[False, False]]
         assert line.values[at] == pytest.approx(1e-5)
         assert line.values[1 - at] == 0.0
+
+
+def test_a_unit_on_a_line_is_not_hidden_by_a_large_value_that_it_does_not_read():
+    # relu(2e-7 - 1e5 relu(0)) beside relu(x) of a thousand.
+    network = Network.from_weights(
+        [[[0.0], [1.0]], [[-1e5, 0.0]], [[1.0]]], [[0.0, 0.0], [2e-7], [0.0]]
+    )
+    line = along(network, [-450.0], [2700.0])
+    assert line.patterns.tolist() == [[False, False, True], [False, True, True]]
+    assert line.values.ravel().tolist() == [2e-7] * 3

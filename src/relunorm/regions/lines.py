@@ -260,8 +260,10 @@ def _leg(
             if (len(t) + len(left)) * live > room:
                 return None
             if len(left):
-                t, (z, *reaches), values = _insert(left, share, t, [z, *noise.reaches], values)
-                noise = noise._replace(reaches=reaches)
+                read = [z, *noise.reaches, *noise.read]
+                t, (z, *read), values = _insert(left, share, t, read, values)
+                terms = len(noise.rows)
+                noise = noise._replace(reaches=read[:terms], read=read[terms:])
             positive = noise.positive(z)
             kept.append((t, positive))
             moved.append(t[_settle(z, positive, noise)])
@@ -315,23 +317,43 @@ class _Noise(NamedTuple):
     bias: Array
     rows: list[Array]  # |w_i| for every source
     reaches: list[Array]  # |v_n| for every source
+    matrices: list[Any]  # of the hidden sources, which come last
+    read: list[Array]  # what they hold
 
     @classmethod
     def of(cls, affine: Affine, values: list[Any]) -> _Noise:
         rows, reaches = [], []
+        hidden = [source for source in affine.terms if source]
         for source, matrix in affine.terms.items():
             rows.append(np.sqrt(_squares(matrix)))
             reach = np.sqrt(np.einsum("ij,ij->i", values[source], values[source]))
             if source == 0:  # a small input between large ones is off by their rounding
                 reach = np.maximum(reach, reach.max() * (2.0**-52 / ROUNDING))
             reaches.append(reach)
-        return cls(np.abs(affine.bias), rows, reaches)
+        matrices = [affine.terms[source] for source in hidden]
+        return cls(np.abs(affine.bias), rows, reaches, matrices, [values[k] for k in hidden])
 
     def at(self, breakpoint_: Any, unit: Any) -> Array:
         """The bound, entry by entry."""
         total = self.bias[unit]
         for row, reach in zip(self.rows, self.reaches, strict=True):
             total = total + row[unit] * reach[breakpoint_]
+        return ROUNDING * total
+
+    def exact(self, breakpoint_: Any, unit: Any) -> Array:
+        """As `at`, with the sums of |w_ij| |v_nj| for hidden sources: a large value that a unit
+        does not read is not in its rounding. One row a pair, so for few of them."""
+        total = self.bias[unit]
+        if len(self.rows) > len(self.matrices):  # the input, first of the sorted sources
+            total = total + self.rows[0][unit] * self.reaches[0][breakpoint_]
+        for matrix, value in zip(self.matrices, self.read, strict=True):
+            weights, sizes = abs(matrix[unit]), np.abs(value[breakpoint_])
+            if sp.issparse(matrix):
+                total = (
+                    total + np.asarray(sp.csr_array(weights).multiply(sizes).sum(axis=1)).ravel()
+                )
+            else:
+                total = total + np.einsum("ij,ij->i", weights, sizes)
         return ROUNDING * total
 
     def positive(self, z: Array) -> NDArray[np.bool_]:
@@ -343,8 +365,11 @@ class _Noise(NamedTuple):
             start=np.zeros(len(self.bias)),
         )
         piece, unit = np.nonzero(positive & (double <= 2 * ROUNDING * most))
-        noise = self.at(piece, unit) + self.at(piece + 1, unit)
-        positive[piece, unit] = double[piece, unit] > noise
+        unsure = double[piece, unit] <= self.at(piece, unit) + self.at(piece + 1, unit)
+        piece, unit = piece[unsure], unit[unsure]
+        if len(piece):
+            noise = self.exact(piece, unit) + self.exact(piece + 1, unit)
+            positive[piece, unit] = double[piece, unit] > noise
         return positive
 
 
