@@ -24,6 +24,37 @@ def regions_by_brute_force(network, lo, hi) -> set[tuple[int, ...]]:
     return found
 
 
+def exact_map(network, bits) -> tuple[list[Row], Row, list[Row], Row]:
+    """A and c of the map under a pattern, and for each entry the sum of its absolute terms."""
+    d, at = network.input_size, 0
+    unit = [[Fraction(int(i == j)) for j in range(d)] for i in range(d)]
+    # A value is a row a coordinate: gradient and constant, signed and in absolute terms.
+    values = [[([*row, Fraction(0)], [*row, Fraction(0)]) for row in unit]]
+    for k, affine in enumerate([*(x.affine for x in network.layers), network.output]):
+        rows = []
+        for i, b in enumerate(affine.bias):
+            signed = [Fraction(0)] * d + [Fraction(float(b))]
+            total = [abs(x) for x in signed]
+            for source, matrix in affine.terms.items():
+                for w, (form, size) in zip(matrix[i], values[source], strict=True):
+                    w = Fraction(float(w))
+                    signed = [x + w * y for x, y in zip(signed, form, strict=True)]
+                    total = [x + abs(w) * y for x, y in zip(total, size, strict=True)]
+            if k < len(network.layers):
+                slope = Fraction(float(network.layers[k].activation.slopes[int(bits[at])]))
+                signed, total = [slope * x for x in signed], [abs(slope) * x for x in total]
+                at += 1
+            rows.append((signed, total))
+        values.append(rows)
+    forms, sizes = zip(*values[-1], strict=True)
+    return (
+        [row[:d] for row in forms],
+        [row[d] for row in forms],
+        [row[:d] for row in sizes],
+        [row[d] for row in sizes],
+    )
+
+
 def _half_spaces(network, bits, d: int) -> list[tuple[Row, Fraction]] | None:
     """Rows a.x < b of the pattern's cell; None when a constant form has the other sign."""
     values = [([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], [Fraction(0)] * d)]

@@ -146,3 +146,51 @@ def test_a_unit_on_a_line_that_is_constant_where_another_is_off():
     assert line.breakpoints.tolist() == [0.0, 0.5, 1.0]
     assert line.patterns.tolist() == [[False, True], [True, False]]
     assert line.values[0].tolist() == [1.0]
+
+
+#: A segment whose crossing of 0 is no float: interpolation leaves 1e-20 there.
+ENDS = [0.0005761512210246003], [-0.0005722040808604277]
+
+
+def test_a_unit_on_a_line_vanishes_where_all_that_it_reads_is_off():
+    chain = Network.from_weights([[[1.0]], [[1.0]], [[0.0]]], [[0.0], [0.0], [0.0]])
+    assert along(chain, *ENDS).patterns.tolist() == [[True, True], [False, False]]
+    assert along(chain, *ENDS[::-1]).patterns.tolist() == [[False, False], [True, True]]
+
+
+def test_a_unit_on_a_line_vanishes_where_a_skip_cancels():
+    # relu(x + relu(-x)) is 0 for x <= 0 and x above.
+    layers = [Layer(Affine({0: [[-1.0]]}, [0.0])), Layer(Affine({0: [[1.0]], 1: [[1.0]]}, [0.0]))]
+    network = Network(layers, Affine({2: [[1.0]]}, [0.0]), input_shape=1)
+    assert along(network, *ENDS).patterns.tolist() == [[False, True], [True, False]]
+
+
+def test_crossings_that_share_a_breakpoint_leave_nothing_behind():
+    # Kinks at 0 and 1e-12, and on top of each a unit that is on where the first one is.
+    first, second = Affine({0: [[1.0], [3.0]]}, [0.0, -3e-12]), Affine({1: np.eye(2)}, [0.0, 0.0])
+    network = Network(
+        [Layer(first), Layer(second)], Affine({2: [[1.0, 1.0]]}, [0.0]), input_shape=1
+    )
+    line = along(network, [1.0], [-1.0])
+    assert line.patterns.tolist() == [[True] * 4, [False] * 4]
+    np.testing.assert_allclose(line.values, network(line.points()), rtol=1e-12, atol=1e-15)
+
+
+def test_outputs_at_the_ends_of_a_line_with_a_kink_beside_them():
+    # On 1e-11 of the segment both units are on: too short to be a piece, but f is not 0 there.
+    network = Network.from_weights([[[1.0]], [[1.0]], [[1e6]]], [[0.0], [0.0], [0.0]])
+    for ends, at in (([1e-11], [-1.0]), 0), (([-1.0], [1e-11]), 1):
+        line = along(network, *ends)
+        assert line.patterns.tolist() == [[False, False]]
+        assert line.values[at] == pytest.approx(1e-5)
+        assert line.values[1 - at] == 0.0
+
+
+def test_a_unit_on_a_line_is_not_hidden_by_a_large_value_that_it_does_not_read():
+    # relu(2e-7 - 1e5 relu(0)) beside relu(x) of a thousand.
+    network = Network.from_weights(
+        [[[0.0], [1.0]], [[-1e5, 0.0]], [[1.0]]], [[0.0, 0.0], [2e-7], [0.0]]
+    )
+    line = along(network, [-450.0], [2700.0])
+    assert line.patterns.tolist() == [[False, False, True], [False, True, True]]
+    assert line.values.ravel().tolist() == [2e-7] * 3

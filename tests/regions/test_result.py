@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import itertools
 import os
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from relunorm import Ball, Box, Network, Polytope, load_regions, regions
+from relunorm import (
+    Activation,
+    Affine,
+    Ball,
+    Box,
+    Layer,
+    Network,
+    Polytope,
+    load_regions,
+    on_plane,
+    regions,
+)
 from relunorm.errors import InvalidInputError
 
 from .nets import degenerate_nets, he_net, random_net, skip_net
+from .oracle import exact_map
 
 
 @pytest.fixture(scope="module")
@@ -319,3 +332,78 @@ def test_maps_keep_gradients_beside_large_constants(d, method, constant):
         A, _ = found.affine(i)
         np.testing.assert_array_equal(A, network.jacobian(found.interior_point(i)))
         assert A[0, 0] != 0.0
+
+
+def assert_maps_are_exact(found):
+    """Every entry up to the rounding of the terms on the region's own active paths."""
+    A, c = found.affine()
+    for i in range(len(found)):
+        for one, all_ in zip(found.affine(i), (A[i], c[i]), strict=True):
+            np.testing.assert_array_equal(one, all_)
+        gradient, constant, gradient_size, constant_size = exact_map(
+            found.network, found.pattern(i)
+        )
+        for got, exact, size in ((A[i], gradient, gradient_size), (c[i], constant, constant_size)):
+            exact, size = np.array(exact, dtype=object), np.array(size, dtype=object)
+            gap = np.abs(np.vectorize(Fraction, otypes=[object])(got) - exact)
+            assert (gap <= size * Fraction(2.0**-47)).all()
+
+
+@pytest.mark.parametrize("method", ["polygons", "cells", "tree"])
+@pytest.mark.parametrize("slope", [1e6, 1e-6])
+def test_maps_beside_steep_and_shallow_leaky_units(method, slope):
+    # relu(s x0) and what a neighbour's 1e6 x0 would leave of x0.
+    leaky = Activation("leaky", slope=slope)
+    network = Network(
+        [Layer(Affine({0: [[1.0, 0.0]]}, [0.0]), leaky)], Affine({1: [[1.0]]}, [0.0]), input_shape=2
+    )
+    found = regions(network, Box([-0.7, -0.7], [1.0, 1.0]), method=method)
+    slopes = {bool(found.pattern(i)[0]): found.affine(i) for i in range(len(found))}
+    assert slopes[True][0].tolist() == [[1.0, 0.0]]
+    assert slopes[False][0].tolist() == [[slope, 0.0]]
+    assert slopes[True][1].tolist() == slopes[False][1].tolist() == [0.0]
+    rng = np.random.default_rng(3)
+    deep = [rng.standard_normal(shape) for shape in ((6, 2), (5, 6), (2, 5))]
+    first, second, last = (Affine({k: w}, rng.standard_normal(len(w))) for k, w in enumerate(deep))
+    network = Network([Layer(first, leaky), Layer(second, leaky)], last, input_shape=2)
+    assert_maps_are_exact(regions(network, Box([-3.0, -1.0], [2.0, 5.0]), method=method))
+
+
+def test_maps_on_a_plane_beside_steep_leaky_units():
+    network = Network(
+        [Layer(Affine({0: [[0.0, -1.0]]}, [0.0]), Activation("leaky", slope=1e6))],
+        Affine({1: [[0.03]]}, [0.0]),
+        input_shape=2,
+    )
+    found = on_plane(network, [1.0, 0.0], [-1.0, 0.5], [0.5, -1.0]).regions
+    assert_maps_are_exact(found)
+    active = int(np.flatnonzero(found.patterns[:, 0])[0])
+    assert found.affine(active)[0].tolist() == [[-0.015, 0.03]]
+
+
+@pytest.mark.parametrize("method", ["cells", "tree"])
+def test_maps_hold_nothing_of_a_neighbour_with_larger_terms(method):
+    """1e12 (f - f written otherwise): a leaky side scales terms of one input by 1e-6, not others.
+
+    Updating the map across the kink would leave the rounding of the larger terms.
+    """
+    rng = np.random.default_rng(0)
+    leaky = Activation("leaky", slope=1e-6)
+    first = np.array([[0.0, 0.0, -0.2, 0.0], [-0.56, 1.25, 0.019, -0.23]])
+    second, last = rng.standard_normal((2, 2)), rng.standard_normal((1, 2)) * 1e12
+    scale = np.array([2.53, 4.2])  # the same units in other sizes
+    bias = np.array([1.29, -1.39])
+    network = Network(
+        [
+            Layer(Affine({0: first}, bias), leaky),
+            Layer(Affine({1: second}, np.zeros(2))),
+            Layer(Affine({0: first * scale[:, None]}, bias * scale), leaky),
+            Layer(Affine({3: second / scale}, np.zeros(2))),
+        ],
+        Affine({2: last, 4: -last}, np.zeros(1)),
+        input_shape=4,
+    )
+    box = Box([-8.7, -13.0, -9.9, -54.4], [75.7, 57.3, 33.1, 46.0])
+    found = regions(network, box, method=method)
+    assert len(found) >= 4
+    assert_maps_are_exact(found)

@@ -6,7 +6,7 @@ the cell when its form changes sign among the corners, so no linear programme is
 How to call it (``net`` from `pack.pack` by columns)::
 
     search = new_search(net, corners, walls)                   # the domain, from `corners`
-    found, status = run(net, search, patterns, points, maps, stop)   # as `tree.run`; GROW: `grown`
+    found, status = run(net, search, patterns, points, stop)   # as `tree.run`; GROW: `grown`
     search.at[0] > 0                                           # whether there may be more
 
 Exactness: as in `tree`. Corners within the tolerance of a wall lie on it.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.columns import Columns, new_columns, output_forms, start_layer
+from relunorm.regions.columns import Columns, new_columns, start_layer
 from relunorm.regions.corners import clip, cross, free_bit
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
@@ -262,13 +262,12 @@ def _split(search, entry, unit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run(net, search, patterns, points, maps, stop):  # type: ignore[no-untyped-def]
+def run(net, search, patterns, points, stop):  # type: ignore[no-untyped-def]
     """Go on until the buffers are full or the search is done; how many leaves were written.
 
     Args:
         patterns: uint8 (capacity, units), one byte a bit.
         points: (capacity, d), filled with the mean of the corners.
-        maps: (capacity, outputs * (d + 1)); capacity 0 skips them.
         stop: of `Clock.watch`: ends the run; call again to go on.
 
     Returns:
@@ -287,8 +286,6 @@ def run(net, search, patterns, points, maps, stop):  # type: ignore[no-untyped-d
         for u in range(units):
             patterns[found, u] = search.columns.bits[u]
         _write_leaf(search, va, n, points[found])
-        if len(maps):
-            output_forms(net, search.columns, maps[found])
         found += 1
         search.at[0] -= 1
     return found, 0

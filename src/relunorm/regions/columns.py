@@ -38,23 +38,22 @@ class Columns(NamedTuple):
     bits: NDArray[np.uint8]
     used: NDArray[np.uint8]  # the bits the forms of the next layer were computed with
     age: NDArray[np.int64]  # per layer: columns exchanged since, -1 if its forms are not valid
-    forms: NDArray[np.float64]  # (d + 1, units + outputs)
+    forms: NDArray[np.float64]  # (d + 1, units)
     size: NDArray[np.float64]  # what is added up for each form, in absolute values
     rate: NDArray[np.float64]  # the part of it that belongs to the gradient
-    peaks: NDArray[np.float64]  # (2, units + outputs): the largest size and rate since the refresh
+    peaks: NDArray[np.float64]  # (2, units): the largest size and rate since the refresh
     flat: NDArray[np.uint8]  # whether a gradient is only rounding, so that the unit is constant
     band: NDArray[np.float64]  # how far from zero a form must be to count as a sign
 
 
 def new_columns(net: Packed) -> Columns:
     """Nothing decided, nothing computed."""
-    d, layers, units, outputs = net.shape.tolist()
-    numbers = np.zeros((d + 6, units + outputs))
-    bytes_, flat = np.zeros((2, units), np.uint8), np.zeros(units + outputs, np.uint8)
-    age = np.full(layers + 1, -1, np.int64)
+    d, layers, units, _ = net.shape.tolist()
+    numbers, bytes_ = np.zeros((d + 6, units)), np.zeros((3, units), np.uint8)
+    age = np.full(layers, -1, np.int64)
     forms, sizes, peaks = numbers[: d + 1], numbers[d + 1 : d + 3], numbers[d + 3 : d + 5]
     return Columns(
-        bytes_[0], bytes_[1], age, forms, sizes[0], sizes[1], peaks, flat, numbers[d + 5]
+        bytes_[0], bytes_[1], age, forms, sizes[0], sizes[1], peaks, bytes_[2], numbers[d + 5]
     )
 
 
@@ -211,44 +210,3 @@ def _add(weights, at, begin, end, columns, unit, slope, weight):  # type: ignore
         w = abs(column[i])
         size[i] += w * heavier
         rate[i] += w * steeper
-
-
-@inner
-def output_forms(net, columns, out):  # type: ignore[no-untyped-def]
-    """The output's forms under the current bits: ``out[o * (d + 1) + k]``."""
-    forms, bits = columns.forms, columns.bits
-    d, layers, units, outputs = net.shape[0], net.shape[1], net.shape[2], net.shape[3]
-    for o in range(outputs):
-        for k in range(d):
-            out[o * (d + 1) + k] = 0.0
-        out[o * (d + 1) + d] = net.bias[units + o]
-    for term in range(net.term_ptr[layers], net.term_ptr[layers + 1]):
-        start, source = net.start[term], net.source[term] - 1
-        if source < 0:
-            for k in range(d):
-                for o in range(outputs):
-                    out[o * (d + 1) + k] += net.weights[start + k * outputs + o]
-            continue
-        first = net.first[source]
-        for u in range(first, net.first[source + 1]):
-            slope = net.slopes[source, bits[u]]
-            if slope != 0.0:
-                add_output(net, start, u - first, slope, forms[:, u], out)
-
-
-@inner
-def add_output(net, start, j, slope, form, out):  # type: ignore[no-untyped-def]
-    """Add ``slope`` times column j of an output's matrix times a unit's form."""
-    outputs, count = net.shape[3], len(form)
-    if start >= 0:
-        for o in range(outputs):
-            w = slope * net.weights[start + j * outputs + o]
-            for k in range(count):
-                out[o * count + k] += w * form[k]
-        return
-    at = -start - 1
-    rows = net.start[at]
-    for p in range(net.start[at + 1 + j], net.start[at + 2 + j]):
-        o, w = net.start[rows + p], slope * net.weights[p]
-        for k in range(count):
-            out[o * count + k] += w * form[k]

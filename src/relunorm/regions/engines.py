@@ -16,9 +16,6 @@ from relunorm.regions.pack import Packed
 from relunorm.regions.window import Window, open_window
 from relunorm.regions.work import Batch, Part, Work, divided, run
 
-#: Output forms are stored with the regions up to this many numbers each, else computed on demand.
-STORED_MAP = 96
-
 _SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 
@@ -35,7 +32,7 @@ def search(
         _compile(method, budget.tell)
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
-        return [_single(network, net, window)]
+        return [_single(window)]
     budget.weights = max(len(net.weights), 1)
     with budget.clock.watch() as stop:
         return run(_started(method, net, window, stop), workers, budget)
@@ -51,7 +48,7 @@ def parts(
     """
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
-        return [Part([_single(network, net, window)], None)]
+        return [Part([_single(window)], None)]
     return divided(_started(method, net, window, stop), count)
 
 
@@ -71,20 +68,9 @@ def _started(method: str, net: Packed, window: Window, stop: NDArray[np.uint8]) 
     return engine.start(net, window, stop)
 
 
-def _single(network: Network, net: Packed, window: Window) -> Batch:
+def _single(window: Window) -> Batch:
     """A network without hidden units: one region, the domain."""
-    k, outputs = window.dimension, network.output.size
-    forms = np.zeros((outputs, k + 1))
-    if len(net.weights):
-        forms[:, :k] = window.pack(network).weights.reshape(outputs, k)
-    forms[:, k] = net.bias
-    return Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1], forms.reshape(1, -1))
-
-
-def _map_numbers(net: Packed) -> tuple[int, bool]:
-    """Numbers of a region's output forms, and whether they are stored."""
-    numbers = int(net.shape[3]) * (int(net.shape[0]) + 1)
-    return numbers, numbers <= STORED_MAP
+    return Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1])
 
 
 def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
@@ -114,11 +100,9 @@ class _EngineWork:
     def hidden(self) -> int:
         return self._engine.hidden(self._search)
 
-    def _buffers(self, size: int, pattern: int) -> tuple[Any, Any, Any]:
-        """Room for patterns, points and output forms (none where they are not stored)."""
-        numbers, stored = _map_numbers(self._net)
-        maps = np.empty((size if stored else 0, numbers))
-        return np.empty((size, pattern), np.uint8), np.empty((size, int(self._net.shape[0]))), maps
+    def _buffers(self, size: int, pattern: int) -> tuple[Any, Any]:
+        """Room for patterns and points."""
+        return np.empty((size, pattern), np.uint8), np.empty((size, int(self._net.shape[0])))
 
 
 class PolygonWork(_EngineWork):
@@ -132,15 +116,15 @@ class PolygonWork(_EngineWork):
 
     def advance(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
-        out = engine.new_faces(net, self._search, size, _map_numbers(net)[1])
+        out = engine.new_faces(self._search, size)
         found, status = engine.run(net, self._search, out, self._stop)
         if status == engine.GROW:
             self._search = engine.grown(self._search)
         if not found:
             return None
         ptr = out.ptr[: found + 1]
-        bits, points, maps = (_used(a, found) for a in (out.bits, out.points, out.maps))
-        return Batch(bits, points, maps, _used(out.corners, int(ptr[-1])), ptr)
+        bits, points = _used(out.bits, found), _used(out.points, found)
+        return Batch(bits, points, _used(out.corners, int(ptr[-1])), ptr)
 
 
 class CellWork(_EngineWork):
@@ -158,8 +142,8 @@ class CellWork(_EngineWork):
 
     def advance(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
-        patterns, points, maps = self._buffers(size, int(net.shape[2]))
-        found, status = engine.run(net, self._search, patterns, points, maps, self._stop)
+        patterns, points = self._buffers(size, int(net.shape[2]))
+        found, status = engine.run(net, self._search, patterns, points, self._stop)
         if status == engine.GROW:
             self._search = engine.grown(self._search)
         elif status == engine.TOO_MANY_WALLS:
@@ -167,7 +151,7 @@ class CellWork(_EngineWork):
         if not found:
             return None
         packed = np.packbits(patterns[:found], axis=1)
-        return Batch(packed, _used(points, found), _used(maps, found))
+        return Batch(packed, _used(points, found))
 
 
 class TreeWork(_EngineWork):

@@ -124,15 +124,12 @@ def _method(method: str, window: Window) -> str:
 def _assemble(
     network: Network, window: Window, batches: list[Batch], budget: Budget, method: str
 ) -> Regions:
-    outputs, limit = network.output.size, budget.max_regions
+    limit = budget.max_regions
     if not batches:
         empty = np.zeros((0, (network.units + 7) // 8), np.uint8), np.zeros((0, window.dimension))
-        batches = [Batch(*empty, np.zeros((0, outputs * (window.dimension + 1))))]
+        batches = [Batch(*empty)]
     packed = _join([b.packed for b in batches], limit)
     points = window.points(_join([b.points for b in batches], limit))
-    forms = _join([b.maps for b in batches], limit)
-    stored = len(forms) == len(points) and not window.is_rescaled(network)
-    maps = window.maps(forms, outputs) if stored else None
     polygons = None
     if batches[0].corners is not None:
         ptr = joined_offsets([b.ptr for b in batches if b.ptr is not None])[: len(points) + 1]
@@ -145,7 +142,6 @@ def _assemble(
         window.domain,
         packed,
         points,
-        maps,
         polygons,
         complete=not budget.reason,
         reason=budget.reason,

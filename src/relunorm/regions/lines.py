@@ -246,6 +246,7 @@ def _leg(
     t = np.array([0.0, 1.0])
     values: list[Any] = [np.stack([a, b])]
     kept: list[tuple[Array, NDArray[np.bool_]]] = []
+    moved: list[Array] = []
     for index, layer in enumerate(network.layers):
         z = layer.affine(values)
         noise = _Noise.of(layer.affine, values) if layer.has_units else None
@@ -259,15 +260,44 @@ def _leg(
             if (len(t) + len(left)) * live > room:
                 return None
             if len(left):
-                t, (z, *reaches), values = _insert(left, share, t, [z, *noise.reaches], values)
-                noise = noise._replace(reaches=reaches)
-            kept.append((t, noise.positive(z)))
+                read = [z, *noise.reaches, *noise.read]
+                t, (z, *read), values = _insert(left, share, t, read, values)
+                terms = len(noise.rows)
+                noise = noise._replace(reaches=read[:terms], read=read[terms:])
+            positive = noise.positive(z)
+            kept.append((t, positive))
+            moved.append(t[_settle(z, positive, noise)])
         values.append(layer.activation.apply_(z))
     if network.output.terms:
         out = network.output(values)
     else:
         out = np.tile(network.output.bias, (len(t), 1))
+    if any(map(len, moved)):
+        again = np.isin(t, np.concatenate(moved))
+        share = t[again, None]
+        out[again] = network((1 - share) * a + share * b)
     return t, _patterns(network, kept, t), out
+
+
+def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.intp]:
+    """Make a unit exactly 0 at breakpoints where its sign is not that of the pieces beside them.
+
+    There the unit has its kink: interpolation misses its 0 by rounding, which the layers behind
+    would take for a value, and crossings that share a breakpoint lie beside it by at most
+    `TOLERANCE`.
+
+    Returns:
+        the breakpoints where more than rounding was taken away, so that outputs are not those there
+        any more.
+    """
+    above = z > 0.0
+    wrong = np.zeros_like(above)
+    np.not_equal(above[:-1], positive, out=wrong[:-1])
+    wrong[1:] |= above[1:] != positive
+    at, unit = np.nonzero(wrong)
+    large = np.abs(z[at, unit]) > noise.at(at, unit)
+    z[at, unit] = 0.0
+    return at[large]
 
 
 def _reads_input_later(network: Network, index: int) -> bool:
@@ -287,20 +317,43 @@ class _Noise(NamedTuple):
     bias: Array
     rows: list[Array]  # |w_i| for every source
     reaches: list[Array]  # |v_n| for every source
+    matrices: list[Any]  # of the hidden sources, which come last
+    read: list[Array]  # what they hold
 
     @classmethod
     def of(cls, affine: Affine, values: list[Any]) -> _Noise:
         rows, reaches = [], []
+        hidden = [source for source in affine.terms if source]
         for source, matrix in affine.terms.items():
             rows.append(np.sqrt(_squares(matrix)))
-            reaches.append(np.sqrt(np.einsum("ij,ij->i", values[source], values[source])))
-        return cls(np.abs(affine.bias), rows, reaches)
+            reach = np.sqrt(np.einsum("ij,ij->i", values[source], values[source]))
+            if source == 0:  # a small input between large ones is off by their rounding
+                reach = np.maximum(reach, reach.max() * (2.0**-52 / ROUNDING))
+            reaches.append(reach)
+        matrices = [affine.terms[source] for source in hidden]
+        return cls(np.abs(affine.bias), rows, reaches, matrices, [values[k] for k in hidden])
 
     def at(self, breakpoint_: Any, unit: Any) -> Array:
         """The bound, entry by entry."""
         total = self.bias[unit]
         for row, reach in zip(self.rows, self.reaches, strict=True):
             total = total + row[unit] * reach[breakpoint_]
+        return ROUNDING * total
+
+    def exact(self, breakpoint_: Any, unit: Any) -> Array:
+        """As `at`, with the sums of |w_ij| |v_nj| for hidden sources: a large value that a unit
+        does not read is not in its rounding. One row a pair, so for few of them."""
+        total = self.bias[unit]
+        if len(self.rows) > len(self.matrices):  # the input, first of the sorted sources
+            total = total + self.rows[0][unit] * self.reaches[0][breakpoint_]
+        for matrix, value in zip(self.matrices, self.read, strict=True):
+            weights, sizes = abs(matrix[unit]), np.abs(value[breakpoint_])
+            if sp.issparse(matrix):
+                total = (
+                    total + np.asarray(sp.csr_array(weights).multiply(sizes).sum(axis=1)).ravel()
+                )
+            else:
+                total = total + np.einsum("ij,ij->i", weights, sizes)
         return ROUNDING * total
 
     def positive(self, z: Array) -> NDArray[np.bool_]:
@@ -312,8 +365,11 @@ class _Noise(NamedTuple):
             start=np.zeros(len(self.bias)),
         )
         piece, unit = np.nonzero(positive & (double <= 2 * ROUNDING * most))
-        noise = self.at(piece, unit) + self.at(piece + 1, unit)
-        positive[piece, unit] = double[piece, unit] > noise
+        unsure = double[piece, unit] <= self.at(piece, unit) + self.at(piece + 1, unit)
+        piece, unit = piece[unsure], unit[unsure]
+        if len(piece):
+            noise = self.exact(piece, unit) + self.exact(piece + 1, unit)
+            positive[piece, unit] = double[piece, unit] > noise
         return positive
 
 

@@ -26,6 +26,9 @@ KEPT_WEIGHTS = 1 << 20
 #: sparse: a stored entry costs about as much as that many in a loop of vector instructions.
 SPARSE_FROM, SPARSE_BELOW = 1 << 14, 8
 
+#: Numbers of a layer's gradients that are composed at once (512 KB, so that they stay in cache).
+BLOCK = 1 << 16
+
 
 class Packed(NamedTuple):
     """Layers 0 .. L-1 are hidden, layer L is the output; value 0 is the window's t.
@@ -255,14 +258,31 @@ def affine_maps(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The affine maps x -> A x + c that the network is under the given patterns, eq. (10).
 
+    Each is composed from its own pattern, in reverse as in `Network.jacobian`: nothing of a
+    neighbour is in it, and its rounding is that of the terms on its active paths.
+
     Args:
         network: without linear stages.
         patterns: shape (n, units).
 
     Returns:
-        A of shape (n, outputs, d) and c of shape (n, outputs), in reverse: one product per layer.
+        A of shape (n, outputs, d) and c of shape (n, outputs); one product per layer and `BLOCK`.
     """
     network = balanced(network)
+    n, outputs, d = len(patterns), network.output.size, network.input_size
+    gradient, constant = np.empty((n, outputs, d)), np.empty((n, outputs))
+    widest = max((layer.width for layer in network.layers), default=1)
+    step = max(BLOCK // (outputs * max(widest, d)), 1)
+    for begin in range(0, n, step):
+        some = slice(begin, begin + step)
+        gradient[some], constant[some] = _composed(network, patterns[some])
+    return gradient, constant
+
+
+def _composed(
+    network: Network, patterns: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64] | float, NDArray[np.float64]]:
+    """`affine_maps` for a few patterns at once."""
     n, outputs = len(patterns), network.output.size
     widths = [layer.width for layer in network.layers]
     cuts = np.concatenate([[0], np.cumsum(widths)]).astype(int)
@@ -272,7 +292,7 @@ def affine_maps(
     def pull(affine: Affine, upstream: NDArray[np.float64] | None) -> None:
         for source, matrix in affine.terms.items():
             if upstream is None:
-                part = np.broadcast_to(mx.dense(matrix), (n, *matrix.shape))
+                part = mx.dense(matrix)[None]
             else:
                 part = (upstream.reshape(n * outputs, -1) @ matrix).reshape(n, outputs, -1)
             grads[source] = grads[source] + part if source in grads else part
@@ -284,9 +304,9 @@ def affine_maps(
             continue
         layer = network.layers[index]
         below, above = layer.activation.slopes
-        slope = np.where(patterns[:, cuts[index] : cuts[index + 1]], above, below)
-        upstream = upstream * slope[:, None, :]
-        constant += upstream @ layer.affine.bias
+        on = patterns[:, None, cuts[index] : cuts[index + 1]]
+        active = upstream if above == 1.0 else upstream * above
+        upstream = np.where(on, active, upstream * below if below else 0.0)
+        constant += (upstream.reshape(n * outputs, -1) @ layer.affine.bias).reshape(n, outputs)
         pull(layer.affine, upstream)
-    gradient = grads.get(0, np.zeros((n, outputs, network.input_size)))
-    return np.array(gradient), constant
+    return grads.get(0, 0.0), constant

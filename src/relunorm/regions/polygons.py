@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.columns import Columns, add_output, new_columns, output_forms, start_layer
+from relunorm.regions.columns import Columns, new_columns, start_layer
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
 from relunorm.regions.polygon_cuts import COUNT, DEPTH, LAYER, LOOP, Pieces, cut, look, sort_out
@@ -48,7 +48,6 @@ class Faces(NamedTuple):
     ptr: NDArray[np.int64]
     points: NDArray[np.float64]  # the mean of each face's corners
     bits: NDArray[np.uint8]  # as np.packbits writes them, one row a face
-    maps: NDArray[np.float64]  # (faces, 3 * outputs): x, y, constant; no rows where not wanted
 
 
 class Search(NamedTuple):
@@ -57,16 +56,13 @@ class Search(NamedTuple):
     pieces: Pieces
     columns: Columns
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
-    words: NDArray[
-        np.uint64
-    ]  # (layers + 1, words): the bits as words; the last see `_prepare_output`
-    steps: NDArray[np.float64]  # (units + 1, 3 * outputs), see `_prepare_output`
+    words: NDArray[np.uint64]  # (layers, words): the bits as words
     at: NDArray[np.int64]
 
 
 def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
     """A search at the root: the polygon with these corners."""
-    _, layers, units, outputs = net.shape.tolist()
+    _, layers, units, _ = net.shape.tolist()
     first = net.first.tolist()
     widest = max(b - a for a, b in pairwise(first[: layers + 1]))
     count, words = len(corners), (widest + WORD - 1) // WORD
@@ -88,21 +84,19 @@ def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
         pieces,
         new_columns(net),
         np.zeros((units + 7) // 8, np.uint8),
-        np.zeros((layers + 1, words), np.uint64),
-        np.empty((widest + 1, 3 * outputs)),
+        np.zeros((layers, words), np.uint64),
         np.array([1, 1]),
     )
 
 
-def new_faces(net: Packed, search: Search, size: int, maps: bool) -> Faces:
-    """Room for ``size`` regions, with or without their output's forms."""
+def new_faces(search: Search, size: int) -> Faces:
+    """Room for ``size`` regions."""
     most = len(search.pieces.corners)  # more than any polygon has, so that one always fits
     return Faces(
         np.empty((4 * size + most, 2)),
         np.zeros(size + 1, np.int64),
         np.empty((size, 2)),
         np.empty((size, len(search.packed)), np.uint8),
-        np.empty((size if maps else 0, 3 * int(net.shape[3]))),
     )
 
 
@@ -175,8 +169,6 @@ def run(net, search, out, stop):  # type: ignore[no-untyped-def]
             at[FRESH] = 0
             start_layer(net, search.columns, layer)
             look(net, search.columns, search.pieces, top)
-            if layer + 1 == net.shape[1]:
-                _prepare_output(net, search, layer)
         word = sort_out(net, search.columns, search.pieces, top)
         if word >= 0:
             if not cut(net, search.columns, search.pieces, top, word):
@@ -190,7 +182,7 @@ def run(net, search, out, stop):  # type: ignore[no-untyped-def]
             break
         else:
             _commit(net, search, layer)
-            _write(search, entries[top], layer, out, found)
+            _write(search, entries[top], out, found)
             found += 1
             at[TOP] -= 1
     return found, 0
@@ -212,32 +204,7 @@ def _commit(net, search, layer):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _prepare_output(net, search, layer):  # type: ignore[no-untyped-def]
-    """The output's forms on a face of the last layer, and what each cutting unit adds to them.
-
-    Row i of ``steps`` is what unit i adds where it is plus; the last row the forms where none is.
-    The last row of ``words`` becomes the units that cut the face.
-    """
-    _commit(net, search, layer)
-    steps, forms = search.steps, search.columns.forms
-    outputs, begin = net.shape[3], net.first[layer]
-    output_forms(net, search.columns, steps[len(steps) - 1])
-    step = net.slopes[layer, 1] - net.slopes[layer, 0]
-    for w in range(search.words.shape[1]):
-        left = search.words[layer + 1, w] = search.pieces.open[search.at[TOP] - 1, 0, w]
-        while left:
-            c = leading_zeros(left)
-            left ^= bit_of(c)
-            i = WORD * w + c
-            for k in range(3 * outputs):
-                steps[i, k] = 0.0
-            for term in range(net.term_ptr[layer + 1], net.term_ptr[layer + 2]):
-                if net.source[term] == layer + 1:
-                    add_output(net, net.start[term], i, step, forms[:, begin + i], steps[i])
-
-
-@inner
-def _write(search, entry, layer, out, face):  # type: ignore[no-untyped-def]
+def _write(search, entry, out, face):  # type: ignore[no-untyped-def]
     """Write the top piece, which nothing cuts any more, to place ``face`` of ``out``."""
     pieces = search.pieces
     loop, count, to = entry[LOOP], entry[COUNT], out.ptr[face]
@@ -252,15 +219,3 @@ def _write(search, entry, layer, out, face):  # type: ignore[no-untyped-def]
     out.ptr[face + 1] = to + count
     for k in range(len(search.packed)):
         out.bits[face, k] = search.packed[k]
-    if len(out.maps) == 0:
-        return
-    steps = search.steps
-    for k in range(steps.shape[1]):
-        out.maps[face, k] = steps[len(steps) - 1, k]
-    for w in range(search.words.shape[1]):
-        left = search.words[layer, w] & search.words[layer + 1, w]
-        while left:
-            c = leading_zeros(left)
-            left ^= bit_of(c)
-            for k in range(steps.shape[1]):
-                out.maps[face, k] += steps[WORD * w + c, k]

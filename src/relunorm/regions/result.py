@@ -44,7 +44,6 @@ class Regions:
     domain: Domain | None
     packed: NDArray[np.uint8]
     points: Array
-    stored_maps: tuple[Array, Array] | None = None
     stored_polygons: tuple[Array, NDArray[np.int64]] | None = None
     complete: bool = True
     reason: str = ""
@@ -84,12 +83,17 @@ class Regions:
         Returns:
             A of shape (outputs, d) and c of shape (outputs,), with a leading axis without i.
         """
-        if self.stored_maps is not None:
-            A, c = self.stored_maps
-            return (A, c) if i is None else (A[self.number(i)], c[self.number(i)])
-        bits = self.patterns if i is None else self.pattern(i)[None]
-        A, c = affine_maps(self.network, bits)
-        return (A, c) if i is None else (A[0], c[0])
+        if i is None:
+            return self._maps
+        if "_maps" in self.__dict__:
+            A, c = self._maps
+            return A[self.number(i)], c[self.number(i)]
+        A, c = affine_maps(self.network, self.pattern(i)[None])
+        return A[0], c[0]
+
+    @cached_property
+    def _maps(self) -> tuple[Array, Array]:
+        return affine_maps(self.network, self.patterns)
 
     def interior_point(self, i: int) -> Array:
         """A strictly interior point of region i."""
@@ -236,7 +240,7 @@ class Regions:
     def select(self, which: ArrayLike) -> Regions:
         """The regions a mask or a list of numbers picks."""
         index = np.arange(len(self))[np.asarray(which)]
-        maps, polygons = self.stored_maps, self.stored_polygons
+        polygons = self.stored_polygons
         if polygons is not None:
             corners, ptr = polygons
             sizes = np.diff(ptr)[index]
@@ -247,7 +251,6 @@ class Regions:
             self,
             packed=self.packed[index],
             points=self.points[index],
-            stored_maps=None if maps is None else (maps[0][index], maps[1][index]),
             stored_polygons=polygons,
         )
 

@@ -51,7 +51,6 @@ class Workspace(NamedTuple):
     multipliers: NDArray[np.float64]
     pivot_row: NDArray[np.float64]
     basis: NDArray[np.int64]
-    counts: NDArray[np.int64]  # programmes solved, pivots, failures, the row that entered last
     stop: NDArray[np.uint8]  # of `Clock.watch`: becomes 1 when the time is up
 
 
@@ -64,7 +63,6 @@ def workspace(dimension: int, stop: NDArray[np.uint8] | None = None) -> Workspac
         np.zeros(d),
         np.zeros(d),
         np.zeros(d, np.int64),
-        np.zeros(4, np.int64),
         np.zeros(1, np.uint8) if stop is None else stop,
     )
 
@@ -75,7 +73,6 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
     x, inverse, basis = work.x, work.inverse, work.basis
     multipliers, u = work.multipliers, work.pivot_row
     d = len(g)
-    work.counts[0] += 1
     bound = 0.0
     for i in range(d):
         for j in range(d):
@@ -96,14 +93,11 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
             return FOUND if _dot(g, x) > stop else ABSENT
         if work.stop[0]:
             return STOPPED
-        work.counts[1] += 1
-        work.counts[3] = row
         _pivot_row(rows, row, inverse, u)
         leave = _leaving(u, multipliers, basis, pivot > patience)
         if leave < 0:
             return EMPTY
         bound -= _exchange(leave, row, gap, x, inverse, multipliers, u, basis)
-    work.counts[2] += 1
     return FAILED
 
 

@@ -19,8 +19,6 @@ from relunorm.regions.result import Regions
 def save(found: Regions, path: str | Path) -> None:
     """See `Regions.save`."""
     arrays: dict[str, Any] = {"packed": found.packed, "points": found.points}
-    if found.stored_maps is not None:
-        arrays["map_A"], arrays["map_c"] = found.stored_maps
     if found.stored_polygons is not None:
         arrays["corners"], arrays["corner_ptr"] = found.stored_polygons
     header = {
@@ -56,14 +54,12 @@ def load_regions(path: str | Path) -> Regions:
         raise InvalidInputError(
             f"{path} is not a file of regions ({error}); write one with Regions.save"
         ) from None
-    maps = (arrays["map_A"], arrays["map_c"]) if "map_A" in arrays else None
     polygons = (arrays["corners"], arrays["corner_ptr"]) if "corners" in arrays else None
     return Regions(
         _read_network(header["network"], arrays),
         _read_domain(header["domain"], arrays),
         arrays["packed"],
         arrays["points"],
-        maps,
         polygons,
         complete=header["complete"],
         reason=header["reason"],

@@ -12,7 +12,7 @@ plus") and serves every later cell with the same bits below the same layer.
 How to call it (``net`` from `pack.pack`, everything in the window's coordinates)::
 
     state = new_state(net, lo, hi, rows, rhs, witnesses)   # `tree_state`; rows have unit length
-    found = run(net, state, patterns, points, maps)        # fills the buffers, returns how many
+    found = run(net, state, patterns, points)              # fills the buffers, returns how many
                                                            # leaves; 0 when the tree is done
                                                            # call again to go on where it stopped
 
@@ -240,19 +240,18 @@ def _pull_inside(state, stop, x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
+def run(net, state, patterns, points):  # type: ignore[no-untyped-def]
     """Go on with the search until the buffers are full or the tree is done.
 
     Args:
         patterns: uint8 (capacity, bytes), filled with packed bits.
         points: (capacity, d), filled with interior points.
-        maps: (capacity, outputs * (d + 1)), filled with output forms; capacity 0 skips them.
 
     Returns:
         how many leaves were written; when the time is up (``state.work.stop``), those found so far.
     """
     at = state.at
-    units, layers = net.shape[2], net.shape[1]
+    units = net.shape[2]
     capacity, found = len(patterns), 0
     if at[STARTED] == 2:
         return 0
@@ -281,16 +280,5 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
         interior_point(net, state, points[found])
         if at[CUT_OFF]:
             return found
-        if len(maps):
-            start_layer(net, state, layers)
-            _write_map(net, state, maps[found])
         found += 1
     return found
-
-
-@inner
-def _write_map(net, state, out):  # type: ignore[no-untyped-def]
-    units, d = net.shape[2], net.shape[0]
-    for o in range(net.shape[3]):
-        for k in range(d + 1):
-            out[o * (d + 1) + k] = state.forms[units + o, k]

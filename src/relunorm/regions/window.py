@@ -85,10 +85,6 @@ class Window:
         half = self.embedding.max(axis=1) if self.scale is None else self.scale
         return None if self.homogeneous else exponents_of(half, self.offset)
 
-    def is_rescaled(self, network: Network) -> bool:
-        """Whether `pack` changes the size of units, so that output forms may lose digits."""
-        return self._units is not None or balanced(network) is not network
-
     def points(self, t: Array) -> Array:
         """Window coordinates to inputs."""
         if self.homogeneous:
@@ -105,20 +101,6 @@ class Window:
             and self.scale.tolist() == [1.0] * len(self.scale)
             and not any(self.offset.tolist())
         )
-
-    def maps(self, forms: Array, outputs: int) -> tuple[Array, Array] | None:
-        """Output forms in t to (A, c) in x; None where the window loses input coordinates."""
-        k = self.dimension
-        forms = forms.reshape(len(forms), outputs, k + 1)
-        if self.homogeneous:
-            return forms[:, :, : k - 1] / self.embedding.diagonal(), forms[:, :, k - 1]
-        if self._is_plain:
-            return forms[:, :, :k], forms[:, :, k]
-        e = self.embedding
-        if e.shape[0] != k or np.count_nonzero(e) != k or not e.diagonal().all():
-            return None
-        gradient = forms[:, :, :k] / e.diagonal()
-        return gradient, forms[:, :, k] - gradient @ self.offset
 
 
 def open_window(network: Network, domain: Domain | None) -> Window:

@@ -26,7 +26,6 @@ class Batch(NamedTuple):
 
     packed: NDArray[np.uint8]
     points: NDArray[np.float64]
-    maps: NDArray[np.float64]
     corners: NDArray[np.float64] | None = None
     ptr: NDArray[np.int64] | None = None  # the corners of region i: ptr[i] to ptr[i + 1]
 
