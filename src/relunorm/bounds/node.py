@@ -26,7 +26,7 @@ from relunorm.bounds.kernel import (
     row_at,
     support,
 )
-from relunorm.regions.simplex import EMPTY, maximize
+from relunorm.regions.simplex import EMPTY, maximize, pivot_row, violated
 
 #: Kinds of cut.
 ON_INPUT, ON_UNIT = 0, 1
@@ -516,8 +516,9 @@ def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ig
         for g in range(first, last):
             tau[g] = 0.0
     if status == EMPTY:
-        # the entering row is minus a non-negative combination of the basic ones: a contradiction
-        row = solver.counts[3]
+        # a violated row is minus a non-negative combination of the basic ones: a contradiction
+        row, _ = violated(rows, rhs, total, plo[:dim], phi[:dim], solver.x, False)
+        pivot_row(rows, row, solver.inverse, solver.pivot_row)
         if 0 <= row < kept:
             beta[row] = LARGE * scale[row]
         for i in range(dim):

@@ -88,12 +88,12 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
     for pivot in range(limit):
         if bound <= stop:
             return ABSENT
-        row, gap = _violated(rows, rhs, m, lo, hi, x, pivot > patience)
+        row, gap = violated(rows, rhs, m, lo, hi, x, pivot > patience)
         if gap <= FEASIBLE:
             return FOUND if _dot(g, x) > stop else ABSENT
         if work.stop[0]:
             return STOPPED
-        _pivot_row(rows, row, inverse, u)
+        pivot_row(rows, row, inverse, u)
         leave = _leaving(u, multipliers, basis, pivot > patience)
         if leave < 0:
             return EMPTY
@@ -110,7 +110,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
 
 
 @inner_sum
-def _violated(rows, rhs, m, lo, hi, x, first):  # type: ignore[no-untyped-def]
+def violated(rows, rhs, m, lo, hi, x, first):  # type: ignore[no-untyped-def]
     """The row violated most (or the first one violated, for Bland's rule) and by how much."""
     worst, row = FEASIBLE, -1
     d = len(x)
@@ -133,7 +133,7 @@ def _violated(rows, rhs, m, lo, hi, x, first):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _pivot_row(rows, row, inverse, u):  # type: ignore[no-untyped-def]
+def pivot_row(rows, row, inverse, u):  # type: ignore[no-untyped-def]
     """The entering row in terms of the basis: u = a @ inverse."""
     d = len(u)
     if row < 0:
