@@ -20,6 +20,7 @@ _HOME = {
     "batchnorm": "relunorm.batchnorm",
     "Box": "relunorm.domain",
     "Certificate": "relunorm.forms.certificate",
+    "check": "relunorm.questions.check",
     "compare": "relunorm.forms.compare",
     "DeadUnitMonitor": "relunorm.dying.monitor",
     "decide": "relunorm.extrema.front",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer
     from relunorm.network import Network as Network
+    from relunorm.questions.check import check as check
     from relunorm.regions.enumerate import regions as regions
     from relunorm.regions.lines import along as along
     from relunorm.regions.planes import on_plane as on_plane

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import relunorm
+from relunorm.cli.check import check
 from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
 from relunorm.cli.diagnose import diagnose
@@ -64,6 +65,7 @@ for _command in (
     convert,
     normalize,
     compare,
+    check,
     fingerprint,
     verify,
     regions,
