@@ -45,8 +45,8 @@ def small(seed: int, d: int, slope: float = 0.0, grid: bool = False, width: int 
 
 
 def cuts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Cut only coordinates, only units, or either by the number of open units."""
-    thresholds = {"coordinates": (0,), "units": (1 << 30,), "both": (4,)}
+    """Cut coordinates down to two open units, only units, or either by their number."""
+    thresholds = {"coordinates": (2,), "units": (1 << 30,), "both": (6,)}
     monkeypatch.setattr("relunorm.search.engine.THRESHOLDS", thresholds[name])
 
 
@@ -221,7 +221,7 @@ def test_interrupt_keeps_the_interval(monkeypatch):
         if progress.message == "searching":
             raise KeyboardInterrupt
 
-    found = rn.maximize(small(3, 8, width=12), 0, Box.cube(8), progress=stop)
+    found = rn.maximize(small(3, 12, width=30), 0, Box.cube(12), progress=stop)
     assert not found.complete
     assert found.lower <= found.upper < np.inf
 

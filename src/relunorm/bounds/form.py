@@ -7,6 +7,7 @@ carries a bound on their rounding, so the form stands for the network in real ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from relunorm.network import Affine, Network
 from relunorm.stability.reach import Reach
 
 Array = NDArray[np.float64]
+
+#: Goals are computed with one rounding an entry while they take at most this many products.
+MOST_EXACT = 1 << 21
 
 #: Forms with more entries than this are not made: half a gigabyte.
 MOST_ENTRIES = 1 << 26
@@ -201,7 +205,15 @@ class _Builder:
         return _Value(below * z.rows + own, below * z.const, abs(below) * z.err + lost, False)
 
     def combined(self, left: Array, right: Vector, value: _Value) -> _Value:
-        """left @ value + right."""
+        """left @ value + right; rounded once per entry where the value itself is exact."""
+        entries = left.size * self.width
+        if not value.err.any() and entries <= MOST_EXACT and np.abs(left).max(initial=0) < 1e100:
+            rows = _rounded_once(left, value.rows)
+            const = _rounded_once(
+                np.column_stack([left, right]), np.append(value.const, 1.0)[:, None]
+            )[:, 0]
+            # what that may lose is inside the allowance for using the row
+            return _Value(rows, const, np.zeros(len(const)), False)
         positive = np.abs(left)
         size = positive @ (np.abs(value.rows) @ self.largest + np.abs(value.const)) + np.abs(right)
         err = (positive @ value.err) * (1 + 8 * EPS) + self.rounding(size)
@@ -212,3 +224,30 @@ class _Builder:
         if not isinstance(domain, Polytope):
             return _Value(np.zeros((0, self.width)), np.zeros(0), np.zeros(0), False)
         return self.combined(-domain.A, domain.b, self.values[0])
+
+
+def _rounded_once(left: Array, right: Array) -> Array:
+    """left @ right, every entry the float nearest to the exact sum of products."""
+    result = np.zeros((len(left), right.shape[1]))
+    for i, row in enumerate(left):
+        used = np.flatnonzero(row)
+        if len(used) == 1 and abs(row[used[0]]) == 1.0:
+            result[i] = row[used[0]] * right[used[0]]
+            continue
+        for k in np.flatnonzero(right[used].any(axis=0)):
+            product, rest = _two_product(row[used], right[used, k])
+            result[i, k] = math.fsum([*product.tolist(), *rest.tolist()])
+    return result
+
+
+def _two_product(a: Vector, b: Vector) -> tuple[Vector, Vector]:
+    """a * b as a float and what it lost (Dekker 1971, Veltkamp's splitting)."""
+
+    def split(x: Vector) -> tuple[Vector, Vector]:
+        c = 134217729.0 * x
+        high = c - (c - x)
+        return high, x - high
+
+    product = a * b
+    (ah, al), (bh, bl) = split(a), split(b)
+    return product, ((ah * bh - product) + ah * bl + al * bh) + al * bl

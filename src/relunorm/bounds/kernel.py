@@ -12,7 +12,8 @@ An upper bound on a row: go through the units from the last to the first and rep
 above it if its coefficient is positive, by alpha_j z_j with any alpha_j in [0, 1] if it is
 negative; what is left is linear in x and is maximised over the box. Multiples beta >= 0 of the
 known rows may be added first (Xu et al. 2021, Wang et al. 2021, "alpha, beta-CROWN"). Every alpha
-and beta gives a bound, so tuning needs no care and a proof is a list of numbers.
+and beta gives a bound, so tuning needs no care and a proof is a list of numbers. A unit that is
+never negative is its own line.
 
 Rounding. Coefficients are used as computed. The exact coefficient of y_k is w_k + sum_j a_j M_jk
 for the multipliers a_j actually used, and the computed one differs by at most
@@ -30,8 +31,11 @@ import numpy as np
 
 from relunorm.regions.jit import njit, options
 
-#: Sums may be reordered and products fused: the error bounds hold for every order.
-compiled: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
+#: For everything a proof rests on: no reordering, so that it comes out the same everywhere.
+compiled: Any = njit(**options)
+
+#: For what only steers a search: sums may be reordered, which makes them vector instructions.
+loosely: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
 
 EPS = 2.220446049250313e-16
 
@@ -145,13 +149,14 @@ def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x): 
     for j in range(n - 1, -1, -1):
         w = v[d + j]
         lam[j] = w
-        if w > 0.0:
-            s, shift = chord(zl[j], zu[j])
-            const += w * shift
-            error += rounding * w * shift
-            w *= s
-        elif w < 0.0:
-            w *= alpha[j]
+        if zl[j] < 0.0:
+            if w > 0.0:
+                s, shift = chord(zl[j], zu[j])
+                const += w * shift
+                error += rounding * w * shift
+                w *= s
+            elif w < 0.0:
+                w *= alpha[j]
         a[j] = w
         if w != 0.0:
             const += w * c[j]
@@ -176,7 +181,7 @@ def chord(low, high):  # type: ignore[no-untyped-def]
     return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
-@compiled
+@loosely
 def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
     d = len(x)
@@ -187,7 +192,9 @@ def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-de
         for k in range(j):
             total += M[j, d + k] * y[k]
         z[j] = total
-        if lam[j] > 0.0:
+        if zl[j] >= 0.0:
+            y[j] = total
+        elif lam[j] > 0.0:
             s, shift = chord(zl[j], zu[j])
             y[j] = s * total + shift
         elif lam[j] < 0.0:
@@ -196,7 +203,7 @@ def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-de
             y[j] = max(total, 0.0)
 
 
-@compiled
+@loosely
 def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
     """Values y of the units themselves at x."""
     d = len(x)
@@ -209,7 +216,7 @@ def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
         y[j] = max(total, 0.0)
 
 
-@compiled
+@loosely
 def row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
     """A linear row at a point (x, y)."""
     d = len(x)

@@ -31,6 +31,9 @@ from relunorm.regions.simplex import EMPTY, maximize
 #: Kinds of cut.
 ON_INPUT, ON_UNIT = 0, 1
 
+#: An active unit whose row is known to this share of its size is folded, others stay as they are.
+FOLDED_ERROR = 1e-13
+
 #: Places in a node's tuple of views.
 LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
 
@@ -235,7 +238,8 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
                 low = max(low, -top)
             if low > high:
                 return -1, 0
-        if low < 0.0 and high > 0.0:
+        # an active row that carries much rounding is not folded: it would multiply from row to row
+        if high > 0.0 and (low < 0.0 or error > FOLDED_ERROR * high):
             state[i], place[i], source[m] = 0, m, i
             tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
             rule[m] = 1.0 if high > -low else 0.0
@@ -393,7 +397,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
                 bx[k] = x[k]
         if best <= cut or step == steps:
             break
-        if not patient and step == 6 and (start - best) < 0.08 * (best - cut):
+        if not patient and step == 8 and (start - best) < 0.05 * (best - cut):
             break
         forward(x, T, tc, lam, A, tl, tu, m, z, y)
         p1 *= 0.9
@@ -403,7 +407,9 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
         for k in range(d):
             swing += abs(v[k]) * (hi[k] - lo[k])
         for j in range(m):
-            g = lam[j] * z[j] if lam[j] < 0.0 else 0.0
+            swing += abs(lam[j]) * tu[j] * max(-tl[j], 0.0) / (tu[j] - tl[j])
+        for j in range(m):
+            g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
             m1[j] += 0.1 * (g - m1[j])
             m2[j] += 0.02 * (g * g - m2[j])
             if m2[j] > 0.0:
@@ -536,3 +542,13 @@ def solve(node, ball, d, kept, first, last, q, cut, lp, work, x):  # type: ignor
     return bound_of(
         node, ball, d, 0, kept, first, last, q, work[6], work[0], work[1], work[2], work[12]
     )
+
+
+@compiled
+def open_units(node, m):  # type: ignore[no-untyped-def]
+    """How many units can change sign; the others are active and were not folded."""
+    count = 0
+    for j in range(m):
+        if node[LOW][j] < 0.0:
+            count += 1
+    return count

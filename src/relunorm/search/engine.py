@@ -56,7 +56,7 @@ from relunorm.stability.reach import reach_of
 Array = NDArray[np.float64]
 
 #: Coordinates are cut while more units are open than this; the last never cuts them.
-THRESHOLDS = (16, 0, 48, 1 << 30)
+THRESHOLDS = (16, 6, 48, 1 << 30)
 
 #: Steps of descent at a node, for a goal at the root, and for the units of the root.
 STEPS, ROOT_STEPS = 20, 60
@@ -66,6 +66,9 @@ ROOT_WORK = 4e9
 
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
+
+#: Share of the time that goes into further attacks.
+ATTACK_SHARE = 0.1
 
 #: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
 MOST_WAITING = 1 << 27
@@ -198,14 +201,16 @@ class Search:
         self.waiting = 0
         self.running: dict[Future[_Chunk], Task] = {}
         self.form: Form | None = None
+        self.rooted = False
         self.rates = {t: [0.0, 0.0] for t in THRESHOLDS}
         self.pace = 1e-3  # seconds a node
         self.rng = np.random.default_rng(random_state)
+        self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
     @property
     def complete(self) -> bool:
         """Whether every node is closed or the target is reached."""
-        return self.form is not None and (self.reached or not (self.heap or self.running))
+        return self.reached or (self.rooted and not (self.heap or self.running))
 
     @property
     def reached(self) -> bool:
@@ -215,7 +220,7 @@ class Search:
     @property
     def upper(self) -> float:
         """A bound on the maximum in real arithmetic."""
-        if self.form is None:
+        if not self.rooted:
             return math.inf
         waiting = [self.heap[0].bound] if self.heap else []
         waiting += [task.bound for task in self.running.values()]
@@ -230,6 +235,8 @@ class Search:
         """Go on until the question is settled, the time is up or Ctrl-C."""
         if self.form is None:
             self._begin(clock, tell)
+        if not self.reached and not self.rooted:
+            self._root(tell)
         if self.reached:
             return
         with clock.watch() as stop:
@@ -245,17 +252,21 @@ class Search:
         tell("attacking", lower=self.value)
         self.attack.run(clock.part(share=0.1), self.target)
         self.offer(self.attack.value, self.attack.point)
+        self.spent[0] += clock.elapsed()
         self.reach = reach_of(self.domain)
         form = triangular(self.network, self.reach, self.groups)
         self.form = form
         self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
         self.marks = 1  # the root is number 0
-        if self.reached:
-            return
+
+    def _root(self, tell: Teller) -> None:
+        """Bound and fold the whole domain's form: the first node."""
+        form = self.form
+        assert form is not None
         tell("bounding", lower=self.value)
-        root = whole_node(form)
         self.unit_steps = tuning_steps(form)
-        task, self.whole = first_node(form, root, ROOT_STEPS, self.cut, self.unit_steps)
+        task, self.whole = first_node(form, whole_node(form), ROOT_STEPS, self.cut, self.unit_steps)
+        self.rooted = True
         self.spaces = []
         if task is None:
             self.ceiling = -math.inf  # nothing is feasible
@@ -316,6 +327,7 @@ class Search:
                 self._wait(task)
                 raise
             self._keep(found, threshold)
+            self._attack(clock)
             tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
 
     def _together(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
@@ -334,6 +346,7 @@ class Search:
                         place, threshold = taken.pop(job)
                         free.append(place)
                         self._keep(job.result(), threshold)
+                    self._attack(clock)
                     tell(
                         "searching", at_once=False, lower=self.value, upper=self.upper,
                         nodes=self.nodes,
@@ -364,9 +377,19 @@ class Search:
         rate[1] += found.seconds
         if found.used:
             self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
+        self.spent[1] += found.seconds
         if self.proof is not None:
             for part in found.tape:
                 self.proof.write(part)
+
+    def _attack(self, clock: Clock) -> None:
+        """Another round of ascent, as long as attacks take a small share of the time."""
+        if self.spent[0] > ATTACK_SHARE * self.spent[1]:
+            return
+        began = clock.elapsed()
+        self.attack.run(clock.part(seconds=CHUNK_SECONDS), self.target)
+        self.offer(self.attack.value, self.attack.point)
+        self.spent[0] += clock.elapsed() - began
 
     def _chunk(self, task: Task, threshold: int, space: Space, stop: NDArray[np.uint8]) -> _Chunk:
         """Explore below one node."""
@@ -432,7 +455,7 @@ def warm_up() -> None:
         search = Search(tiny, Box([-1.0], [1.0]), groups, proof=proof)
         search.attack.value = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
-        search.value = -math.inf
+        search.value = -math.inf  # so that there is something to search for
         search.run(clock, Teller(None, clock))
 
 

@@ -37,6 +37,7 @@ from relunorm.bounds.node import (
     bound_of,
     child,
     node_size,
+    open_units,
     parts,
     place_child,
     solve,
@@ -65,6 +66,9 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
     """
     lo, hi, T, low, high = node[LO], node[HI], node[ROWS], node[LOW], node[HIGH]
     for j in range(m):
+        if low[j] >= 0.0:
+            score[j] = 0.0
+            continue
         triangle = abs(lam[j]) * high[j] * -low[j] / (high[j] - low[j])
         score[j] = max(lam[j] * (y[j] - max(z[j], 0.0)), 0.0) + 1e-2 * triangle
     for k in range(d):
@@ -72,6 +76,8 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
         total = 1e-3 * abs(v[k]) * width
         if width > 0.0:
             for j in range(m):
+                if low[j] >= 0.0:
+                    continue
                 w = high[j] - low[j]
                 share = min(abs(T[j, k]) * width / w, 1.0)
                 total += abs(lam[j]) * high[j] * -low[j] / w * share
@@ -154,6 +160,27 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
         baby[BOUND][q] = found
         highest = max(highest, found)
     return m, kept, highest
+
+
+@compiled
+def matters(score, n):  # type: ignore[no-untyped-def]
+    """Whether some unit has a score."""
+    for j in range(n):
+        if score[j] > 0.0:
+            return True
+    return False
+
+
+@compiled
+def wider(node, i, j):  # type: ignore[no-untyped-def]
+    """Whether side i of a node's box is longer than side j."""
+    return node[HI][i] - node[LO][i] > node[HI][j] - node[LO][j]
+
+
+@compiled
+def splits(low, high):  # type: ignore[no-untyped-def]
+    """Whether a side has a middle that is not one of its ends."""
+    return low < middle(low, high) < high
 
 
 @compiled
@@ -275,10 +302,24 @@ def explore(  # type: ignore[no-untyped-def]
             elif len(tape) > 0:
                 write_closed(tape, marks, node, n, known, first, last, worst, number)
             continue
-        value = bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
+        free = open_units(node, n)
+        if free == 0:
+            # nothing to cut: the multipliers of the known rows are all there is to find
+            bound[worst] = tune(
+                node, ball, d, n, known, first, last, worst, cut, 10 * steps, True, work
+            )
+            if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
+                count = top
+                ceiling[1] += 0.5**depth
+                continue
+            if bound[worst] == -np.inf:
+                continue
+        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
         forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
         _scores(node, d, n, lam, z, y, v, score)
-        from_, to = (n, n + d) if n > theta or n == 0 else (0, n)
+        from_, to = (n, n + d) if free > theta or free == 0 else (0, n)
+        if from_ == 0 and not matters(score, n):
+            from_, to = n, n + d  # no unit matters: only smaller boxes have smaller errors
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
         begin = at + node_size(n, known, d, goals, disjuncts)
@@ -311,9 +352,11 @@ def explore(  # type: ignore[no-untyped-def]
         if pick < 0:
             pick = from_
             for j in range(from_, to):
-                if score[j] > score[pick]:
+                if score[j] > score[pick] or (
+                    j >= n and score[pick] == 0.0 and wider(node, j - n, pick - n)
+                ):
                     pick = j
-        if pick >= n and not node[HI][pick - n] > node[LO][pick - n]:
+        if pick >= n and not splits(node[LO][pick - n], node[HI][pick - n]):
             # a single point that cannot be closed: what is known stays the bound
             ceiling[0] = max(ceiling[0], bound[worst])
             bound[worst] = -np.inf

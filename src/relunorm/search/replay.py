@@ -236,6 +236,7 @@ def _walk(  # type: ignore[no-untyped-def]
             )
             if not (value < limit or (value == limit and not strict)):
                 result[2] = 7.0
+                result[0] = value
                 return FAILS
             result[0] = max(result[0], value)
             node[BOUND][q] = -np.inf
