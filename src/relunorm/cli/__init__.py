@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import relunorm
+from relunorm.cli.certify import certify
 from relunorm.cli.check import check
 from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
@@ -66,6 +67,7 @@ for _command in (
     normalize,
     compare,
     check,
+    certify,
     fingerprint,
     verify,
     regions,
