@@ -50,6 +50,7 @@ _HOME = {
     "Report": "relunorm.report.result",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
+    "sensitivity": "relunorm.questions.sensitivity",
     "Store": "relunorm.sweep.store",
     "Sweep": "relunorm.sweep.front",
     "sweep": "relunorm.sweep",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from relunorm.network import Network as Network
     from relunorm.questions.certify import certify as certify
     from relunorm.questions.check import check as check
+    from relunorm.questions.sensitivity import sensitivity as sensitivity
     from relunorm.regions.enumerate import regions as regions
     from relunorm.regions.lines import along as along
     from relunorm.regions.planes import on_plane as on_plane
