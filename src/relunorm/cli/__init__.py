@@ -31,6 +31,7 @@ from relunorm.cli.papers import papers
 from relunorm.cli.region import region
 from relunorm.cli.regions import regions
 from relunorm.cli.report import report
+from relunorm.cli.sensitivity import sensitivity
 from relunorm.cli.sweep import sweep
 from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
@@ -68,6 +69,7 @@ for _command in (
     compare,
     check,
     certify,
+    sensitivity,
     fingerprint,
     verify,
     regions,
