@@ -22,7 +22,7 @@ from relunorm.lipschitz.kinks import near_kink
 from relunorm.lipschitz.twins import has_twins
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
+from relunorm.network import Affine, Layer, Network
 from relunorm.questions.jacobian import jacobian_interval
 
 if TYPE_CHECKING:
@@ -283,17 +283,19 @@ class _Search:
             return  # regions too thin to be seen: intervals are all there is
         tell.compile("the search of slopes", compile_kernels)
         error = np.broadcast_to(self.local.jacobian_search_error, self.low.shape)
-        for done, (side, i, j) in enumerate(ends):
-            if self.clock.expired():
-                return
-            tell("searching", done, len(ends))
-            self._close(side, i, j, float(error[i, j]), self.clock.left() / (len(ends) - done))
+        total = len(ends)
+        while ends and not self.clock.expired():  # what some leave over the others get
+            for done, (side, i, j) in enumerate(ends):
+                tell("searching", total - len(ends) + done, total)
+                self._close(side, i, j, float(error[i, j]), self.clock.left() / (len(ends) - done))
+            left = self.open_ends()
+            ends = left if self.clock.limited and len(left) < len(ends) else []
 
     def _close(self, side: int, i: int, j: int, error: float, seconds: float) -> None:
         """The largest slope s f_i + c x_j can have in x_j, less c: c makes it positive."""
         sign = 1.0 if side else -1.0
         reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
-        lifted = _tilted(self.network, i, j, sign, reach)
+        lifted = _tilted(_most_telling_first(self.network, i, j), i, j, sign, reach)
         window = next(windows(lifted, self.place))
         rates = np.zeros_like(window.rates)
         rates[j] = window.rates[j]
@@ -354,6 +356,42 @@ def _tilted(network: Network, i: int, j: int, sign: float, slope: float) -> Netw
     own[0, j] += slope
     terms[0] = own
     return network.replace(output=Affine(terms, sign * network.output.bias[[i]]))
+
+
+def _most_telling_first(network: Network, i: int, j: int) -> Network:
+    """The network with the units of every layer sorted by what they can add to d f_i / d x_j.
+
+    The function is the same; a search that decides such units first finds out sooner.
+    """
+    forward = [np.eye(network.input_size)[:, j]]
+    for layer in network.layers:
+        steepest = max(abs(slope) for slope in layer.activation.slopes)
+        parts = (abs(m) @ forward[k] for k, m in layer.affine.terms.items())
+        forward.append(steepest * sum(parts, np.zeros(layer.width)))
+    backward = [np.zeros(len(size)) for size in forward]
+    for k, m in network.output.terms.items():
+        backward[k] += np.abs(mx.dense(m)[i])
+    orders = [np.arange(network.input_size)]
+    for index in range(len(network.layers), 0, -1):
+        layer = network.layers[index - 1]
+        steepest = max(abs(slope) for slope in layer.activation.slopes)
+        for k, m in layer.affine.terms.items():
+            backward[k] += abs(m).T @ (steepest * backward[index])
+    orders += [
+        np.argsort(-b * f, kind="stable") for b, f in zip(backward[1:], forward[1:], strict=True)
+    ]
+
+    def sorted_map(affine: Affine, order: NDArray[np.intp]) -> Affine:
+        terms = {k: mx.dense(m)[order][:, orders[k]] for k, m in affine.terms.items()}
+        return Affine(terms, affine.bias[order])
+
+    layers = [
+        Layer(sorted_map(layer.affine, order), layer.activation)
+        for layer, order in zip(network.layers, orders[1:], strict=True)
+    ]
+    return network.replace(
+        layers=layers, output=sorted_map(network.output, np.arange(network.output_size))
+    )
 
 
 def _numbers(values: Array) -> list[list[float | None]]:
