@@ -18,6 +18,7 @@ import numpy as np
 from record import record
 
 import relunorm as rn
+from relunorm.clock import NO_LIMIT
 from relunorm.stability import Proofs, replay, stability
 from relunorm.stability.intervals import interval_bounds
 from relunorm.stability.milp import decide
@@ -61,7 +62,7 @@ def one_milp_per_side(network: rn.Network, domain: rn.Box, limit: float) -> tupl
             for sign in (1.0, -1.0):
                 answer = decide(
                     problem, bounds, index, np.array([unit]), np.array([sign]),
-                    deadline=np.inf, workers=1,
+                    clock=NO_LIMIT, workers=1,
                 )[0]  # fmt: skip
                 solved += 1
                 if answer.excluded and sign > 0:

@@ -105,7 +105,7 @@ class Clock:
     @property
     def limit(self) -> float:
         """Seconds from the beginning to the end; infinity without a limit."""
-        return self.ends - self.began
+        return max(self.ends - self.began, 0.0)
 
     @property
     def limited(self) -> bool:

@@ -112,8 +112,8 @@ def test_same_seed_same_run(digits):
 
 
 def test_interrupt_and_time_limit_keep_what_was_done(digits):
-    def stop(done, total):
-        if done == 3:
+    def stop(said):
+        if said.done == 3:
             raise KeyboardInterrupt
 
     run = propagate(digits[:5], 10, 20, progress=stop)
@@ -187,8 +187,8 @@ def test_a_linear_network_without_a_matrix_of_its_width(digits, recenter):
 @pytest.mark.parametrize("nl", ["relu", "linear"])
 @pytest.mark.parametrize("method", ["weights", "gram"])
 def test_activations_belong_to_the_last_layer_kept(digits, method, nl):
-    def stop(done, total):
-        if done == 3:
+    def stop(said):
+        if said.done == 3:
             raise KeyboardInterrupt
 
     for rescale in (True, False):

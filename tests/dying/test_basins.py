@@ -74,7 +74,7 @@ def test_torch_path_gives_the_same_map():
 
 
 def test_interrupt_keeps_what_was_found():
-    def stop(moving: int, total: int) -> None:
+    def stop(said) -> None:
         raise KeyboardInterrupt
 
     found = dying.basin(1.0, 0.0, grid=21, progress=stop)

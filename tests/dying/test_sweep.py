@@ -134,8 +134,8 @@ def test_checkpoint_of_another_sweep_is_refused(tmp_path):
 
 
 def test_interrupt_and_time_limit_keep_what_was_done():
-    def stop(done: int, total: int, left: float) -> None:
-        assert left >= 0
+    def stop(said) -> None:
+        assert said.left >= 0
         raise KeyboardInterrupt
 
     found = Sweep(plan(), tables()).run(stop)

@@ -45,9 +45,9 @@ def small(seed: int, d: int, slope: float = 0.0, grid: bool = False, width: int 
 
 
 def cuts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Cut coordinates down to two open units, only units, or either by their number."""
-    thresholds = {"coordinates": (2,), "units": (1 << 30,), "both": (6,)}
-    monkeypatch.setattr("relunorm.search.engine.THRESHOLDS", thresholds[name])
+    """Cut coordinates down to four open units, only units, or either by their number."""
+    threshold = {"coordinates": 4, "units": 1 << 30, "both": 6}[name]
+    monkeypatch.setattr("relunorm.search.engine.threshold", lambda inputs: threshold)
 
 
 @pytest.mark.parametrize("name", ["coordinates", "units", "both"])

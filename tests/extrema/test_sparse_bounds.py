@@ -7,11 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from relunorm import Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.extrema import relaxation, sparse_backward
 from relunorm.extrema.localize import localize
 from relunorm.extrema.relaxation import unit_bounds
-
-PAST = -np.inf
 
 
 def sparse_net(rng, width=60, inputs=12):
@@ -63,10 +62,10 @@ def test_bounds_and_folding_are_sound_however_little_time_there_is(domain):
     net = sparse_net(np.random.default_rng(1))
     box = domain.bounding_box
     x = domain.sample(200, 0)
-    for deadline in (PAST, np.inf):
-        bounds = unit_bounds(net, box.lo[None], box.hi[None], domain, deadline=deadline)
+    for clock in (Clock(0), NO_LIMIT):
+        bounds = unit_bounds(net, box.lo[None], box.hi[None], domain, clock=clock)
         for z, low, high in zip(net.preactivations(x), bounds.lows, bounds.highs, strict=True):
             assert (z >= low - 1e-9).all()
             assert (z <= high + 1e-9).all()
-        local = localize(net, domain, deadline)
+        local = localize(net, domain, clock)
         np.testing.assert_allclose(local.network(x), net(x), atol=1e-10)

@@ -194,7 +194,7 @@ def test_a_time_limit_below_zero_is_refused(capsys, model, limit: str) -> None:
         capsys, "compare", model, model, "--domain", "box:-1,1", "--time-limit", limit
     )
     assert code == 2
-    assert f"time_limit is {float(limit)}, expected seconds >= 0" in error
+    assert f"time_limit is {float(limit)}, expected a number of seconds of at least 0" in error
 
 
 def test_a_solvers_word_needs_a_flag(capsys, tmp_path) -> None:

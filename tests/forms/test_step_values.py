@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
+from relunorm.clock import Clock
 from relunorm.forms.exact import shallow_form, steps_apart
 from relunorm.forms.step_values import largest_difference
 from relunorm.layer import Activation, Layer
@@ -163,7 +164,7 @@ def test_where_it_does_not_apply(net: Network) -> None:
 
 def test_a_deadline_and_other_domains_end_it() -> None:
     net = steps([[[1.0]], [[1.0]]], [[0.0], [0.0]])
-    assert largest_difference(net, net, BOX, deadline=0.0) is None
+    assert largest_difference(net, net, BOX, Clock(0)) is None
     assert largest_difference(net, net, rn.Ball([0.0], 1.0)) is None
     assert largest_difference(net, net, rn.Box([1.0], [1.0])) == (0, 1.0)
 

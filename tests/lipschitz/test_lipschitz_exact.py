@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.lipschitz.branch import branch_and_bound
 from relunorm.lipschitz.enumeration import enumeration
@@ -196,11 +197,11 @@ def test_a_time_limit_leaves_a_sound_interval(cases):
 
 
 def test_interrupt_keeps_what_was_found():
-    def stop(lower: float, upper: float) -> None:
-        if np.isfinite(upper):
+    def stop(said: Progress) -> None:
+        if np.isfinite(said.facts.get("upper", np.inf)):
             raise KeyboardInterrupt
 
-    result = rn.lipschitz(seeded(0), on_progress=stop)
+    result = rn.lipschitz(seeded(0), progress=stop)
     assert not result.complete
     assert result.upper < np.inf
 

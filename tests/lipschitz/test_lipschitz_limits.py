@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from relunorm import Box, Network, lipschitz
+from relunorm.clock import Clock, Progress
 from relunorm.lipschitz import norms, sdp
 from relunorm.lipschitz.norms import Deadline, operator_norm
 
@@ -18,11 +19,11 @@ def test_rough_norms_are_upper_bounds_and_not_far_off(seed):
     if seed % 2:
         matrix = sp.csr_array(matrix * (rng.random(matrix.shape) < 0.3))
     exact = np.linalg.norm(matrix.toarray() if seed % 2 else matrix, 2)
-    late = Deadline(-1.0)
+    late = Deadline(Clock(0))
     rough = operator_norm(matrix, 2.0, late)
     assert late.rough == 1
     assert exact <= rough <= 2 * exact
-    soon = Deadline(60.0)
+    soon = Deadline(Clock(60))
     assert operator_norm(matrix, 2.0, soon) == operator_norm(matrix, 2.0)
     assert soon.rough == 0
 
@@ -31,7 +32,7 @@ def test_a_rough_norm_spends_no_more_than_it_may(monkeypatch):
     matrix = np.random.default_rng(0).normal(size=(20, 30))
     monkeypatch.setattr(norms, "ROUGH_WORK", 0.0)
     bound = norms.nonnegative_spectral_bound(np.abs(matrix))
-    assert operator_norm(matrix, 2.0, Deadline(-1.0)) == bound
+    assert operator_norm(matrix, 2.0, Deadline(Clock(0))) == bound
 
 
 @pytest.mark.parametrize("norm", [1, 2, np.inf])
@@ -70,10 +71,12 @@ def test_the_tree_may_stop_at_any_unit(monkeypatch, domain):
     shapes = ((7, 3), (6, 7), (2, 6))
     net = Network.from_weights([rng.standard_normal(s) for s in shapes], None)
     whole = branch.branch_and_bound(net, domain)
-    looks: list[tuple[float, float]] = []
+    looks: list[Progress] = []
     monkeypatch.setattr(branch, "SLICE", 0.0)
-    parts = branch.branch_and_bound(net, domain, on_progress=lambda *ends: looks.append(ends))
+    monkeypatch.setattr("relunorm.clock.PACE", 0.0)
+    parts = branch.branch_and_bound(net, domain, progress=looks.append)
     assert parts[0] == pytest.approx(whole[0], rel=1e-12)
     assert parts[2:] == (pytest.approx(whole[2], rel=1e-12), True)
-    assert all(upper >= whole[0] for _, upper in looks[: len(looks) // 8] if domain is not None)
+    early = looks[: len(looks) // 8] if domain is not None else []
+    assert all(said.facts["upper"] >= whole[0] for said in early)
     assert len(looks) > 100

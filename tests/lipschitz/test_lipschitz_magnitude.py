@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 import relunorm as rn
 from relunorm import Affine, Layer, Network
+from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.magnitude import down, to_size, up
 
@@ -46,15 +47,13 @@ def rescaled(factors: list[np.ndarray], last: float = 1.0) -> Network:
 )
 def test_the_constant_does_not_depend_on_the_scale_of_units(norm, domain, size, last):
     factors = [np.array([1.0, 10.0**size, 3.0]), np.array([1.0, 10.0 ** (size // 2), 1e-100, 1.0])]
-    told: list[tuple[float, float]] = []
-    found = rn.lipschitz(
-        rescaled(factors, last), domain, norm, on_progress=lambda *ends: told.append(ends)
-    )
+    told: list[Progress] = []
+    found = rn.lipschitz(rescaled(factors, last), domain, norm, progress=told.append)
     expected = rn.lipschitz(Network.from_weights(*plain()), domain, norm)
     assert found.exact
     assert expected.exact
     assert found.upper == pytest.approx(last * expected.upper, rel=1e-9)
-    assert told[-1] == (found.lower, found.upper)
+    assert told[-1].facts == {"lower": found.lower, "upper": found.upper}
     uppers = [bound.value for bound in found.bounds if bound.side == "upper"]
     assert min(uppers) == found.upper
 

@@ -45,7 +45,7 @@ def test_results_are_saved_and_not_run_again(tmp_path, monkeypatch):
     seen = []
     again = run_tasks(TASKS, tmp_path, progress=seen.append)
     assert [o.reused for o in again] == [True] * 3
-    assert seen == again
+    assert [said.facts["outcome"] for said in seen] == again
     assert rows(again) == rows(first)
     other = run_tasks([Task("rescaling", "uniqueness", random_state=1)], tmp_path)
     assert not other[0].reused  # other settings are another run

@@ -312,9 +312,9 @@ def test_limits_give_partial_results():
     assert "partial" in repr(few)
     late = regions(net, Box.cube(3), time_limit=1e-9)
     assert not late.complete
-    assert 0 < len(late) < 24611
-    for wrong in ({"max_regions": 0}, {"time_limit": 0.0}, {"time_limit": np.nan}):
-        with pytest.raises(InvalidInputError, match="expected a positive number"):
+    assert len(late) < 24611
+    for wrong in ({"max_regions": 0}, {"time_limit": -1.0}, {"time_limit": np.nan}):
+        with pytest.raises(InvalidInputError, match="expected a"):
             regions(net, Box.cube(3), **wrong)
     whole = regions(he_net("2-16-16"), Box.cube(2), max_regions=248)
     assert whole.complete
@@ -342,14 +342,16 @@ def test_limits_on_several_workers():
     assert len(np.unique(few.packed, axis=0)) == 5000
     late = regions(net, Box.cube(3), time_limit=1e-9, workers=2)
     assert not late.complete
-    assert "time_limit" in late.reason
+    assert late.reason == "time limit"
 
 
 def test_workers_report_progress_and_stop():
     told = []
 
-    def note(found, seconds, done):
-        told.append((found, done))
+    def note(progress):
+        if "found" not in progress.facts:
+            return  # compiling is announced
+        told.append((progress.facts["found"], progress.share))
         if len(told) == 3:
             raise KeyboardInterrupt
 
@@ -364,8 +366,9 @@ def test_progress_and_interrupt():
     # Far more regions than could be listed before the first call of progress, on any machine.
     net = random_net(np.random.default_rng(0), [8, 40, 40, 1])
 
-    def stop(found, seconds, done):
-        raise KeyboardInterrupt
+    def stop(progress):
+        if progress.facts:
+            raise KeyboardInterrupt
 
     part = regions(net, Box.cube(8), progress=stop, method="tree")
     assert not part.complete
@@ -470,9 +473,10 @@ def test_limits_that_are_no_numbers_and_paths_that_do_not_exist_are_package_erro
 
 
 def test_batches_are_small_where_a_region_costs_much():
+    from relunorm.clock import Clock
     from relunorm.regions.budget import Budget
 
-    budget = Budget(0.0, None, None, None)
+    budget = Budget(Clock())
     assert next(budget.sizes(shared=False)) == 512
     budget.weights = 2**24
     assert next(budget.sizes(shared=False)) == 4

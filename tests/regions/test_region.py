@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relunorm import Ball, Box, Network, region_at, regions
+from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 
 from .nets import he_net, random_net, skip_net
@@ -190,8 +191,8 @@ def test_a_large_polytope_under_a_time_limit_is_the_same_set():
     rng = np.random.default_rng(0)
     net = random_net(rng, [26, 40, 1])
     region = region_at(net, rng.uniform(-1, 1, 26))
-    seen: list[tuple[int, int]] = []
-    whole = region.reduced_polytope(progress=lambda *rows: seen.append(rows))
+    seen: list[Progress] = []
+    whole = region.reduced_polytope(progress=seen.append)
     part = region.reduced_polytope(time_limit=1e-9)
     assert whole.complete
     assert not part.complete

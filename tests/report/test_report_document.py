@@ -15,6 +15,7 @@ import pytest
 from report.validation import check, random_network
 
 import relunorm as rn
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
 from relunorm.report.engine import Here
@@ -153,9 +154,9 @@ def test_an_exact_lipschitz_constant_is_one_number() -> None:
 
 def test_layers_are_counted_while_there_is_time() -> None:
     found = rn.regions(random_network(2, 5, 5, 1), rn.Box.cube(2))
-    counted = regions._counts(found, time.perf_counter(), 60.0)["per_layer"]["values"]
+    counted = regions._counts(found, Clock(60))["per_layer"]["values"]
     assert counted == [len(found.layer(1)[0]), len(found)]
-    late = regions._counts(found, time.perf_counter() - 60.0, 60.0)["per_layer"]["values"]
+    late = regions._counts(found, Clock(0))["per_layer"]["values"]
     assert late == [None, len(found)]
 
 
@@ -277,7 +278,7 @@ def test_more_rows_than_are_used_make_estimates() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time_limit": 0}, "time_limit is 0"),
+        ({"time_limit": -1}, "time_limit is -1"),
         ({"time_limit": float("nan")}, "time_limit is nan"),
         ({"target": [1.0]}, "a target without data"),
         ({"data": [[1.0, 2.0]], "target": [1.0, 2.0]}, "a target of shape"),
@@ -305,7 +306,9 @@ def test_code_that_loads_too_long_leaves_no_negative_time(monkeypatch: pytest.Mo
         return 0.0
 
     monkeypatch.setattr(Here, "compile", load)
-    sections, _ = run_sections(make_case(random_network(2, 3, 1), None, None, None, name=""), 0.3)
+    sections, _ = run_sections(
+        make_case(random_network(2, 3, 1), None, None, None, name=""), Clock(0.3)
+    )
     assert sections["network"]["status"] == "done"
     for name in ("regions", "units", "removal", "lipschitz"):
         assert sections[name]["why"] == "no time was left of 0.3 s"

@@ -10,6 +10,7 @@ import pytest
 from report.validation import check, random_network
 
 import relunorm as rn
+from relunorm.clock import Clock
 from relunorm.network import Affine, Layer, Network
 from relunorm.report import runner
 from relunorm.report.case import make_case
@@ -119,9 +120,9 @@ def test_a_process_of_its_own_gives_the_same_and_can_be_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = make_case(random_network(2, 3, 1), None, None, None, name="small")
-    here, _ = runner.run_sections(case, 60.0)
+    here, _ = runner.run_sections(case, Clock(60))
     monkeypatch.setattr(runner, "SMALL", 0)
-    apart, _ = runner.run_sections(case, 60.0)
+    apart, _ = runner.run_sections(case, Clock(60))
     for name in ("regions", "line", "units"):
         assert apart[name]["body"] == here[name]["body"]
     engine = Apart(case)

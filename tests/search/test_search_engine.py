@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from relunorm.extrema.front import decide_any
 
 def random_net(seed: int, widths: tuple[int, ...]) -> Network:
     rng = np.random.default_rng(seed)
-    weights = [rng.normal(size=(b, a)) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(widths)]
     return Network.from_weights(weights, [rng.normal(size=b) for b in widths[1:]])
 
 
@@ -93,7 +94,7 @@ def test_both_ends_hold_in_rational_arithmetic(seed, scale, slope):
 
 @pytest.mark.parametrize("scale", [1e6, 1e12, 1e20])
 def test_cancellation_is_inside_the_interval(scale):
-    """f = S (relu(.1 h + .2 h + 5) - relu(.3 h + 5)), h = relu(x) on [1, 2]: only rounding is left."""
+    """f = S (relu(.1 h + .2 h + 5) - relu(.3 h + 5)), h = relu(x) on [1, 2]"""
     first = Layer(Affine({0: [[1.0], [1.0], [1.0]]}, [0, 0, 0]))
     second = Layer(Affine({1: [[0.1, 0.2, 0.0], [0.0, 0.0, 0.3]]}, [5.0, 5.0]))
     third = Layer(Affine({0: [[1.0]]}, [-1.5]))

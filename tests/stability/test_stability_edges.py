@@ -196,8 +196,8 @@ def test_a_time_limit_leaves_units_undecided() -> None:
 def test_an_interruption_keeps_what_was_found() -> None:
     calls = []
 
-    def stop(*state) -> None:
-        calls.append(state)
+    def stop(said) -> None:
+        calls.append(said)
         raise KeyboardInterrupt
 
     found = stability(hard(), Box.cube(20), progress=stop)

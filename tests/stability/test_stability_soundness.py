@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 from itertools import product
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.stability import engine, replay, stability
 from relunorm.stability.milp import Answer, decide
@@ -34,9 +34,8 @@ def asked(network: rn.Network, domain: rn.Polytope) -> list[Answer]:
     bounds = Bounds(problem)
     for index in range(2):
         bounds.append(*rule_bounds(problem, bounds, index))
-    end = time.monotonic() + 60
     sides = np.array([0, 0]), np.array([1.0, -1.0])
-    return decide(problem, bounds, 1, *sides, deadline=end, workers=1)
+    return decide(problem, bounds, 1, *sides, clock=Clock(60), workers=1)
 
 
 def highest(weights, bias, row, A, b) -> float:

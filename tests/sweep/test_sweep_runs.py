@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sweep_functions import RUNS, change, measure, slow
 
 import relunorm as rn
+from relunorm.clock import Progress
 from relunorm.errors import InvalidInputError, MissingDependencyError
-from relunorm.sweep.front import Standing
 from relunorm.sweep.identity import source_version
 from relunorm.sweep.values import dumps, loads
 
@@ -208,13 +208,13 @@ def test_a_missing_package_is_named(
 
 
 def test_progress_and_time_left() -> None:
-    told: list[Standing] = []
+    told: list[Progress] = []
     found = rn.sweep(measure, RUNS, progress=told.append)
-    assert [at.finished for at in told] == list(range(9))
-    assert told[0].latest is None
-    assert {at.latest for at in told[1:]} == set(found.runs)
-    assert (told[-1].total, told[-1].failed, told[-1].left) == (8, 2, 0.0)
-    assert math.isnan(told[0].left)
+    assert [at.done for at in told] == list(range(9))
+    assert told[0].facts["latest"] is None
+    assert {at.facts["latest"] for at in told[1:]} == set(found.runs)
+    assert (told[-1].total, told[-1].facts["failed"], told[-1].left) == (8, 2, 0.0)
+    assert told[0].left is None
 
 
 @pytest.mark.parametrize("backend", ["sequential", "threading"])
@@ -225,8 +225,8 @@ def test_limits_and_interrupts_keep_what_is_finished(backend: str, tmp_path: Pat
     assert 0 < len(some) < 40
     assert (some.stopped, some.complete) == ("time limit", False)
 
-    def stop(at: Standing) -> None:
-        if at.finished >= len(some) + 2:
+    def stop(at: Progress) -> None:
+        if at.done >= len(some) + 2:
             raise KeyboardInterrupt
 
     more = rn.sweep(slow, runs, progress=stop, backend=backend, n_jobs=2, store=store)

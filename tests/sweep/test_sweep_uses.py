@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
+from relunorm.clock import NO_LIMIT
 from relunorm.errors import InvalidInputError
 from relunorm.stability import engine, stability
 from relunorm.stability.milp import decide
@@ -42,14 +43,14 @@ def test_regions_are_the_same_on_processes(widths: tuple[int, ...]) -> None:
 
 def test_limits_hold_on_processes() -> None:
     net, box = random_net(6, 12, 12, 1), rn.Box.cube(6)
-    told: list[int] = []
+    told: list[object] = []
     some = rn.regions(
         net, box, backend="threading", workers=2, max_regions=50,
-        progress=lambda found, seconds, share: told.append(found),
+        progress=lambda said: told.append(said.facts.get("found")),
     )  # fmt: skip
     assert (len(some), some.complete, some.reason) == (50, False, "max_regions = 50")
     late = rn.regions(net, box, backend="threading", workers=2, time_limit=1e-6)
-    assert (late.complete, late.reason) == (False, "time_limit = 1e-06 s")
+    assert (late.complete, late.reason) == (False, "time limit")
     with pytest.raises(InvalidInputError, match="backend 'spark' is not known"):
         rn.regions(net, box, backend="spark")
 
@@ -77,7 +78,7 @@ def test_mixed_integer_programmes_give_the_same_answers_on_processes() -> None:
     for index in range(2):
         bounds.append(*rule_bounds(problem, bounds, index))
     units, signs = np.repeat(np.arange(10), 2), np.tile([1.0, -1.0], 10)
-    options = {"deadline": np.inf, "workers": 1}
+    options = {"clock": NO_LIMIT, "workers": 1}
     here = decide(problem, bounds, 1, units, signs, **options)
     with joblib.parallel_config(backend="loky", n_jobs=2):
         far = decide(problem, bounds, 1, units, signs, far=True, **options)

@@ -25,7 +25,7 @@ Y = np.abs(X[:, 0] - 0.5) + X[:, 1]
         ({"n_init": "a"}, "n_init='a'"),
         ({"n_jobs": "x"}, "n_jobs='x'"),
         ({"n_jobs": 1.5}, "n_jobs=1.5"),
-        ({"time_limit": "a"}, "time_limit='a'"),
+        ({"time_limit": "a"}, "time_limit is 'a'"),
         ({"device": "nope"}, "device='nope' cannot be used"),
         ({"options": [1]}, "expected a dict"),
         ({"solver": "adam", "options": {"bacth": 3}}, "option 'bacth'; there are adam: batch"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from relunorm.clock import Clock
 from relunorm.train.bound import spline_bound
 from relunorm.train.crossing import crossing_bound
 from relunorm.train.estimator import ReLURegressor
@@ -65,7 +66,7 @@ def test_two_knots_in_one_gap_join_any_two_lines():
 
 def test_too_much_work_or_no_time_is_no_bound(monkeypatch):
     x, y, weight = _data(0, 30)
-    assert crossing_bound(x, y, weight, 3, 1e9, deadline=0.0) is None
+    assert crossing_bound(x, y, weight, 3, 1e9, clock=Clock(0)) is None
     monkeypatch.setattr("relunorm.train.crossing.MOST_WORK", 10)
     assert crossing_bound(x, y, weight, 3, 1e9) is None
 

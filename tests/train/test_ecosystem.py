@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from relunorm.clock import Progress
 from relunorm.train.estimator import ReLURegressor
 from relunorm.train.solvers import SOLVERS, solver
 from relunorm.train.task import Task
@@ -104,8 +105,8 @@ def test_a_real_signal_leaves_the_best_network_so_far(name, after):
     """SIGINT at the first or third report of the solver, wherever in it that is."""
     seen = []
 
-    def listen(stage: str, share: float, loss: float) -> None:
-        seen.append(stage)
+    def listen(said: Progress) -> None:
+        seen.append(said.message)
         if len(seen) == after + 1:
             signal.raise_signal(signal.SIGINT)
 

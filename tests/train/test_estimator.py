@@ -151,7 +151,7 @@ def test_awkward_data_gives_a_finite_model(solver, case):
         ({"constraint": "loose"}, "'tight', 'bounded'"),
         ({"alpha": -1.0}, "alpha=-1"),
         ({"alpha": "gcv"}, "alpha='gcv'"),
-        ({"time_limit": 0}, "seconds"),
+        ({"time_limit": -1}, "seconds"),
         ({"n_init": -1}, "n_init"),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from relunorm.clock import Clock
 from relunorm.train.bound import spline_bound
 from relunorm.train.dictionary import greedy_units
 from relunorm.train.estimator import ReLURegressor
@@ -57,13 +58,13 @@ def test_a_time_limit_ends_the_bound_and_the_growth():
     """What took longest did not look at the clock."""
     r = np.random.default_rng(0)
     x, y = np.sort(r.random(200)), r.normal(size=200)
-    assert Pieces.of(x, y, np.ones(200), deadline=0.0) is None
-    late = spline_bound(x, y, np.ones(200), 5, 0.0, Pieces.of(x, y, np.ones(200)))
+    assert Pieces.of(x, y, np.ones(200), clock=Clock(0)) is None
+    late = spline_bound(x, y, np.ones(200), 5, Clock(0), Pieces.of(x, y, np.ones(200)))
     assert (late.value, late.complete) == (0.0, False)
     model = ReLURegressor(hidden=5, solver="exact", time_limit=1e-6, random_state=0)
     model.fit(x[:, None], y)
     assert (model.lower_bound_, model.stopped_) == (None, "time limit")
     assert np.isfinite(model.predict(x[:, None])).all()
     stream, rows = torch.Generator().manual_seed(0), torch.from_numpy(np.column_stack([x, y]))
-    w, b = greedy_units(rows, rows[:, :1], rows[:, 0], 4, 30, stream, deadline=0.0)
+    w, b = greedy_units(rows, rows[:, :1], rows[:, 0], 4, 30, stream, clock=Clock(0))
     assert (len(w), len(b)) == (4, 4)

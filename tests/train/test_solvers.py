@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from relunorm.clock import Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.papers.reduced import franke
 from relunorm.train.bound import spline_bound
@@ -220,12 +221,12 @@ def test_time_limit_and_interruption_return_a_model(name):
     rng = np.random.default_rng(0)
     x = np.sort(rng.normal(size=120))
     y = np.sin(3 * x) + 0.3 * rng.normal(size=120)
-    limited = solver(name)(task(x, y, 6, alpha=0.0, time_limit=1e-3))
+    limited = solver(name)(task(x, y, 6, alpha=0.0, clock=Clock(1e-3)))
     assert limited.stopped == "time limit"
     assert np.isfinite(evaluate(limited, x)).all()
     calls = 0
 
-    def stop(stage: str, share: float, loss: float) -> None:
+    def stop(said: Progress) -> None:
         nonlocal calls
         calls += 1
         if calls == 3:
@@ -244,7 +245,6 @@ def test_time_limit_and_interruption_return_a_model(name):
 def test_time_limit_holds_on_a_clock_that_only_steps_move(solve, hidden, limit, pace, monkeypatch):
     # one evaluation of one member over all rows takes 600 * pace = 12 or 120 ms
     now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
     for kind in (ShallowProblem, LayeredProblem):
 
         def timed(self, point, plain=kind.linearize):
@@ -256,7 +256,7 @@ def test_time_limit_holds_on_a_clock_that_only_steps_move(solve, hidden, limit, 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 2))
     y = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=600)
-    fit = solve(task(x, y, hidden, time_limit=limit, started=0.0))
+    fit = solve(task(x, y, hidden, clock=Clock(limit, read=lambda: now[0])))
     assert fit.stopped == "time limit"
     # the first network is evaluated whatever the clock says, with at most EXCHANGES members
     assert 0.5 * limit - 600 * pace <= now[0] <= 1.1 * limit + 600 * pace

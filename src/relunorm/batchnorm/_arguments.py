@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,29 +29,6 @@ def switch(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise InvalidInputError(f"{name} is {value!r}, expected True or False")
-
-
-def callback(progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:
-    """The function that is told (done, all); None stands for one that does nothing."""
-    if progress is None:
-        return lambda done, total: None
-    if callable(progress):
-        return progress
-    raise InvalidInputError(f"progress is {progress!r}, expected a function of (done, all)")
-
-
-class TimeLimit:
-    """Asked between pieces of work whether the seconds given, from now on, have passed."""
-
-    def __init__(self, time_limit: float | None):
-        if time_limit is not None and real_number("time_limit", time_limit) < 0:
-            raise InvalidInputError(f"time_limit is {time_limit}, expected seconds of at least 0")
-        self.start = time.monotonic()
-        self.seconds = math.inf if time_limit is None else float(time_limit)
-
-    def __call__(self, share: float = 1.0) -> bool:
-        """Whether this share of the time has passed."""
-        return time.monotonic() > self.start + share * self.seconds
 
 
 def generator(random_state: Any) -> np.random.Generator:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm._arguments import TimeLimit
 from relunorm.batchnorm._cone_cut import (
     Cone,
     TimeUpError,
@@ -22,6 +21,7 @@ from relunorm.batchnorm._cone_walk import cell_signs, walk
 from relunorm.batchnorm._orthant_measure import OrthantMeasure
 from relunorm.batchnorm._thin_corners import thin_corners
 from relunorm.batchnorm.cells import CellVolumes, Seen, cell_count
+from relunorm.clock import Clock, Teller
 
 #: Samples per cell before any is looked at more closely.
 FIRST = 256
@@ -42,14 +42,15 @@ def smallest_cone(
     samples: int,
     max_cells: int,
     rng: np.random.Generator,
-    report: Callable[[int, int], None],
-    late: TimeLimit,
+    tell: Teller,
 ) -> CellVolumes:
-    """List the cells if they are at most ``max_cells``, else walk; measure, telling ``report``
-    (measured, all), until it is ``late``; find the smallest.
+    """List the cells if they are at most ``max_cells``, else walk; measure until the time is up;
+    find the smallest.
     """
+    clock = tell.clock
+    late, searched = clock.expired, clock.until(SEARCH)
     count, k = lines.shape
-    cones = _listed(lines, max_cells, lambda: late(SEARCH / 2))
+    cones = _listed(lines, max_cells, clock.until(SEARCH / 2).expired)
     listed = cones is not None
     doubts = []
     if cones is not None:
@@ -58,9 +59,9 @@ def smallest_cone(
         order = list(range(len(cones)))
         seen = Seen()
     else:
-        signs, volumes, order = _collected(lines, max_cells, rng, late)
+        signs, volumes, order = _collected(lines, max_cells, rng, clock)
         seen = _seen(lines, signs, samples, rng)
-        doubts.append(_unseen(len(signs), len(order), lines, seen, late(SEARCH)))
+        doubts.append(_unseen(len(signs), len(order), lines, seen, searched.expired()))
     measures: dict[int, Measure] = {}
     tried = thin = 0
     for tried, index in enumerate(order, 1):
@@ -75,7 +76,7 @@ def smallest_cone(
         except TimeUpError:
             tried -= 1
             break
-        report(tried, len(order))
+        tell("cells measured", tried, len(order))
     if tried < len(order):
         doubts.append(f"the time limit left {len(order) - tried} cells unmeasured")
     if thin:
@@ -166,14 +167,14 @@ def _collected(
     lines: NDArray[np.float64],
     max_cells: int,
     rng: np.random.Generator,
-    late: TimeLimit,
+    clock: Clock,
 ) -> tuple[NDArray[np.int8], NDArray[np.float64], list[int]]:
     """Cells of an arrangement too large to list, one of each opposite pair, their rough measures,
     and which to measure well: those in thin corners and those that seem smallest.
     """
     few, many = min(SHORTLIST, max(1, max_cells // 4)), max(1, max_cells // 2)
-    thin = thin_corners(lines, few, rng, lambda: late(SEARCH / 2))
-    walked = walk(lines, many, thin, rng, lambda: late(SEARCH))
+    thin = thin_corners(lines, few, rng, clock.until(SEARCH / 2).expired)
+    walked = walk(lines, many, thin, rng, clock.until(SEARCH).expired)
     signs, volumes = _one_of_each_pair(*walked)
     known, _ = _one_of_each_pair(cell_signs(lines, thin), np.zeros(len(thin)))
     thinnest = {row.tobytes() for row in known}

@@ -10,15 +10,15 @@ statement of what is in doubt (`relunorm.batchnorm._smallest_cone`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import TimeLimit, callback, generator, points, whole_number
+from relunorm.batchnorm._arguments import generator, points, whole_number
 from relunorm.batchnorm._spherical import polygons
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
 
 #: Directions closer than this (sine of the angle) count as one line.
@@ -128,8 +128,8 @@ def gamma(
     samples: int = 4000,
     max_cells: int = 2000,
     random_state: int | np.random.Generator | None = 0,
-    progress: Callable[[int, int], None] | None = None,
-    time_limit: float | None = None,
+    progress: Listener | None = None,
+    time_limit: float | Clock | None = None,
 ) -> CellVolumes:
     """gamma(X) of Def. 1 for a batch X of shape (n, d), one row per point.
 
@@ -167,9 +167,10 @@ def gamma(
     """
     samples = whole_number("samples", samples, 2)
     max_cells = whole_number("max_cells", max_cells, 2)
-    report, late = callback(progress), TimeLimit(time_limit)
+    clock = Clock(time_limit)
+    tell = Teller(progress, clock)
     lines, merged = _lines(X)
-    found = _volumes(lines, samples, max_cells, generator(random_state), report, late)
+    found = _volumes(lines, samples, max_cells, generator(random_state), tell)
     if not merged:
         return found
     # the cell between two such points is at most the wedge between their hyperplanes
@@ -187,8 +188,7 @@ def _volumes(
     samples: int,
     max_cells: int,
     rng: np.random.Generator,
-    report: Callable[[int, int], None],
-    late: TimeLimit,
+    tell: Teller,
 ) -> CellVolumes:
     k = lines.shape[1]
     if k == 1:
@@ -198,13 +198,13 @@ def _volumes(
     if k == 3:
 
         def stop(done: int, total: int) -> bool:
-            report(done, total)
-            return late()
+            tell("hyperplanes placed", done, total)
+            return tell.clock.expired()
 
         return _exact(*polygons(lines, SAME_LINE, stop), lines)
     from relunorm.batchnorm._smallest_cone import smallest_cone
 
-    return smallest_cone(lines, samples, max_cells, rng, report, late)
+    return smallest_cone(lines, samples, max_cells, rng, tell)
 
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:

@@ -10,7 +10,6 @@ they are equal at every depth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,8 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.batchnorm._arguments import (
-    TimeLimit,
-    callback,
     generator,
     points,
     switch,
@@ -35,6 +32,7 @@ from relunorm.batchnorm.gram import (
     resolve_statistic,
 )
 from relunorm.batchnorm.measure import odd_points, pair_angles
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
 
 Method = Literal["weights", "gram", "infinite"]
@@ -116,8 +114,8 @@ def propagate(
     statistic: Statistic = "auto",
     method: Method = "gram",
     random_state: int | np.random.Generator | None = 0,
-    progress: Callable[[int, int], None] | None = None,
-    time_limit: float | None = None,
+    progress: Listener | None = None,
+    time_limit: float | Clock | None = None,
 ) -> Propagation:
     """Send a batch through a deep random network at initialization (seed 004, eq. 1-4).
 
@@ -129,7 +127,7 @@ def propagate(
         statistic: what rescaling divides by: "rms", "std", or "auto" (rms without recentering).
         method: "weights" (Gaussian weights of variance 2/width), "gram" (same law, no weight
             matrix) or "infinite" (the infinite-width map).
-        progress: called with (layers done, layers).
+        progress: called with a `Progress` of the layers done.
         time_limit: seconds after which to stop and return what was done.
 
     Exact in law for "weights" and "gram"; "infinite" is the limit, deterministic. A neuron whose
@@ -148,7 +146,8 @@ def propagate(
     if method not in ("weights", "gram", "infinite"):
         raise InvalidInputError(f"method {method!r} is not known; use weights, gram or infinite")
     slope = nonlinearity_slope(nl)
-    rng, report, late = generator(random_state), callback(progress), TimeLimit(time_limit)
+    clock = Clock(time_limit)
+    rng, tell = generator(random_state), Teller(progress, clock)
     options: dict[str, Any] = {
         "width": width,
         "nl": nl,
@@ -175,7 +174,7 @@ def propagate(
     made = 0.0  # log scale still in the activations
     try:
         for layer in range(layers):
-            if late():
+            if clock.expired():
                 complete = False
                 break
             new = state
@@ -196,7 +195,7 @@ def propagate(
             log = shift if rescale else log + shift
             taken.append((gram, log))
             state, made = new, shift
-            report(layer + 1, layers)
+            tell("layers", layer + 1, layers)
     except KeyboardInterrupt:
         complete = False
     if len(taken) == 1:  # of the input itself, not recentered

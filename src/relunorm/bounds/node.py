@@ -31,8 +31,11 @@ from relunorm.regions.simplex import EMPTY, maximize
 #: Kinds of cut.
 ON_INPUT, ON_UNIT = 0, 1
 
-#: An active unit whose row is known to this share of its size is folded, others stay as they are.
-FOLDED_ERROR = 1e-13
+#: See `child`: how well a row must be known to be folded.
+FOLDED_ERROR = 1e-11
+
+#: Multiple of a contradiction among known rows that is added to a goal.
+LARGE = 1e9
 
 #: Places in a node's tuple of views.
 LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
@@ -183,15 +186,17 @@ def _tightest(row, sign, const, d, m, box, form, rule, steps, work):  # type: ig
 
 
 @compiled
-def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, scratch, out):  # type: ignore[no-untyped-def]
+def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, share, scratch, out):  # type: ignore[no-untyped-def]
     """Build a part of a node in ``out``; returns its (open units, known rows), or (-1, 0) if empty.
 
     ``kind`` ON_INPUT: coordinate ``index`` is cut at ``value`` and the part takes ``side``;
     ON_UNIT: open unit ``index`` is active (side 1) or dead (side 0). ON_INPUT with index < 0
     changes nothing: the node is bounded anew. ``refresh`` says for every unit whether it gets a
-    backward bound (>= 0) and after how many steps of descent.
+    backward bound (>= 0) and after how many steps of descent. An active unit whose row is known to
+    ``share`` of its size is folded, others stay as they are.
     """
-    plo, phi, M, c, err, mag, zl, zu, ids, names, alpha, beta, tau, bound = parent
+    plo, phi, zl, zu = parent[LO], parent[HI], parent[LOW], parent[HIGH]
+    M, c, err = parent[ROWS], parent[CONST], parent[ERR]
     lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
     state, place, folded, fc, ferr, fweight, rule, work = scratch
     v, x = work[0], work[3]
@@ -239,7 +244,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
             if low > high:
                 return -1, 0
         # an active row that carries much rounding is not folded: it would multiply from row to row
-        if high > 0.0 and (low < 0.0 or error > FOLDED_ERROR * high):
+        if high > 0.0 and (low < 0.0 or error > share * high):
             state[i], place[i], source[m] = 0, m, i
             tc[m], terr[m], tmag[m], tl[m], tu[m] = const, error, spread, low, high
             rule[m] = 1.0 if high > -low else 0.0
@@ -284,16 +289,17 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
 @compiled
 def _reads(row, d, m):  # type: ignore[no-untyped-def]
     """Whether a row reads an open unit: intervals are exact where it does not."""
+    count = 0
     for k in range(m):
         if row[d + k] != 0.0:
-            return True
-    return False
+            count += 1
+    return count > 0
 
 
 @compiled
 def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, out, name):  # type: ignore[no-untyped-def]
     """Copy a child from scratch to the arena, with the parent's alpha, beta and tau."""
-    lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
+    lo, hi, T, tc, terr, tmag, tl, tu, source, _ = out
     node = parts(arena, at, m, kept, d, goals, disjuncts)
     for k in range(d):
         node[0][k], node[1][k] = lo[k], hi[k]
@@ -366,14 +372,14 @@ def bound_of(node, ball, d, m, kept, first, last, q, size, v, lam, a, x):  # typ
 
 @compiled
 def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # type: ignore[no-untyped-def]
-    """Lower the bound of a goal group by descent on alpha, beta and tau; keeps and returns the best.
+    """Lower the bound of a goal group by descent on alpha, beta and tau; keep and return the best.
 
     Adam (Kingma and Ba 2015) on the derivatives that one forward pass through the chosen lines
     gives. Stops at ``cut``, or, unless ``patient``, when at its pace the cut is out of reach.
     """
-    lo, hi, T, tc, terr, tmag, tl, tu, ids, names, alpha, beta, tau, bound = node
-    v, lam, a, x, z, y, size, m1, m2, best_a, best_b, best_t, bx, score, rank = work
-    A, B = alpha[q], beta[q]
+    lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
+    v, lam, a, x, z, y, size, m1, m2, best_a, best_b, best_t, bx, _, _ = work
+    A, B, tau = node[ALPHA][q], node[BETA][q], node[TAU]
     best = np.inf
     start = np.inf
     width = m + kept + (last - first)
@@ -451,96 +457,95 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
 
 
 @compiled
-def solve(node, ball, d, kept, first, last, q, cut, lp, work, x):  # type: ignore[no-untyped-def]
-    """No unit is open: one linear programme, whose multipliers become beta and tau.
+def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
+    """Whether the rows of a goal group read no open unit; -kept to 0 are the known rows."""
+    for g in range(first, last):
+        for k in range(m):
+            if node[ROWS][m + kept + g, d + k] != 0.0:
+                return False
+    return True
 
-    Returns the bound they prove.
+
+@compiled
+def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ignore[no-untyped-def]
+    """A goal group that reads no open unit: one linear programme; its multipliers become beta, tau.
+
+    Known rows that read open units are left out. Returns the bound the multipliers prove; ``x`` is
+    the maximiser.
     """
-    lo, hi, T, tc, terr, tmag, tl, tu, ids, names, alpha, beta, tau, bound = node
+    lo, hi, T, tc = node[LO], node[HI], node[ROWS], node[CONST]
+    beta, tau = node[BETA][q], node[TAU]
     rows, rhs, cost, plo, phi, scale, solver = lp
     many = last - first
-    extra = 1 if many > 1 else 0
+    extra = 1 if many > 1 else 0  # with several rows: maximise t with t <= every row
     for k in range(d):
         plo[k], phi[k] = lo[k], hi[k]
-        cost[k] = 0.0 if extra else T[kept + first, k]
-    count = 0
-    for r in range(kept + (many if extra else 0)):
-        t = r if r < kept else kept + first + r - kept
-        length = 0.0
+        cost[k] = 0.0 if extra else T[m + kept + first, k]
+    total = kept + (many if extra else 0)
+    for r in range(total):
+        t = m + r if r < kept else m + kept + first + r - kept
+        length = 0.0 if r < kept else 1.0
         for k in range(d):
             length += T[t, k] * T[t, k]
-        if r >= kept:
-            length += 1.0
         length = np.sqrt(length)
-        if length == 0.0:
-            scale[r] = 0.0
-            continue
+        for k in range(m):
+            if T[t, d + k] != 0.0:
+                length = 0.0
+        scale[r] = 1.0 / length if length > 0.0 else 0.0
         for k in range(d):
-            rows[r, k] = -T[t, k] / length
+            rows[r, k] = -T[t, k] * scale[r]
         if extra:
-            rows[r, d] = 0.0 if r < kept else 1.0 / length
-        rhs[r] = tc[t] / length
-        scale[r] = 1.0 / length
-        count = r + 1
+            rows[r, d] = 0.0 if r < kept else scale[r]
+        rhs[r] = tc[t] * scale[r] if length > 0.0 else 1.0
     if extra:
         cost[d] = 1.0
         low, high = np.inf, -np.inf
         for g in range(first, last):
-            t = kept + g
+            t = m + kept + g
             a, b = _range(T[t], tc[t], d, 0, (lo, hi, ball), lo, work[0], x)
             low, high = min(low, a), max(high, b)
         plo[d], phi[d] = low - 1.0, high + 1.0
-    stop = cut - (0.0 if extra else tc[kept + first])
-    for r in range(kept + (many if extra else 0)):
-        if scale[r] == 0.0:
-            for k in range(d + extra):
-                rows[r, k] = 0.0
-            rhs[r] = 1.0
-    total = kept + (many if extra else 0)
+    stop = cut - (0.0 if extra else tc[m + kept + first])
     dim = d + extra
     status = maximize(cost[:dim], rows[:, :dim], rhs, total, plo[:dim], phi[:dim], stop, solver)
     for k in range(d):
         x[k] = min(max(solver.x[k], lo[k]), hi[k])
     for r in range(kept):
-        beta[q, r] = 0.0
+        beta[r] = 0.0
     if extra:
         for g in range(first, last):
             tau[g] = 0.0
-    factor = 1.0
     if status == EMPTY:
         # the entering row is minus a non-negative combination of the basic ones: a contradiction
-        factor = 1e9
         row = solver.counts[3]
-        if row >= 0 and row < kept:
-            beta[q, row] = factor * scale[row]
+        if 0 <= row < kept:
+            beta[row] = LARGE * scale[row]
         for i in range(dim):
             r = solver.basis[i]
-            w = max(-solver.pivot_row[i], 0.0)
-            if r >= 0 and r < kept:
-                beta[q, r] += factor * w * scale[r]
+            if 0 <= r < kept:
+                beta[r] += LARGE * max(-solver.pivot_row[i], 0.0) * scale[r]
         if extra:
             tau[first] = 1.0
     else:
         for i in range(dim):
             r = solver.basis[i]
-            w = max(solver.multipliers[i], 0.0)
-            if r >= 0 and r < kept:
-                beta[q, r] = w * scale[r]
+            weight = max(solver.multipliers[i], 0.0)
+            if 0 <= r < kept:
+                beta[r] = weight * scale[r]
             elif r >= kept:
-                tau[first + r - kept] = w * scale[r]
+                tau[first + r - kept] = weight * scale[r]
         if extra:
             s = 0.0
             for g in range(first, last):
                 s += tau[g]
-            if s > 0.0:
-                for g in range(first, last):
-                    tau[g] /= s
-                for r in range(kept):
-                    beta[q, r] /= s
-            else:
+            for g in range(first, last):
+                tau[g] = tau[g] / s if s > 0.0 else 0.0
+            for r in range(kept):
+                beta[r] = beta[r] / s if s > 0.0 else 0.0
+            if not s > 0.0:
                 tau[first] = 1.0
     return bound_of(
-        node, ball, d, 0, kept, first, last, q, work[6], work[0], work[1], work[2], work[12]
+        node, ball, d, m, kept, first, last, q, work[6], work[0], work[1], work[2], work[12]
     )
 
 

@@ -44,9 +44,7 @@ def compare(
     with showing("comparing", json) as show:
         found = run(
             a, b, place, tolerance=tolerance, time_limit=time_limit,
-            progress=lambda tried, lower, upper: show(
-                f"{lower:.3g} <= max |A - B| <= {upper:.3g}, {tried}", None
-            ),
+            progress=show,
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
     if certificate is not None:

@@ -12,6 +12,8 @@ from relunorm.cli.output import Json, emit
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relunorm.clock import Progress
+
 dying = typer.Typer(
     name="dying",
     help="Dying ReLU: maps of one unit and the sweep of figure 1.",
@@ -101,8 +103,9 @@ def sweep(
     )
     run = Sweep(plan, tables, device=device, checkpoint=checkpoint, every=every)
 
-    def show(done: int, total: int, left: float) -> None:
-        typer.echo(f"\r{done:,} of {total:,} updates, {left:.0f} s left   ", nl=False, err=True)
+    def show(said: Progress) -> None:
+        text = f"\r{said.done:,.0f} of {said.total:,.0f} updates, {said.left:.0f} s left   "
+        typer.echo(text, nl=False, err=True)
 
     found = run.run(None if quiet else show, time_limit)
     if not quiet:

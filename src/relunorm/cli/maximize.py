@@ -24,6 +24,9 @@ def maximize(
         str, typer.Option(help="One weight per output: 1,0,-1; or the number of one output: 2.")
     ] = "0",
     time_limit: Annotated[float, typer.Option(help="Seconds before an interval is returned.")] = 60,
+    proof: Annotated[
+        str | None, typer.Option(help="Write a proof of the upper end to this file, JSON.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Find the maximum of a linear combination of MODEL's outputs, with the input that attains it.
@@ -39,7 +42,13 @@ def maximize(
     weights = _weights(direction, network.output_size)
     result = compute(network, weights, where, time_limit)
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
-    document = {"model": model, "of": what, **result.to_dict()}
+    if proof is not None:
+        if result.certificate is None:
+            raise InvalidInputError(
+                "there is no proof yet: the search did not finish; give it more --time-limit"
+            )
+        result.certificate.save(proof)
+    document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
     emit(document, json, lambda console: _render(console, result, what))
 
 

@@ -82,9 +82,7 @@ def normalize(
             dtype=dtype,  # type: ignore[arg-type]
             milp=not no_milp,
             time_limit=time_limit,
-            progress=lambda layer, layers, sides, stage: show(
-                f"layer {layer + 1} of {layers}, {sides} open, {stage}", layer / layers
-            ),
+            progress=show,
         )
     source = Path(model)
     target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
@@ -93,6 +91,7 @@ def normalize(
     if certificate is not None:
         if result.certificate is None or load(target).digest != result.network.digest:
             why = "no finite bound was found" if result.certificate is None else "its format rounds"
+            why = f"{result.stopped} reached" if result.stopped else why
             raise InvalidInputError(f"{target} was written, but without a certificate: {why}")
         result.certificate.save(certificate)
         document["certificate"] = certificate

@@ -13,6 +13,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relunorm.clock import Listener, Progress
+
 #: The option every command has.
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
@@ -59,23 +61,28 @@ def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], No
 
 
 @contextmanager
-def showing(what: str, as_json: bool) -> Iterator[Callable[[str, float | None], None]]:
+def showing(what: str, as_json: bool) -> Iterator[Listener | None]:
     """A progress line on stderr while something long runs; none without a terminal or with --json.
 
-    Yields a function to call with what is being done and, where known, the share that is done.
+    Yields what a function takes as ``progress``.
     """
     if as_json or not sys.stderr.isatty():
-        yield lambda text, share: None
+        yield None
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
+    columns = (
+        rich.SpinnerColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.TimeElapsedColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
 
-        def show(text: str, share: float | None) -> None:
-            total, done = (None, 0.0) if share is None else (1.0, share)
-            progress.update(task, description=f"{what}: {text}", completed=done, total=total)
+        def show(said: Progress) -> None:
+            text = f"{what}: {said.message}"
+            bar.update(task, description=text, completed=said.done, total=said.total)
 
         yield show

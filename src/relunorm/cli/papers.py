@@ -13,6 +13,7 @@ from relunorm.cli.output import Json, emit, markup
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relunorm.clock import Progress
     from relunorm.papers.run import Outcome, Task
 
 
@@ -134,7 +135,8 @@ def _run(
         left = sum(cost_of(task.make) for task in tasks)
         line = progress.add_task("papers", total=left) if progress is not None else None
 
-        def tell(outcome: Outcome) -> None:
+        def tell(said: Progress) -> None:
+            outcome: Outcome = said.facts["outcome"]
             found[outcome.task] = outcome
             if progress is None or line is None:
                 return

@@ -12,6 +12,7 @@ from relunorm.cli.output import Json, emit
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relunorm.clock import Progress
     from relunorm.regions.result import Regions
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -69,7 +70,7 @@ def regions(
         )
     network = load(model)
     where = None if domain == "all" else parse_domain(domain, network.input_size)
-    with _progress(quiet or json, time_limit) as report:
+    with _progress(quiet or json) as report:
         found = enumerate_regions(
             network,
             where,
@@ -125,8 +126,8 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
 class _progress:
     """A line on stderr with regions found, the rate and the time left where it can be told."""
 
-    def __init__(self, off: bool, time_limit: float | None):
-        self.off, self.time_limit = off, time_limit
+    def __init__(self, off: bool):
+        self.off = off
 
     def __enter__(self):  # type: ignore[no-untyped-def]
         if self.off:
@@ -138,13 +139,13 @@ class _progress:
         self.status.start()
         return self.report
 
-    def report(self, found: int, seconds: float, done: float) -> None:
-        left = seconds / done - seconds if done > 0.02 else None
-        if self.time_limit is not None:
-            rest = max(self.time_limit - seconds, 0.0)
-            left = rest if left is None else min(left, rest)
-        ending = "" if left is None else f", about {left:,.0f} s left"
-        self.status.update(f"{found:,} regions, {found / max(seconds, 1e-9):,.0f} a second{ending}")
+    def report(self, said: Progress) -> None:
+        if "found" not in said.facts:
+            self.status.update(said.message)
+            return
+        rate = said.facts["found"] / max(said.elapsed, 1e-9)
+        ending = "" if said.left is None else f", about {said.left:,.0f} s left"
+        self.status.update(f"{said.message}, {rate:,.0f} a second{ending}")
 
     def __exit__(self, *_: object) -> None:
         if not self.off:

@@ -14,6 +14,8 @@ from relunorm.errors import InvalidInputError, UnsupportedFormatError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relunorm.clock import Progress
+
 
 def report(
     model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
@@ -138,8 +140,9 @@ def _plane(text: str) -> Any:
     return first, second
 
 
-def _progress(title: str, index: int, count: int, left: float) -> None:
-    typer.echo(f"[{index + 1}/{count}] {title} ({left:.0f} s left)", err=True)
+def _progress(said: Progress) -> None:
+    left = "" if said.left is None else f" ({said.left:.0f} s left)"
+    typer.echo(f"[{said.done + 1:.0f}/{said.total:.0f}] {said.message}{left}", err=True)
 
 
 def _render(console: Console, document: dict[str, Any], out: Path | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from relunorm.cli.output import Json, emit, markup, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from relunorm.sweep.front import Progress, Sweep
+    from relunorm.clock import Listener, Progress
+    from relunorm.sweep.front import Sweep
 
 #: Rows shown on a terminal; a store or an export has all of them.
 SHOWN = 20
@@ -125,15 +125,14 @@ def _stdout_kept_clean(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(off: bool) -> Iterator[Progress | None]:
+def _progress(off: bool) -> Iterator[Listener | None]:
     """A bar on stderr with runs done, failures and the time left."""
     if off:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from relunorm.sweep.front import Standing
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
 
     columns = (
         TextColumn("runs"),
@@ -141,13 +140,14 @@ def _progress(off: bool) -> Iterator[Progress | None]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rest]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         item = bar.add_task("runs", total=None, rest="")
 
-        def listen(at: Standing) -> None:
-            rest = f"{at.failed} failed, " if at.failed else ""
-            rest += "" if math.isnan(at.left) else f"about {at.left:,.0f} s left"
-            bar.update(item, completed=at.finished, total=at.total, rest=rest)
+        def listen(said: Progress) -> None:
+            failed = said.facts["failed"]
+            rest = f"{failed} failed, " if failed else ""
+            rest += "" if said.left is None else f"about {said.left:,.0f} s left"
+            bar.update(item, completed=said.done, total=said.total, rest=rest)
 
         yield listen
 

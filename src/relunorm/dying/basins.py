@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
 
 #: Classes of a start in `BasinMap.classes`.
@@ -97,7 +98,7 @@ def basin(
     max_steps: int = 180_000,
     device: str | None = None,
     mode: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Listener | None = None,
 ) -> BasinMap:
     """Classify a grid of starts by where (6)-(7) with the exact surrogate gradient takes them.
 
@@ -114,7 +115,7 @@ def basin(
         near: how close to the optimum counts, as a share of gamma.
         device: None for the compiled loop on one CPU thread, or a torch device such as ``cuda``.
         mode: with a device, one of compile, graph, eager; by default compile, eager on the CPU.
-        progress: called with (points still moving, points in all) after each stretch. An interrupt
+        progress: called with a `Progress` of the points at rest after each stretch. An interrupt
             (KeyboardInterrupt) ends the search; what still moves then counts as other.
 
     Cost: about 3.5 ns per point and update on one thread; 4e7 to 4e9 point-updates for 201^2.
@@ -135,7 +136,7 @@ def basin(
     if mode is not None and device is None:
         raise InvalidInputError(f"mode {mode!r} needs a device, such as device='cuda'")
     run = _on_cpu if device is None else _on_device(device, mode)
-    end_w, end_b, moving, steps, point_steps = run(w, b, rule, max_steps, progress)
+    end_w, end_b, moving, steps, point_steps = run(w, b, rule, max_steps, Teller(progress, Clock()))
     reached = np.hypot(end_w - 1, end_b - delta / gamma) < near
     classes = np.where(reached, OPTIMUM, np.where(~moving & (end_b < 0), DEAD, OTHER))
     classes = classes.astype(np.int8).reshape(grid, grid)
@@ -167,7 +168,7 @@ def _stretch(done: int) -> int:
 Found = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], int, int]
 
 
-def _on_cpu(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, progress: Any) -> Found:
+def _on_cpu(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, tell: Teller) -> Found:
     from relunorm.dying import basin_kernel
 
     advance: Any = basin_kernel.advance
@@ -183,8 +184,7 @@ def _on_cpu(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, progress: A
             end_w[alive], end_b[alive] = w, b
             keep = moving > 0
             alive, w, b, mw, mb, moving = (v[keep] for v in (alive, w, b, mw, mb, moving))
-            if progress is not None:
-                progress(len(alive), total)
+            tell("points come to rest", total - len(alive), total)
     except KeyboardInterrupt:
         end_w[alive], end_b[alive] = w, b
     still = np.zeros(total, dtype=bool)
@@ -202,7 +202,7 @@ def _on_device(device: str, mode: str | None) -> Callable[..., Found]:
         raise InvalidInputError(f"device {device!r}: this torch sees no CUDA device")
     chosen: Any = mode or ("eager" if kind.type == "cpu" else "compile")
 
-    def run(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, progress: Any) -> Found:
+    def run(w: Any, b: Any, rule: tuple[float, ...], max_steps: int, tell: Teller) -> Found:
         end_w, end_b = w.copy(), b.copy()
         alive, total = np.arange(len(w)), len(w)
         start = [torch.as_tensor(v, device=kind) for v in (w, b, 0 * w, 0 * w, 0 * w + 1)]
@@ -219,8 +219,7 @@ def _on_device(device: str, mode: str | None) -> Callable[..., Found]:
             keep = state[4] > 0
             alive = alive[keep.cpu().numpy()]
             start = [part[keep] for part in state]
-            if progress is not None:
-                progress(len(alive), total)
+            tell("points come to rest", total - len(alive), total)
         still = np.zeros(total, dtype=bool)
         still[alive] = True
         return end_w, end_b, still, done, spent

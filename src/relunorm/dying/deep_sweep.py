@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relunorm.atomic import atomic_path
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.dying.deep_models import mlp, residual
 from relunorm.dying.monitor import DeadUnitMonitor
 from relunorm.dying.stacked import Stacked
@@ -88,15 +88,15 @@ class DeepSweep:
             self._resume(self.checkpoint)
 
     def run(
-        self, progress: Callable[[int, int, float], None] | None = None
+        self, progress: Listener | None = None
     ) -> dict[Setting, tuple[list[float], list[float]]]:
         """Per setting the share of dead units in each seed's worst layer, at the start and end.
 
-        ``progress`` is called as (updates done, updates in all, seconds left). An interrupt is
-        passed on after a last save.
+        ``progress`` is called with a `Progress` of the updates. An interrupt is passed on after a
+        last save.
         """
         settings, each = self.plan.settings, self.plan.updates
-        began, first = time.perf_counter(), len(self.found) * each + self.done
+        tell, first = Teller(progress, Clock()), len(self.found) * each + self.done
         for setting in settings[len(self.found) :]:
             member = _Training(self, setting)
             if self.state is not None:
@@ -104,10 +104,8 @@ class DeepSweep:
             try:
                 while self.done < each:
                     self.done += member.advance(self.done)
-                    if progress is not None:
-                        at = len(self.found) * each + self.done
-                        pace = (time.perf_counter() - began) / (at - first)
-                        progress(at, len(settings) * each, pace * (len(settings) * each - at))
+                    at = len(self.found) * each + self.done
+                    tell("updates", at, len(settings) * each, begun=first)
                     if self.done % self.every == 0:
                         self._save(member)
             except KeyboardInterrupt:

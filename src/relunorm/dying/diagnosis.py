@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.dying.duplicate_units import duplicate_units
 from relunorm.dying.target import mean_and_deviation
@@ -179,7 +180,7 @@ def diagnose(
     optimizer: str | None = None,
     lr: float | None = None,
     momentum: float | None = None,
-    time_limit: float | None = 30.0,
+    time_limit: float | Clock | None = 30.0,
     analysis: Stability | None = None,
 ) -> Diagnosis:
     """Find the units that do nothing on the data, provably on a domain, or nothing of their own.
@@ -260,7 +261,7 @@ def _network(model: Any, rows: NDArray[np.float64]) -> Network:
 def _proofs(
     network: Network,
     domain: Domain | None,
-    time_limit: float | None,
+    time_limit: float | Clock | None,
     analysis: Stability | None,
     names: Mapping[int, str],
 ) -> tuple[dict[int, Any], int]:

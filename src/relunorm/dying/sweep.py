@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import pickle
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
 from relunorm.train.ensemble import Ensemble, Sizes
 
@@ -125,9 +125,6 @@ class SweepResult:
         }
 
 
-Progress = Callable[[int, int, float], None]
-
-
 class Sweep:
     """The training behind figure 1, in pieces that can be stopped, saved and taken up again.
 
@@ -197,26 +194,26 @@ class Sweep:
             body.update(part.cpu().numpy().tobytes())
         return body.hexdigest()
 
-    def run(self, progress: Progress | None = None, time_limit: float | None = None) -> SweepResult:
+    def run(
+        self, progress: Listener | None = None, time_limit: float | Clock | None = None
+    ) -> SweepResult:
         """Train to the plan's end, or until the time is up or an interrupt comes; keeps the state.
 
-        ``progress`` is called as (updates done, updates in all, seconds left).
+        ``progress`` is called with a `Progress` of the updates.
         """
-        began, first = time.perf_counter(), self.done
+        clock, first = Clock(time_limit), self.done
+        tell = Teller(progress, clock)
         try:
             while self.done < self.plan.updates:
                 self._stretch()
-                spent = time.perf_counter() - began
-                if progress is not None:
-                    left = spent / (self.done - first) * (self.plan.updates - self.done)
-                    progress(self.done, self.plan.updates, left)
+                tell("updates", self.done, self.plan.updates, begun=first)
                 if self.checkpoint is not None and self.done % self.every == 0:
                     self.save()
-                if time_limit is not None and spent > time_limit:
+                if clock.expired():
                     break
         except KeyboardInterrupt:
             pass
-        self.seconds += time.perf_counter() - began
+        self.seconds += clock.elapsed()
         if self.checkpoint is not None:
             self.save()
         return self.result()

@@ -17,7 +17,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.result import Decision, Maximum, Verdict
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.search.engine import Search
+from relunorm.search.engine import ATTACKS, Search
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import Tape
 from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output, satisfied
@@ -39,7 +39,7 @@ def maximize(
     network: Network,
     direction: ArrayLike,
     domain: Domain,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -76,7 +76,9 @@ def maximize(
     if not fits(network):
         from relunorm.extrema.large import maximize_large
 
-        return maximize_large(network, weights, domain, time_limit, tolerance, progress)
+        return maximize_large(
+            network, weights, domain, time_limit, tolerance, progress, random_state
+        )
     search = Search(
         network,
         domain,
@@ -89,7 +91,9 @@ def maximize(
     return _maximum(search, time_limit, progress)
 
 
-def _maximum(search: Search, time_limit: float | None, progress: Listener | None) -> Maximum:
+def _maximum(
+    search: Search, time_limit: float | Clock | None, progress: Listener | None
+) -> Maximum:
     """Run a search and say what it found."""
     clock = Clock(time_limit)
     interrupted = _ran(search, clock, progress)
@@ -102,7 +106,7 @@ def _maximum(search: Search, time_limit: float | None, progress: Listener | None
     upper = max(search.upper, lower)
     exact = bool(upper - lower <= search.tolerance * max(1.0, abs(lower)))
 
-    def resume(seconds: float | None = 60.0, progress: Listener | None = None) -> Maximum:
+    def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Maximum:
         return _maximum(search, seconds, progress)
 
     return Maximum(
@@ -174,7 +178,7 @@ def decide(
     A: ArrayLike,
     b: ArrayLike,
     domain: Domain,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
     workers: int = 1,
@@ -206,11 +210,11 @@ def decide_any(
     network: Network,
     constraints: Sequence[tuple[ArrayLike, ArrayLike]],
     domain: Domain,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
     workers: int = 1,
-    attacks: int = 1,
+    attacks: int = ATTACKS,
 ) -> Decision:
     """Whether some x of the domain has A f(x) <= b for one of several pairs (A, b), in one search.
 
@@ -245,7 +249,9 @@ def decide_any(
     return _decision(search, time_limit, progress)
 
 
-def _decision(search: Search, time_limit: float | None, progress: Listener | None) -> Decision:
+def _decision(
+    search: Search, time_limit: float | Clock | None, progress: Listener | None
+) -> Decision:
     """Run a search with a target and say what it found; a point that fails is left behind."""
     clock = Clock(time_limit)
     point, reached = np.array(search.domain.center), -math.inf
@@ -265,7 +271,7 @@ def _decision(search: Search, time_limit: float | None, progress: Listener | Non
     if verdict == "unknown" and search.complete and not search.lost and upper < 0.0:
         verdict = "proved"
 
-    def resume(seconds: float | None = 60.0, progress: Listener | None = None) -> Decision:
+    def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Decision:
         return _decision(search, seconds, progress)
 
     return Decision(
@@ -320,7 +326,7 @@ def _single(domain: Domain, point: Vector) -> Vector | None:
 
 
 def never_smallest(
-    network: Network, output: int, domain: Domain, time_limit: float | None = 60.0
+    network: Network, output: int, domain: Domain, time_limit: float | Clock | None = 60.0
 ) -> Decision:
     """Decide whether ``output`` is nowhere on the domain the smallest (a tie counts as smallest).
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm import rounding
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.extrema.relaxation import UnitBounds, unit_bounds
 from relunorm.matrix import Vector
@@ -164,12 +165,12 @@ class Local:
         return full
 
 
-def localize(network: Network, domain: Domain | None, deadline: float = np.inf) -> Local:
+def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -> Local:
     """Fold linear stages, fixed coordinates and every unit that bounds prove stable.
 
     Exact up to the rounding of the matrix products, which the result bounds. Without a domain only
-    linear stages go. After the deadline (of `time.monotonic`) units are bounded by intervals alone,
-    so fewer are folded.
+    linear stages go. After the clock's end units are bounded by intervals alone, so fewer are
+    folded.
     """
     original, network = network, network.folded()
     everything = np.arange(network.input_size)
@@ -188,7 +189,7 @@ def localize(network: Network, domain: Domain | None, deadline: float = np.inf) 
             domain = Box(domain.lo[free], domain.hi[free])
             everything = free
     box = domain.bounding_box
-    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, deadline=deadline)
+    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, clock=clock)
     folded, expressed, kept = fold_stable(network, bounds)
     pairs = [(a[0], b[0]) for a, b in zip(bounds.lows, bounds.highs, strict=True)]
     return Local(folded, domain, everything, fixed, original, pairs, expressed, kept)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.rounding import Sensitivity
 
 #: A maximum is exact when the interval is at most this wide, relative to max(1, |maximum|).
 TOLERANCE = 1e-9
@@ -27,25 +25,22 @@ class Search:
         network: one output, no linear stages, no step units.
         target: stop once a value of at least this is found or the upper bound falls below it.
         noise: how far rounding can have moved the upper bound; not in ``upper``.
-        sensitivity: what a change of a unit does to the output, where it is known.
+        stop: of ``clock.watch()``, for compiled loops.
     """
 
     network: Network
     domain: Domain
-    deadline: float = np.inf
+    clock: Clock = NO_LIMIT
     target: float = np.inf
     tolerance: float = TOLERANCE
     lower: float = -np.inf
     upper: float = np.inf
     point: Vector = field(default_factory=lambda: np.zeros(0))
     nodes: int = 0
-    progress: Callable[[float, float], None] | None = None
+    tell: Teller = field(default_factory=lambda: Teller(None, NO_LIMIT))
+    stop: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
     decide: bool = False
     noise: float = 0.0
-    sensitivity: Sensitivity | None = None
-    hidden: float = (
-        0.0  # what thin cells hid from the bounds (`slack.dropped`), already in ``upper``
-    )
 
     @property
     def margin(self) -> float:
@@ -76,7 +71,7 @@ class Search:
 
     def out_of_time(self) -> bool:
         """Whether the time is up."""
-        return time.monotonic() > self.deadline
+        return self.clock.expired()
 
     def decided(self) -> bool:
         """Whether a target, if any, is already reached."""
@@ -84,8 +79,9 @@ class Search:
 
     def report(self) -> None:
         """Tell the caller where the search stands."""
-        if self.progress is not None:
-            self.progress(self.lower, max(self.upper, self.lower))
+        upper = max(self.upper, self.lower)
+        text = f"between {self.lower:.6g} and {upper:.6g}"
+        self.tell(text, self.nodes, at_once=False, lower=self.lower, upper=upper)
 
 
 def project(points: NDArray[np.float64], domain: Domain) -> NDArray[np.float64]:

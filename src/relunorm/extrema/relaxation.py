@@ -10,7 +10,6 @@ which `SLACK` covers.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.extrema.sparse_backward import tightened
 from relunorm.matrix import Matrix
@@ -177,7 +177,7 @@ def unit_bounds(
     domain: Domain | None = None,
     known: UnitBounds | None = None,
     linear: bool = True,
-    deadline: float = np.inf,
+    clock: Clock = NO_LIMIT,
 ) -> UnitBounds:
     """Sound bounds on every pre-activation over boxes [lo, hi] of shape (n, d).
 
@@ -186,7 +186,7 @@ def unit_bounds(
         domain: when given, units that read only the input are bounded over it as well.
         known: bounds that already hold, intersected.
         linear: whether to run backward linear bounds where intervals leave units undecided.
-        deadline: of `time.monotonic`; units not tightened by then keep their interval bounds.
+        clock: units not tightened before its end keep their interval bounds.
     """
     lows, highs = [lo], [hi]
     relaxed: list[Lines | None] = []
@@ -196,9 +196,9 @@ def unit_bounds(
         if known is not None:
             low, high = np.maximum(low, known.lows[index]), np.minimum(high, known.highs[index])
         if domain is not None and layer.affine.sources == (0,):
-            low, high = _over_domain(layer.affine, domain, low, high, deadline)
+            low, high = _over_domain(layer.affine, domain, low, high, clock)
         elif linear and layer.affine.sources != (0,):
-            low, high = _tighten(network, index, low, high, relaxed, lo, hi, deadline)
+            low, high = _tighten(network, index, low, high, relaxed, lo, hi, clock)
         high = np.maximum(low, high)  # crossing by rounding only; a real crossing is an empty box
         pre.append((low, high))
         step = layer.activation.kind == "step"
@@ -210,7 +210,7 @@ def unit_bounds(
 
 
 def _over_domain(
-    affine: Affine, domain: Domain, low: Batch, high: Batch, deadline: float
+    affine: Affine, domain: Domain, low: Batch, high: Batch, clock: Clock
 ) -> tuple[Batch, Batch]:
     """Bounds on units that read only the input: the domain's own, for as long as there is time."""
     matrix = affine.terms[0]
@@ -219,7 +219,7 @@ def _over_domain(
     low, high = low.copy(), high.copy()
     step = max(1, DOMAIN_ENTRIES // matrix.shape[1])
     for start in range(0, affine.size, step):
-        if time.monotonic() > deadline:
+        if clock.expired():
             break
         part = slice(start, start + step)
         below, above = domain.support(mx.dense(matrix[part]))
@@ -237,7 +237,7 @@ def _tighten(
     relaxed: Sequence[Lines | None],
     lo: Batch,
     hi: Batch,
-    deadline: float,
+    clock: Clock,
 ) -> tuple[Batch, Batch]:
     """Backward bounds for the units that some box leaves undecided."""
     affine = network.layers[index].affine
@@ -250,13 +250,13 @@ def _tighten(
     low, high = low.copy(), high.copy()
     if len(lo) == 1 and all(sp.issparse(m) for m in affine.terms.values()):
         box = lo[0], hi[0]
-        done, least, most = tightened(network, affine, open_units, relaxed, box, SLACK, deadline)
+        done, least, most = tightened(network, affine, open_units, relaxed, box, SLACK, clock)
         high[0, done] = np.minimum(high[0, done], most)
         low[0, done] = np.maximum(low[0, done], least)
         return low, high
     step = max(1, CHUNK // (2 * len(lo) * max(network.widths)))
     for start in range(0, len(open_units), step):
-        if time.monotonic() > deadline:
+        if clock.expired():
             break
         some = open_units[start : start + step]
         bound = _both_sides(network, affine, some, relaxed, lo, hi)
@@ -281,19 +281,3 @@ def _both_sides(
         rows[source] = np.broadcast_to(both, (len(lo), *both.shape))
     bias = np.concatenate([affine.bias[units], -affine.bias[units]])
     return backward(network, rows, np.tile(bias, (len(lo), 1)), relaxed, lo, hi)[0]
-
-
-def output_bound(
-    network: Network, bounds: UnitBounds, lo: Batch, hi: Batch
-) -> tuple[Batch, Batch, Batch]:
-    """Upper bounds on every output over boxes, with the linear forms behind them."""
-    relaxed = [
-        lines(low, high, layer.activation)
-        for low, high, layer in zip(bounds.lows, bounds.highs, network.layers, strict=True)
-    ]
-    rows = {
-        source: np.broadcast_to(mx.dense(m), (len(lo), *mx.dense(m).shape))
-        for source, m in network.output.terms.items()
-    }
-    bias = np.tile(network.output.bias, (len(lo), 1))
-    return backward(network, rows, bias, relaxed, lo, hi)

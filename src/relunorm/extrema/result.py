@@ -32,8 +32,10 @@ class Maximum:
         nodes: how many parts were looked at.
         seconds: wall time.
         complete: False when a time limit or an interrupt ended the search.
-        certificate: a proof of ``upper`` that replays; None if the search is not complete.
-        resume: called with further seconds it goes on and returns another result.
+        certificate: a proof of ``upper`` that replays; None if the search is not complete, or if
+            the network is too large for one triangular form.
+        resume: called with further seconds it goes on and returns another result; None for
+            networks as large as that.
     """
 
     lower: float
@@ -77,8 +79,10 @@ class Decision:
             a lower end of at least 0 is a counterexample.
         nodes: how many parts were looked at.
         seconds: wall time.
-        certificate: a proof that replays, for ``proved``.
-        resume: called with further seconds it goes on and returns another result.
+        certificate: a proof that replays, for ``proved``; None if the network is too large for one
+            triangular form.
+        resume: called with further seconds it goes on and returns another result; None for
+            networks as large as that.
     """
 
     verdict: Verdict

@@ -1,14 +1,7 @@
-"""What float64 and thin cells can hide from a bound, so that a proof can allow for it.
+"""What float64 can hide from a bound, so that a proof can allow for it.
 
-The sign tree gives a unit one sign on a cell when the other one is taken nowhere by more than a
-tolerance (docs/regions.md). Where the unit's form does reach h > 0 on the side that was dropped,
-the tree bounds a network whose unit is off by at most |above - below| h there. The search records
-the largest such h of every unit (`State.thin`), and `dropped` bounds what all of them together can
-change at the output, along all paths in absolute values. It is zero unless a unit's hyperplane
-touches a cell within the tolerance.
-
-`rounding` bounds the rounding of one evaluation by Higham's gamma_n = n u / (1 - n u) along the
-same paths (Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
+`rounding` bounds the rounding of one evaluation by Higham's gamma_n = n u / (1 - n u) along all
+paths in absolute values (Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
 """
 
 from __future__ import annotations
@@ -19,7 +12,6 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.network import Affine, Network
-from relunorm.rounding import Sensitivity
 
 Array = NDArray[np.float64]
 
@@ -44,25 +36,6 @@ def path_sums(network: Network) -> list[Array]:
         layer = network.layers[index]
         pull(layer.affine, sums[index + 1] * max(map(abs, layer.activation.slopes)))
     return sums
-
-
-def dropped(network: Network, thin: Array, sensitivity: Sensitivity | None = None) -> float:
-    """How far the first output can be off because of the sides that were dropped.
-
-    Args:
-        thin: for every unit the largest value its form takes on a side that was dropped.
-        sensitivity: of the output to the units; along all paths in absolute values without it.
-    """
-    if not thin.any():
-        return 0.0
-    total, begin = 0.0, 0
-    known = path_sums(network)[1:] if sensitivity is None else sensitivity.after
-    for layer, sums in zip(network.layers, known, strict=True):
-        below, above = layer.activation.slopes
-        part = thin[begin : begin + layer.width]
-        total += float(abs(above - below) * (sums[0] @ part))
-        begin += layer.width
-    return total
 
 
 def rounding(network: Network, domain: Domain, output: int = 0) -> float:

@@ -6,7 +6,6 @@ values each. A row becomes dense only when its receptive field has grown to a sh
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
@@ -29,15 +29,14 @@ def tightened(
     relaxed: Sequence[Any],
     box: tuple[Vector, Vector],
     slack: float,
-    deadline: float,
+    clock: Clock,
 ) -> tuple[NDArray[np.intp], Vector, Vector]:
-    """Bounds on some units of a layer over one box, for as many as the deadline leaves time for.
+    """Bounds on some units of a layer over one box, for as many as the clock leaves time for.
 
     Args:
         affine: the layer's map.
         relaxed: a `relaxation.Lines` for each earlier layer.
         slack: the share of the magnitudes by which a bound is moved outward.
-        deadline: of `time.monotonic`.
 
     Returns:
         the units that were bounded, and their least and largest pre-activations.
@@ -45,7 +44,7 @@ def tightened(
     step = max(1, CHUNK // (2 * max(network.widths)))
     lows, highs, done = [], [], 0
     for start in range(0, len(units), step):
-        if time.monotonic() > deadline:
+        if clock.expired():
             break
         chosen = units[start : start + step]
         rows = {source: sp.csr_array(m[chosen]) for source, m in affine.terms.items()}

@@ -52,7 +52,8 @@ def split_units(search: Search) -> None:
     """Run until the interval closes, a target decides, or time is up; updates ``search``."""
     network = search.network
     box = search.domain.bounding_box
-    bounds = unit_bounds(network, box.lo[None], box.hi[None], search.domain)
+    clock = search.clock.part(share=0.5)
+    bounds = unit_bounds(network, box.lo[None], box.hi[None], search.domain, clock=clock)
     units = network.units
     low = np.concatenate([*(a[0] for a in bounds.lows), np.zeros(0)])
     high = np.concatenate([*(a[0] for a in bounds.highs), np.zeros(0)])
@@ -75,7 +76,7 @@ def split_units(search: Search) -> None:
                 continue
             unit = int(np.argmax(np.where(node.signs == 0, gain, -1.0)))
             if node.signs[unit] != 0:
-                settled = max(settled, _leaf(search, node))
+                settled = max(settled, min(_leaf(search, node), -bound))
                 continue
             for sign in (-1, 1):
                 signs = node.signs.copy()
@@ -258,7 +259,7 @@ def _leaf(search: Search, node: _Node) -> float:
     if (rhs[flat] < 0).any():
         return -np.inf
     rows, rhs = rows[~flat] / length[~flat, None], rhs[~flat] / length[~flat]
-    box, work = domain.bounding_box, workspace(network.input_size)
+    box, work = domain.bounding_box, workspace(network.input_size, search.stop)
     status = maximize(
         gradient, rows, rhs, len(rhs), box.lo.copy(), box.hi.copy(), search.floor - constant, work
     )

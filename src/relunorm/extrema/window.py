@@ -39,9 +39,10 @@ class Window:
     shift: Vector
     homogeneous: bool = False
 
-    def state(self) -> State:
-        """A search at the root of this window."""
-        return new_state(self.net, self.lo, self.hi, self.rows, self.rhs, self.witness[None])
+    def state(self, stop: NDArray[np.uint8]) -> State:
+        """A search at the root of this window; ``stop`` of `Clock.watch`."""
+        witness = self.witness[None]
+        return new_state(self.net, self.lo, self.hi, self.rows, self.rhs, witness, stop=stop)
 
     def to_input(self, t: Vector) -> Vector | None:
         """The point of the input space, None for a point at infinity."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.forms.relation import NEW, SCALED, Walk
 from relunorm.matrix import Vector
@@ -31,7 +31,7 @@ def attack(
     starts: int = 32,
     samples: int = 512,
     rounds: int = 30,
-    deadline: float = np.inf,
+    clock: Clock = NO_LIMIT,
 ) -> tuple[Vector, float]:
     """The input found where max |f - g| is largest, and the value there (an estimate from below).
 
@@ -46,7 +46,7 @@ def attack(
     best = np.argsort(-size)[:starts]
     points, gaps, size = points[best], gaps[best], size[best]
     for _ in range(rounds):
-        if time.perf_counter() > deadline:
+        if clock.expired():
             break
         output = np.abs(gaps).argmax(axis=1)
         sign = np.sign(gaps[np.arange(len(points)), output])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.forms.outward import Range
 from relunorm.network import Network
 from relunorm.stability.problem import Bounds, Problem
@@ -16,15 +17,17 @@ from relunorm.stability.replay import replay, rule_bounds
 from relunorm.stability.result import Stability
 
 
-def quick_bounds(network: Network, reach: Reach) -> list[Range]:
+def quick_bounds(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> list[Range]:
     """Sound pre-activation bounds by intervals and one backward linear pass a layer.
 
-    Costs a few forward passes; no solver. Sound in real arithmetic.
+    Costs a few forward passes; no solver. Sound in real arithmetic. A clock that ends before raises
+    `TimeLimitError`.
     """
     problem = Problem(network, reach)
     bounds = Bounds(problem)
     for index in range(len(network.layers)):
-        bounds.append(*rule_bounds(problem, bounds, index))
+        bounds.append(*rule_bounds(problem, bounds, index, clock=clock))
+        clock.check()
     return [Range(lo, hi) for lo, hi in zip(bounds.lower, bounds.upper, strict=True)]
 
 
@@ -33,16 +36,20 @@ def stable_bounds(found: Stability) -> list[Range]:
     return [Range(layer.lower, layer.upper) for layer in found.layers]
 
 
-def self_evident(network: Network, found: Stability, reach: Reach) -> tuple[list[Range], Proofs]:
+def self_evident(
+    network: Network, found: Stability, reach: Reach, clock: Clock = NO_LIMIT
+) -> tuple[list[Range], Proofs]:
     """The bounds of an analysis that replay without a solver's word, and what proves them."""
     if not found.proofs.trusted:
         return stable_bounds(found), found.proofs
     kept = tuple(item for item in found.proofs.items if not isinstance(item, TrustedProof))
     proofs = replace(found.proofs, items=kept)
-    return proved_bounds(network, reach, proofs.to_dict())[0], proofs
+    return proved_bounds(network, reach, proofs.to_dict(), clock)[0], proofs
 
 
-def proved_bounds(network: Network, reach: Reach, proofs: Any) -> tuple[list[Range], int]:
+def proved_bounds(
+    network: Network, reach: Reach, proofs: Any, clock: Clock = NO_LIMIT
+) -> tuple[list[Range], int]:
     """Pre-activation bounds from their proofs, without a solver.
 
     Args:
@@ -52,8 +59,8 @@ def proved_bounds(network: Network, reach: Reach, proofs: Any) -> tuple[list[Ran
         the bounds, and how many units rest on a solver's word.
     """
     if proofs is None:
-        return quick_bounds(network, reach), 0
-    again = replay(network, reach.domain, Proofs.from_dict(proofs))
+        return quick_bounds(network, reach, clock), 0
+    again = replay(network, reach.domain, Proofs.from_dict(proofs), clock=clock)
     bounds = [Range(lo, hi) for lo, hi in zip(again.lower, again.upper, strict=True)]
     return bounds, len(again.trusted)
 

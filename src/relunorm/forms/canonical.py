@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.forms import accurate
 from relunorm.forms.outward import Range
@@ -34,6 +35,7 @@ def canonical(
     *,
     architecture: Architecture = "any",
     digits: int | None = None,
+    clock: Clock = NO_LIMIT,
 ) -> Reduced:
     """The canonical network: equal networks are equal functions; more the shallower.
 
@@ -46,12 +48,14 @@ def canonical(
     Args:
         digits: sort by rows rounded to this many digits, so that rounding noise in an early column
             does not decide the order; sums that are rounding noise of their terms count as 0.
+        clock: when to give up, with a `TimeLimitError`.
     """
     rules = Rules(
         architecture=architecture,
         fold_all=True,
         product=accurate.product if digits is None else accurate.tidy_product,
         arrange=lambda affine: arrangement(affine, digits),
+        clock=clock,
     )
     reduced = remove(network, straight, ranges, reach, rules)
     if architecture == "keep" or len(reduced.network.layers) != 1:

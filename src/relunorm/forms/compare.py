@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from contextlib import suppress
+from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.bounds import quick_bounds, self_evident
 from relunorm.forms.certificate import Certificate, certify
 from relunorm.forms.comparison import Comparison, Verdict
@@ -38,9 +38,6 @@ RATIONAL = 200_000
 MANY_NODES = 100_000
 #: Branch and bound closes its gap to this much at least, also where exact equality is asked for.
 FINEST = 1e-15
-#: Compiling the search for the first time takes up to this many seconds on a busy machine; with
-#: less time than this it is left out rather than overrun.
-COMPILING = 60.0
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an infinite bound proves nothing
@@ -50,10 +47,10 @@ def compare(
     domain: Domain,
     *,
     tolerance: float = 1e-9,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     workers: int | None = None,
-    progress: Callable[[str, float, float], None] | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
 ) -> Comparison:
     """Decide whether two networks agree over a domain up to a tolerance.
@@ -70,7 +67,7 @@ def compare(
         tolerance: how far apart the outputs may be.
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
-        progress: called with (what is being tried, lower bound, upper bound).
+        progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
 
     ``within`` and ``different`` are proved in real arithmetic; ``unknown`` comes with the best
     bounds. Cost: milliseconds for a rewritten copy, at most the time limit otherwise.
@@ -81,21 +78,20 @@ def compare(
     >>> compare(first, second, Box([-1.0], [1.0])).verdict
     'within'
     """
-    _check(first, second, domain, tolerance, time_limit)
+    clock = Clock(time_limit)
+    _check(first, second, domain, tolerance)
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, time_limit, analysis, workers, progress, random_state
+        first, second, domain, tolerance, clock, analysis, workers, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
         return search.run()
 
 
-def _check(
-    first: Network, second: Network, domain: Domain, tolerance: float, time_limit: float | None
-) -> None:
+def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
     for what, a, b in (
         ("inputs", first.input_size, second.input_size),
         ("outputs", first.output_size, second.output_size),
@@ -108,8 +104,6 @@ def _check(
     domain.check_dimension(first.input_size)
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
-    if time_limit is not None and not time_limit >= 0:
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
 
 
 class _Search:
@@ -121,7 +115,7 @@ class _Search:
         second,
         domain,
         tolerance,
-        time_limit,
+        clock,
         analysis,
         workers,
         progress,
@@ -130,14 +124,13 @@ class _Search:
         self.given = (first, second)
         self.first, self.second = first.folded(), second.folded()
         self.domain, self.reach, self.tolerance = domain, reach_of(domain), tolerance
+        self.clock, self.tell = clock, Teller(progress, clock)
         self.workers, self.progress = workers, progress
         self.analysis = [
-            None if found is None else self_evident(network, found, self.reach)
+            None if found is None else self._evident(network, found)
             for network, found in zip((self.first, self.second), analysis, strict=True)
         ]
         self.random_state = random_state
-        self.began = time.perf_counter()
-        self.deadline = np.inf if time_limit is None else self.began + time_limit
         self.upper = np.inf
         self.proof: Callable[[], Certificate | None] | None = None
         self.method = "none"
@@ -148,9 +141,21 @@ class _Search:
         self.unproved = self.same = False
         self.forms: list[ShallowForm] = []
         self.apart: float | None = None
-        self.folding = sum(folding_error(network, self.reach) for network in self.given)
         rng = np.random.default_rng(random_state)
-        self.seen = Counterexample(self.given, domain, tolerance, rng, self.deadline)
+        self.seen = Counterexample(self.given, domain, tolerance, rng, self.clock)
+
+    def _evident(self, network: Network, found: Stability) -> tuple[list[Range], Proofs] | None:
+        """What an analysis proves without a solver's word; None where the time ends before."""
+        try:
+            return self_evident(network, found, self.reach, self.clock)
+        except TimeLimitError:
+            return None
+
+    @cached_property
+    def folding(self) -> Vector:
+        """How far folding linear stages can have moved the outputs."""
+        zero = np.zeros(self.first.output_size)
+        return sum((folding_error(n, self.reach, self.clock) for n in self.given), start=zero)
 
     def run(self) -> Comparison:
         if same_arrangement(*self.given):
@@ -169,11 +174,11 @@ class _Search:
         )
         try:
             for way in ways:
-                way()
+                with suppress(TimeLimitError):  # the next one has its own share, or ends at once
+                    way()
                 if self.seen.found:
                     self.method = "counterexample"
-                if self.progress is not None:
-                    self.progress(self.method, self.seen.lower, self.upper)
+                self._say(self.method)
                 if self.same:
                     return self._answer("equal")
                 if self.upper <= self.tolerance:
@@ -181,11 +186,14 @@ class _Search:
                 if self.seen.found:
                     return self._answer("different")
         except KeyboardInterrupt:
-            self.method += ", interrupted"
+            self.method += f", {INTERRUPTED}"
+        if self.clock.expired():
+            self.method += f", {TIME_LIMIT}"
         return self._answer("unknown")
 
     def _equal(self, method: str) -> Comparison:
-        self._demand()  # for its certificate
+        with suppress(TimeLimitError):
+            self._demand()  # for its certificate
         self.upper, self.method = 0.0, method
         return self._answer("equal")
 
@@ -202,13 +210,13 @@ class _Search:
         """
         pair = (self.first, self.second)
         order = sorted((0, 1), key=lambda i: pair[i].units)
-        deadline = time.monotonic() + share * (self.deadline - time.perf_counter())
+        clock = self.clock.part(share=share)
 
         def walk(away: bool) -> tuple[Walk, list[Proofs | None]]:
             asked = [Asking.about(pair[i], self.reach, self.seen.points) for i in order]
             for asking in asked:
-                asking.nodes, asking.deadline = nodes, deadline
-            found = relate_on_demand(asked, self.tolerance, self.reach, away=away)
+                asking.nodes, asking.query.clock = nodes, clock
+            found = relate_on_demand(asked, self.tolerance, self.reach, away=away, clock=self.clock)
             self.unproved = any(asking.query.failed for asking in asked)
             return found.walk, [found.proofs[order.index(i)] for i in (0, 1)]
 
@@ -235,7 +243,7 @@ class _Search:
                 self.upper, self.method = float_above(apart), "rational form"
             if self.upper <= self.tolerance:
                 return
-        found = largest_difference(*self.given, self.domain, self.deadline)
+        found = largest_difference(*self.given, self.domain, self.clock)
         if found is None:
             return
         most, witness = found
@@ -256,27 +264,32 @@ class _Search:
             return
         pair = (self.first, self.second)
         for i in sorted((0, 1), key=lambda k: -pair[k].units):  # the larger has more to prove
-            left = self.deadline - time.perf_counter()
-            if self.analysis[i] is not None or left <= 0:
+            if self.analysis[i] is not None or self.clock.expired():
                 continue
             found = stability(
                 pair[i],
                 self.domain,
-                time_limit=None if np.isinf(left) else left / 2,
+                time_limit=self.clock.part(share=0.5),
                 workers=self.workers,
-                progress=self._tell,
+                progress=self._listener("stability"),
                 random_state=self.random_state,
                 milp=False,  # a solver's word proves nothing
             )
-            self.analysis[i] = self_evident(pair[i], found, self.reach)
+            self.analysis[i] = self._evident(pair[i], found)
             self._relate("related units, stability proved", self._bounds())
             if self.upper <= self.tolerance:
                 return
 
-    def _tell(self, layer: int, layers: int, sides: int, stage: str) -> None:
-        if self.progress is not None:
-            what = f"stability: layer {layer + 1} of {layers}, {sides} open, {stage}"
-            self.progress(what, self.seen.lower, self.upper)
+    def _listener(self, stage: str) -> Listener | None:
+        """Hear of a stage that takes long and pass it on."""
+        if self.progress is None:
+            return None
+        return lambda said: self._say(f"{stage}: {said.message}")
+
+    def _say(self, what: str) -> None:
+        lower, upper = self.seen.lower, self.upper
+        text = f"{lower:.3g} <= max |f - g| <= {upper:.3g}, {what}"
+        self.tell(text, lower=lower, upper=upper)
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
@@ -284,13 +297,15 @@ class _Search:
             return
         # only copies are shared now: what merely resembles another unit must stay visible
         first, second = self._bounds()
-        walk = relate(self.first, self.second, self.reach, first, second, alike=SAME)
+        walk = relate(
+            self.first, self.second, self.reach, first, second, alike=SAME, clock=self.clock
+        )
         try:
             rest, error = residual(walk)
         except InvalidNetworkError:  # a product of weights left the range of float64
             self.method += ", the residual overflows"
             return
-        low, high = linear_bounds(rest, walk)
+        low, high = linear_bounds(rest, walk, self.clock)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
         if bounds.max() < self.upper:
@@ -302,13 +317,9 @@ class _Search:
         """Maximise f - g and g - f, output by output, the most open one first."""
         from relunorm.extrema.front import maximize
 
-        if self.deadline - time.perf_counter() < COMPILING and not _compiled():
-            self.method += ", branch and bound left out: compiling it could take longer"
-            return
         outputs = rest.output_size
         for turn, i in enumerate(np.argsort(-bounds)):
-            left = self.deadline - time.perf_counter()
-            if left <= 0 or bounds[i] <= max(self.seen.lower, self.tolerance):
+            if self.clock.expired() or bounds[i] <= max(self.seen.lower, self.tolerance):
                 break
             direction = np.zeros(outputs)
             direction[i % outputs] = 1.0 if i < outputs else -1.0
@@ -316,9 +327,10 @@ class _Search:
                 rest,
                 direction,
                 self.domain,
-                None if np.isinf(left) else left / (2 * outputs - turn),
+                self.clock.part(share=1 / (2 * outputs - turn)),
                 tolerance=max(FINEST, min(1e-9, self.tolerance / 4)),
                 random_state=self.random_state,
+                progress=self._listener("branch and bound"),
             )
             bounds[i] = min(bounds[i], found.upper + error[i % outputs])
             self.seen.offer(np.asarray(found.point))
@@ -331,14 +343,14 @@ class _Search:
         """The best proved pre-activation bounds of both networks."""
         result = []
         for network, found in zip((self.first, self.second), self.analysis, strict=True):
-            quick = quick_bounds(network, self.reach)
+            quick = quick_bounds(network, self.reach, self.clock)
             if found is not None:
                 quick = [a.meet(b) for a, b in zip(quick, found[0], strict=True)]
             result.append(quick)
         return result
 
     def _relate(self, method: str, bounds: list[list[Range]]) -> None:
-        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1])
+        walk = relate(self.first, self.second, self.reach, bounds[0], bounds[1], clock=self.clock)
         proofs = [None if found is None else found[1] for found in self.analysis]
         self._take(walk, method, partial(_certificate, walk, self.given, proofs, [0, 1]))
 
@@ -371,7 +383,7 @@ class _Search:
             point,
             *outputs,
             self.method,
-            time.perf_counter() - self.began,
+            self.clock.elapsed(),
             self.apart,
             self.proof,
         )
@@ -385,11 +397,3 @@ def _certificate(
 ) -> Certificate | None:
     packed = [None if p is None else p.to_dict() for p in proofs]
     return certify(walk, networks, packed, order)
-
-
-def _compiled() -> bool:
-    """Whether the kernels of branch and bound are loaded, or on disk from an earlier run."""
-    from relunorm.extrema.cells import search
-
-    folder = Path(str(search.stats.cache_path))
-    return bool(search.signatures) or any(folder.glob("cells.search-*.nbi"))

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.forms.attack import attack, between_thresholds, difference, spread
 from relunorm.forms.relation import Walk
@@ -32,7 +33,7 @@ class Counterexample:
         domain: where the point has to lie.
         tolerance: differences up to this one are none.
         rng: for the points and climbs.
-        deadline: when climbing has to stop, as `time.perf_counter` counts.
+        clock: when climbing has to stop.
         lower: the difference at ``point``, rounded down.
         found: whether the difference there is more than the tolerance.
     """
@@ -41,7 +42,7 @@ class Counterexample:
     domain: Domain
     tolerance: float
     rng: np.random.Generator
-    deadline: float
+    clock: Clock
     lower: float = 0.0
     found: bool = False
     point: Vector | None = None
@@ -69,7 +70,7 @@ class Counterexample:
 
     def climb(self) -> None:
         """Go uphill from many starts."""
-        point, _ = attack(*self.folded, self.domain, rng=self.rng, deadline=self.deadline)
+        point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock)
         self.offer(point)
 
     def offer(self, point: Vector) -> None:

@@ -9,11 +9,14 @@ units are worth a proof: one that was seen on both sides of its kink cannot be l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
+from relunorm.errors import TimeLimitError
 from relunorm.forms.match import ALIKE, SAME, Forced, Matcher
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import NEW, OPPOSITE, SCALED, Relation, Side, Walk
@@ -37,14 +40,12 @@ class Asking:
         seen: per layer a mask (2, width): which units were seen below and above 0.
         wanted: per layer the units to ask about; None for all that find no partner.
         nodes: how many nodes of branching one layer may cost.
-        deadline: no branching after this `time.monotonic` value.
     """
 
     query: Query
     seen: list[NDArray[np.bool_]]
     wanted: dict[int, NDArray[np.intp]] | None = field(default_factory=dict)
     nodes: int = NODES
-    deadline: float = np.inf
 
     @classmethod
     def about(cls, network: Network, reach: Reach, points: NDArray[np.float64]) -> Asking:
@@ -84,9 +85,7 @@ class AskingMatcher(Matcher):
         # above a layer that mostly differs, proofs are of no use
         if len(units) and not self.astray and activation.kind != "step":
             signs = np.where(one, -1.0, 1.0)
-            found = asking.query.exclude(
-                k, units, signs, nodes=asking.nodes, deadline=asking.deadline
-            )
+            found = asking.query.exclude(k, units, signs, nodes=asking.nodes)
             side.bounds[k] = Range(*found)
             super().linear(side, k, activation, span.meet(side.bounds[k]), relation)
         partners = int(((relation.kind == SCALED) | (relation.kind == OPPOSITE)).sum())
@@ -115,21 +114,28 @@ class Related:
 
 
 def relate_on_demand(
-    pair: Sequence[Asking], tolerance: float, reach: Reach, *, away: bool = False
+    pair: Sequence[Asking],
+    tolerance: float,
+    reach: Reach,
+    *,
+    away: bool = False,
+    clock: Clock = NO_LIMIT,
 ) -> Related:
     """Walk two networks, the smaller first, and prove what their units without partners need.
 
-    Stops when the difference is within the tolerance or nothing is left to ask.
+    Stops when the difference is within the tolerance or nothing is left to ask. A clock that ends
+    before the first walk does raises `TimeLimitError`.
     """
     small, large = pair
     large.wanted = None
-    best = _walk(pair, reach, away, ALIKE)
-    for _ in range(ROUNDS):
-        if best.largest <= tolerance or not _ask_more(best.walk, small):
-            break
-        best = min(best, _walk(pair, reach, away, ALIKE), key=_bound)
-    if best.largest > tolerance:  # what is merely alike may have a better partner, or none
-        best = min(best, _walk(pair, reach, away, SAME), key=_bound)
+    best = _walk(pair, reach, away, ALIKE, clock)
+    with suppress(TimeLimitError):  # the first walk stands
+        for _ in range(ROUNDS):
+            if best.largest <= tolerance or not _ask_more(best.walk, small):
+                break
+            best = min(best, _walk(pair, reach, away, ALIKE, clock), key=_bound)
+        if best.largest > tolerance:  # what is merely alike may have a better partner, or none
+            best = min(best, _walk(pair, reach, away, SAME, clock), key=_bound)
     return best
 
 
@@ -137,8 +143,8 @@ def _bound(found: Related) -> float:
     return found.largest
 
 
-def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float) -> Related:
-    walk = Walk(reach, away=away)
+def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float, clock: Clock) -> Related:
+    walk = Walk(reach, away=away, clock=clock)
     for asking in pair:
         network = asking.query.network
         endless = [np.full(layer.width, np.inf) for layer in network.layers]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import unit_ranges
@@ -30,9 +30,9 @@ def fingerprint(
     digits: int | None = None,
     *,
     analysis: Stability | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
 ) -> str:
     """The sha256 of the canonical form, as hex.
@@ -49,6 +49,8 @@ def fingerprint(
         digits: 1 to 15, or None for exact.
         analysis: the result of `stability` on this network (`Network.folded` if it has linear
             stages) and domain, if at hand.
+        time_limit: wall seconds. A fingerprint has no parts: where they do not suffice for the
+            form, a `TimeLimitError` says so.
 
     With one hidden layer over a box, a ball or all of space equal fingerprints mean equal
     functions, and different ones different functions. Elsewhere the canonical form is written with
@@ -63,6 +65,7 @@ def fingerprint(
     """
     if digits is not None and not 1 <= digits <= 15:
         raise InvalidInputError(f"digits is {digits}, expected 1 to 15 or None")
+    clock = Clock(time_limit)
     base = network.folded()
     reach = None
     if domain is not None:
@@ -79,14 +82,15 @@ def fingerprint(
         found = stability(
             exact,
             domain,
-            time_limit=time_limit,
+            time_limit=clock.part(share=0.5),
             workers=workers,
             progress=progress,
             random_state=random_state,
         )
     straight = nothing_known(exact) if found is None else proved(exact, found)
     ranges = unit_ranges(exact, reach, found)
-    form = canonical(pin_inputs(exact, domain), straight, ranges, reach, digits=digits).network
+    pinned = pin_inputs(exact, domain)
+    form = canonical(pinned, straight, ranges, reach, digits=digits, clock=clock).network
     form = form.replace(input_shape=form.input_size, output_shape=())
     if digits is None:
         return _hash("exact", form.digest)

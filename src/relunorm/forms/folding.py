@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.forms.match import relate
 from relunorm.forms.outward import Range
 from relunorm.matrix import Vector
@@ -11,10 +12,11 @@ from relunorm.network import Network
 from relunorm.stability.reach import Reach
 
 
-def folding_error(network: Network, reach: Reach) -> Vector:
+def folding_error(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> Vector:
     """A bound on |f - f.folded()| over the domain, output by output; 0 without linear stages.
 
-    Both are walked over one basis, as two networks are when they are compared. Sound.
+    Both are walked over one basis, as two networks are when they are compared. Sound. A clock
+    that ends before raises `TimeLimitError`.
 
     >>> from relunorm import Box
     >>> from relunorm.stability.reach import reach_of
@@ -27,4 +29,4 @@ def folding_error(network: Network, reach: Reach) -> Vector:
         return np.zeros(network.output_size)
     ends = [[np.full(x.width, np.inf) for x in n.layers] for n in (network, folded)]
     first, second = ([Range(-e, e) for e in side] for side in ends)
-    return relate(network, folded, reach, first, second).difference.largest
+    return relate(network, folded, reach, first, second, clock=clock).difference.largest

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Domain
+from relunorm.errors import TimeLimitError
 from relunorm.forms.atoms import atoms
 from relunorm.forms.attack import spread
 from relunorm.forms.bounded import bounded
@@ -55,6 +58,7 @@ class Job:
     split: bool
     pure: bool
     dtype: Dtype
+    clock: Clock = NO_LIMIT
 
     @property
     def steps(self) -> bool:
@@ -89,10 +93,14 @@ class Job:
             reduced = Reduced(_like(rational.network(), base), [])
         elif self.form == "canonical":
             work = pin_inputs(base, self.domain)
-            reduced = canonical(work, straight, ranges, reach, architecture=self.architecture)
+            reduced = canonical(
+                work, straight, ranges, reach, architecture=self.architecture, clock=self.clock
+            )
         elif wanted:
             fold = free and self.pure and self.form == "bounded"
-            rules = Rules(architecture=self.architecture, prefer=self.prefer, fold_all=fold)
+            rules = Rules(
+                architecture=self.architecture, prefer=self.prefer, fold_all=fold, clock=self.clock
+            )
             reduced = remove_units(base, straight, ranges, reach, rules)
         else:  # pow2 promises the same bits, and multiplying linear stages out would round
             reduced = Reduced.whole(self.network if self.form == "pow2" else base)
@@ -102,8 +110,13 @@ class Job:
         certificate = None
         if reach is not None:
             forced = _linearised(straight) if budget else Forced()
-            certificate = self._certificate(result, reach, forced)
+            with suppress(TimeLimitError):  # then there is none
+                certificate = self._certificate(result, reach, forced)
         return reduced, result, facts, certificate
+
+    def whole(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+        """The network as it was given, where no time is left for more."""
+        return Reduced.whole(self.base), self.network, {}, None
 
     def _certificate(self, result: Network, reach: Reach, forced: Forced) -> Certificate | None:
         """Of the relation that proves most: by the bounds of the analysis, or by bounds on demand.
@@ -113,24 +126,34 @@ class Job:
         """
         proofs = None if self.found is None else self.found.proofs.to_dict()
         other = result.folded()
-        known = proved_bounds(self.base, reach, proofs), (quick_bounds(other, reach), 0)
+        known = (
+            proved_bounds(self.base, reach, proofs, self.clock),
+            (quick_bounds(other, reach, self.clock), 0),
+        )
         walk = relate(
             self.base, other, reach, known[0][0], known[1][0],
-            (forced, Forced()), away=self.steps,
+            (forced, Forced()), away=self.steps, clock=self.clock,
         )  # fmt: skip
         pair = (self.network, result)
         makers = [partial(certify, walk, pair, (proofs, None), known=known)]
         walks = [walk]
         scale = max(float(side.boxes[-1].largest.max(initial=1.0)) for side in walk.sides)
-        if not forced.slope and not largest(walk) <= TIGHT * scale:
+        late = self.clock.expired()
+        if not forced.slope and not late and not largest(walk) <= TIGHT * scale:
             order = sorted((0, 1), key=lambda i: (self.base, other)[i].units)
             points = spread(reach.domain, 256, np.random.default_rng(0))
             asked = [Asking.about((self.base, other)[i], reach, points) for i in order]
-            related = relate_on_demand(asked, TIGHT * scale, reach, away=self.steps)
-            walks.append(related.walk)
-            packed = [related.proofs[order.index(i)].to_dict() for i in (0, 1)]
-            makers.append(partial(certify, related.walk, pair, packed, order))
+            for asking in asked:
+                asking.query.clock = self.clock
+            with suppress(TimeLimitError):
+                related = relate_on_demand(
+                    asked, TIGHT * scale, reach, away=self.steps, clock=self.clock
+                )
+                walks.append(related.walk)
+                packed = [related.proofs[order.index(i)].to_dict() for i in (0, 1)]
+                makers.append(partial(certify, related.walk, pair, packed, order))
         best = min(range(len(walks)), key=lambda i: largest(walks[i]))
+        self.clock.check()
         # magnitudes beyond float64 prove nothing
         return makers[best]() if np.isfinite(largest(walks[best])) else None
 
@@ -142,6 +165,8 @@ def within(
     budget = eps
     for attempt in range(8):
         made = job.run(wanted, budget, rational)
+        if job.clock.expired():
+            return job.whole() if budget and made[-1] is None else made
         certificate = made[-1]
         # costs of merged units can add up to more than their path weights; the proof decides
         bound = np.inf if certificate is None else certificate.bound

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side, Walk, proportion
 from relunorm.forms.rewrite import rows
@@ -48,6 +49,7 @@ def relate(
     forced: Sequence[Forced] = (Forced(), Forced()),
     alike: float = ALIKE,
     away: bool = False,
+    clock: Clock = NO_LIMIT,
 ) -> Walk:
     """Walk both networks over one basis and relate every unit that can be related.
 
@@ -57,8 +59,9 @@ def relate(
         alike: units of the two networks are related when they differ by less than this share of
             their magnitude; what they differ by then counts as error.
         away: leave out inputs near the threshold of a related step unit (see `Walk`).
+        clock: see `Walk`.
     """
-    walk = Walk(reach, away=away)
+    walk = Walk(reach, away=away, clock=clock)
     for network, bounds, fixed in zip(
         (first, second), (first_bounds, second_bounds), forced, strict=True
     ):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
+from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
 from relunorm.forms.exact import shallow_form
 from relunorm.forms.job import NEED_DOMAIN, Dtype, Job, within
 from relunorm.forms.normalized import Normalized
@@ -41,9 +40,9 @@ def normalize(
     dtype: Dtype = "float64",
     milp: bool = True,
     analysis: Stability | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
 ) -> Normalized:
     """The same function over a domain, in a normal form, with a certificate.
@@ -66,7 +65,10 @@ def normalize(
             accepts the certificate without ``trust=True``.
         analysis: the result of `stability` on this network (`Network.folded` if it has linear
             stages) and domain, if at hand.
-        time_limit, workers, progress, random_state: passed to `stability`.
+        time_limit: wall seconds, half of them for `stability`. Units undecided by then stay; where
+            no time is left for the certificate there is none, where none is left for the removal
+            either the network stays as it is, and ``stopped`` says so.
+        workers, progress, random_state: passed to `stability`.
 
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
     units are to be removed; otherwise a few matrix products.
@@ -77,7 +79,7 @@ def normalize(
     >>> normalize(net, "minimal", Box([-1.0], [1.0])).counts
     {'dead': 1, 'collinear': 1}
     """
-    began = time.perf_counter()
+    clock = Clock(time_limit)
     _check_options(form, domain, eps, split, pure, exact)
     for name, given, known in (
         ("architecture", architecture, ("any", "keep")),
@@ -106,22 +108,29 @@ def normalize(
         found = stability(
             base,
             domain,
-            time_limit=time_limit,
+            time_limit=clock.part(share=0.5),
             workers=workers,
             progress=progress,
             random_state=random_state,
             milp=milp,
         )
-    job = Job(network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype)
+    job = Job(
+        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype, clock
+    )
     rational = shallow_form(network, domain) if exact else None
-    reduced, result, facts, certificate = within(job, wanted, eps, rational)
+    try:
+        reduced, result, facts, certificate = within(job, wanted, eps, rational)
+    except TimeLimitError:
+        reduced, result, facts, certificate = job.whole()
     if domain is None or found is None or not found.proofs.trusted:
         believed = True
     else:
         believed = job.believed(result, certificate, eps, domain)
-    if domain is not None and not believed:  # only verdicts that replay, then
+    if domain is not None and not believed and clock.expired():
+        reduced, result, facts, certificate = job.whole()
+    elif domain is not None and not believed:  # only verdicts that replay, then
         found = stability(
-            base, domain, time_limit=time_limit, progress=progress,
+            base, domain, time_limit=clock, progress=progress,
             random_state=random_state, milp=False,
         )  # fmt: skip
         job = replace(job, found=found)
@@ -136,7 +145,8 @@ def normalize(
         found,
         facts,
         rational,
-        time.perf_counter() - began,
+        clock.elapsed(),
+        TIME_LIMIT if clock.expired() else "",
     )
 
 

@@ -31,6 +31,7 @@ class Normalized:
         facts: what the form guarantees, measured on the result.
         exact: the rational form, where it was asked for.
         seconds: wall time.
+        stopped: "" or why the work ended early: ``time limit``.
     """
 
     network: Network
@@ -43,6 +44,7 @@ class Normalized:
     facts: dict[str, Any]
     exact: ShallowForm | None
     seconds: float
+    stopped: str = ""
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
@@ -72,9 +74,11 @@ class Normalized:
             "solver_trusted": None if certificate is None else certificate.trusted,
             "exact_digest": None if self.exact is None else self.exact.digest,
             "seconds": self.seconds,
+            "stopped": self.stopped,
         }
 
     def __repr__(self) -> str:
         gone = ", ".join(f"{n} {reason}" for reason, n in self.counts.items()) or "nothing"
         bound = "" if self.certificate is None else f", |f - f'| <= {self.certificate.bound:.2g}"
+        bound += f", stopped: {self.stopped}" if self.stopped else ""
         return f"Normalized({self.form}: {self.network!r}; removed {gone}{bound})"

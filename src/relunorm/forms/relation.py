@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
@@ -119,10 +120,11 @@ class Walk:
     Args:
         reach: the domain.
         away: leave out inputs at which a related step unit is within its margin of the threshold.
+        clock: raises `TimeLimitError` when it ends before the walk does.
     """
 
-    def __init__(self, reach: Reach, *, away: bool = False):
-        self.reach = reach
+    def __init__(self, reach: Reach, *, away: bool = False, clock: Clock = NO_LIMIT):
+        self.reach, self.clock = reach, clock
         self.away = away
         self.ranges: list[Range] = [Range(reach.lo, reach.hi)]
         self.blocks: list[Block | None] = [None]
@@ -141,6 +143,7 @@ class Walk:
     def run(self, side: Side, decide: Decide) -> None:
         """Walk all layers of a network, relating each by ``decide``."""
         for k, layer in enumerate(side.network.layers):
+            self.clock.check()
             form, error = self.substitute(side, layer.affine)
             # forms know what cancels, the values' own intervals know what was proved about them
             direct = outward.span(layer.affine, side.boxes, self.reach)

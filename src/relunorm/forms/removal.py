@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.forms.merging import TOLERANCE
 from relunorm.forms.rewrite import Origin, Product
 from relunorm.matrix import Vector
@@ -108,6 +109,7 @@ class Rules:
         arrange: for a finished layer the factor every row is divided by and the order of the
             units; None leaves them as they are.
         orient: turn every unit to the standard side of its hyperplane (shallow canonical form).
+        clock: when to give up.
     """
 
     architecture: Architecture = "any"
@@ -117,6 +119,7 @@ class Rules:
     product: Product | None = None
     arrange: Callable[[Affine], tuple[Vector, NDArray[np.intp]]] | None = None
     orient: bool = False
+    clock: Clock = NO_LIMIT
 
 
 @dataclass

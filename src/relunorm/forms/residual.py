@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.forms import outward
 from relunorm.forms.relation import Walk
 from relunorm.forms.removal import Reduced
@@ -60,7 +61,7 @@ def _renumbered(form: Affine, number: dict[int, int], walk: Walk) -> Affine:
     return grounded(Affine(terms, form.bias), number[last], len(walk.ranges[last].lo))
 
 
-def linear_bounds(network: Network, walk: Walk) -> tuple[Vector, Vector]:
+def linear_bounds(network: Network, walk: Walk, clock: Clock = NO_LIMIT) -> tuple[Vector, Vector]:
     """Sound bounds on the outputs of a network by intervals and backward linear bounds."""
-    found = replay(network, walk.reach.domain, Proofs(box_duals=walk.reach.box_duals))
+    found = replay(network, walk.reach.domain, Proofs(box_duals=walk.reach.box_duals), clock=clock)
     return found.output_lower, found.output_upper

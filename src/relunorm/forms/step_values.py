@@ -7,14 +7,13 @@ thresholds, at one point between each two and at both ends are all it ever takes
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 from itertools import pairwise
-from math import inf
 
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.network import Network
 from relunorm.stability.certain import exact_output
@@ -24,13 +23,13 @@ PRODUCTS = 2_000_000
 
 
 def largest_difference(
-    first: Network, second: Network, domain: Domain, deadline: float = inf
+    first: Network, second: Network, domain: Domain, clock: Clock = NO_LIMIT
 ) -> tuple[Fraction, float | None] | None:
     """max |f - g| over the interval, without rounding, and a float at which it is attained.
 
     Exact: both networks are evaluated in rational arithmetic on every piece of both. None where
     that does not apply (see `_thresholds`), would take more than `PRODUCTS`, or is not done by
-    the ``deadline`` (of `time.perf_counter`). In place of the float None where no piece holds one.
+    the end of the clock. In place of the float None where no piece holds one.
 
     >>> up = Network.from_weights([[[1.0]], [[1.0]]], [[0.0], [0.0]], "step")
     >>> down = Network.from_weights([[[-1.0]], [[-1.0]]], [[0.0], [1.25]], "step")
@@ -48,7 +47,7 @@ def largest_difference(
         return None
     most, witness = Fraction(-1), None
     for low, high in [*((end, end) for end in ends), *pairwise(ends)]:
-        if time.perf_counter() > deadline:
+        if clock.expired():
             return None
         point = (low + high) / 2
         values = (exact_output(network, [point]) for network in (first, second))

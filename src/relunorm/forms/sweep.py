@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.errors import TimeLimitError
 from relunorm.forms.carriers import Carriers, carriers
 from relunorm.forms.merging import Groups, orientation, proportional
 from relunorm.forms.outward import Range, span
@@ -43,15 +45,23 @@ def remove(
         straight: the units known to be linear.
         ranges: sound pre-activation bounds, per layer (infinite where unknown).
         reach: the domain; None for all of space.
+
+    Raises:
+        TimeLimitError: the clock of the rules ended before the first sweep was done.
     """
     state = drop_unobserved(Reduced.whole(network))
-    while True:
+    for sweep in itertools.count():
         before = state.network.units
-        state = _sweep(state, straight, ranges, reach, rules)
-        state = drop_unobserved(state)
+        try:
+            state = drop_unobserved(_sweep(state, straight, ranges, reach, rules))
+        except TimeLimitError:
+            if not sweep or rules.arrange is not None:  # a standard form is finished or none
+                raise
+            break
         if state.network.units == before:
-            state.removed.sort(key=lambda r: (r.layer, r.unit))
-            return state
+            break
+    state.removed.sort(key=lambda r: (r.layer, r.unit))
+    return state
 
 
 def _sweep(
@@ -60,6 +70,7 @@ def _sweep(
     """Remove what can be removed, each layer seeing the layers below already reduced."""
     walk = _Sweep(state, straight, ranges, reach, rules)
     for k, layer in enumerate(state.network.layers):
+        rules.clock.check()
         walk.reduce(k, layer)
     return Reduced(walk.rewriter.finish(), walk.rewriter.origins, walk.removed)
 

@@ -9,12 +9,10 @@ is a region with its Jacobian. Without the bound this is enumeration.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from functools import lru_cache
-
 import numpy as np
+from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.extrema.window import Window
 from relunorm.lipschitz.search import at_point
@@ -24,7 +22,7 @@ from relunorm.network import Network
 from relunorm.regions.jit import allocating, inner
 from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
 from relunorm.regions.tree_signs import form_range
-from relunorm.regions.tree_state import FAILURES, FRAMES, HIDDEN, ROWS, STARTED
+from relunorm.regions.tree_state import CUT_OFF, FAILURES, FRAMES, HIDDEN, ROWS, STARTED, is_cut_off
 
 METHOD = "branch and bound"
 
@@ -39,11 +37,10 @@ SLICE = 3e7
 BEST, IMPROVED, UNIT, BOUND = range(4)
 
 
-@lru_cache(maxsize=1)
-def compile_kernels() -> None:
+def compile_kernels(tell: Teller) -> None:
     """Compile the search (or load it from the cache), so that no time limit pays for it."""
     tiny = Network.from_weights([[[1.0]], [[1.0]]])
-    _one_window(tiny, next(windows(tiny, None)), 2.0, 0.0, np.zeros(1), None, np.inf, None)
+    tell.compile("the search for Jacobians", lambda: _branch_and_bound(tiny, None, 2.0, None))
 
 
 def branch_and_bound(
@@ -51,8 +48,8 @@ def branch_and_bound(
     domain: Domain | None = None,
     norm: float = 2.0,
     start: tuple[float, Vector] | None = None,
-    time_limit: float | None = None,
-    on_progress: Callable[[float, float], None] | None = None,
+    time_limit: float | Clock | None = None,
+    progress: Listener | None = None,
 ) -> tuple[float, Vector, float, bool]:
     """The Lipschitz constant as (lower, witness, upper, finished).
 
@@ -65,19 +62,33 @@ def branch_and_bound(
     Args:
         network: relu or leaky units, without linear stages; fold stable units first (`localize`).
         start: a lower bound and its point, to prune with.
-        on_progress: called with (lower, upper) a few times a second.
+        time_limit: seconds or a clock.
+        progress: called with a `Progress` a few times a second; its facts are ``lower``, ``upper``.
     """
-    compile_kernels()
-    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
+    clock = Clock(time_limit)
+    tell = Teller(progress, clock)
+    compile_kernels(tell)
+    return _branch_and_bound(network, domain, norm, start, clock, tell)
+
+
+def _branch_and_bound(
+    network: Network,
+    domain: Domain | None,
+    norm: float,
+    start: tuple[float, Vector] | None,
+    clock: Clock = NO_LIMIT,
+    tell: Teller | None = None,
+) -> tuple[float, Vector, float, bool]:
     best, witness = start if start is not None else (0.0, np.zeros(network.input_size))
     upper, done = best, True
-    for window in windows(network, domain):
-        if time.monotonic() > deadline:
-            return best, witness, np.inf, False
-        best, witness, bound, finished = _one_window(
-            network, window, norm, best, witness, domain, deadline, on_progress
-        )
-        upper, done = max(upper, bound), done and finished
+    with clock.watch() as stop:
+        for window in windows(network, domain):
+            if clock.expired():
+                return best, witness, np.inf, False
+            best, witness, bound, finished = _one_window(
+                network, window, norm, best, witness, domain, stop, tell
+            )
+            upper, done = max(upper, bound), done and finished
     return best, witness, max(upper, best), done
 
 
@@ -88,10 +99,10 @@ def _one_window(
     best: float,
     witness: Vector,
     domain: Domain | None,
-    deadline: float,
-    on_progress: Callable[[float, float], None] | None,
+    stop: NDArray[np.uint8],
+    tell: Teller | None,
 ) -> tuple[float, Vector, float, bool]:
-    state = window.state()
+    state = window.state(stop)
     units = int(window.net.shape[2])
     outputs, dimension = int(window.net.shape[3]), int(window.net.shape[0])
     kept = np.full(units + 1, np.inf)
@@ -117,9 +128,10 @@ def _one_window(
         bound = float(max(record[BEST] * CLOSE, kept[:frames].max(initial=0.0)))
         if record[UNIT]:
             bound = max(bound, float(record[BOUND]))
-        if on_progress is not None:
-            on_progress(best, bound)
-        if time.monotonic() > deadline:
+        if tell is not None:
+            text = f"between {best:.6g} and {bound:.6g}"
+            tell(text, at_once=False, lower=best, upper=bound)
+        if stop[0] or is_cut_off(state):
             break
     if state.at[FAILURES]:
         finished = False
@@ -193,6 +205,10 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
                 spent += (d + 1.0) * whole / layers
                 fresh = True
             code = signs(net, state, unit)
+            if code == 0 or state.work.stop[0]:  # the time is up: the cell keeps the bound it has
+                at[CUT_OFF] = 1
+                record[UNIT], record[BOUND] = max(unit, 1), bound
+                return 0
             spent += 8.0 * (d + 1) * (d + at[ROWS])
             if (code == 3 or fresh) and _worthwhile(tally[layer]):
                 bound = min(bound, _bound(net, state, layer, unit, rates, norm, g, jac))
@@ -216,7 +232,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
         if value > record[BEST]:
             record[BEST], record[IMPROVED] = value, 1.0
             interior_point(net, state, point)
-            return 0
+            return 0  # a point cut off by the clock still lies in the cell: it is checked
     return 0
 
 

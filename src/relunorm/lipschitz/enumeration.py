@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.lipschitz.norms import operator_norms, round_up
 from relunorm.lipschitz.search import at_point
@@ -13,18 +14,11 @@ from relunorm.network import Network
 METHOD = "enumeration"
 
 
-def compile_kernels(dimension: int, domain: Domain | None) -> None:
-    """Compile what `regions` will use (or load it from the cache), before a time limit starts."""
-    from relunorm.regions.enumerate import regions
-
-    regions(Network.from_weights([np.eye(1, dimension), np.ones((1, 1))]), domain)
-
-
 def enumeration(
     network: Network,
     domain: Domain | None = None,
     norm: float = 2.0,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
 ) -> tuple[float, Vector, float, bool]:
     """The Lipschitz constant as (lower, witness, upper, finished), every region visited.
 
@@ -35,9 +29,10 @@ def enumeration(
     """
     from relunorm.regions.enumerate import regions
 
-    if time_limit is not None and time_limit <= 0:  # the bounds before have used it up
+    clock = Clock(time_limit)
+    if clock.expired():  # the bounds before have used it up
         return 0.0, np.zeros(network.input_size), np.inf, False
-    found = regions(network, domain, time_limit=time_limit)
+    found = regions(network, domain, time_limit=clock)
     values = operator_norms(found.affine()[0], norm)
     if not len(values):
         return 0.0, np.zeros(network.input_size), np.inf, False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
 from relunorm.domain import Ball, Domain, Polytope
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
@@ -23,7 +23,6 @@ from relunorm.lipschitz.twins import has_twins
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.rounding import GRADIENT_ENTRIES
-from relunorm.time_limit import as_time_limit
 
 #: Names accepted by ``method``, in the order auto runs them.
 METHODS = ("product", "paths", "theorem6", "sdp", "search", "enumeration", "branch")
@@ -62,7 +61,7 @@ class _Run:
     network: Network
     domain: Domain | None
     norm: float
-    deadline: float
+    clock: Clock
     lower: float = 0.0
     upper: float = np.inf
     witness: Vector = field(default_factory=lambda: np.zeros(0))
@@ -70,12 +69,12 @@ class _Run:
     bounds: list[LipschitzBound] = field(default_factory=list)
     complete: bool = True
     hidden: bool = False
-    progress: Callable[[float, float], None] | None = None
+    listener: Listener | None = None
 
     @cached_property
     def local(self) -> Local:
         """What matters of the network on the domain; in a hurry, a little more than that."""
-        return localize(self.network, self.domain, self.share(FOLD_SHARE).at)
+        return localize(self.network, self.domain, self.clock.part(share=FOLD_SHARE))
 
     @cached_property
     def folding(self) -> float:
@@ -89,26 +88,23 @@ class _Run:
             return has_twins(self.network, self.domain)
         return has_twins(self.local.network, self.local.domain)
 
-    def left(self) -> float:
-        return max(self.deadline - time.monotonic(), 0.0)
-
     def share(self, part: float) -> Deadline:
-        return Deadline(part * self.left())
+        return Deadline(self.clock.part(share=part))
 
     def upper_bound(
         self, name: str, compute: Callable[[], float], note: str | Callable[[], str] = ""
     ) -> None:
-        begin = time.monotonic()
+        clock = Clock(self.clock)
         value = round_up(compute() + self.folding, 2)
         said = note if isinstance(note, str) else note()
-        self.bounds.append(LipschitzBound(name, "upper", value, time.monotonic() - begin, said))
+        self.bounds.append(LipschitzBound(name, "upper", value, clock.elapsed(), said))
         if value < self.upper:
             self.upper, self.method = value, name
         self.report()
 
-    def lower_bound(self, name: str, value: float, point: Vector, begin: float) -> None:
+    def lower_bound(self, name: str, value: float, point: Vector, seconds: float) -> None:
         value = max(0.0, float(np.nextafter(value - self.folding, 0.0)))
-        self.bounds.append(LipschitzBound(name, "lower", value, time.monotonic() - begin))
+        self.bounds.append(LipschitzBound(name, "lower", value, seconds))
         if value >= self.lower:
             self.lower, self.witness = value, point
         self.report()
@@ -117,18 +113,18 @@ class _Run:
         self.bounds.append(LipschitzBound(name, "upper", np.nan, 0.0, reason))
 
     def report(self) -> None:
-        if self.progress is not None:
-            self.progress(self.lower, self.upper)
+        text = f"between {self.lower:.6g} and {self.upper:.6g}"
+        Teller(self.listener, self.clock)(text, lower=self.lower, upper=self.upper)
 
 
 def lipschitz(
     network: Network,
     domain: Domain | None = None,
     norm: Any = 2,
-    time_limit: float | None = 10.0,
+    time_limit: float | Clock | None = 10.0,
     method: str = "auto",
     random_state: int = 0,
-    on_progress: Callable[[float, float], None] | None = None,
+    progress: Listener | None = None,
 ) -> LipschitzResult:
     """An interval [lower, upper] around the Lipschitz constant of a network over a convex domain.
 
@@ -150,7 +146,7 @@ def lipschitz(
         method: ``auto``, or one of product, paths, theorem6, sdp, search, enumeration, branch: only
             that one (and a short search for the lower end).
         random_state: seed of the search.
-        on_progress: called with (lower, upper) as they improve.
+        progress: called with a `Progress` as they improve; its facts are ``lower`` and ``upper``.
 
     An interrupt (Ctrl-C) ends the work and keeps what was found, with ``complete=False``.
 
@@ -161,20 +157,15 @@ def lipschitz(
     p = as_norm(norm)
     if method not in ("auto", *METHODS):
         raise InvalidInputError(f"method {method!r} is not known; use auto, {', '.join(METHODS)}")
-    time_limit = as_time_limit(time_limit)
+    clock = Clock(time_limit)
     search.check_lipschitz(network)
     _check_interior(domain)
     words = "whole space" if domain is None else repr(domain)
     if domain is not None:
         domain.check_dimension(network.input_size)
-    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     network, exponent = to_size(network)
 
-    def tell(lower: float, upper: float) -> None:
-        if on_progress is not None:
-            on_progress(down(lower, exponent), up(upper, exponent))
-
-    run = _Run(network, domain, p, deadline, progress=tell)
+    run = _Run(network, domain, p, clock, listener=_to_size(progress, exponent))
     run.witness = np.zeros(network.input_size) if domain is None else np.array(domain.center)
     if domain is not None and _is_point(domain):
         bound = LipschitzBound("single point", "upper", 0.0, 0.0)
@@ -200,6 +191,23 @@ def lipschitz(
         tuple(_of_size(bound, exponent) for bound in run.bounds),
         run.complete,
     )
+
+
+def _to_size(progress: Listener | None, exponent: int) -> Listener | None:
+    """A listener to the bounds of the network as it was given."""
+    if progress is None:
+        return None
+    told = Teller(progress, NO_LIMIT).listener  # refuses what cannot be called
+    assert told is not None
+
+    def listen(said: Progress) -> None:
+        if "upper" not in said.facts:
+            return told(said)
+        lower, upper = down(said.facts["lower"], exponent), up(said.facts["upper"], exponent)
+        text = f"between {lower:.6g} and {upper:.6g}"
+        return told(replace(said, message=text, facts={"lower": lower, "upper": upper}))
+
+    return listen
 
 
 def _check_order(run: _Run) -> None:
@@ -267,7 +275,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
             f"{local.input_size} inputs and {local.units} changing units; auto searches the sign "
             f"tree up to {TREE_INPUTS} and {TREE_UNITS}",
         )
-    elif run.left() > 0 and not run.hidden:
+    elif not run.clock.expired() and not run.hidden:
         _tree(run, np.inf)
 
 
@@ -290,7 +298,7 @@ def _try(run: _Run, name: str, step: Callable[[], None]) -> None:
 
 def _auto_sdp(run: _Run) -> None:
     size = run.local.network.input_size + run.local.network.units
-    if size > AUTO_SDP and run.left() < 60:
+    if size > AUTO_SDP and run.clock.left() < 60:
         raise InvalidInputError(
             f"{size} inputs and units: above {AUTO_SDP} auto runs LipSDP only when a minute is "
             "left; ask for method='sdp'"
@@ -304,7 +312,7 @@ def _product(run: _Run, network: Network) -> None:
 
     def best() -> float:
         value = spectral.norm_product(network, run.norm, until)
-        if run.domain is None or time.monotonic() > until.at:
+        if run.domain is None or until.clock.expired():
             return value
         return min(value, spectral.norm_product(run.local.network, run.norm, until))
 
@@ -323,9 +331,9 @@ def _paths(run: _Run) -> None:
 
 def _theorem6(run: _Run, network: Network) -> None:
     factor, note = _from_l2(run)
-    begin, until = time.monotonic(), run.share(PRODUCT_SHARE)
+    until = run.share(PRODUCT_SHARE)
     found = theorem6.theorem6(network, deadline=until)
-    seconds = time.monotonic() - begin
+    seconds = until.clock.elapsed()
     note = "; ".join(filter(None, (note, _rough(until))))
     values = (found.count, found.paths, found.spectral)
     for name, value in zip(theorem6.METHODS, values, strict=True):
@@ -338,12 +346,12 @@ def _theorem6(run: _Run, network: Network) -> None:
 
 def _sdp(run: _Run) -> None:
     factor, note = _from_l2(run)
-    limit = run.left() / 2 if np.isfinite(run.deadline) else None
+    clock = run.clock.part(share=0.5)
     needed = sdp.shortest(run.local.network) / FLOPS
-    if limit is not None and needed > limit:
+    if needed > clock.left():
         run.refused(sdp.METHOD, f"time limit: the first step alone takes about {needed:.1f} s")
         return
-    run.upper_bound(sdp.METHOD, lambda: factor * sdp.lipsdp(run.local.network, limit), note)
+    run.upper_bound(sdp.METHOD, lambda: factor * sdp.lipsdp(run.local.network, clock), note)
 
 
 def _from_l2(run: _Run) -> tuple[float, str]:
@@ -356,39 +364,27 @@ def _from_l2(run: _Run) -> tuple[float, str]:
 
 
 def _search(run: _Run, rounds: int, random_state: int) -> None:
-    begin = time.monotonic()
-    limit = run.left() / 2 if np.isfinite(run.deadline) else None
-    local = run.local
-    value, point = search.search(local.network, local.domain, run.norm, rounds, limit, random_state)
-    run.lower_bound(search.METHOD, value, local.lift(point), begin)
+    clock, local = run.clock.part(share=0.5), run.local
+    value, point = search.search(local.network, local.domain, run.norm, rounds, clock, random_state)
+    run.lower_bound(search.METHOD, value, local.lift(point), clock.elapsed())
 
 
 def _enumeration(run: _Run, seconds: float) -> None:
-    from relunorm.lipschitz.enumeration import METHOD, compile_kernels, enumeration
+    from relunorm.lipschitz.enumeration import METHOD, enumeration
 
-    begin = time.monotonic()
-    compile_kernels(run.local.network.input_size, run.local.domain)
-    run.deadline += time.monotonic() - begin
-    limit = min(run.left(), seconds)
-    limit = limit if np.isfinite(limit) else None
-    _exact(run, METHOD, lambda: enumeration(run.local.network, run.local.domain, run.norm, limit))
+    local, clock = run.local, run.clock.part(seconds)
+    _exact(run, METHOD, lambda: enumeration(local.network, local.domain, run.norm, clock))
 
 
 def _branch(run: _Run, seconds: float) -> None:
-    from relunorm.lipschitz.branch import METHOD, branch_and_bound, compile_kernels
+    from relunorm.lipschitz.branch import METHOD, branch_and_bound
 
-    begin = time.monotonic()
-    compile_kernels()
-    run.deadline += time.monotonic() - begin
-    limit = min(run.left(), seconds)
-    limit = limit if np.isfinite(limit) else None
-    start = run.lower, np.asarray(run.witness)[run.local.free]
+    local, clock = run.local, run.clock.part(seconds)
+    start = run.lower, np.asarray(run.witness)[local.free]
     _exact(
         run,
         METHOD,
-        lambda: branch_and_bound(
-            run.local.network, run.local.domain, run.norm, start, limit, run.progress
-        ),
+        lambda: branch_and_bound(local.network, local.domain, run.norm, start, clock, run.listener),
     )
 
 
@@ -402,7 +398,7 @@ def _size(errors: NDArray[np.float64], norm: float) -> float:
 
 
 def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, float, bool]]) -> None:
-    begin = time.monotonic()
+    clock = Clock(run.clock)
     value, point, bound, finished = compute()
     bound += _size(run.local.jacobian_search_error, run.norm)
     if run.has_twins:
@@ -412,7 +408,7 @@ def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, floa
         note, run.hidden = TWINS if run.has_twins else HIDDEN, True
     run.upper_bound(name, lambda: bound, note)
     last = run.bounds.pop()
-    run.bounds.append(replace(last, seconds=time.monotonic() - begin))
+    run.bounds.append(replace(last, seconds=clock.elapsed()))
     if value > run.lower:
-        run.lower_bound(name, value, run.local.lift(point), begin)
+        run.lower_bound(name, value, run.local.lift(point), clock.elapsed())
     run.complete = finished

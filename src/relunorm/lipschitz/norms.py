@@ -7,7 +7,6 @@ factorisation of c I - A A^T.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 
@@ -44,18 +44,18 @@ def as_norm(norm: Any) -> float:
 
 
 class Deadline:
-    """A moment of `time.monotonic` by which norms should be known.
+    """When norms should be known.
 
     Attributes:
         rough: how many norms were bounded roughly because finding them would have taken longer.
     """
 
-    def __init__(self, seconds: float):
-        self.at, self.rough = time.monotonic() + seconds, 0
+    def __init__(self, clock: Clock):
+        self.clock, self.rough = clock, 0
 
     def allows(self, seconds: float) -> bool:
         """Whether there is time for work of so many seconds; counts it as left out if not."""
-        enough = time.monotonic() + seconds <= self.at
+        enough = not self.clock.expired() and seconds <= self.clock.left()
         self.rough += not enough
         return enough
 

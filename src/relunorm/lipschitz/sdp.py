@@ -16,7 +16,6 @@ every term has rank two, so the Hessian is made of entries of four products with
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,6 +24,7 @@ import scipy.linalg as sl
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock
 from relunorm.errors import InvalidNetworkError
 from relunorm.lipschitz.norms import is_positive_definite, round_up
 from relunorm.matrix import Vector
@@ -65,7 +65,7 @@ class _Problem:
         return S
 
 
-def lipsdp(network: Network, time_limit: float | None = None) -> float:
+def lipsdp(network: Network, time_limit: float | Clock | None = None) -> float:
     """A sound upper bound on the l2 Lipschitz constant; any depth, skips and vector outputs.
 
     The multipliers found are not trusted: the value returned is one for which a Cholesky
@@ -81,14 +81,14 @@ def lipsdp(network: Network, time_limit: float | None = None) -> float:
         return _certified(problem, np.zeros(0))
     from threadpoolctl import threadpool_limits
 
-    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
+    clock = Clock(time_limit)
     # Below some hundred rows a second BLAS thread costs more than it brings, a busy machine aside.
     with threadpool_limits(1 if problem.U.shape[1] < ONE_THREAD else None, user_api="blas"):
         rho, t = _start(problem)
         best = _certified(problem, t)
         if best <= TINY:
             return best
-        _, t = _minimize(problem, rho, t, deadline)
+        _, t = _minimize(problem, rho, t, clock)
         return min(best, _certified(problem, t))
 
 
@@ -178,13 +178,13 @@ def _start(problem: _Problem) -> tuple[float, Vector]:
 
 
 def _minimize(
-    problem: _Problem, rho: float, t: Vector, deadline: float, steps: int = 200
+    problem: _Problem, rho: float, t: Vector, clock: Clock, steps: int = 200
 ) -> tuple[float, Vector]:
     """Follow the central path by Newton steps; every iterate is strictly feasible."""
     size = problem.inputs + 2 * len(t)
     mu = rho / size
     for _ in range(steps):
-        if time.monotonic() > deadline:
+        if clock.expired():
             break
         step = _newton(problem, rho, t, mu)
         if step is None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.problem import project
@@ -39,7 +38,7 @@ def search(
     domain: Domain | None = None,
     norm: float = 2.0,
     rounds: int = 60,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     random_state: int | np.random.Generator | None = 0,
 ) -> tuple[float, Vector]:
     """The largest norm of the Jacobian that was found, and the point: a true lower bound.
@@ -51,7 +50,7 @@ def search(
     constant from below.
     """
     rng = np.random.default_rng(random_state)
-    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
+    clock = Clock(time_limit)
     entries = max(network.output_size * network.input_size, max(network.widths))
     count = int(np.clip(BATCH_ENTRIES // entries, 16, 1024))
     count = max(16, min(count, BATCH_WORK // (network.output_size * max(network.widths))))
@@ -60,14 +59,14 @@ def search(
     parts = []
     for _ in range(ISLANDS):
         parts.append(
-            _evolve(network, domain, norm, None, count // 4, 1 + rounds // 6, scale, deadline, rng)
+            _evolve(network, domain, norm, None, count // 4, 1 + rounds // 6, scale, clock, rng)
         )
-        if time.monotonic() > deadline:
+        if clock.expired():
             break
     points = np.concatenate([part[0] for part in parts])
     values = np.concatenate([part[1] for part in parts])
     points, values = _evolve(
-        network, domain, norm, (points, values), count, rounds // 2, scale, deadline, rng
+        network, domain, norm, (points, values), count, rounds // 2, scale, clock, rng
     )
     top = int(np.argmax(values))
     return at_point(network, points[top], norm, domain), points[top]
@@ -81,7 +80,7 @@ def _evolve(
     count: int,
     rounds: int,
     scale: float,
-    deadline: float,
+    clock: Clock,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], Vector]:
     """Rounds of moves from an elite of points; the last generation and its scores."""
@@ -91,7 +90,7 @@ def _evolve(
     else:
         points, values = start
     for _ in range(rounds):
-        if time.monotonic() > deadline:
+        if clock.expired():
             break
         order = np.argsort(-values, kind="stable")[: max(8, count // 16)]
         elite, best = points[order], values[order]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import relunorm
+from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
 from relunorm.papers import TITLES, exhibits, read_sample
 from relunorm.papers.exhibit import WORKSPACE, Exhibit, Make, cost_of, items_of, source_of
-from relunorm.sweep.front import Standing, sweep
+from relunorm.sweep.front import sweep
 from relunorm.sweep.identity import identify, source_version
 from relunorm.sweep.record import Run
 from relunorm.sweep.store import Store
@@ -125,7 +126,7 @@ def run_tasks(
     tasks: Sequence[Task],
     folder: str | Path | None = None,
     jobs: int | None = 1,
-    progress: Callable[[Outcome], None] | None = None,
+    progress: Listener | None = None,
     backend: str | None = None,
     scheduler: str | None = None,
 ) -> list[Outcome]:
@@ -135,7 +136,8 @@ def run_tasks(
         tasks: the exhibits. folder: where to write; None writes nothing. Workers on other machines
             must see it under the same path.
         jobs, backend, scheduler: where to run, as in `relunorm.sweep`.
-        progress: told of every outcome as it comes; may raise KeyboardInterrupt to stop.
+        progress: called with a `Progress` for every outcome as it comes, its fact; may raise
+            KeyboardInterrupt to stop.
 
     Returns:
         the outcomes, in the order of ``tasks``. An exhibit that raises is an outcome with an error,
@@ -143,11 +145,11 @@ def run_tasks(
     """
     home = None if folder is None else Path(folder).resolve()
     outcomes: dict[Task, Outcome] = {}
+    teller = Teller(progress, Clock())
 
     def tell(outcome: Outcome) -> None:
         outcomes[outcome.task] = outcome
-        if progress is not None:
-            progress(outcome)
+        teller("exhibits", len(outcomes), len(order), outcome=outcome)
 
     # The longest first, so that no core ends up with a long one alone.
     order = sorted(dict.fromkeys(tasks), key=lambda task: -cost_of(task.make))
@@ -159,9 +161,10 @@ def run_tasks(
         for key, run in kept.items():
             tell(_outcome(known[key], run, home, reused=True))
 
-        def listen(at: Standing) -> None:
-            if at.latest is not None:
-                tell(_outcome(known[at.latest.key], at.latest, home))
+        def listen(said: Progress) -> None:
+            latest = said.facts["latest"]
+            if latest is not None:
+                tell(_outcome(known[latest.key], latest, home))
 
         found = sweep(
             function,
@@ -174,7 +177,7 @@ def run_tasks(
             retry_failed=True,
             version=version,
         )
-    if found.stopped == "interrupted":
+    if found.stopped == INTERRUPTED:
         raise KeyboardInterrupt
     return [outcomes[task] for task in tasks]
 

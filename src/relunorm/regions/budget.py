@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import operator
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from relunorm.clock import TIME_LIMIT, Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
-from relunorm.time_limit import as_time_limit
-
-#: Called with the regions found so far, the seconds spent and the share of the work done.
-Progress = Callable[[int, float, float], None]
 
 #: A search first looks for so many regions, and then for up to `GROWTH` times more each time.
 FIRST_BATCH, GROWTH = 512, 4
@@ -39,22 +35,17 @@ class Budget:
     """What may be spent, what was found, and why the search ended before its end."""
 
     def __init__(
-        self,
-        started: float,
-        max_regions: int | None,
-        time_limit: float | None,
-        progress: Progress | None,
+        self, clock: Clock, max_regions: int | None = None, progress: Listener | None = None
     ):
         if max_regions is not None and not whole_number(max_regions, "max_regions") > 0:
             raise InvalidInputError(
                 f"max_regions is {max_regions}; expected a positive number or None"
             )
-        self.started, self.progress = started, progress
-        self.max_regions, self.time_limit = max_regions, as_time_limit(time_limit)
+        self.clock, self.tell = clock, Teller(progress, clock)
+        self.max_regions = max_regions
         self.found, self.reason, self.spent = 0, "", ""
         self.failures = self.hidden = 0
         self._lock = threading.Lock()
-        self._told = started
         self.weights = 1  # of the network, in dense matrices: what a region may cost
 
     def book(self, count: int, done: Callable[[], float]) -> None:
@@ -69,12 +60,10 @@ class Budget:
                 self.stop(f"max_regions = {self.max_regions}")  # one more than may be kept
             if not self.is_watched:
                 return
-            now = time.perf_counter()
-            if self.time_limit is not None and now - self.started > self.time_limit:
-                self.spent = self.spent or f"time_limit = {self.time_limit:g} s"
-            if self.progress is not None and now - self._told > 0.1:
-                self._told = now
-                self.progress(self.found, now - self.started, done())
+            if self.clock.expired():
+                self.spent = self.spent or TIME_LIMIT
+            if self.tell.due:
+                self.tell(f"{self.found:,} regions", done(), 1.0, found=self.found)
 
     def stop(self, reason: str) -> None:
         """Something is left undone, for this reason."""
@@ -84,7 +73,7 @@ class Budget:
     @property
     def is_watched(self) -> bool:
         """Whether somebody waits for reports or for a time limit to act."""
-        return self.time_limit is not None or self.progress is not None
+        return self.clock.limited or self.tell.listener is not None
 
     def sizes(self, shared: bool) -> Iterator[int]:
         """How many regions to look for at a time; fewer where other workers may want a share."""
@@ -93,9 +82,9 @@ class Budget:
             most = min(most, self.max_regions + 1)
         size = max(1, min(most, FIRST_BATCH, FIRST_WORK // self.weights))
         while True:
-            begin = time.perf_counter()
+            batch = Clock()
             yield size
-            spent = time.perf_counter() - begin
+            spent = batch.elapsed()
             if spent < SLOW_BATCH:
                 size = min(most, GROWTH * size)
             elif spent > 2 * SLOW_BATCH:  # a clock or Ctrl-C waits for the end of a batch

@@ -6,7 +6,7 @@ the cell when its form changes sign among the corners, so no linear programme is
 How to call it (``net`` from `pack.pack` by columns)::
 
     search = new_search(net, corners, walls)                   # the domain, from `corners`
-    found, status = run(net, search, patterns, points, maps)   # as `tree.run`; GROW: see `grown`
+    found, status = run(net, search, patterns, points, maps, stop)   # as `tree.run`; GROW: `grown`
     search.at[0] > 0                                           # whether there may be more
 
 Exactness: as in `tree`. Corners within the tolerance of a wall lie on it.
@@ -262,20 +262,21 @@ def _split(search, entry, unit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run(net, search, patterns, points, maps):  # type: ignore[no-untyped-def]
+def run(net, search, patterns, points, maps, stop):  # type: ignore[no-untyped-def]
     """Go on until the buffers are full or the search is done; how many leaves were written.
 
     Args:
         patterns: uint8 (capacity, units), one byte a bit.
         points: (capacity, d), filled with the mean of the corners.
         maps: (capacity, outputs * (d + 1)); capacity 0 skips them.
+        stop: of `Clock.watch`: ends the run; call again to go on.
 
     Returns:
         leaves written and a status: 0, GROW or TOO_MANY_WALLS (with leaves written before it).
     """
     units = net.shape[2]
     found, capacity = 0, len(patterns)
-    while search.at[0] and found < capacity:
+    while search.at[0] and found < capacity and not stop[0]:
         entry = search.entries[search.at[0] - 1]
         va, n = entry[CORNERS], entry[COUNT]
         if _decide(net, search, entry):

@@ -53,7 +53,9 @@ def new_columns(net: Packed) -> Columns:
     bytes_, flat = np.zeros((2, units), np.uint8), np.zeros(units + outputs, np.uint8)
     age = np.full(layers + 1, -1, np.int64)
     forms, sizes, peaks = numbers[: d + 1], numbers[d + 1 : d + 3], numbers[d + 3 : d + 5]
-    return Columns(bytes_[0], bytes_[1], age, forms, *sizes, peaks, flat, numbers[d + 5])
+    return Columns(
+        bytes_[0], bytes_[1], age, forms, sizes[0], sizes[1], peaks, flat, numbers[d + 5]
+    )
 
 
 @inner

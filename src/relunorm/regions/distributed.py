@@ -7,11 +7,14 @@ share of the parts. Put together in their order, the answers are what one proces
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.network import Network
 from relunorm.regions.budget import Budget
@@ -55,25 +58,30 @@ class Searcher:
 
     Attributes:
         network: without linear stages.
-        deadline: `time.time` after which to stop, or None. Clocks of other machines should agree.
+        clock: when to stop. Clocks of other machines should agree.
     """
 
     network: Network
     domain: Domain | None
     method: str
     max_regions: int | None
-    deadline: float | None
+    clock: Clock
 
     def __call__(self, jobs: Sequence[int]) -> Share:
         """Run some of the jobs."""
-        left = None if self.deadline is None else self.deadline - time.time()
-        if left is not None and left <= 0:
+        with self.clock.watch() as stop:
+            return self._run(jobs, stop)
+
+    def _run(self, jobs: Sequence[int], stop: NDArray[np.uint8]) -> Share:
+        if self.clock.expired():
             return Share(stopped=True)
         window = open_window(self.network, self.domain)
-        budget = Budget(time.perf_counter(), self.max_regions, left, None)
+        budget = Budget(self.clock, self.max_regions)
         found: dict[int, list[Batch]] = {}
         try:
-            every = parts(self.method, self.network, window, DIVISION)
+            every = parts(self.method, self.network, window, DIVISION, stop)
+            if self.clock.expired():  # perhaps on the way: these are not everybody's parts
+                return Share(stopped=True)
             for job in jobs:
                 part = every[job]
                 found[job] = list(part.found)
@@ -104,12 +112,9 @@ def search_far(
     """
     with placed(backend, scheduler, workers):
         window = open_window(network, domain)
-        jobs = len(parts(method, network, window, DIVISION))
-        limit = budget.time_limit
-        deadline = (
-            None if limit is None else time.time() + limit - (time.perf_counter() - budget.started)
-        )
-        searcher = Searcher(network, domain, method, budget.max_regions, deadline)
+        with budget.clock.watch() as stop:
+            jobs = len(parts(method, network, window, DIVISION, stop))
+        searcher = Searcher(network, domain, method, budget.max_regions, budget.clock)
         return _gather(searcher, jobs, budget)
 
 
@@ -123,7 +128,7 @@ def _gather(searcher: Searcher, jobs: int, budget: Budget) -> list[Batch]:
             for _, share in shares:
                 _book(share, kept, jobs, budget)
     except KeyboardInterrupt:
-        budget.stop("interrupted")
+        budget.stop(INTERRUPTED)
     return [batch for job in sorted(kept) for batch in kept[job]]
 
 
@@ -140,5 +145,5 @@ def _book(
     budget.hidden += share.hidden
     found = sum(len(batch.points) for some in share.batches.values() for batch in some)
     budget.book(found, lambda: len(kept) / jobs)
-    if share.stopped and budget.time_limit is not None:
-        budget.stop(f"time_limit = {budget.time_limit:g} s")
+    if share.stopped and budget.clock.limited:
+        budget.stop(TIME_LIMIT)

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Teller
+from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.regions.budget import Budget
 from relunorm.regions.limits import CellLimitError
 from relunorm.regions.pack import Packed
-from relunorm.regions.window import Window
+from relunorm.regions.window import Window, open_window
 from relunorm.regions.work import Batch, Part, Work, divided, run
 
 #: Output forms are stored with the regions up to this many numbers each, else computed on demand.
@@ -29,24 +31,44 @@ def search(
         method: ``polygons``, ``cells`` or ``tree``.
         network: without linear stages.
     """
+    if budget.is_watched:
+        _compile(method, budget.tell)
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
         return [_single(network, net, window)]
     budget.weights = max(len(net.weights), 1)
-    return run(_started(method, net, window), workers, budget)
+    with budget.clock.watch() as stop:
+        return run(_started(method, net, window, stop), workers, budget)
 
 
-def parts(method: str, network: Network, window: Window, count: int) -> list[Part]:
-    """A search in about ``count`` parts; with the same arguments, the same parts."""
+def parts(
+    method: str, network: Network, window: Window, count: int, stop: NDArray[np.uint8]
+) -> list[Part]:
+    """A search in about ``count`` parts; with the same arguments, the same parts.
+
+    Args:
+        stop: of `Clock.watch`; where it was set meanwhile, the parts are not to be used.
+    """
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
         return [Part([_single(network, net, window)], None)]
-    return divided(_started(method, net, window), count)
+    return divided(_started(method, net, window, stop), count)
 
 
-def _started(method: str, net: Packed, window: Window) -> Work:
+def _compile(method: str, tell: Teller) -> None:
+    """Compile an engine, or load it, by a search in a tiny network."""
+
+    def tiny() -> None:
+        dimension = {"polygons": 2, "cells": 3, "tree": 1}[method]
+        net = Network.from_weights([np.eye(dimension), np.ones((1, dimension))])
+        search(method, net, open_window(net, Box.cube(dimension)), 1, Budget(NO_LIMIT))
+
+    tell.compile(f"the search for regions by {method}", tiny)
+
+
+def _started(method: str, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
     engine = {"polygons": PolygonWork, "cells": CellWork, "tree": TreeWork}[method]
-    return engine.start(net, window)
+    return engine.start(net, window, stop)
 
 
 def _single(network: Network, net: Packed, window: Window) -> Batch:
@@ -73,15 +95,15 @@ def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
 class _EngineWork:
     """A search by one of the engines; each has its own `start` and `advance`."""
 
-    def __init__(self, engine: Any, net: Packed, search: Any):
-        self._engine, self._net, self._search = engine, net, search
+    def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
+        self._engine, self._net, self._search, self._stop = engine, net, search, stop
 
     def more(self) -> bool:
         return not self._engine.is_done(self._search)
 
     def give(self) -> Any:
         other = self._engine.give(self._search)
-        return None if other is None else type(self)(self._engine, self._net, other)
+        return None if other is None else type(self)(self._engine, self._net, other, self._stop)
 
     def remaining(self) -> float:
         return self._engine.remaining(self._search)
@@ -103,15 +125,15 @@ class PolygonWork(_EngineWork):
     """`polygons`: two coordinates."""
 
     @classmethod
-    def start(cls, net: Packed, window: Window) -> Work:
+    def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
         from relunorm.regions import polygons
 
-        return cls(polygons, net, polygons.new_search(net, _outline(window)))
+        return cls(polygons, net, polygons.new_search(net, _outline(window)), stop)
 
     def advance(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
         out = engine.new_faces(net, self._search, size, _map_numbers(net)[1])
-        found, status = engine.run(net, self._search, out)
+        found, status = engine.run(net, self._search, out, self._stop)
         if status == engine.GROW:
             self._search = engine.grown(self._search)
         if not found:
@@ -125,19 +147,19 @@ class CellWork(_EngineWork):
     """`cells`: three to six coordinates."""
 
     @classmethod
-    def start(cls, net: Packed, window: Window) -> Work:
+    def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
         from relunorm.regions import cells
         from relunorm.regions.corners import box_corners, clip_all
 
         corners, walls = box_corners(window.lo, window.hi)
         if len(window.rhs):
             corners, walls = clip_all(corners, walls, window.rows, window.rhs, 1e-13)
-        return cls(cells, net, cells.new_search(net, corners, walls))
+        return cls(cells, net, cells.new_search(net, corners, walls), stop)
 
     def advance(self, size: int) -> Batch | None:
         engine, net = self._engine, self._net
         patterns, points, maps = self._buffers(size, int(net.shape[2]))
-        found, status = engine.run(net, self._search, patterns, points, maps)
+        found, status = engine.run(net, self._search, patterns, points, maps, self._stop)
         if status == engine.GROW:
             self._search = engine.grown(self._search)
         elif status == engine.TOO_MANY_WALLS:
@@ -152,12 +174,13 @@ class TreeWork(_EngineWork):
     """`tree`: any number of coordinates."""
 
     @classmethod
-    def start(cls, net: Packed, window: Window) -> Work:
+    def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
         from relunorm.regions import tree
         from relunorm.regions.tree_state import new_state
 
         w = window
-        return cls(tree, net, new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses))
+        state = new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)
+        return cls(tree, net, state, stop)
 
     def advance(self, size: int) -> Batch | None:
         buffers = self._buffers(size, (int(self._net.shape[2]) + 7) // 8)

@@ -8,16 +8,16 @@ linear programmes. All are exhaustive; which one ran is in the result.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock, Listener
 from relunorm.domain import Ball, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.budget import Budget, Progress
+from relunorm.regions.budget import Budget
 from relunorm.regions.engines import search
 from relunorm.regions.limits import CellLimitError
 from relunorm.regions.offsets import joined_offsets
@@ -32,12 +32,12 @@ def regions(
     domain: Domain | None = None,
     *,
     max_regions: int | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
     backend: str | None = None,
     scheduler: str | None = None,
     method: str = "auto",
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Regions:
     """List every linear region of the network on a domain, exactly.
 
@@ -47,15 +47,15 @@ def regions(
             regions of the bounding polytope whose interior meets the open ball; their polytopes
             are not cut by the sphere.
         max_regions: stop once so many are found (the result then says it is partial).
-        time_limit: seconds after which to stop, likewise.
+        time_limit: seconds after which to stop, likewise; compiling is not counted.
         workers: threads; 1 by default, -1 for all cores. The result does not depend on it.
         backend: ``loky``, ``dask`` or ``ray``: subtrees go to ``workers`` processes (all cores if
             omitted) instead of threads; so they do inside a ``joblib.parallel_config`` if neither
             is given. For searches of many seconds: starting processes takes some. Same result.
         scheduler: address of a running Dask scheduler or Ray cluster.
         method: ``auto``, or one of ``polygons`` (two inputs), ``cells`` (up to six), ``tree``.
-        progress: called now and then with regions found, seconds spent and the share of the work
-            done (in equal parts of the tree, so an estimate).
+        progress: called now and then with a `Progress`: the share of the work done (in equal parts
+            of the tree, so an estimate) and the regions ``found``.
 
     Returns:
         the regions, complete unless a limit or Ctrl-C ended the search.
@@ -68,7 +68,7 @@ def regions(
     >>> len(found), found.patterns.tolist()
     (4, [[True, True], [True, False], [False, True], [False, False]])
     """
-    started = time.perf_counter()
+    clock = Clock(time_limit)
     network = network.folded()
     window = open_window(network, domain)
     far = backend is not None or scheduler is not None or (workers is None and ambient_jobs() > 1)
@@ -76,7 +76,7 @@ def regions(
     chosen = _method(method, window)
     if chosen == "tree":
         _check_memory(window.dimension, network.units)
-    budget = Budget(started, max_regions, time_limit, progress)
+    budget = Budget(clock, max_regions, progress)
 
     def found() -> list[Batch]:
         if far:
@@ -90,7 +90,7 @@ def regions(
     except CellLimitError:
         if method != "auto":
             raise
-        chosen, budget = "tree", Budget(started, max_regions, time_limit, progress)
+        chosen, budget = "tree", Budget(clock, max_regions, progress)
         batches = found()
     result = _assemble(network, window, batches, budget, chosen)
     if isinstance(domain, Ball):
@@ -150,7 +150,7 @@ def _assemble(
         complete=not budget.reason,
         reason=budget.reason,
         method=method,
-        seconds=time.perf_counter() - budget.started,
+        seconds=budget.clock.elapsed(),
         hidden=budget.hidden,
     )
 

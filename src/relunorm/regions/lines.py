@@ -9,7 +9,6 @@ size: nothing but forward products of the stored matrices is needed.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
@@ -27,6 +27,10 @@ from relunorm.regions.budget import Budget
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 
 Array = NDArray[np.float64]
+
+#: A leg through a network of so many entries or units is followed in so many parts where a clock
+#: waits.
+MANY_ENTRIES, MANY_UNITS, STRETCHES = 200_000, 5000, 16
 
 #: Values at the breakpoints of a leg may take so many numbers (256 MB) before it is halved.
 ROOM = 1 << 25
@@ -111,7 +115,7 @@ class Line:
         return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
 
 
-def along(network: Network, *points: ArrayLike, time_limit: float | None = None) -> Line:
+def along(network: Network, *points: ArrayLike, time_limit: float | Clock | None = None) -> Line:
     """The regions a line or polyline passes through, exactly.
 
     Args:
@@ -130,7 +134,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
     >>> line.breakpoints.tolist(), line.values.ravel().tolist()
     ([0.0, 0.25, 0.75, 1.0], [1.0, 0.0, 0.0, 1.0])
     """
-    budget = Budget(time.perf_counter(), None, time_limit, None)
+    budget = Budget(Clock(time_limit))
     vertices = _vertices(network, points)
     for index, layer in enumerate(network.layers):
         if layer.activation.kind == "step":
@@ -139,7 +143,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
             )
     parts: list[_Part] = []
     try:
-        for part in _followed(network, vertices):
+        for part in _followed(network, vertices, _stretches(network, budget.clock)):
             parts.append(part)
             budget.book(len(part.packed), lambda: 0.0)
             if budget.spent and part.end < len(vertices) - 1:
@@ -148,7 +152,7 @@ def along(network: Network, *points: ArrayLike, time_limit: float | None = None)
     except KeyboardInterrupt:
         if not parts:
             raise
-        budget.stop("interrupted")
+        budget.stop(INTERRUPTED)
     return _joined(network, vertices, parts, budget.reason)
 
 
@@ -164,7 +168,14 @@ class _Part(NamedTuple):
         return float(self.t[-1])
 
 
-def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
+def _stretches(network: Network, clock: Clock) -> int:
+    """In how many parts to follow a leg: nobody looks at the clock within one."""
+    entries = sum(mx.nnz(m) for affine in network.maps for m in affine.terms.values())
+    large = entries > MANY_ENTRIES or network.units > MANY_UNITS
+    return STRETCHES if clock.limited and large else 1
+
+
+def _followed(network: Network, vertices: Array, stretches: int) -> Iterator[_Part]:
     """The polyline leg by leg, each as a whole or, where that takes too much room, in halves."""
     far = np.abs(vertices).max(axis=0)
     units = exponents_of(far, far)
@@ -173,7 +184,7 @@ def _followed(network: Network, vertices: Array) -> Iterator[_Part]:
     else:
         network, vertices = balanced_for(network, units), np.ldexp(vertices, -units)
     for index, (a, b) in enumerate(itertools.pairwise(vertices)):
-        open_ = [(0.0, 1.0)]
+        open_ = [(k / stretches, (k + 1) / stretches) for k in reversed(range(stretches))]
         while open_:
             start, end = open_.pop()
             ends = ((1 - share) * a + share * b for share in (start, end))

@@ -10,7 +10,7 @@ unit cuts a piece is a matter of two words a corner.
 How to call it (window coordinates, ``net`` from `pack.pack` by columns)::
 
     search = new_search(net, corners)              # of the domain, in order
-    found, status = run(net, search, out)          # fills ``out``; GROW: `grown(search)`
+    found, status = run(net, search, out, stop)    # fills ``out``; GROW: `grown(search)`
     search.at[TOP] > 0                             # whether there may be more
 
 Exactness: as in `tree`; a unit cuts a face when its scaled form exceeds its tolerance at one corner
@@ -161,11 +161,14 @@ def remaining(search: Search) -> float:
 
 
 @kernel
-def run(net, search, out):  # type: ignore[no-untyped-def]
-    """Go on until ``out`` is full or the search is done; regions written and 0 or GROW."""
+def run(net, search, out, stop):  # type: ignore[no-untyped-def]
+    """Go on until ``out`` is full or the search is done; regions written and 0 or GROW.
+
+    It also ends when ``stop`` (of `Clock.watch`) is set; call again to go on.
+    """
     at, entries = search.at, search.pieces.entries
     found = np.int64(0)  # a literal would have `_write` compiled twice
-    while at[TOP] and found < len(out.bits):
+    while at[TOP] and found < len(out.bits) and not stop[0]:
         top = at[TOP] - 1
         layer = entries[top, LAYER]
         if at[FRESH]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
 from relunorm.regions.pack import affine_maps, check_units
-from relunorm.time_limit import as_time_limit
 
 if TYPE_CHECKING:
     from relunorm.regions.atoms import Atoms
@@ -77,7 +76,7 @@ class Region:
         return self.reduced_polytope()
 
     def reduced_polytope(
-        self, time_limit: float | None = None, progress: Callable[[int, int], None] | None = None
+        self, time_limit: float | Clock | None = None, progress: Listener | None = None
     ) -> Cell:
         """`polytope`, for at most so many seconds: rows not looked at by then stay.
 
@@ -85,12 +84,12 @@ class Region:
 
         Args:
             time_limit: seconds, None for no limit. Up to `COMPILED_UP_TO` inputs none is needed.
-            progress: called with the rows looked at and all rows.
+            progress: called with a `Progress` of the rows looked at.
         """
-        time_limit = as_time_limit(time_limit)
+        clock = Clock(time_limit)
         if self.network.input_size <= COMPILED_UP_TO:
             return self._geometry.cell(self.pattern, self.interior_point)
-        return self._large_cell(time_limit, progress)
+        return self._large_cell(clock, Teller(progress, clock))
 
     @cached_property
     def _ball(self) -> tuple[float, Array]:
@@ -208,9 +207,7 @@ class Region:
             walls += [Wall(-1, i) for i in range(len(size))]
         return np.concatenate(rows), np.concatenate(bounds), walls
 
-    def _large_cell(
-        self, time_limit: float | None, progress: Callable[[int, int], None] | None
-    ) -> Cell:
+    def _large_cell(self, clock: Clock, tell: Teller) -> Cell:
         from relunorm.regions.sparse_walls import facet_rows, is_bounded
 
         units, size = self.network.units, self.network.input_size
@@ -222,11 +219,25 @@ class Region:
             )
         A, b, walls = self._rows
         own = sum(not wall.is_domain for wall in walls)
-        inside = self.interior_point
-        kept, at, complete = facet_rows(A, b, inside, own, time_limit, progress)
+        inside = self._point_inside(clock.part(share=0.5))
+        kept, at, complete = facet_rows(A, b, inside, own, clock, tell)
         named = tuple(wall for wall, keep in zip(walls, kept, strict=True) if keep)
         bounded = self.domain is not None or is_bounded(A[kept])
         return Cell(A[kept], b[kept], named, inside, at[kept], bounded, complete)
+
+    def _point_inside(self, clock: Clock) -> Array:
+        """`interior_point` or, where the clock ends the search for it, the point asked about."""
+        from relunorm.regions.sparse_walls import largest_ball
+
+        if not clock.limited or "_ball" in self.__dict__:
+            return self.interior_point
+        A, b, _ = self._rows
+        radius, centre = largest_ball(A, b, clock) if len(b) else (np.inf, self.x)
+        if np.isfinite(radius) and not isinstance(self.domain, Ball):
+            return centre
+        if (A @ self.x < b).all():
+            return self.x
+        return self.interior_point
 
     def _beyond_large(self) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
         """What lies across each facet, read an infinitely small step across the facet's middle."""

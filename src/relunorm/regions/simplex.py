@@ -14,6 +14,7 @@ How to call it::
     x = work.x                                # status FOUND: the maximiser, g.x > stop
                                               # status ABSENT: the maximum is <= stop (proved)
                                               # status EMPTY: no x satisfies the rows
+                                              # status STOPPED: the time was up, nothing is known
 
 Rows should have unit length: then feasibility is kept to `FEASIBLE` as a distance. FOUND points
 satisfy every row to that accuracy whatever rounding went before, because it is measured. Cycling
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 
 from relunorm.regions.jit import inner, inner_sum, kernel
 
-FOUND, ABSENT, EMPTY, FAILED = 1, 0, -1, -2
+FOUND, ABSENT, EMPTY, FAILED, STOPPED = 1, 0, -1, -2, -3
 
 #: How far outside a row (of unit length) a point may lie and still count as satisfying it.
 FEASIBLE = 1e-12
@@ -51,10 +52,11 @@ class Workspace(NamedTuple):
     pivot_row: NDArray[np.float64]
     basis: NDArray[np.int64]
     counts: NDArray[np.int64]  # programmes solved, pivots, failures, the row that entered last
+    stop: NDArray[np.uint8]  # of `Clock.watch`: becomes 1 when the time is up
 
 
-def workspace(dimension: int) -> Workspace:
-    """Scratch memory for programmes in ``dimension`` variables."""
+def workspace(dimension: int, stop: NDArray[np.uint8] | None = None) -> Workspace:
+    """Scratch memory for programmes in ``dimension`` variables; ``stop`` of `Clock.watch`."""
     d = dimension
     return Workspace(
         np.zeros(d),
@@ -63,12 +65,13 @@ def workspace(dimension: int) -> Workspace:
         np.zeros(d),
         np.zeros(d, np.int64),
         np.zeros(4, np.int64),
+        np.zeros(1, np.uint8) if stop is None else stop,
     )
 
 
 @kernel
 def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-def]
-    """Maximise g.x; see the head of this file. Returns FOUND, ABSENT, EMPTY or FAILED."""
+    """Maximise g.x; see the head of this file. Returns FOUND, ABSENT, EMPTY, FAILED or STOPPED."""
     x, inverse, basis = work.x, work.inverse, work.basis
     multipliers, u = work.multipliers, work.pivot_row
     d = len(g)
@@ -91,6 +94,8 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
         row, gap = _violated(rows, rhs, m, lo, hi, x, pivot > patience)
         if gap <= FEASIBLE:
             return FOUND if _dot(g, x) > stop else ABSENT
+        if work.stop[0]:
+            return STOPPED
         work.counts[1] += 1
         work.counts[3] = row
         _pivot_row(rows, row, inverse, u)

@@ -7,13 +7,12 @@ objective. Rows that are linearly independent are all facets, and then no progra
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock, Teller
 from relunorm.errors import RelunormError
 
 Array = NDArray[np.float64]
@@ -24,8 +23,8 @@ def facet_rows(
     b: Array,
     inside: Array,
     units: int,
-    time_limit: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    clock: Clock,
+    tell: Teller,
 ) -> tuple[NDArray[np.bool_], Array, bool]:
     """Which rows of {A x <= b} (unit length) are facets, a point on each, and whether all is known.
 
@@ -36,16 +35,12 @@ def facet_rows(
         units: the rows of units come first, so many. Of a unit's row and one of the domain in the
             same place the domain's is kept, since nothing lies across it.
 
-        time_limit: seconds, None for as long as it takes.
-        progress: called with the rows looked at and all rows.
-
     Returns:
         a bool per row, an array like A with points on the facets, and whether no row is left.
     """
     m, _ = A.shape
     slack = b - A @ inside
     at = np.full_like(A, np.nan)
-    deadline = np.inf if time_limit is None else time.monotonic() + time_limit
     if m <= A.shape[1] and np.linalg.matrix_rank(A) == m:
         # Independent rows: move along the direction that changes one row only.
         duals = np.linalg.pinv(A).T
@@ -53,11 +48,12 @@ def facet_rows(
     model, kept = _model(A, b), np.ones(m, bool)
     far = slack + np.where(np.arange(m) < units, 2e-9, 0.0)
     for done, r in enumerate(np.argsort(-far)):
-        if progress is not None:
-            progress(done, m)
-        if time.monotonic() > deadline:
+        tell("walls", done, m)
+        if clock.expired():
             return kept, at, False
-        beyond = _reach_beyond(model, A, b, int(r))
+        known, beyond = _reach_beyond(model, A, b, int(r), clock)
+        if not known:
+            return kept, at, False
         if beyond is None:
             kept[r] = False
             model.changeRowBounds(int(r), -np.inf, np.inf)
@@ -93,31 +89,45 @@ def _model(A: Array, b: Array):  # type: ignore[no-untyped-def]
     return model
 
 
-def _reach_beyond(model, A: Array, b: Array, row: int) -> Array | None:  # type: ignore[no-untyped-def]
+def _reach_beyond(  # type: ignore[no-untyped-def]
+    model, A: Array, b: Array, row: int, clock: Clock
+) -> tuple[bool, Array | None]:
+    """Whether the programme ended in time, and a point beyond the row if there is one."""
     import highspy
 
     columns = np.arange(A.shape[1], dtype=np.int32)
     model.changeColsCost(len(columns), columns, A[row])
     model.changeRowBounds(row, -highspy.kHighsInf, float(b[row]) + 1.0)
+    model.setOptionValue("time_limit", model.getRunTime() + clock.left())
     model.run()
     status = model.getModelStatus()
+    if status == highspy.HighsModelStatus.kTimeLimit:
+        return False, None
     if status != highspy.HighsModelStatus.kOptimal:
         raise RelunormError(
             f"the solver ended with {model.modelStatusToString(status)} on wall {row} of a region"
         )
     x = np.array(model.getSolution().col_value)
-    return x if A[row] @ x > b[row] + 1e-9 else None
+    return True, x if A[row] @ x > b[row] + 1e-9 else None
 
 
-def largest_ball(A: Array, b: Array) -> tuple[float, Array]:
-    """Radius and centre of a largest ball in {A x <= b}; infinite radius where there is none."""
+def largest_ball(A: Array, b: Array, clock: Clock | None = None) -> tuple[float, Array]:
+    """Radius and centre of a largest ball in {A x <= b}; infinite radius where there is none.
+
+    The radius is NaN where the clock ended the search.
+    """
     from scipy.optimize import linprog
 
     d = A.shape[1]
     lengths = np.linalg.norm(A, axis=1)
     cost = np.append(np.zeros(d), -1.0)
     bounds = [(None, None)] * d + [(0, None)]
-    found = linprog(cost, A_ub=np.column_stack([A, lengths]), b_ub=b, bounds=bounds)
+    seconds = np.inf if clock is None else clock.left()
+    limit = {"time_limit": seconds} if np.isfinite(seconds) else {}
+    rows = np.column_stack([A, lengths])
+    found = linprog(cost, A_ub=rows, b_ub=b, bounds=bounds, options=limit)
+    if found.status == 1 and limit:
+        return np.nan, np.full(d, np.nan)
     if found.status == 3:
         return np.inf, np.full(d, np.nan)
     if found.status != 0:

@@ -19,7 +19,8 @@ How to call it (``net`` from `pack.pack`, everything in the window's coordinates
 or, for a search of one's own (branch and bound), the steps `run` is made of::
 
     start_layer(net, state, layer)     affine forms of a layer's units on the current cell
-    signs(net, state, unit)            1 only minus, 2 only plus, 3 both are possible on the cell
+    signs(net, state, unit)            1 only minus, 2 only plus, 3 both are possible on the cell,
+                                       0 when the time was up first
     descend(net, state, unit, code)    decide the unit; a split pushes a frame and takes one side
     backtrack(net, state)              pop the last frame, take its other side; its unit, or -1
     interior_point(net, state, x)      a strictly interior point of the current cell
@@ -37,10 +38,11 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.regions.jit import inner, kernel
-from relunorm.regions.simplex import FAILED, FOUND, maximize
+from relunorm.regions.simplex import FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.tolerance import TOLERANCE
 from relunorm.regions.tree_signs import layer_of, signs, start_layer
 from relunorm.regions.tree_state import (
+    CUT_OFF,
     DEPTH,
     FAILURES,
     FRAMES,
@@ -231,6 +233,8 @@ def _pull_inside(state, stop, x):  # type: ignore[no-untyped-def]
     if status == FOUND:
         for k in range(len(x)):
             x[k] += (state.work.x[k] - x[k]) * 0.25
+    elif status == STOPPED:
+        state.at[CUT_OFF] = 1
     elif status == FAILED:
         state.at[FAILURES] += 1
 
@@ -245,7 +249,7 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
         maps: (capacity, outputs * (d + 1)), filled with output forms; capacity 0 skips them.
 
     Returns:
-        how many leaves were written.
+        how many leaves were written; when the time is up (``state.work.stop``), those found so far.
     """
     at = state.at
     units, layers = net.shape[2], net.shape[1]
@@ -253,7 +257,7 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
     if at[STARTED] == 2:
         return 0
     unit = 0
-    while found < capacity:
+    while found < capacity and not at[CUT_OFF]:
         if at[STARTED]:
             unit = backtrack(net, state) + 1
             if unit == 0:
@@ -264,13 +268,19 @@ def run(net, state, patterns, points, maps):  # type: ignore[no-untyped-def]
         while unit < units:
             if unit == net.first[layer]:
                 start_layer(net, state, layer)
-            descend(net, state, unit, signs(net, state, unit))
+            code = signs(net, state, unit)
+            if code == 0 or state.work.stop[0]:
+                at[CUT_OFF] = 1
+                return found
+            descend(net, state, unit, code)
             unit += 1
             if unit == net.first[layer + 1]:
                 layer += 1
         for b in range(patterns.shape[1]):
             patterns[found, b] = state.packed[b]
         interior_point(net, state, points[found])
+        if at[CUT_OFF]:
+            return found
         if len(maps):
             start_layer(net, state, layers)
             _write_map(net, state, maps[found])

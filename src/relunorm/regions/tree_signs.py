@@ -10,10 +10,19 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.regions.jit import inner, kernel
-from relunorm.regions.simplex import ABSENT, FAILED, FOUND, maximize
+from relunorm.regions.simplex import ABSENT, FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 from relunorm.regions.tolerance import quiet as _quiet
-from relunorm.regions.tree_state import CLAUSES, FAILURES, HIDDEN, NODES, POINTS, POINTS_START, ROWS
+from relunorm.regions.tree_state import (
+    CLAUSES,
+    CUT_OFF,
+    FAILURES,
+    HIDDEN,
+    NODES,
+    POINTS,
+    POINTS_START,
+    ROWS,
+)
 
 quiet = inner(_quiet)
 
@@ -122,7 +131,9 @@ def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-
 
 @kernel
 def signs(net, state, unit):  # type: ignore[no-untyped-def]
-    """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both.
+    """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both, 0 not known.
+
+    0 only when the time was up (``state.at[CUT_OFF]``); the state is then of no further use.
 
     With 3, ``state.values`` holds the scaled form at the witnesses of the cell.
     """
@@ -155,6 +166,8 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
             continue
         reached = _reach(state, unit, side, c, tolerance)
         plus, minus = plus or (reached and side == 1), minus or (reached and side == 0)
+    if at[CUT_OFF]:
+        return 0
     if plus and minus:
         return 3
     if plus or minus:
@@ -206,6 +219,9 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
     for k in range(d):
         top += row[k] * state.work.x[k]
         row[k] *= sign
+    if status == STOPPED:
+        at[CUT_OFF] = 1
+        return False
     if status == FAILED:
         at[FAILURES] += 1
     if status == ABSENT:

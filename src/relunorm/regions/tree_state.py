@@ -17,7 +17,7 @@ CLAUSES = 16
 MEMORY = 64 * 2**30
 
 # Entries of State.at.
-ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, NODES, DEPTH, HIDDEN = range(9)
+ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, NODES, DEPTH, HIDDEN, CUT_OFF = range(10)
 
 
 class State(NamedTuple):
@@ -60,18 +60,20 @@ def new_state(
     rhs: NDArray[np.float64],
     witnesses: NDArray[np.float64],
     keep: int = 0,
+    stop: NDArray[np.uint8] | None = None,
 ) -> State:
     """A search at the root: the cell is the box ``lo .. hi`` cut by ``rows . t <= rhs``.
 
     Args:
         witnesses: shape (k, d), points of the cell; the first one strictly inside it.
         keep: witnesses kept per cell; by default 2 d + 8.
+        stop: of `Clock.watch`: ends the search wherever it is (`is_cut_off`).
     """
     d, _, units, _ = (int(n) for n in net.shape)
     check_memory(d, units)
     keep = max(keep or 2 * d + 8, len(witnesses) + 2)
     try:
-        state = _empty_state(net, lo, hi, len(rhs), keep)
+        state = _empty_state(net, lo, hi, len(rhs), keep, stop)
     except MemoryError:
         raise _too_large(d, units) from None
     state.rows[: len(rhs)], state.rhs[: len(rhs)] = rows, rhs
@@ -100,7 +102,12 @@ def _too_large(dimension: int, units: int) -> InvalidInputError:
 
 
 def _empty_state(
-    net: Packed, lo: NDArray[np.float64], hi: NDArray[np.float64], given: int, keep: int
+    net: Packed,
+    lo: NDArray[np.float64],
+    hi: NDArray[np.float64],
+    given: int,
+    keep: int,
+    stop: NDArray[np.uint8] | None,
 ) -> State:
     d, _, units, outputs = (int(n) for n in net.shape)
     total, depth = units + outputs, given + units
@@ -119,7 +126,7 @@ def _empty_state(
         np.zeros(keep),
         np.zeros(d),
         np.zeros((units + 1, 5), np.int64),
-        np.zeros(9, np.int64),
+        np.zeros(10, np.int64),
         np.zeros(max(int(np.diff(net.first).max()), 1), np.int64),
         np.full(depth + 1, -1, np.int64),
         np.zeros((units, 2, CLAUSES, d), np.int64),
@@ -127,7 +134,7 @@ def _empty_state(
         np.zeros((units, 2), np.int64),
         np.zeros(units),
         np.zeros(total),
-        workspace(d),
+        workspace(d, stop),
     )
 
 
@@ -140,7 +147,8 @@ def give(state: State) -> State | None:
     frames = int(state.at[FRAMES])
     if state.at[STARTED] != 1 or frames < 1:
         return None
-    work = Workspace(*(array.copy() for array in state.work))
+    stop = state.work.stop  # one clock for all
+    work = Workspace._make((*(array.copy() for array in state.work[:-1]), stop))
     other = State._make((*(array.copy() for array in state[:-1]), work))
     other.at[FRAMES] = 1
     other.at[FAILURES] = other.at[NODES] = other.at[HIDDEN] = 0
@@ -151,7 +159,14 @@ def give(state: State) -> State | None:
 
 def is_done(state: State) -> bool:
     """Whether every leaf has been found."""
+    if is_cut_off(state):
+        return False
     return bool(state.at[STARTED] == 2 or (state.at[STARTED] == 1 and state.at[FRAMES] == 0))
+
+
+def is_cut_off(state: State) -> bool:
+    """Whether the time was up on the way to a leaf: that leaf is lost, and so is the state."""
+    return bool(state.at[CUT_OFF])
 
 
 def remaining(state: State) -> float:

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import INTERRUPTED
 from relunorm.errors import InvalidInputError
 from relunorm.regions.budget import Budget, whole_number
 
@@ -38,7 +39,7 @@ class Work(Protocol):
         ...
 
     def advance(self, size: int) -> Batch | None:
-        """Go on until at most ``size`` regions are found; None if none was."""
+        """Go on until at most ``size`` regions are found or the time is up; None if none was."""
         ...
 
     def give(self) -> Work | None:
@@ -92,7 +93,7 @@ def run(work: Work, workers: int, budget: Budget) -> list[Batch]:
         else:
             _Crew(first, workers, budget).finish()
     except KeyboardInterrupt:
-        budget.stop("interrupted")
+        budget.stop(INTERRUPTED)
     found = []
     for task in _in_order(first):
         found += task.batches
@@ -148,7 +149,7 @@ def _alone(task: _Task, budget: Budget) -> None:
         batch = work.advance(size)
         if batch is not None:
             task.batches.append(batch)
-            budget.book(len(batch.points), lambda: 1.0 - work.remaining())
+        budget.book(0 if batch is None else len(batch.points), lambda: 1.0 - work.remaining())
         if not work.more():
             return
         if budget.spent:
@@ -181,7 +182,7 @@ class _Crew:
             try:
                 self._go_on(task)
             except BaseException as error:
-                self._budget.stop("interrupted")
+                self._budget.stop(INTERRUPTED)
                 self._errors.append(error)
             with self._changed:
                 self._hungry += 1
@@ -208,7 +209,7 @@ class _Crew:
             batch = work.advance(size)
             if batch is not None:
                 task.batches.append(batch)
-                budget.book(len(batch.points), self._done)
+            budget.book(0 if batch is None else len(batch.points), self._done)
             if not work.more():
                 return
             with self._changed:

@@ -8,10 +8,10 @@ one is ready: at worst a section that ends too late costs as long again as the s
 from __future__ import annotations
 
 import queue
-import time
 from contextlib import suppress
 from typing import Any, Protocol
 
+from relunorm.clock import INTERRUPTED, Clock
 from relunorm.report.case import Case
 from relunorm.report.section import Section, attempt, entry, warm_up
 from relunorm.report.worker import Worker
@@ -80,29 +80,27 @@ class Apart:
 
     def run(self, section: Section, seconds: float, left: float) -> dict[str, Any]:
         """Ask for it, and wait as long as it may take."""
-        began = time.perf_counter()
-        why = ""
+        clock, why = Clock(left), ""
         if self.worker is None and not self._replace(left):
             return entry(section, None, "no time was left to start a process", left)
         assert self.worker is not None
         self.worker.ask(section.name, seconds)
         try:
-            found = self._wait(self.worker, seconds, began + left)
+            found = self._wait(self.worker, seconds, clock)
             if found is not None:
                 return found
             why = "its process ended by itself, most likely for want of memory"
         except queue.Empty:
-            waited = time.perf_counter() - began
-            why = f"it was not done after {waited:.3g} s (its share was {seconds:.3g} s)"
+            why = f"it was not done after {clock.elapsed():.3g} s (its share was {seconds:.3g} s)"
         except KeyboardInterrupt:
-            why = "interrupted"
+            why = INTERRUPTED
             with suppress(queue.Empty):
                 found = self.worker.answer(LAST_WORDS)
                 if found is not None:
                     return found
         self.worker.kill()
         self.worker = None
-        return entry(section, None, why, time.perf_counter() - began)
+        return entry(section, None, why, clock.elapsed())
 
     def close(self) -> None:
         """End the processes."""
@@ -113,24 +111,23 @@ class Apart:
 
     def _replace(self, left: float) -> bool:
         """A process in the place of the one that ended; False if it is not ready in time."""
-        began = time.perf_counter()
+        clock = Clock()
         self.worker, self.spare = self.spare or Worker(self.case, self.compiled), None
         ready = self.worker.ready(left + HANDING_OVER)
-        self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
+        self.start_seconds = max(self.start_seconds, clock.elapsed())
         return ready
 
-    def _wait(self, worker: Worker, seconds: float, end: float) -> dict[str, Any] | None:
+    def _wait(self, worker: Worker, seconds: float, clock: Clock) -> dict[str, Any] | None:
         """The answer, until the section is over its time and another process could go on.
 
         Raises:
             queue.Empty: when it is not there by then.
         """
-        now = time.perf_counter()
         with suppress(queue.Empty):
-            return worker.answer(min(GRACE[0] * seconds + GRACE[1], end - now))
-        if self.spare is None and end - time.perf_counter() > self.start_seconds:
+            return worker.answer(min(GRACE[0] * seconds + GRACE[1], clock.left()))
+        if self.spare is None and clock.left() > self.start_seconds:
             self.spare = Worker(self.case, self.compiled)
-        while time.perf_counter() < end + HANDING_OVER:
+        while clock.elapsed() < clock.limit + HANDING_OVER:
             with suppress(queue.Empty):
                 return worker.answer(LOOK)
             if self.spare is not None and self.spare.is_ready:

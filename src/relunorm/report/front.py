@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 import relunorm
+from relunorm.clock import Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError, UnsupportedFormatError
 from relunorm.io import load
@@ -17,7 +17,7 @@ from relunorm.network import Network
 from relunorm.report.case import Case, as_numbers, make_case
 from relunorm.report.plane import printed
 from relunorm.report.result import SCHEMA, Report
-from relunorm.report.runner import Progress, run_sections
+from relunorm.report.runner import run_sections
 from relunorm.report.sections.advice import advise
 
 
@@ -31,8 +31,8 @@ def report(
     name: str = "",
     target_name: str = "",
     classes: ArrayLike | None = None,
-    time_limit: float = 40.0,
-    progress: Progress | None = None,
+    time_limit: float | Clock = 40.0,
+    progress: Listener | None = None,
 ) -> Report:
     """One document (and page) about a network: what it is, and what every room finds about it.
 
@@ -60,16 +60,20 @@ def report(
     >>> found.sections["lipschitz"]["body"]["upper"]["kind"]
     'exact'
     """
-    if not (isinstance(time_limit, int | float) and time_limit > 0):
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds above 0")
-    began = time.perf_counter()
+    whole = Clock()
+    clock = Clock(time_limit)
+    if not clock.limited:
+        raise InvalidInputError(
+            f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
+            "all but small networks never ends"
+        )
     network = _read(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(
         network, data, target, domain, name=name, target_name=target_name, classes=classes,
         model=model, plane=slice,
     )  # fmt: skip
-    sections, interrupted = run_sections(case, float(time_limit), progress)
+    sections, interrupted = run_sections(case, clock, progress)
     return Report(
         {
             "schema": SCHEMA,
@@ -79,8 +83,8 @@ def report(
             "domain": _domain(case),
             "data": _data(case),
             "time": {
-                "limit": float(time_limit),
-                "seconds": round(time.perf_counter() - began, 3),
+                "limit": round(clock.limit, 6),
+                "seconds": round(whole.elapsed(), 3),
                 "interrupted": interrupted,
             },
             "sections": sections,

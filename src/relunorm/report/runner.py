@@ -7,16 +7,13 @@ overruns (`engine`), so that no model can make the report take much longer than 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
+from relunorm.clock import INTERRUPTED, Clock, Listener, Teller
 from relunorm.report.case import Case
 from relunorm.report.engine import Apart, Engine, Here
 from relunorm.report.interrupts import Interrupts
 from relunorm.report.section import SECTIONS, entry
-
-Progress = Callable[[str, int, int, float], None]
 
 #: Above so many parameters or inputs sections run in a process of their own, ...
 SMALL = 20_000
@@ -40,33 +37,31 @@ def is_small(case: Case) -> bool:
 
 
 def run_sections(
-    case: Case, time_limit: float, progress: Progress | None = None
+    case: Case, clock: Clock, progress: Listener | None = None
 ) -> tuple[dict[str, Any], bool]:
     """Every section's entry by name, and whether the user interrupted."""
     engine: Engine = Here(case) if is_small(case) else Apart(case)
     found: dict[str, Any] = {}
-    compiled = False
+    compiled, tell = False, Teller(progress, clock)
     with Interrupts() as interrupts:
         try:
-            deadline = time.perf_counter() + time_limit
             for index, section in enumerate(SECTIONS):
-                left = deadline - time.perf_counter()
-                if interrupts.seen or left <= 0:
+                if interrupts.seen or clock.expired():
                     break
-                if progress is not None:
-                    progress(section.title, index, len(SECTIONS), left)
+                tell(section.title, index, len(SECTIONS))
                 if section.compiled and not compiled:  # a matter of the machine, and not counted
                     compiled, seconds = True, engine.compile()
-                    deadline, left = deadline + seconds, deadline + seconds - time.perf_counter()
-                    if left <= 0:  # loading the code is counted, and may have taken all of it
+                    clock.grant(seconds)
+                    if clock.expired():  # loading the code is counted, may have taken all of it
                         break
+                left = clock.left()
                 share = section.weight / sum(later.weight for later in SECTIONS[index:])
                 found[section.name] = engine.run(section, min(share, MOST) * left, left)
         except KeyboardInterrupt:  # between two sections
             interrupts.seen = True
         finally:
             engine.close()
-    why = "interrupted" if interrupts.seen else f"no time was left of {time_limit:g} s"
+    why = INTERRUPTED if interrupts.seen else f"no time was left of {clock.limit:.3g} s"
     for section in SECTIONS:
         found.setdefault(section.name, entry(section, None, why, 0.0))
     return found, interrupts.seen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.clock import INTERRUPTED, Clock, Teller
 from relunorm.errors import RelunormError
 from relunorm.report.case import Case
 
@@ -77,17 +77,20 @@ def warm_up(case: Case) -> float:
     fraction of a second.
     """
     from relunorm.domain import Box
-    from relunorm.lipschitz import branch, enumeration, front
+    from relunorm.lipschitz import branch, front
+    from relunorm.network import Network
+    from relunorm.regions.enumerate import regions
 
     for section in SECTIONS:
         section.function()
-    began = time.perf_counter()
+    clock = Clock()
     inputs, units = case.network.input_size, case.network.units
     for dimension in {2, inputs if inputs <= COUNTED_INPUTS else 2}:
-        enumeration.compile_kernels(dimension, Box.cube(dimension))
+        tiny = Network.from_weights([np.eye(1, dimension), np.ones((1, 1))])
+        regions(tiny, Box.cube(dimension))
     if 2 < inputs <= front.TREE_INPUTS and units <= front.TREE_UNITS:
-        branch.compile_kernels()
-    return time.perf_counter() - began
+        branch.compile_kernels(Teller(None, Clock()))
+    return clock.elapsed()
 
 
 def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
@@ -96,7 +99,7 @@ def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
     An error of one section must not take the others with it, so every exception ends here and is
     told in the section's place.
     """
-    began = time.perf_counter()
+    clock = Clock()
     body: dict[str, Any] | None = None
     why = ""
     try:
@@ -109,10 +112,10 @@ def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
     except MemoryError:
         why = "it needs more memory than there is"
     except KeyboardInterrupt:
-        why = "interrupted"
+        why = INTERRUPTED
     except Exception as error:
         why = f"{type(error).__name__}: {error} (a defect of relunorm: please report it)"
-    return entry(section, body, why, time.perf_counter() - began)
+    return entry(section, body, why, clock.elapsed())
 
 
 def entry(

@@ -40,18 +40,26 @@ class Attack:
         self.point = np.array(domain.center)
 
     def run(self, clock: Clock, target: float = np.inf, rounds: int = 1) -> None:
-        """Some rounds of ascent for every group; stops at the target or when the time is up."""
+        """Rounds of ascent for every group, until one brings nothing or the target is reached."""
         size = max(self.network.widths) + self.network.input_size * self.network.output_size
         starts = max(4, min(STARTS, ENTRIES // size))
         self.offer(self.domain.center[None])
         for _ in range(rounds):
+            before = self.value
             for q in range(len(self.groups)):
                 if clock.expired() or self.value >= target:
                     return
                 self._ascend(q, self.domain.sample(starts, self.rng), clock, target)
+            if self.value <= before:
+                return
 
-    def refine(self, points: Array, clock: Clock, target: float = np.inf) -> None:
-        """Ascent from given points."""
+    def refine(self, point: Vector, clock: Clock, target: float = np.inf) -> None:
+        """Ascent from around a point that somebody else found."""
+        half = self.domain.bounding_box.halfwidth
+        reach = 10.0 ** self.rng.uniform(-4, 0, (STARTS // 2, 1))
+        noise = self.rng.uniform(-1, 1, (STARTS // 2, len(point)))
+        points = np.concatenate([point[None], point + reach * half * noise])
+        self.offer(project(point[None], self.domain))
         for q in range(len(self.groups)):
             if not clock.expired() and self.value < target:
                 self._ascend(q, points, clock, target)

@@ -3,10 +3,6 @@
 Open nodes wait in a heap, the one with the largest bound first. A chunk takes one of them and
 explores below it, compiled (`explore`), for a number of nodes that grows with the search; what is
 left open goes back to the heap. Chunks of several nodes run in threads side by side.
-
-When to cut coordinates and when to decide units is settled by measurement: every chunk uses one
-threshold (`explore`'s theta), and the threshold under which the largest share of a subtree was
-closed per second is used most.
 """
 
 from __future__ import annotations
@@ -27,6 +23,7 @@ from relunorm.bounds.node import (
     BOUND,
     CONST,
     ERR,
+    FOLDED_ERROR,
     HI,
     HIGH,
     LO,
@@ -55,17 +52,21 @@ from relunorm.stability.reach import reach_of
 
 Array = NDArray[np.float64]
 
-#: Coordinates are cut while more units are open than this; the last never cuts them.
-THRESHOLDS = (16, 6, 48, 1 << 30)
+#: With at most FEW_INPUTS inputs coordinates are cut while more units than this are open.
+OPEN_UNITS, FEW_INPUTS = 16, 8
 
 #: Steps of descent at a node, for a goal at the root, and for the units of the root.
 STEPS, ROOT_STEPS = 20, 60
 
-#: Multiplications the tuning of the root's units may take.
-ROOT_WORK = 4e9
+#: Multiplications the tuning of the root's units may take. With few inputs boxes get smaller and
+#: units are bounded anew; with many they keep what the root found.
+ROOT_WORK = {"few": 1e8, "many": 3e10}
 
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
+
+#: Rounds of the first attack.
+ATTACKS = 8
 
 #: Share of the time that goes into further attacks.
 ATTACK_SHARE = 0.1
@@ -81,7 +82,7 @@ CHUNK_SECONDS = 0.5
 
 
 #: See `explore.explore`.
-Whole = tuple[Array, Vector, int, int, int, Vector]
+Whole = tuple[Array, Vector, int, int, int, Vector, Vector]
 
 
 class Space:
@@ -156,7 +157,6 @@ class _Chunk:
     value: float
     point: Vector
     ceiling: float
-    weight: float
     seconds: float
     reached: bool
     lost: int
@@ -190,7 +190,7 @@ class Search:
         random_state: int = 0,
         workers: int = 1,
         proof: Tape | None = None,
-        attacks: int = 1,
+        attacks: int = ATTACKS,
     ):
         self.network, self.domain, self.groups = network, domain, groups
         self.target = math.inf if target is None else float(target)
@@ -201,12 +201,11 @@ class Search:
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
         self.heap: list[Task] = []
         self.waiting = 0
+        self.turn = False
         self.running: dict[Future[_Chunk], Task] = {}
         self.form: Form | None = None
         self.rooted = False
-        self.rates = {t: [0.0, 0.0] for t in THRESHOLDS}
         self.pace = 1e-3  # seconds a node
-        self.rng = np.random.default_rng(random_state)
         self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
     @property
@@ -290,8 +289,11 @@ class Search:
         self.waiting += len(task.numbers)
 
     def _take(self) -> Task:
-        """The best node; the last made, once the waiting ones take too much room."""
-        if self.waiting > MOST_WAITING:
+        """The node with the largest bound, or the last made: in turns when a target is looked for,
+        since then order does not shorten a proof and depth finds points; always, once the waiting
+        nodes take too much room."""
+        self.turn = not self.turn
+        if self.waiting > MOST_WAITING or (self.turn and self.target < math.inf):
             place = max(range(len(self.heap)), key=lambda i: self.heap[i].number)
             task = self.heap.pop(place)
             heapq.heapify(self.heap)
@@ -304,50 +306,36 @@ class Search:
         most = max(4, int(CHUNK_SECONDS / self.pace))
         return min(most, max(FIRST_CHUNK, int(GROWTH * self.nodes)))
 
-    def _threshold(self) -> int:
-        """The threshold that closed most per second, another one now and then."""
-        assert self.form is not None
-        few = len(self.form.lo) <= 8
-        order = THRESHOLDS if few else THRESHOLDS[::-1]
-        for threshold in order:
-            if not self.rates[threshold][1]:
-                return threshold
-        if self.rng.random() < 0.04:
-            return int(self.rng.choice(THRESHOLDS))
-        return max(order, key=lambda t: self.rates[t][0] / self.rates[t][1])
-
     def _settled(self, clock: Clock) -> bool:
         return self.reached or not self.heap or clock.expired()
 
     def _alone(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
         while not self._settled(clock):
             task = self._take()
-            threshold = self._threshold()
             try:
-                found = self._chunk(task, threshold, self._space(0), stop)
+                found = self._chunk(task, self._space(0), stop)
             except KeyboardInterrupt:
                 self._wait(task)
                 raise
-            self._keep(found, threshold)
+            self._keep(found)
             self._attack(clock)
             tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
 
     def _together(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
         free = list(range(self.workers))
-        taken: dict[Future[_Chunk], tuple[int, int]] = {}
+        taken: dict[Future[_Chunk], int] = {}
         with ThreadPoolExecutor(self.workers) as pool:
             try:
                 while self.running or not self._settled(clock):
                     while free and not self._settled(clock):
-                        task, threshold, place = self._take(), self._threshold(), free.pop()
-                        job = pool.submit(self._chunk, task, threshold, self._space(place), stop)
-                        self.running[job], taken[job] = task, (place, threshold)
+                        task, place = self._take(), free.pop()
+                        job = pool.submit(self._chunk, task, self._space(place), stop)
+                        self.running[job], taken[job] = task, place
                     done, _ = wait(self.running, return_when=FIRST_COMPLETED)
                     for job in done:
                         del self.running[job]
-                        place, threshold = taken.pop(job)
-                        free.append(place)
-                        self._keep(job.result(), threshold)
+                        free.append(taken.pop(job))
+                        self._keep(job.result())
                     self._attack(clock)
                     tell(
                         "searching", at_once=False, lower=self.value, upper=self.upper,
@@ -356,7 +344,7 @@ class Search:
             except BaseException:
                 stop[0] = 1
                 for job in list(self.running):
-                    self._keep(job.result(), taken[job][1])
+                    self._keep(job.result())
                     del self.running[job]
                 raise
 
@@ -366,20 +354,17 @@ class Search:
             self.spaces.append(Space(self.form, self.whole[2], 1 << 16))
         return self.spaces[place]
 
-    def _keep(self, found: _Chunk, threshold: int) -> None:
+    def _keep(self, found: _Chunk) -> None:
         """Take over what a chunk found."""
         self.nodes += found.used
+        self.spent[1] += found.seconds
         self.lost += found.lost
         self.offer(found.value, self.form.lift(found.point) if self.form else found.point)
         self.ceiling = max(self.ceiling, found.ceiling)
         for task in found.left:
             self._wait(task)
-        rate = self.rates[threshold]
-        rate[0] += found.weight
-        rate[1] += found.seconds
         if found.used:
             self.pace = 0.5 * self.pace + 0.5 * found.seconds / found.used
-        self.spent[1] += found.seconds
         if self.proof is not None:
             for part in found.tape:
                 self.proof.write(part)
@@ -389,11 +374,14 @@ class Search:
         if self.spent[0] > ATTACK_SHARE * self.spent[1]:
             return
         began = clock.elapsed()
-        self.attack.run(clock.part(seconds=CHUNK_SECONDS), self.target)
+        part = clock.part(seconds=CHUNK_SECONDS)
+        if self.value > self.attack.value:
+            self.attack.refine(self.point, part, self.target)
+        self.attack.run(part, self.target)
         self.offer(self.attack.value, self.attack.point)
         self.spent[0] += clock.elapsed() - began
 
-    def _chunk(self, task: Task, threshold: int, space: Space, stop: NDArray[np.uint8]) -> _Chunk:
+    def _chunk(self, task: Task, space: Space, stop: NDArray[np.uint8]) -> _Chunk:
         """Explore below one node."""
         form = self.form
         assert form is not None
@@ -414,7 +402,7 @@ class Search:
         while True:
             why, count, more = kernel.explore(
                 self.whole, form.ball, space.arena, space.stack, count, budget - used, self.target,
-                self.below, self.tolerance, STEPS, threshold, form.firsts, best, point, ceiling,
+                self.below, self.tolerance, STEPS, threshold(d), form.firsts, best, point, ceiling,
                 self.learned, space.tape, marks, space.views, stop,
             )  # fmt: skip
             used += more
@@ -437,7 +425,7 @@ class Search:
             bound = float(numbers[size - groups :].max())
             left.append(Task(-bound, number, numbers, units, known))
         return _Chunk(
-            left, used, float(best[0]), point, float(ceiling[0]), float(ceiling[1]),
+            left, used, float(best[0]), point, float(ceiling[0]),
             time.perf_counter() - began, why == kernel.REACHED, int(marks[2]), tapes,
         )  # fmt: skip
 
@@ -448,13 +436,18 @@ class Search:
         return first
 
 
+def threshold(inputs: int) -> int:
+    """Coordinates are cut while more units are open than this; with many inputs they never are."""
+    return OPEN_UNITS if inputs <= FEW_INPUTS else 1 << 30
+
+
 def warm_up() -> None:
     """Compile or load the kernels, on a network of two units."""
     tiny = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0], [1.0, -1.0]]])
     groups = [(-np.eye(2), np.zeros(2))]
     clock = Clock()
     for proof in (None, Tape()):
-        search = Search(tiny, Box([-1.0], [1.0]), groups, proof=proof)
+        search = Search(tiny, Box.cube(1), groups, proof=proof)
         search.attack.value = search.value = -math.inf
         search._begin(clock, Teller(None, clock), warm=False)
         search.value = -math.inf  # so that there is something to search for
@@ -488,11 +481,19 @@ def first_node(
     scratch, out, work, _, refresh = space.views
     refresh[:] = unit_steps
     units, known = child(
-        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh, scratch,
-        out,
+        node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh,
+        FOLDED_ERROR, scratch, out,
     )  # fmt: skip
     if units < 0:
-        return None, (np.zeros((0, d)), np.zeros(0), 0, 0, form.units, np.zeros(0))
+        return None, (
+            np.zeros((0, d)),
+            np.zeros(0),
+            0,
+            0,
+            form.units,
+            np.zeros(0),
+            form.hi - form.lo,
+        )
     numbers = np.zeros(node_size(units, known, d, goals, groups))
     root = place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
     root[ALPHA][:] = root[HIGH] > -root[LOW]
@@ -504,7 +505,8 @@ def first_node(
     sides = slice(units, units + known)
     size = np.maximum(np.abs(form.lo), np.abs(form.hi))
     near = 1e-12 * (np.abs(root[ROWS][sides, :d]) @ size + np.abs(root[CONST][sides]))
-    whole = (root[ROWS].copy(), root[CONST].copy(), int(units), int(known), form.units, near)
+    rows, const = root[ROWS].copy(), root[CONST].copy()
+    whole = (rows, const, int(units), int(known), form.units, near, form.hi - form.lo)
     return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
 
 
@@ -512,4 +514,5 @@ def tuning_steps(form: Form) -> int:
     """Steps of descent for the bounds of the root's units: as many as `ROOT_WORK` allows."""
     n, d = form.units, len(form.lo)
     once = 4.0 * n * n * (n / 3 + d)
-    return int(min(20, max(0.0, ROOT_WORK / max(once, 1.0))))
+    work = ROOT_WORK["few" if d <= FEW_INPUTS else "many"]
+    return int(min(20, work / max(once, 1.0)))

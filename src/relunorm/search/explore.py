@@ -24,6 +24,7 @@ from relunorm.bounds.node import (
     BETA,
     BOUND,
     CONST,
+    FOLDED_ERROR,
     HI,
     HIGH,
     LO,
@@ -36,6 +37,7 @@ from relunorm.bounds.node import (
     UNITS,
     bound_of,
     child,
+    linear,
     node_size,
     open_units,
     parts,
@@ -50,8 +52,8 @@ N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 
-#: Marks of entries on the tape.
-CUT, CLOSED = 1.0, 2.0
+#: Marks of entries on the tape: a cut, a group closed on a node, or on the node folded whole.
+CUT, CLOSED, FOLDED = 1.0, 2.0, 3.0
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
 RELIABLE, LOOK = 4.0, 6
@@ -111,7 +113,7 @@ def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-d
 @compiled
 def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
     """Value of a goal group at x by the form of the whole domain; keeps the best."""
-    M, c, n, known, _, near = whole
+    M, c, n, known, _, near, _ = whole
     d = len(x)
     evaluate(x, M, c, n, y)
     value = np.inf
@@ -135,7 +137,7 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
 
     Units is -1 for an empty half and -2 where the arena is full.
     """
-    scratch, out, work, lp, refresh = space
+    scratch, out, work, _, refresh = space
     disjuncts = len(firsts) - 1
     goals = firsts[disjuncts]
     kind = ON_UNIT if i < n else ON_INPUT
@@ -145,7 +147,22 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
         value = middle(node[LO][index], node[HI][index])
     for j in range(n):
         refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
-    m, kept = child(node, ball, d, n, known, goals, kind, index, value, side, refresh, scratch, out)
+    m, kept = child(
+        node,
+        ball,
+        d,
+        n,
+        known,
+        goals,
+        kind,
+        index,
+        value,
+        side,
+        refresh,
+        FOLDED_ERROR,
+        scratch,
+        out,
+    )
     if m < 0:
         return -1, 0, -np.inf
     if where + node_size(m, kept, d, goals, disjuncts) > len(arena):
@@ -163,12 +180,48 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
 
 
 @compiled
+def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
+    """A node without open units, every active row folded: what a linear programme can solve.
+
+    Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `_half` does.
+    """
+    scratch, out, _, _, refresh = space
+    groups = len(firsts) - 1
+    goals = firsts[groups]
+    for j in range(n):
+        refresh[j] = -1
+    m, kept = child(
+        node, ball, d, n, known, goals, ON_INPUT, -1, 0.0, 0, refresh, np.inf, scratch, out
+    )
+    if m < 0:
+        return -1, 0
+    if where + node_size(m, kept, d, goals, groups) > len(arena):
+        return -2, 0
+    place_child(arena, where, d, m, kept, goals, groups, node, n, out, 0.0)
+    return m, kept
+
+
+@compiled
+def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
+    """How many units may be open before they are decided: more in small boxes.
+
+    Where many kinks meet in a point or along a face no box around it separates them. From three
+    halvings of every side on, two more double the threshold.
+    """
+    halvings = 0.0
+    for k in range(d):
+        if node[HI][k] > node[LO][k]:
+            halvings += np.log2(sides[k] / (node[HI][k] - node[LO][k]))
+    return theta * 2.0 ** max(halvings / (2.0 * d) - 1.5, 0.0)
+
+
+@compiled
 def matters(score, n):  # type: ignore[no-untyped-def]
     """Whether some unit has a score."""
+    highest = 0.0
     for j in range(n):
-        if score[j] > 0.0:
-            return True
-    return False
+        highest = max(highest, score[j])
+    return highest > 0.0
 
 
 @compiled
@@ -198,10 +251,10 @@ def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[n
 
 
 @compiled
-def write_closed(tape, marks, node, m, kept, first, last, q, number):  # type: ignore[no-untyped-def]
+def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # type: ignore[no-untyped-def]
     """The numbers behind a bound: units and alpha, known rows and beta, tau."""
     at = marks[0]
-    tape[at], tape[at + 1], tape[at + 2] = CLOSED, number, q
+    tape[at], tape[at + 1], tape[at + 2] = mark, number, q
     tape[at + 3], tape[at + 4], tape[at + 5] = m, kept, last - first
     at += 6
     for j in range(m):
@@ -226,7 +279,9 @@ def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # 
         if bound[q] < cut or (bound[q] == cut and not strict):
             ceiling[0] = max(ceiling[0], bound[q])
             if len(tape) > 0:
-                write_closed(tape, marks, node, m, kept, firsts[q], firsts[q + 1], q, number)
+                write_closed(
+                    tape, marks, node, m, kept, firsts[q], firsts[q + 1], q, number, CLOSED
+                )
             bound[q] = -np.inf
         else:
             left += 1
@@ -241,8 +296,8 @@ def explore(  # type: ignore[no-untyped-def]
     """Work on the stack; returns (why it ended, nodes on the stack, nodes used).
 
     Args:
-        whole: rows, constants, open units and known rows of the root, how many units have names, and
-            how far outside its known rows a point may be and still be offered.
+        whole: rows, constants, open units and known rows of the root, how many units have names,
+            how far outside known rows a point may be and still be offered, the sides of the box.
         budget: nodes to look at, at most.
         target: a point with a value of at least this ends the search; np.inf for a maximum.
         below: with a target, a node is closed when its bound is below this.
@@ -255,7 +310,7 @@ def explore(  # type: ignore[no-untyped-def]
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
     """
-    scratch, out, work, lp, refresh = space
+    _, _, work, lp, _ = space
     v, lam, a, x, z, y, size = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
     bx, score, rank = work[12], work[13], work[14]
     d = len(best_x)
@@ -289,24 +344,46 @@ def explore(  # type: ignore[no-untyped-def]
             if bound[q] > bound[worst]:
                 worst = q
         first, last = firsts[worst], firsts[worst + 1]
-        if n == 0 and len(ball) == 0:
-            value = solve(node, ball, d, known, first, last, worst, cut, lp, work, x)
-            _offer(whole, ball, first, last, x, y, best, best_x)
-            if best[0] >= target:
-                return REACHED, count, used
-            cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
-            ceiling[0] = max(ceiling[0], value)
-            bound[worst] = -np.inf
-            if strict and value >= cut:
-                marks[2] += 1  # exact, and neither reached nor excluded
-            elif len(tape) > 0:
-                write_closed(tape, marks, node, n, known, first, last, worst, number)
-            continue
+        begin = at + node_size(n, known, d, goals, disjuncts)
         free = open_units(node, n)
-        if free == 0:
-            # nothing to cut: the multipliers of the known rows are all there is to find
+        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
+        forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
+        _scores(node, d, n, lam, z, y, v, score)
+        idle = not matters(score, n)  # no open unit costs the bound anything
+        if idle and len(ball) == 0:
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            if m == -2:
+                return FULL, count, used
+            if m == -1:
+                count = top  # nothing is feasible
+                ceiling[1] += 0.5**depth
+                continue
+            leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
+            if linear(leaf, d, m, kept, first, last):
+                value = solve(leaf, ball, d, m, kept, first, last, worst, cut, lp, work, x)
+                _offer(whole, ball, first, last, x, y, best, best_x)
+                if best[0] >= target:
+                    return REACHED, count, used
+                cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
+                closed = value < cut or (value == cut and not strict)
+                if closed or linear(leaf, d, m, kept, -kept, 0):
+                    # no known row was left out of the programme: better cannot be had
+                    ceiling[0] = max(ceiling[0], value)
+                    bound[worst] = -np.inf
+                    if strict and not closed:
+                        marks[2] += 1  # neither reached nor excluded
+                    elif len(tape) > 0:
+                        write_closed(tape, marks, leaf, m, kept, first, last, worst, number, FOLDED)
+                    continue
+            # known rows read open units: decide those
+            for j in range(n):
+                low, high = node[LOW][j], node[HIGH][j]
+                score[j] = high * -low / (high - low) if low < 0.0 else 0.0
+            idle = not matters(score, n)
+        elif idle:
+            # on a ball the multipliers of the known rows are all there is to find
             bound[worst] = tune(
-                node, ball, d, n, known, first, last, worst, cut, 10 * steps, True, work
+                node, ball, d, n, known, first, last, worst, cut, 20 * steps, True, work
             )
             if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
                 count = top
@@ -314,17 +391,17 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             if bound[worst] == -np.inf:
                 continue
-        bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
-        forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
-        _scores(node, d, n, lam, z, y, v, score)
-        from_, to = (n, n + d) if free > theta or free == 0 else (0, n)
-        if from_ == 0 and not matters(score, n):
-            from_, to = n, n + d  # no unit matters: only smaller boxes have smaller errors
+        from_, to = (n, n + d) if idle or free > patience(node, d, theta, whole[6]) else (0, n)
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
-        begin = at + node_size(n, known, d, goals, disjuncts)
         pick, top_rank = -1, -1.0
-        for _ in range(LOOK):
+        if idle:
+            # what is left to gain is in the corners of the box: halve its longest side
+            pick = n
+            for k in range(d):
+                if wider(node, k, pick - n):
+                    pick = n + k
+        for _ in range(0 if idle else LOOK):
             i = -1
             for j in range(from_, to):
                 if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
@@ -352,9 +429,7 @@ def explore(  # type: ignore[no-untyped-def]
         if pick < 0:
             pick = from_
             for j in range(from_, to):
-                if score[j] > score[pick] or (
-                    j >= n and score[pick] == 0.0 and wider(node, j - n, pick - n)
-                ):
+                if score[j] > score[pick]:
                     pick = j
         if pick >= n and not splits(node[LO][pick - n], node[HI][pick - n]):
             # a single point that cannot be closed: what is known stays the bound

@@ -19,6 +19,7 @@ from relunorm.bounds.node import (
     ALPHA,
     BETA,
     BOUND,
+    FOLDED_ERROR,
     HIGH,
     LOW,
     NAMES,
@@ -33,7 +34,17 @@ from relunorm.bounds.node import (
     place_child,
 )
 from relunorm.search.engine import Space, Task, first_node, whole_node
-from relunorm.search.explore import AT, CLOSED, CUT, DEPTH, K, N, NUMBER
+from relunorm.search.explore import (
+    AT,
+    CLOSED,
+    CUT,
+    DEPTH,
+    FOLDED,
+    NUMBER,
+    K,
+    N,
+    straightened,
+)
 
 Array = NDArray[np.float64]
 
@@ -104,14 +115,14 @@ def record(pieces: Iterable[Array]) -> Record:
 
 def _entries(tape: Array) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
     """Where cuts and closed groups begin; the number of goals of a group is the caller's check."""
-    kinds, at = [], 0
+    at = 0
     cuts: list[int] = []
     closed: list[int] = []
     while at < len(tape):
         if tape[at] == CUT and at + 6 <= len(tape):
             cuts.append(at)
             at += 6
-        elif tape[at] == CLOSED and at + 6 <= len(tape):
+        elif tape[at] in (CLOSED, FOLDED) and at + 6 <= len(tape):
             units, known, goals = (int(v) for v in tape[at + 3 : at + 6])
             if min(units, known, goals) < 0:
                 return None, None
@@ -121,7 +132,6 @@ def _entries(tape: Array) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] |
                 return None, None
         else:
             return None, None
-    del kinds
     return np.array(cuts, dtype=np.int64), np.array(closed, dtype=np.int64)
 
 
@@ -228,11 +238,21 @@ def _walk(  # type: ignore[no-untyped-def]
             if q < 0 or q >= groups or tape[entry + 2] != q:
                 result[2] = 6.0
                 return FAILS
-            if not _load(node, n, known, firsts[q], firsts[q + 1], q, tape, entry):
+            m, kept, part = n, known, node
+            if tape[entry] == FOLDED:
+                begin = at + node_size(n, known, d, goals, groups)
+                m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+                if m == -2:
+                    return NO_ROOM
+                if m == -1:
+                    node[BOUND][q] = -np.inf  # nothing is feasible
+                    continue
+                part = parts(arena, begin, m, kept, d, goals, groups)
+            if not _load(part, m, kept, firsts[q], firsts[q + 1], q, tape, entry):
                 result[2] = 6.0
                 return FAILS
             value = bound_of(
-                node, ball, d, n, known, firsts[q], firsts[q + 1], q, size, v, lam, a, x
+                part, ball, d, m, kept, firsts[q], firsts[q + 1], q, size, v, lam, a, x
             )
             if not (value < limit or (value == limit and not strict)):
                 result[2] = 7.0
@@ -249,6 +269,13 @@ def _walk(  # type: ignore[no-untyped-def]
             continue
         here = _find(cut_number, float(number))
         if here < 0:
+            begin = at + node_size(n, known, d, goals, groups)
+            m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
+            if m == -2:
+                return NO_ROOM
+            if m == -1:
+                count = top  # nothing is feasible
+                continue
             result[2] = 1.0
             return FAILS
         name, value = cuts[here, 0], cuts[here, 1]
@@ -271,7 +298,20 @@ def _walk(  # type: ignore[no-untyped-def]
             for j in range(n):
                 refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
             m, kept = child(
-                node, ball, d, n, known, goals, kind, index, value, side, refresh, scratch, out
+                node,
+                ball,
+                d,
+                n,
+                known,
+                goals,
+                kind,
+                index,
+                value,
+                side,
+                refresh,
+                FOLDED_ERROR,
+                scratch,
+                out,
             )
             if m < 0:
                 continue

@@ -10,13 +10,13 @@ every sign is decided, the programme finds the maximum itself.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Vector
 from relunorm.stability.choose import best_splits, inherited
 from relunorm.stability.linear import Part, Slopes, linear_upper
@@ -113,6 +113,7 @@ class Branching:
 
     def __init__(self, problem: Problem, bounds: Bounds, witnesses: Witnesses, index: int):
         self.problem, self.bounds, self.witnesses, self.index = problem, bounds, witnesses, index
+        self.clock = NO_LIMIT
 
     def run(
         self,
@@ -120,14 +121,14 @@ class Branching:
         signs: Vector,
         *,
         start: Slopes,
-        deadline: float,
+        clock: Clock,
         nodes: int,
     ) -> list[Side]:
         """Try to exclude ``signs * z[units] > 0`` for each side, or to find a witness of it.
 
         Args:
             start: slopes to begin with, one row a side, tuned already.
-            deadline: stop at this `time.monotonic` value.
+            clock: stop at its end.
             nodes: give a side up after this many nodes.
 
         Returns:
@@ -138,7 +139,8 @@ class Branching:
             side.queue.append(_Node(side, np.inf, self._root(start, row)))
         batch = max(1, min(BATCH, BATCH_DOUBLES // sum(self.problem.network.widths)))
         active = sides
-        while active and time.monotonic() < deadline:
+        self.clock = clock
+        while active and not clock.expired():
             now: list[_Node] = []
             for side in active:
                 now += side.take(max(1, batch // len(active)))
@@ -169,7 +171,8 @@ class Branching:
         """Bound a batch of nodes; close what is proved, look for witnesses, split the rest."""
         batch = self._bound(nodes)
         for row in np.flatnonzero(batch.safe > 0).tolist():
-            self._solve(batch, row)
+            if not self.clock.expired():
+                self._solve(batch, row)
         rows = np.flatnonzero(batch.safe > 0)
         for row in np.flatnonzero(batch.safe <= 0).tolist():
             nodes[row].side.leaves.append(batch.leaf(row))
@@ -202,6 +205,7 @@ class Branching:
         found = optimize(
             self.problem, self.bounds, self.index, units, signs,
             part=part, start=start, iterations=0 if tuned else STEPS, goal=0.0,
+            clock=self.clock,
         )  # fmt: skip
         safe = linear_upper(self.problem, self.bounds, self.index, units, signs, found.slopes, part)
         return _Batch(nodes, units, signs, part, found, found.slopes, safe)
@@ -220,7 +224,9 @@ class Branching:
         for layer, unit, sign in batch.nodes[row].start.path:
             decided.setdefault(layer, np.zeros(len(lower[layer])))[unit] = sign
         unit, sign = int(batch.units[row]), float(batch.signs[row])
-        best = Relaxation(self.problem, self.index, lower, upper, decided).maximize(unit, sign)
+        best = Relaxation(self.problem, self.index, lower, upper, decided).maximize(
+            unit, sign, self.clock.left_or_none()
+        )
         if best is None:
             return
         value = linear_upper(

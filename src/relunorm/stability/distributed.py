@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
+from relunorm.clock import Clock
 from relunorm.network import Network
 from relunorm.stability.milp import Answer, decide_side
 from relunorm.stability.problem import Bounds, Problem
@@ -28,7 +28,7 @@ class Decider:
 
     Attributes:
         lower, upper: bounds of the layers up to this one.
-        deadline: `time.time` after which to stop. Clocks of other machines should agree.
+        clock: when to stop. Clocks of other machines should agree.
     """
 
     network: Network
@@ -36,7 +36,7 @@ class Decider:
     lower: list[np.ndarray]
     upper: list[np.ndarray]
     index: int
-    deadline: float
+    clock: Clock
 
     def __call__(self, sides: Sequence[Side]) -> list[Answer]:
         """One answer a side."""
@@ -44,12 +44,12 @@ class Decider:
         bounds = Bounds(problem)
         for lower, upper in zip(self.lower, self.upper, strict=True):
             bounds.append(lower, upper)
-        deadline = time.monotonic() + self.deadline - time.time()
-        return [decide_side(problem, bounds, self.index, *side, deadline, set()) for side in sides]
+        known = (problem, bounds, self.index)
+        return [decide_side(*known, *side, self.clock, set()) for side in sides]
 
 
 def decide_far(
-    problem: Problem, bounds: Bounds, index: int, sides: Sequence[Side], deadline: float
+    problem: Problem, bounds: Bounds, index: int, sides: Sequence[Side], clock: Clock
 ) -> list[Answer]:
     """One decision per side on the ambient joblib backend; every side is a programme of its own,
     so the answers do not depend on who solves which. A side whose worker died stays open.
@@ -60,7 +60,7 @@ def decide_far(
         bounds.lower[: index + 1],
         bounds.upper[: index + 1],
         index,
-        time.time() + deadline - time.monotonic(),
+        clock,
     )
     size = max(1, len(sides) // (TASKS * ambient_jobs()))
     chunks = [sides[start : start + size] for start in range(0, len(sides), size)]

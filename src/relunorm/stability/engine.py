@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.branch import Branching
@@ -34,9 +31,6 @@ from relunorm.stability.slopes import Proposal, optimize
 from relunorm.stability.split import split
 from relunorm.stability.threads import few_threads
 from relunorm.stability.witness import Witnesses
-
-#: Called with (layer, layers, open sides, what is tried next). May raise to stop.
-Progress = Callable[[int, int, int, str], None]
 
 #: Up to this many inputs a box is bisected before signs are branched on.
 FEW_INPUTS = 8
@@ -64,11 +58,11 @@ def stability(
     network: Network,
     domain: Domain,
     *,
-    time_limit: float | None = None,
+    time_limit: float | Clock | None = None,
     workers: int | None = None,
     backend: str | None = None,
     scheduler: str | None = None,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     random_state: int = 0,
     milp: bool = True,
 ) -> Stability:
@@ -87,7 +81,8 @@ def stability(
         backend: ``loky``, ``dask`` or ``ray``: the mixed-integer programmes go to processes instead
             of threads; so they do inside a ``joblib.parallel_config`` if neither is given.
         scheduler: address of a running Dask scheduler or Ray cluster.
-        progress: called as (layer, layers, open sides, stage).
+        progress: called with a `Progress`; its facts are the ``layer``, how many sides of its units
+            are ``open`` and the ``stage``. May raise KeyboardInterrupt to stop.
         random_state: seed of the witness search.
         milp: False to leave out the mixed-integer search.
 
@@ -101,10 +96,9 @@ def stability(
     ['active', 'unstable', 'dead']
     """
     domain.check_dimension(network.input_size)
-    if time_limit is not None and not time_limit >= 0:
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds >= 0 or None")
+    clock = Clock(time_limit)
     place = Place(backend, scheduler, workers)
-    search = _Search(network, domain, time_limit, place, progress, random_state, milp)
+    search = _Search(network, domain, clock, place, progress, random_state, milp)
     with place, few_threads(network), np.errstate(over="ignore", invalid="ignore"):
         return search.run()
 
@@ -116,21 +110,19 @@ class _Search:
         self,
         network: Network,
         domain: Domain,
-        time_limit: float | None,
+        clock: Clock,
         place: Place,
-        progress: Progress | None,
+        progress: Listener | None,
         random_state: int,
         milp: bool,
     ):
-        self.began = time.monotonic()
-        self.deadline = self.began + (np.inf if time_limit is None else time_limit)
+        self.clock, self.tell = clock, Teller(progress, clock)
         self.problem = Problem(network, reach_of(domain))
         self.bounds = Bounds(self.problem)
-        self.witnesses = Witnesses(self.problem)
+        self.witnesses = Witnesses(self.problem, clock)
         self.rng = np.random.default_rng(random_state)
         self.random_state = random_state
         self.place = place
-        self.progress = progress
         self.milp = milp
         self.items: list[Proof] = []
         self.method: NDArray[np.str_] = np.empty(0, dtype="<U8")
@@ -141,12 +133,12 @@ class _Search:
         self.witnesses.start(512, self.rng)
         layers: list[LayerStability] = []
         for index, layer in enumerate(network.layers):
-            lower, upper = rule_bounds(self.problem, self.bounds, index)
+            lower, upper = rule_bounds(self.problem, self.bounds, index, clock=self.clock)
             self.bounds.append(lower, upper)
             if not layer.has_units:
                 continue
             self.method = np.full(layer.width, "linear" if index else "interval", dtype="<U8")
-            if not self.stopped:
+            if not (self.stopped or self.clock.expired()):
                 try:
                     self._search_layer(index)
                 except KeyboardInterrupt:
@@ -159,7 +151,7 @@ class _Search:
             layers=tuple(layers),
             domain=repr(self.problem.reach.domain),
             domain_digest=domain_digest(self.problem.reach.domain),
-            seconds=time.monotonic() - self.began,
+            seconds=self.clock.elapsed(),
             complete=not any(layer.counts["undecided"] for layer in layers),
             random_state=self.random_state,
             proofs=proofs,
@@ -180,20 +172,21 @@ class _Search:
             stages["milp"] = self._decide
         for name, stage in stages.items():
             sides = self._open(index)
-            if not len(sides[0]) or time.monotonic() > self.deadline:
+            if not len(sides[0]) or self.clock.expired():
                 return
             self._tell(index, name)
             stage(index, sides)
 
     def _tell(self, index: int, stage: str) -> None:
-        if self.progress is not None:
-            count = len(self._open(index)[0])
-            self.progress(index, len(self.problem.network.layers), count, stage)
+        if self.tell.listener is None:
+            return
+        count, layers = len(self._open(index)[0]), len(self.problem.network.layers)
+        text = f"layer {index + 1} of {layers}, {count} open, {stage}"
+        self.tell(text, index, layers, layer=index, open=count, stage=stage)
 
-    def _turn(self) -> float:
+    def _turn(self) -> Clock:
         """When a stage has to stop: half of the time left, so that the next one has its turn."""
-        now = time.monotonic()
-        return now + (self.deadline - now) / (2 if self.milp else 1)
+        return self.clock.part(share=0.5 if self.milp else 1.0)
 
     def _free(self, index: int) -> Sides:
         """Both sides of every unit whose bounds leave the sign open."""
@@ -231,7 +224,7 @@ class _Search:
             units, signs = self._open(index)
         step = max(1, TUNING_DOUBLES // sum(self.problem.network.widths))
         for start in range(0, len(units), step):
-            if time.monotonic() > self.deadline:
+            if self.clock.expired():
                 return
             take = slice(start, start + step)
             self._tune_some(index, units[take], signs[take], tighten)
@@ -250,8 +243,9 @@ class _Search:
         self, index: int, units: NDArray[np.intp], signs: Vector, goal: float | None
     ) -> Proposal:
         return optimize(
-            self.problem, self.bounds, index, units, signs, iterations=STEPS, rate=0.25, goal=goal
-        )
+            self.problem, self.bounds, index, units, signs, iterations=STEPS, rate=0.25, goal=goal,
+            clock=self.clock,
+        )  # fmt: skip
 
     def _linear_programmes(self, index: int, sides: Sides) -> None:
         """The triangle relaxation of each side, one model with changing objectives."""
@@ -264,10 +258,9 @@ class _Search:
         model = relaxation(self.problem, self.bounds, index)
         points = []
         for unit, sign in zip(units.tolist(), signs.tolist(), strict=True):
-            left = self.deadline - time.monotonic()
-            if left <= 0:
+            if self.clock.expired():
                 break
-            best = model.maximize(unit, sign, left if np.isfinite(left) else None)
+            best = model.maximize(unit, sign, self.clock.left_or_none())
             if best is None:
                 continue
             points.append(best.point)
@@ -288,7 +281,7 @@ class _Search:
     def _split(self, index: int, sides: Sides) -> None:
         tree, proved = split(
             self.problem, self.bounds, self.witnesses, index, *sides,
-            deadline=self._turn(), boxes=MOST_BOXES,
+            clock=self._turn(), boxes=MOST_BOXES,
         )  # fmt: skip
         if proved:
             self._use(SplitProof(index, tree, tuple(proved)))
@@ -296,7 +289,7 @@ class _Search:
     def _branch(self, index: int, sides: Sides) -> None:
         start = self._optimize(index, *sides, goal=None).slopes
         search = Branching(self.problem, self.bounds, self.witnesses, index)
-        found = search.run(*sides, start=start, deadline=self._turn(), nodes=MOST_NODES)
+        found = search.run(*sides, start=start, clock=self._turn(), nodes=MOST_NODES)
         for side in found:
             if side.done == "proved":
                 self._use(BranchProof(index, side.unit, int(side.sign), tuple(side.leaves)))
@@ -304,7 +297,7 @@ class _Search:
     def _decide(self, index: int, sides: Sides) -> None:
         answers = decide(
             self.problem, self.bounds, index, *sides,
-            deadline=self.deadline, workers=self.place.threads, far=self.place.open(),
+            clock=self.clock, workers=self.place.threads, far=self.place.open(),
         )  # fmt: skip
         given = list(zip(*sides, answers, strict=True))
         excluded = [int(unit) for unit, _, answer in given if answer.excluded]

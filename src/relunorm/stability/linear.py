@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Vector
 from relunorm.stability.problem import Bounds, Kink, Problem
 from relunorm.stability.rounding import SMALLEST, rounded_up, slack
@@ -91,6 +92,7 @@ def linear_upper(
     signs: Vector,
     slopes: Slopes = BY_RULE,
     part: Part = WHOLE,
+    clock: Clock = NO_LIMIT,
 ) -> Vector:
     """A sound upper bound of ``signs * z[rows]`` of map ``index``, in real arithmetic.
 
@@ -99,12 +101,15 @@ def linear_upper(
         signs: +1 for the maximum, -1 for minus the minimum.
         slopes: the choices that prove the bound; the fixed rule where left out.
         part: where the bound has to hold; the whole domain if omitted.
+        clock: rows not reached before its end get infinity.
 
     Cost: one product per earlier layer, as a forward pass of ``len(rows)`` points.
     """
-    result = np.empty(len(rows))
+    result = np.full(len(rows), np.inf)
     step = max(1, CHUNK_DOUBLES // max(problem.network.widths))
     for start in range(0, len(rows), step):
+        if clock.expired():
+            break
         take = slice(start, start + step)
         result[take] = _descend(
             problem, bounds, index, rows[take], signs[take], slopes.take(take), part.take(take)

@@ -14,7 +14,6 @@ contradicts it.
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock
 from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Affine
@@ -59,7 +59,7 @@ def decide(
     units: NDArray[np.intp],
     signs: Vector,
     *,
-    deadline: float,
+    clock: Clock,
     workers: int,
     far: bool = False,
 ) -> list[Answer]:
@@ -74,12 +74,12 @@ def decide(
     if far:
         from relunorm.stability.distributed import decide_far
 
-        return decide_far(problem, bounds, index, sides, deadline)
+        return decide_far(problem, bounds, index, sides, clock)
 
     running: set[Any] = set()
     with ThreadPoolExecutor(max(1, min(workers, len(sides)))) as pool:
         tasks = [
-            pool.submit(decide_side, problem, bounds, index, unit, sign, deadline, running)
+            pool.submit(decide_side, problem, bounds, index, unit, sign, clock, running)
             for unit, sign in sides
         ]
         try:
@@ -98,14 +98,13 @@ def decide_side(
     index: int,
     unit: int,
     sign: float,
-    deadline: float,
+    clock: Clock,
     running: set[Any],
 ) -> Answer:
     """One side; the solver stands in ``running`` while it works, so that it can be cancelled."""
     import highspy
 
-    left = deadline - time.monotonic()
-    if left <= 0:
+    if clock.expired():
         return Answer()
     if not all(np.isfinite(b).all() for b in (*bounds.lower[:index], *bounds.upper[:index])):
         return Answer()  # no binary can switch between infinite ends
@@ -113,12 +112,14 @@ def decide_side(
     asked = model.question(unit, sign, bounds.lower[index][unit], bounds.upper[index][unit])
     if asked is None:
         return Answer()
-    solver = asked.solver(left)
+    solver = asked.solver(clock.left())
     running.add(solver)
     solver.run()
     excluded = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
     if excluded:
-        believed = model.fits(asked) and _uncontradicted(problem, index, unit, sign, asked.margin)
+        believed = model.fits(asked, clock.left()) and _uncontradicted(
+            problem, index, unit, sign, asked.margin
+        )
         running.discard(solver)
         return Answer(excluded=True, margin=asked.margin) if believed else Answer()
     running.discard(solver)
@@ -236,8 +237,8 @@ class _Model:
             replace(programme, least=least), cost, margin, float(bottom + 10 * margin / size)
         )
 
-    def fits(self, asked: _Question) -> bool:
-        """Whether the solver finds the signs at the domain's centre possible, unasked."""
+    def fits(self, asked: _Question, left: float) -> bool:
+        """Whether the solver finds the signs at the domain's centre possible, unasked, in time."""
         import highspy
 
         p, most = asked.programme, np.full(1, np.inf)
@@ -245,7 +246,10 @@ class _Model:
         low[p.integral] = high[p.integral] = self._signs(self.problem.reach.domain.center)
         sides = np.append(p.least[:-1], -most), np.append(p.most[:-1], most)
         free = np.zeros_like(p.integral)
-        solver = maximization(np.zeros(len(low)), (low, high), p.matrix, sides, integral=free)
+        limit = {"time_limit": left} if np.isfinite(left) else {}
+        solver = maximization(
+            np.zeros(len(low)), (low, high), p.matrix, sides, integral=free, **limit
+        )
         solver.run()
         return solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Network
 from relunorm.stability.branch import Branching
@@ -31,7 +30,8 @@ class Query:
 
     `stability` decides every unit; here the caller names the sides that matter, and the cheapest
     bound that settles them is looked for: intervals and the fixed rule, tuned slopes, then a few
-    nodes of branching. All bounds hold in real arithmetic; `proofs` replays them.
+    nodes of branching. All bounds hold in real arithmetic; `proofs` replays them. Whoever asks may
+    set ``clock``; nothing further is proved after its end.
 
     >>> from relunorm import Box
     >>> from relunorm.stability.reach import reach_of
@@ -41,7 +41,7 @@ class Query:
     """
 
     def __init__(self, network: Network, reach: Reach):
-        self.network, self.reach = network, reach
+        self.network, self.reach, self.clock = network, reach, NO_LIMIT
         self.problem = Problem(network, reach)
         self.bounds = Bounds(self.problem)
         self.items: list[Proof] = []
@@ -65,9 +65,9 @@ class Query:
         """The bounds of a layer: intervals, the fixed linear rule, and what was proved since."""
         while len(self.bounds.lower) <= index:
             layer = len(self.bounds.lower)
-            if layer > 1:
+            if layer > 1 and not self.clock.expired():
                 self._tighten(layer - 1)
-            self.bounds.append(*rule_bounds(self.problem, self.bounds, layer))
+            self.bounds.append(*rule_bounds(self.problem, self.bounds, layer, clock=self.clock))
         return self.bounds.lower[index], self.bounds.upper[index]
 
     def exclude(
@@ -77,7 +77,6 @@ class Query:
         signs: Vector,
         *,
         nodes: int,
-        deadline: float = np.inf,
     ) -> tuple[Vector, Vector]:
         """The bounds of a layer after an attempt to prove ``signs * z[units] <= 0``.
 
@@ -85,30 +84,37 @@ class Query:
 
         Args:
             nodes: how many nodes of branching may be spent, all sides together.
-            deadline: stop at this `time.monotonic` value.
         """
         self.rule(index)
         sides = [(index, u, s) for u, s in zip(units.tolist(), signs.tolist(), strict=True)]
         fresh = np.array([side not in self.tried for side in sides], dtype=bool)
-        if index == 0 or not fresh.any():
+        if index == 0 or not fresh.any() or self.clock.expired():
             return self.rule(index)
         self.tried.update(sides)
         self.bounds.truncate(index + 1)
         self.items = [item for item in self.items if item.layer <= index]
         units, signs = units[fresh], signs[fresh]
         found = optimize(
-            self.problem, self.bounds, index, units, signs, iterations=20, rate=0.25, goal=0.0
+            self.problem,
+            self.bounds,
+            index,
+            units,
+            signs,
+            iterations=20,
+            rate=0.25,
+            goal=0.0,
+            clock=self.clock,
         )
         value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
         done = np.flatnonzero(value <= 0)
         if len(done):
             self._use(SlopeProof(index, units[done], signs[done], found.slopes.take(done)))
         rest = np.flatnonzero(~(value <= 0))
-        if len(rest) and nodes >= len(rest) and time.monotonic() < deadline:
+        if len(rest) and nodes >= len(rest) and not self.clock.expired():
             search = Branching(self.problem, self.bounds, Witnesses(self.problem), index)
             searched = search.run(
                 units[rest], signs[rest], start=found.slopes.take(rest),
-                deadline=deadline, nodes=nodes // len(rest),
+                clock=self.clock, nodes=nodes // len(rest),
             )  # fmt: skip
             for side in searched:
                 if side.done == "proved":
@@ -125,7 +131,15 @@ class Query:
             return
         units, signs = np.tile(open_units, 2), np.repeat([1.0, -1.0], len(open_units))
         found = optimize(
-            self.problem, self.bounds, index, units, signs, iterations=STEPS, rate=0.25, goal=None
+            self.problem,
+            self.bounds,
+            index,
+            units,
+            signs,
+            iterations=STEPS,
+            rate=0.25,
+            goal=None,
+            clock=self.clock,
         )
         self._use(SlopeProof(index, units, signs, found.slopes))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
@@ -57,7 +58,14 @@ class Replay:
     trusted: tuple[tuple[int, int], ...]
 
 
-def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = True) -> Replay:
+def replay(
+    network: Network,
+    domain: Domain,
+    proofs: Proofs,
+    *,
+    trust: bool = True,
+    clock: Clock = NO_LIMIT,
+) -> Replay:
     """Recompute the bounds that ``proofs`` prove.
 
     Args:
@@ -65,30 +73,34 @@ def replay(network: Network, domain: Domain, proofs: Proofs, *, trust: bool = Tr
 
     Raises:
         InvalidInputError: the proofs do not fit the network, or do not prove what they say.
+        TimeLimitError: the clock ended first.
     """
     domain.check_dimension(network.input_size)
     if proofs.digest and proofs.digest != network.digest:
         raise InvalidInputError("the bound proofs were made for another network (digest differs)")
     with few_threads(network), np.errstate(over="ignore", invalid="ignore"):
-        return _replay(network, domain, proofs, trust)
+        return _replay(network, domain, proofs, trust, clock)
 
 
-def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Replay:
+def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool, clock: Clock) -> Replay:
     problem = Problem(network, reach_of(domain, proofs.box_duals))
     bounds = Bounds(problem)
     trusted: list[tuple[int, int]] = []
     for index in range(len(network.layers)):
-        lower, upper = rule_bounds(problem, bounds, index)
+        lower, upper = rule_bounds(problem, bounds, index, clock=clock)
         bounds.append(lower, upper)
         for item in proofs.items:
             if item.layer != index or (isinstance(item, TrustedProof) and not trust):
                 continue
+            clock.check()
             apply(problem, bounds, item)
             if isinstance(item, TrustedProof):
                 trusted.append((item.layer, item.unit))
         if (bounds.lower[index] > bounds.upper[index]).any():
             raise InvalidInputError(f"the bound proofs of layer {index} contradict each other")
-    lower, upper = rule_bounds(problem, bounds, len(network.layers), every=True)
+        clock.check()
+    lower, upper = rule_bounds(problem, bounds, len(network.layers), every=True, clock=clock)
+    clock.check()
     return Replay(
         tuple(bounds.lower),
         tuple(bounds.upper),
@@ -101,20 +113,28 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool) -> Re
 
 
 def rule_bounds(
-    problem: Problem, bounds: Bounds, index: int, *, every: bool = False
+    problem: Problem, bounds: Bounds, index: int, *, every: bool = False, clock: Clock = NO_LIMIT
 ) -> tuple[Vector, Vector]:
-    """Intervals, then the fixed linear rule for rows whose sign is open, or for ``every`` row."""
+    """Intervals, then the fixed linear rule for rows whose sign is open, or for ``every`` row.
+
+    Rows not reached before the clock's end keep their intervals. Whoever searches must not prove
+    anything for a layer cut short so: a replay, which takes its time, starts from tighter bounds.
+    """
     lower, upper = interval_bounds(problem, bounds, index)
     rows = np.arange(len(lower)) if every else np.flatnonzero((lower < 0) & (upper > 0))
     if index and len(rows):
         ones = np.ones(len(rows))
         width = upper[rows] - lower[rows]
         near = np.where(np.isfinite(width), NEAR * width, -np.inf)
-        high = linear_upper(problem, bounds, index, rows, ones)
-        low = -linear_upper(problem, bounds, index, rows, -ones)
+        high = linear_upper(problem, bounds, index, rows, ones, clock=clock)
+        low = -linear_upper(problem, bounds, index, rows, -ones, clock=clock)
         for k in np.flatnonzero((high > 0) & (high <= near)):
+            if clock.expired():
+                break
             high[k] = min(high[k], exact_upper(problem, bounds, index, int(rows[k]), 1))
         for k in np.flatnonzero((low < 0) & (low >= -near)):
+            if clock.expired():
+                break
             low[k] = max(low[k], -exact_upper(problem, bounds, index, int(rows[k]), -1))
         upper[rows], lower[rows] = np.minimum(upper[rows], high), np.maximum(lower[rows], low)
     return lower, upper

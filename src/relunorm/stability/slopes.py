@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.stability.linear import Part, Slopes, chord_slope, default_tilt, fixed_sides
@@ -200,6 +201,7 @@ def optimize(
     iterations: int = 20,
     rate: float = 0.05,
     goal: float | None = 0.0,
+    clock: Clock = NO_LIMIT,
 ) -> Proposal:
     """Slopes that make the upper bounds of ``signs * z[units]`` small.
 
@@ -209,6 +211,7 @@ def optimize(
         iterations: descent steps at most.
         rate: length of the first steps; large (0.25) from the rule, small (0.05) from good slopes.
         goal: stop once every bound is below it; None to use every step.
+        clock: no further step after its end.
     """
     work = _Pass(problem, bounds, index, units, signs, part or Part())
     many = None if start is None else start.multipliers
@@ -225,7 +228,7 @@ def optimize(
         for kept, now in ((kept_tilt, tilt), (kept_offset, offset)):
             for layer in now:
                 kept[layer][better] = now[layer][better]
-        if step == iterations or (goal is not None and (best < goal).all()):
+        if step == iterations or (goal is not None and (best < goal).all()) or clock.expired():
             break
         _, relaxed = work.forth()
         size = np.float32(rate * 0.95**step)

@@ -8,12 +8,12 @@ side, the boxes that closed it: the bounds are recomputed on replay.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.stability.intervals import interval_batch
@@ -162,13 +162,13 @@ def split(
     units: NDArray[np.intp],
     signs: Vector,
     *,
-    deadline: float,
+    clock: Clock,
     boxes: int,
 ) -> tuple[BoxTree, dict[tuple[int, int], float]]:
     """Exclude open sides by bisection of the input box, or find witnesses of them.
 
     Args:
-        deadline: stop at this `time.monotonic` value.
+        clock: stop at its end.
         boxes: stop after this many boxes.
 
     Returns:
@@ -179,7 +179,7 @@ def split(
     worst = dict.fromkeys(sides, -np.inf)
     stack = [(0, problem.reach.lo, problem.reach.hi, set(sides))]
     visited = 0
-    while stack and visited < boxes and time.monotonic() < deadline:
+    while stack and visited < boxes and not clock.expired():
         now, stack = stack[-BATCH:], stack[:-BATCH]
         visited += len(now)
         stack += _bisect(problem, bounds, witnesses, index, now, tree, worst)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -36,10 +37,14 @@ MISS = 32
 
 
 class Witnesses:
-    """The largest and the smallest certain pre-activation seen of every unit, and where."""
+    """The largest and the smallest certain pre-activation seen of every unit, and where.
 
-    def __init__(self, problem: Problem):
-        self.problem = problem
+    Args:
+        clock: no further points are tried after its end, but for the very first ones.
+    """
+
+    def __init__(self, problem: Problem, clock: Clock = NO_LIMIT):
+        self.problem, self.clock = problem, clock
         self.domain: Domain = problem.reach.domain
         self.points = self.domain.center[None]
         self.moves = MOVES
@@ -58,6 +63,8 @@ class Witnesses:
             points = points[inside]
         step = max(1, CHUNK_DOUBLES // sum(self.problem.network.widths))
         for start in range(0, len(points), step):
+            if start and self.clock.expired():
+                return
             self._add(points[start : start + step])
 
     def _moved(self, domain: Polytope, points: Array) -> Array:
@@ -113,6 +120,8 @@ class Witnesses:
         """Search for points with signs * z[units] > 0, ``starts`` climbs a side in one batch."""
         step = max(1, CHUNK_DOUBLES // (starts * sum(self.problem.network.widths)))
         for start in range(0, len(units), step):
+            if self.clock.expired():
+                return
             take = slice(start, start + step)
             self._climb(layer, units[take], signs[take], starts, rng)
 
@@ -134,7 +143,7 @@ class Witnesses:
         best, step = np.full(len(points), -np.inf), np.ones(len(points))
         home, pull = points, np.zeros_like(points)
         for _ in range(JUMPS):
-            if not len(points):
+            if not len(points) or self.clock.expired():
                 return
             z, gradient = unit_gradient(self.problem.network, points, layer, units)
             value = signs * z

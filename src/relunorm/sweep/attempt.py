@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.sweep.record import Status
 from relunorm.sweep.values import dumps, loads
@@ -37,16 +37,16 @@ class Attempts:
 
     def __call__(self, parameters: str) -> Attempt:
         """Call the function; an exception, ``sys.exit`` included, is an outcome like any other."""
-        began = time.perf_counter()
+        clock = Clock()
         try:
             result = self.function(**loads(parameters), **self.shared)
             if not isinstance(result, dict):
                 raise InvalidInputError(
                     f"the function returned a {type(result).__name__}, expected a dict of results"
                 )
-            return Attempt("done", dumps(result, "result"), time.perf_counter() - began)
+            return Attempt("done", dumps(result, "result"), clock.elapsed())
         except (Exception, SystemExit) as error:
-            return Attempt("failed", explained(error), time.perf_counter() - began)
+            return Attempt("failed", explained(error), clock.elapsed())
 
 
 def explained(error: BaseException) -> str:

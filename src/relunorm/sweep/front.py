@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relunorm.errors import InvalidInputError
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.sweep import export
 from relunorm.sweep.attempt import Attempt, Attempts
 from relunorm.sweep.backends import placed
@@ -20,29 +19,6 @@ from relunorm.sweep.tasks import WorkerDiedError, spread
 
 if TYPE_CHECKING:
     import pandas
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How far a sweep is.
-
-    Attributes:
-        finished, total: runs, those found in the store included.
-        failed: how many of the finished ones failed.
-        seconds: since the start.
-        left: seconds to go at the present rate; NaN before the first run is finished.
-        latest: the run that was finished last; None at the start.
-    """
-
-    finished: int
-    total: int
-    failed: int
-    seconds: float
-    left: float
-    latest: Run | None = None
-
-
-Progress = Callable[[Standing], None]
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,8 +103,8 @@ def sweep(
     backend: str | None = None,
     scheduler: str | None = None,
     n_jobs: int | None = None,
-    progress: Progress | None = None,
-    time_limit: float | None = None,
+    progress: Listener | None = None,
+    time_limit: float | Clock | None = None,
     retry_failed: bool = False,
     version: str | None = None,
 ) -> Sweep:
@@ -149,7 +125,8 @@ def sweep(
             ambient ``joblib.parallel_config``.
         scheduler: address of a running Dask scheduler or Ray cluster.
         n_jobs: runs at a time.
-        progress: called with a `Standing` after every run. May raise to stop.
+        progress: called with a `Progress` after every run; its facts are the ``latest`` run (None
+            at the start) and how many ``failed``. May raise to stop.
         time_limit: seconds after which no further run is begun; those under way are finished.
         retry_failed: whether runs the store holds as failed are tried again.
         version: the code version, in place of a hash of the function's module.
@@ -162,14 +139,13 @@ def sweep(
     >>> sweep(square, [{"x": 1}, {"x": 2.5}]).table()[1]
     {'x': 2.5, 'status': 'done', 'message': None, 'y': 6.25}
     """
-    if time_limit is not None and not time_limit > 0:
-        raise InvalidInputError(f"time_limit is {time_limit!r}, expected seconds > 0 or None")
+    clock = Clock(time_limit)
     shared = dict(shared or {})
     who = identify(function, shared, version, stored=store is not None)
     wanted = {who.key(text): text for text in map(who.complete, runs)}
     opened = store if isinstance(store, Store) else Store(store) if store is not None else None
     with nullcontext() if opened is None or opened is store else closing(opened):
-        driver = _Driver(who, wanted, opened, progress, time_limit)
+        driver = _Driver(who, wanted, opened, Teller(progress, clock))
         driver.recall(retry_failed)
         with placed(backend, scheduler, n_jobs) if driver.open else nullcontext():
             driver.run(Attempts(function, shared))
@@ -184,12 +160,10 @@ class _Driver:
         who: Identity,
         wanted: dict[str, str],
         store: Store | None,
-        progress: Progress | None,
-        time_limit: float | None,
+        tell: Teller,
     ):
-        self.began = time.monotonic()
         self.who, self.wanted, self.store = who, wanted, store
-        self.progress, self.time_limit = progress, time_limit
+        self.tell, self.clock = tell, tell.clock
         self.done: dict[str, Run] = {}
         self.resumed, self.failed, self.stopped = 0, 0, ""
 
@@ -217,11 +191,11 @@ class _Driver:
                 for index, attempt in results:
                     self._record(keys[index], attempt)
         except KeyboardInterrupt:
-            self.stopped = "interrupted"
+            self.stopped = INTERRUPTED
 
     def _go_on(self) -> bool:
-        if self.time_limit is not None and time.monotonic() - self.began > self.time_limit:
-            self.stopped = "time limit"
+        if self.clock.expired():
+            self.stopped = TIME_LIMIT
         return not self.stopped
 
     def _record(self, key: str, attempt: Attempt | WorkerDiedError) -> None:
@@ -243,13 +217,8 @@ class _Driver:
         self._tell(run)
 
     def _tell(self, latest: Run | None = None) -> None:
-        if self.progress is None:
-            return
-        seconds, new = time.monotonic() - self.began, len(self.done) - self.resumed
-        rest = len(self.wanted) - len(self.done)
-        left = seconds / new * rest if new else (float("nan") if rest else 0.0)
-        total = len(self.wanted)
-        self.progress(Standing(len(self.done), total, self.failed, seconds, left, latest))
+        done, total = len(self.done), len(self.wanted)
+        self.tell("runs", done, total, begun=self.resumed, failed=self.failed, latest=latest)
 
     def result(self) -> Sweep:
         """The finished runs in the order they were asked for."""
@@ -261,5 +230,5 @@ class _Driver:
             total=len(self.wanted),
             resumed=self.resumed,
             stopped=self.stopped if len(found) < len(self.wanted) else "",
-            seconds=time.monotonic() - self.began,
+            seconds=self.clock.elapsed(),
         )

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from relunorm.clock import TIME_LIMIT
 from relunorm.train.affine import affine_ridge
 from relunorm.train.holdout import CAUTIOUS, ladder, strongest
 from relunorm.train.layered import live_start
@@ -124,7 +125,7 @@ class _Trainer:
                     self._constrain()
                     if self.task.spent:
                         self._score(epoch)
-                        return "time limit"
+                        return TIME_LIMIT
             self._constrain()
             self._score(epoch)
         return ""

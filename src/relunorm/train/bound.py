@@ -9,12 +9,12 @@ excellent knots.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.train.pieces import Pieces
 
 
@@ -39,7 +39,7 @@ def spline_bound(
     y: NDArray[np.float64],
     weight: NDArray[np.float64],
     knots: int,
-    deadline: float = float("inf"),
+    clock: Clock = NO_LIMIT,
     pieces: Pieces | None = None,
 ) -> SplineBound:
     """Lower bound on sum_i weight_i (y_i - f(x_i))^2 over all f with at most ``knots`` knots.
@@ -50,7 +50,7 @@ def spline_bound(
 
     Args:
         x: (n,) sorted inputs, y: (n,) targets of order one, weight: (n,) positive.
-        deadline: value of ``time.monotonic()`` at which to give up.
+        clock: when to give up.
         pieces: the rows' own, if known; they may be fewer than `CELLS`.
 
     >>> x = np.linspace(0, 1, 50)
@@ -59,7 +59,7 @@ def spline_bound(
     >>> round(spline_bound(x, np.abs(x - 0.5), np.ones(50), 0).value, 4)
     1.0829
     """
-    pieces = pieces or Pieces.of(x, y, weight, deadline=deadline)
+    pieces = pieces or Pieces.of(x, y, weight, clock=clock)
     if pieces is None:
         return SplineBound(0.0, np.empty(0), complete=False)
     cost, edges, coarse = pieces.costs, pieces.edges, pieces.coarse
@@ -69,7 +69,7 @@ def spline_bound(
     # the next piece starts at the cut, or after the cell that holds it
     following = _shifted(cost) if coarse else cost
     for _ in range(knots):
-        if time.monotonic() > deadline:
+        if clock.expired():
             return SplineBound(0.0, _trace(back, x, edges, coarse), complete=False)
         total = best[:, None] + following
         at = total.argmin(axis=0)

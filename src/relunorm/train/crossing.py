@@ -17,12 +17,12 @@ below the best spline known are left out, so what remains is small where that sp
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.train.bound import SplineBound
 from relunorm.train.pieces import Floats, Pieces, Places
 
@@ -38,7 +38,7 @@ def crossing_bound(
     weight: Floats,
     knots: int,
     upper: float,
-    deadline: float = float("inf"),
+    clock: Clock = NO_LIMIT,
     pieces: Pieces | None = None,
 ) -> SplineBound | None:
     """Lower bound on the squared error of every continuous spline with at most ``knots`` knots.
@@ -50,7 +50,7 @@ def crossing_bound(
     Args:
         x: (n,) sorted inputs, y: (n,) targets of order one, weight: (n,) positive.
         upper: the squared error of a spline with at most ``knots`` knots.
-        deadline: value of ``time.monotonic()`` at which to give up.
+        clock: when to give up.
         pieces: the rows' own, if known.
 
     >>> from relunorm.train.bound import spline_bound
@@ -62,10 +62,10 @@ def crossing_bound(
     """
     if knots < 1:
         return None
-    pieces = pieces or Pieces.of(x, y, weight, deadline=deadline)
+    pieces = pieces or Pieces.of(x, y, weight, clock=clock)
     if pieces is None or pieces.coarse:
         return None
-    useful = _useful(pieces.costs, knots, upper, deadline)
+    useful = _useful(pieces.costs, knots, upper, clock)
     if useful is None:
         return None
     groups = _groups(pieces, useful)
@@ -73,23 +73,23 @@ def crossing_bound(
     work = sum(len(left[c]) * len(right[c]) for c in range(1, len(pieces.origin)))
     if work * (knots + 1) > MOST_WORK:
         return None
-    return _cheapest(groups, pieces.origin, knots, upper, deadline)
+    return _cheapest(groups, pieces.origin, knots, upper, clock)
 
 
-def _useful(cost: Floats, knots: int, upper: float, deadline: float) -> NDArray[np.bool_] | None:
+def _useful(cost: Floats, knots: int, upper: float, clock: Clock) -> NDArray[np.bool_] | None:
     """Groups (s, t) of cells that occur in a division into lines of cost at most ``upper``."""
     size = len(cost)
     before = np.full((knots + 1, size), np.inf)
     after = np.full((knots + 1, size), np.inf)
     before[0, 0] = after[0, -1] = 0.0
     for k in range(1, knots + 1):
-        if time.monotonic() > deadline:
+        if clock.expired():
             return None
         before[k] = np.minimum(before[k - 1], (before[k - 1][:, None] + cost).min(axis=0))
         after[k] = np.minimum(after[k - 1], (cost + after[k - 1]).min(axis=1))
     best = np.full_like(cost, np.inf)
     for k in range(knots + 1):
-        if time.monotonic() > deadline:
+        if clock.expired():
             return None
         np.minimum(best, before[k][:, None] + cost + after[knots - k], out=best)
     return best <= upper
@@ -186,7 +186,7 @@ def _penalties(groups: _Groups, left: Places, right: Places, low: float, high: f
 
 
 def _cheapest(
-    groups: _Groups, inputs: Floats, knots: int, upper: float, deadline: float
+    groups: _Groups, inputs: Floats, knots: int, upper: float, clock: Clock
 ) -> SplineBound | None:
     """The shortest path: after each group, for each number of knots used, the least total."""
     total = np.full((len(groups.cost), knots + 1), np.inf)
@@ -197,7 +197,7 @@ def _cheapest(
         left, right = groups.by_end[cut], groups.by_start[cut]
         if not len(left) or not len(right):
             continue
-        if time.monotonic() > deadline:
+        if clock.expired():
             return None
         penalty = _penalties(groups, left, right, float(inputs[cut - 1]), float(inputs[cut]))
         best, at = _step(total[left], penalty)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from relunorm.clock import INTERRUPTED, TIME_LIMIT
 from relunorm.train.holdout import SHARE, Clean, decide
 from relunorm.train.layered import LayeredProblem, layers, live_start
 from relunorm.train.lm import Point, Solution, minimize
@@ -63,18 +64,18 @@ def _problem(task: Task, ridge: float | Tensor, affine: float | Tensor) -> Layer
 def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
     """Held-out predictions of the best of a few starts, refined under every penalty."""
     start = live_start(task.x, task.hidden, 3, task.generator(7))
-    until = task.moment(SHARE)
+    until = task.clock.until(SHARE)
     # the plane is held back here as far as any of the penalties will
     ridge, affine = (
         task.x.new_tensor([getattr(penalty, part) for penalty in tried])
         for part in ("alpha", "affine")
     )
     early = _problem(task, 1e-4, float(affine.amax()))
-    first = minimize(early, start, iterations=10, deadline=until)
+    first = minimize(early, start, iterations=10, clock=until)
     count, best = len(tried), int(first.loss.argmin())
     point = tuple(part[best].expand(count, *part.shape[1:]) for part in first.point)
     problem = _problem(task, ridge, affine)
-    found = minimize(problem, point, iterations=12, deadline=until)
+    found = minimize(problem, point, iterations=12, clock=until)
     if first.interrupted or found.interrupted:
         raise KeyboardInterrupt
     return problem.predict(found.point, x)
@@ -92,7 +93,7 @@ class _Search:
     def run(self) -> None:
         """Knock-outs: one, or as many as the time allows."""
         task = self.task
-        again = task.rounds is None and task.time_limit is not None
+        again = task.rounds is None and task.clock.limited
         # a first stage of all starts takes at most half of the time
         starts = int(max(1, min(STARTS, task.affordable(0.5) / (STAGES[0][0] + 1))))
         for turn in range(10**9 if again else 1):
@@ -105,7 +106,7 @@ class _Search:
         if not self.curve:
             task = self.task
             self._advance(live_start(task.x, task.hidden, 1, task.generator(100)), 3, 0)
-        self.stopped = "interrupted"
+        self.stopped = INTERRUPTED
 
     def _knock_out(self, members: int, turn: int) -> None:
         task = self.task
@@ -131,7 +132,7 @@ class _Search:
             self.problem,
             point,
             iterations=iterations,
-            deadline=self.task.deadline,
+            clock=self.task.clock,
             callback=lambda _, loss: self.task.report("search", share, loss / total),
         )
         self.iterations += found.iterations
@@ -141,7 +142,7 @@ class _Search:
             self.point = tuple(part[best : best + 1] for part in found.point)
         self.curve += [min(loss, self.loss if stage else loss) / total for loss in found.curve]
         if found.interrupted:
-            self.stopped = "interrupted"
+            self.stopped = INTERRUPTED
         elif self.task.spent:
-            self.stopped = "time limit"
+            self.stopped = TIME_LIMIT
         return found

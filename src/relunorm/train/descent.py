@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from relunorm.clock import INTERRUPTED, TIME_LIMIT
+from relunorm.errors import TimeLimitError
 from relunorm.train.perceptron import FlatPerceptron, Vector
 from relunorm.train.task import Task
-
-
-class Spent(Exception):
-    """The time limit has passed; never leaves this package."""
 
 
 def descend(
@@ -32,18 +30,17 @@ def descend(
             best, lowest = theta.copy(), loss
         curve.append(lowest)
         task.report(method.lower(), float("nan"), lowest)
-        if task.spent:
-            raise Spent
+        task.clock.check()
         return (loss, gradient) if np.isfinite(loss) else (1e300, np.zeros_like(theta))
 
     passed = {k: v for k, v in arguments.items() if k != "feasible"}
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             minimize(evaluate, start, jac=True, method=method, **passed)
-    except Spent:
-        return best, curve, "time limit"
+    except TimeLimitError:
+        return best, curve, TIME_LIMIT
     except KeyboardInterrupt:
-        return best, curve, "interrupted"
+        return best, curve, INTERRUPTED
     return best, curve, ""
 
 

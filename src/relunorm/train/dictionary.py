@@ -7,11 +7,10 @@ the unit that lowers the squared error most, after refitting all weights, joins 
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch import Tensor
 
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.train.thresholds import live_thresholds
 
 
@@ -101,7 +100,7 @@ def greedy_units(
     generator: torch.Generator,
     kept: tuple[Tensor, Tensor] | None = None,
     affine: float = 0.0,
-    deadline: float = float("inf"),
+    clock: Clock = NO_LIMIT,
 ) -> tuple[Tensor, Tensor]:
     """``count`` units added one by one to ``kept`` and the affine part; cost O(n N count).
 
@@ -110,7 +109,7 @@ def greedy_units(
         root: (n,) square roots of the row weights.
         kept: units (w, b) that stay.
         affine: penalty affine * sum(weight) * |S|^2 on the slopes of the affine part.
-        deadline: value of ``time.monotonic()`` after which no unit is looked for.
+        clock: no unit is looked for after its end.
 
     Returns:
         w (count, d), b (count,): fewer distinct gains than ``count`` are filled with random units,
@@ -125,7 +124,7 @@ def greedy_units(
     parts = (x @ w.mT + b).clamp_min(0) * column, basis * column, y * column
     pool = Deflated(*(_with_slopes(parts, x.shape[1], affine) if affine else parts))
     chosen: list[int] = []
-    while len(chosen) < count and time.monotonic() < deadline and (at := pool.best()) >= 0:
+    while len(chosen) < count and not clock.expired() and (at := pool.best()) >= 0:
         pool.choose(at)
         chosen.append(at)
     if len(chosen) < count:

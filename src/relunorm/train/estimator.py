@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.scaling import Scaling, network_of, varying, widened
@@ -87,7 +87,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         skip: bool = True,
         n_init: int | None = None,
         restarts: int = 1,
-        time_limit: float | None = None,
+        time_limit: float | Clock | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         device: str = "cpu",
@@ -114,7 +114,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         Args:
             X: (n, d), y: (n,) or (n, m), sample_weight: (n,) non-negative.
         """
-        started = time.monotonic()
+        clock = Clock(self.time_limit)
         hidden = self._checked()
         try:
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
@@ -145,7 +145,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 x, y, weight = x[keep], y[keep], weight[keep]
         else:
             x, y, weight = merge_rows(x, y, weight)
-        self._solve((x, y, weight), columns, hidden, penalty, started)
+        self._solve((x, y, weight), columns, hidden, penalty, clock)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -180,7 +180,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
         columns: NDArray[np.intp],
         hidden: tuple[int, ...],
         penalty: float | None,
-        started: float,
+        clock: Clock,
     ) -> None:
         import torch
 
@@ -214,8 +214,7 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
                 alpha=0.0 if penalty is None and name in _UNPENALIZED else penalty,
                 skip=bool(self.skip),
                 rounds=self.n_init,
-                time_limit=None if self.time_limit in (None, np.inf) else float(self.time_limit),
-                started=started,
+                clock=clock,
                 seed=seed,
                 progress=progress,
                 options=dict(self.options or {}),
@@ -272,10 +271,6 @@ class ReLURegressor(RegressorMixin, BaseEstimator):
             raise InvalidInputError(f"alpha={self.alpha!r}: expected 'auto' or a number >= 0")
         if not isinstance(self.skip, bool | np.bool_):
             raise InvalidInputError(f"skip={self.skip!r}: expected True or False")
-        limit = self.time_limit
-        real = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
-        if limit is not None and not (real and float(limit) > 0):
-            raise InvalidInputError(f"time_limit={limit!r}: expected seconds > 0, or None")
         if self.n_init is not None and not _whole(self.n_init, 1):
             raise InvalidInputError(
                 f"n_init={self.n_init!r}: expected a whole number >= 1, or None"

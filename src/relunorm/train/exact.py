@@ -9,7 +9,6 @@ spent.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relunorm.clock import INTERRUPTED, TIME_LIMIT
 from relunorm.errors import InvalidInputError
 from relunorm.train.bound import SplineBound, spline_bound
 from relunorm.train.crossing import crossing_bound
@@ -56,12 +56,12 @@ def solve_exact(task: Task, give_up: Callable[[float, float], bool] | None = Non
     wider: SplineBound | None = None
     given_up = False
     try:
-        search.pieces = Pieces.of(*rows, _affordable_cells(task, knots), task.moment(0.9))
+        search.pieces = Pieces.of(*rows, _affordable_cells(task, knots), task.clock.until(0.9))
         bound = _start(search, rows, knots)
         given_up = give_up is not None and give_up(search.loss / search.total, search.spike)
         if not task.skip and search.pieces is not None and not given_up:
             # two units spent on the affine part could be knots of another network without bias
-            wider = spline_bound(*rows, knots + 2, task.moment(0.95), search.pieces)
+            wider = spline_bound(*rows, knots + 2, task.clock.until(0.95), search.pieces)
         if not given_up:
             search.sharpen()
             search.run()
@@ -81,7 +81,7 @@ def _start(search: _Search, rows: Rows, knots: int) -> SplineBound:
     """The first bound and the first knots."""
     task, bound = search.task, SplineBound(0.0, np.empty(0), complete=False)
     if search.pieces is not None:
-        bound = spline_bound(*rows, knots, task.moment(0.95), search.pieces)
+        bound = spline_bound(*rows, knots, task.clock.until(0.95), search.pieces)
     task.report("lower bound", 0.1, float("nan"))
     search.lower = bound.value
     search.improve(torch.from_numpy(_filled(bound.knots, knots, rows[0]))[None])
@@ -90,11 +90,11 @@ def _start(search: _Search, rows: Rows, knots: int) -> SplineBound:
 
 def _affordable_cells(task: Task, knots: int) -> int:
     """Cells for which the bound takes at most a third of the time limit; an estimate."""
-    if task.time_limit is None:
+    if not task.clock.limited:
         return CELLS
     # seconds for each pair of cells: its line, then one comparison a knot
     pair = 2e-7 + 2.5e-9 * knots
-    return int(min(CELLS, max(2 * knots, (task.time_limit / 3 / pair) ** 0.5)))
+    return int(min(CELLS, max(2 * knots, (task.clock.limit / 3 / pair) ** 0.5)))
 
 
 def _check(task: Task) -> None:
@@ -161,7 +161,7 @@ class _Search:
             return
         rows = problem.x.numpy(), problem.y.numpy(), problem.weight.numpy()
         upper = (1 + 1e-9) * self.loss
-        found = crossing_bound(*rows, count, upper, self.task.deadline, self.pieces)
+        found = crossing_bound(*rows, count, upper, self.task.clock, self.pieces)
         if found is not None:
             self.lower = max(self.lower, found.value)
             self.improve(torch.from_numpy(_filled(found.knots, count, rows[0]))[None])
@@ -171,16 +171,16 @@ class _Search:
         task = self.task
         rounds = task.rounds
         if rounds is None:
-            rounds = 6 if task.time_limit is None else 10**9
+            rounds = 10**9 if task.clock.limited else 6
         idle = 0
         for done in range(rounds):
             if self.closed or self.stopped or not self.knots.numel() or idle > 200:
                 return
             if task.spent:
-                self.stopped = "time limit"
+                self.stopped = TIME_LIMIT
                 return
             before = self.loss
-            tube = done < 3 and self._tube_seconds < task.deadline - time.monotonic()
+            tube = done < 3 and self._tube_seconds < task.clock.left()
             starts = self._tube(0.5**done) if tube else self._exchange()
             self.improve(starts)
             idle = idle + 1 if self.loss >= before * (1 - 1e-9) else 0
@@ -195,11 +195,11 @@ class _Search:
             self.knots = starts[0]
             return
         starts = self.problem.move((starts,), torch.zeros_like(starts))[0]
-        deadline = self.task.deadline
-        found: Solution = minimize(self.problem, (starts,), iterations=40, deadline=deadline)
+        clock = self.task.clock
+        found: Solution = minimize(self.problem, (starts,), iterations=40, clock=clock)
         self.iterations += found.iterations
         if found.interrupted:
-            self.stopped = "interrupted"
+            self.stopped = INTERRUPTED
         self._keep(found)
         if not self.knots.numel():
             self.keep_anything(starts[0])

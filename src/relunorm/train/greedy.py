@@ -7,12 +7,12 @@ grow others on what is left, move all, keep what is better.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.train.dictionary import greedy_units, revived, sample_units
 from relunorm.train.holdout import SHARE, Clean, decide
@@ -78,7 +78,7 @@ def _grow(
         x, y, root = x[pick], y[pick], root[pick]
     candidates = CANDIDATES + 2 * count
     return greedy_units(
-        x, y, root, count, candidates, stream, kept, task.affine, task.moment(until)
+        x, y, root, count, candidates, stream, kept, task.affine, task.clock.until(until)
     )
 
 
@@ -98,7 +98,7 @@ def _predictions(task: Task, tried: tuple[Penalty, ...], x: Tensor) -> Tensor:
     ridge = task.x.new_tensor([penalty.alpha for penalty in tried])
     problem = _problem(task, ridge, task.x.new_tensor(affine))
     start = tuple(torch.stack([grown[value][k] for value in affine]) for k in (0, 1))
-    found = minimize(problem, start, iterations=6, deadline=task.moment(SHARE))
+    found = minimize(problem, start, iterations=6, clock=task.clock.until(SHARE))
     if found.interrupted:
         raise KeyboardInterrupt
     weights, _ = problem.output(found.point)
@@ -129,7 +129,7 @@ class _Search:
 
     def interrupt(self) -> None:
         """Stop with what there is; if that is nothing, with random live units."""
-        self.stopped = "interrupted"
+        self.stopped = INTERRUPTED
         if not self.curve:
             w, b = sample_units(self.task.x, self.units, self.stream)
             self._refine(w[None], b[None], 0)
@@ -138,15 +138,15 @@ class _Search:
         """Exchange rounds until the rounds or the time are spent."""
         rounds = self.task.rounds
         if rounds is None:
-            rounds = self._own_rounds if self.task.time_limit is None else 10**9
+            rounds = 10**9 if self.task.clock.limited else self._own_rounds
         for done in range(rounds):
             if self.stopped or self.loss <= 1e-14 * self.problem.energy:
                 return
             # fewer exchanges where so many could not even take two steps
-            left = self.task.deadline - time.monotonic()
+            left = self.task.clock.left()
             members = int(min(EXCHANGES, left / (3 * self.pace)))
             if members < 1:
-                self.stopped = "time limit"
+                self.stopped = TIME_LIMIT
                 return
             starts = [self._exchange() for _ in range(members)]
             self._refine(
@@ -161,12 +161,12 @@ class _Search:
 
     def _refine(self, w: Tensor, b: Tensor, iterations: int) -> None:
         b = self.problem.bounds.clip(w, b)
-        began = time.monotonic()
-        found = minimize(self.problem, (w, b), iterations=iterations, deadline=self.task.deadline)
-        self.pace = (time.monotonic() - began + 1e-9) / (len(w) * (found.iterations + 1))
+        clock = Clock(self.task.clock)
+        found = minimize(self.problem, (w, b), iterations=iterations, clock=clock)
+        self.pace = (clock.elapsed() + 1e-9) / (len(w) * (found.iterations + 1))
         self.iterations += found.iterations
         if found.interrupted:
-            self.stopped = "interrupted"
+            self.stopped = INTERRUPTED
         best = int(found.loss.argmin())
         if float(found.loss[best]) < self.loss or not self.curve:
             self.loss = float(found.loss[best])

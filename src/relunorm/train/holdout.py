@@ -6,7 +6,6 @@ says (`affine_ridge`); the units get every penalty of a ladder beside both.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -90,7 +89,7 @@ def choose_penalty(task: Task, predict: Predict, clean: Clean, affine: float) ->
     size = max(1, n // 5)
     tried, errors = ladder(affine, n - size, task.x.shape[1]), []
     for fold in range(folds):
-        if time.monotonic() > task.moment(SHARE):
+        if task.clock.until(SHARE).expired():
             break
         held = order[fold * size : (fold + 1) * size]
         keep = torch.ones(n, dtype=torch.bool, device=task.x.device)

@@ -7,13 +7,14 @@ floating-point range keeps its last good point: it never spoils the rest.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from relunorm.clock import NO_LIMIT, Clock
 
 #: A point of the search space: tensors that all have the member dimension first.
 Point = tuple[Tensor, ...]
@@ -77,7 +78,7 @@ def minimize(
     iterations: int = 30,
     tolerance: float = 1e-9,
     damping: float = 1e-2,
-    deadline: float = float("inf"),
+    clock: Clock = NO_LIMIT,
     callback: Callable[[int, float], None] | None = None,
 ) -> Solution:
     """Minimize every member's sum of squares from its own start.
@@ -89,18 +90,18 @@ def minimize(
     Args:
         tolerance: a member has converged when an accepted step gains less than this share of its
             loss, or when its damping has grown past use; all converged ends the run.
-        deadline: value of ``time.monotonic()``; no iteration starts that would end after it if it
-            took as long as the one before. The start is evaluated whatever the clock says.
+        clock: no iteration starts that would end after it if it took as long as the one before. The
+            start is evaluated whatever the clock says.
         callback: called with the iteration and the smallest loss; may raise to stop.
     """
-    clock = _Clock(deadline)
+    pace = _Pace(clock)
     point, model = start, problem.linearize(start)
     factor = torch.full_like(model.loss, damping)
     still = torch.zeros_like(model.loss, dtype=torch.bool)
     curve = [float(model.loss.min())]
     done, interrupted = 0, False
     try:
-        while done < iterations and not clock.late() and not bool(still.all()):
+        while done < iterations and not pace.late() and not bool(still.all()):
             done += 1
             step = problem.step(model, factor)
             trial = problem.move(point, torch.where(step.isfinite(), step, 0.0))
@@ -118,16 +119,16 @@ def minimize(
     return Solution(point, model.loss, done, still, curve, interrupted)
 
 
-class _Clock:
-    """Whether another step like the last one would end after the deadline."""
+class _Pace:
+    """Whether another step like the last one would end after the clock."""
 
-    def __init__(self, deadline: float):
-        self.deadline, self.last = deadline, time.monotonic()
+    def __init__(self, clock: Clock):
+        self.clock, self.last = clock, clock.elapsed()
 
     def late(self) -> bool:
         """Asked once between any two steps."""
-        before, self.last = self.last, time.monotonic()
-        return 2 * self.last - before > self.deadline
+        before, self.last = self.last, self.clock.elapsed()
+        return 2 * self.last - before > self.clock.limit
 
 
 def dense_step(hessian: Tensor, descent: Tensor, factor: Tensor) -> Tensor:

@@ -32,9 +32,8 @@ def solve_one_input(task: Task) -> Fit:
     held, kept = order[: len(order) // 5], order[len(order) // 5 :].sort().values
     part = replace(task.rows(kept), progress=None)
     held = within(part.x, task.x, held)
-    limits = (None, None) if task.time_limit is None else (task.time_limit / 4, task.time_limit / 2)
-    plain = solve_exact(replace(part, alpha=0.0, rounds=1, time_limit=limits[0]))
-    careful = solve_greedy(replace(part, rounds=1, time_limit=limits[1]))
+    plain = solve_exact(replace(part, alpha=0.0, rounds=1, clock=task.clock.until(1 / 4)))
+    careful = solve_greedy(replace(part, rounds=1, clock=task.clock.until(1 / 2)))
     rows = task.x[held], task.y[held], task.weight[held]
     if _error(plain, *rows) <= _error(careful, *rows):
         return solve_exact(replace(task, alpha=0.0))

@@ -7,12 +7,13 @@ data is far away: they grow row by row from the group's own first input (Chan, G
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from relunorm.clock import NO_LIMIT, Clock
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -54,11 +55,11 @@ class Pieces:
         y: Floats,
         weight: Floats,
         most: int = CELLS,
-        deadline: float = float("inf"),
+        clock: Clock = NO_LIMIT,
     ) -> Pieces | None:
         """From sorted rows, in at most so many cells, at a cost of O(cells^2).
 
-        None if ``time.monotonic()`` passes the deadline.
+        None if the clock ends first.
         """
         edges, coarse = cells(x, most)
         first = edges[:-1]
@@ -68,7 +69,7 @@ class Pieces:
         table = np.zeros((6, size + 1, size + 1))
         state = np.zeros((6, size))
         for t in range(size):
-            if t % 64 == 0 and time.monotonic() > deadline:
+            if t % 64 == 0 and clock.expired():
                 return None
             group = state[:, :t]
             right = (x[first[t]] - x[first[:t]]) + middle[t] - group[1]

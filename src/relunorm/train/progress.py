@@ -6,36 +6,29 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from relunorm.train.task import Progress
+from relunorm.clock import Listener, Progress
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Progress]:
+def progress_bar(title: str) -> Iterator[Listener]:
     """Yield a listener that draws stage, share done, best loss, time spent and time left."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("loss {task.fields[loss]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.TextColumn("loss {task.fields[loss]}"),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         item = bar.add_task(title, total=1.0, loss="-")
 
-        def listen(stage: str, share: float, loss: float) -> None:
+        def listen(said: Progress) -> None:
+            loss = said.facts.get("loss", math.nan)
             shown = f"{loss:.3e}" if math.isfinite(loss) else "-"
-            total = None if math.isnan(share) else 1.0
-            done = 0.0 if math.isnan(share) else share
-            text = f"{title}: {stage}"
-            bar.update(item, description=text, completed=done, total=total, loss=shown)
+            text = f"{title}: {said.message}"
+            bar.update(item, description=text, completed=said.done, total=said.total, loss=shown)
 
         yield listen

@@ -7,12 +7,12 @@ seed: the answer does not depend on the backend or the number of jobs.
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.errors import RelunormError
 from relunorm.sweep.backends import placed
 from relunorm.sweep.single_thread import single_threaded
@@ -25,20 +25,15 @@ from relunorm.train.task import Fit, Task
 class Restart:
     """A task without its seed, ready to travel; called with the seed.
 
-    Attributes:
-        deadline: `time.time` after which to stop, or None. Clocks of other machines should agree.
+    Its clock travels as time of day: those of other machines should agree.
     """
 
     name: str
     task: Task
-    deadline: float | None
 
     def __call__(self, seed: int) -> Fit:
         """One fit."""
-        left = None if self.deadline is None else max(self.deadline - time.time(), 1e-3)
-        return solver(self.name)(
-            replace(self.task, seed=seed, time_limit=left, started=time.monotonic())
-        )
+        return solver(self.name)(replace(self.task, seed=seed, clock=Clock(self.task.clock)))
 
 
 def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[Fit, list[float]]:
@@ -56,10 +51,7 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
     with single_threaded():
         first = solver(name)(task)
     fits = {0: first}
-    deadline = None if task.time_limit is None else time.time() + task.deadline - time.monotonic()
-    rest = Restart(
-        name, replace(task, alpha=first.alpha, affine=first.affine, progress=None), deadline
-    )
+    rest = Restart(name, replace(task, alpha=first.alpha, affine=first.affine, progress=None))
     draws = np.random.SeedSequence([task.seed, 11]).generate_state(restarts - 1)
     seeds = [int(draw) >> 1 for draw in draws]
 
@@ -79,9 +71,9 @@ def best_fit(name: str, task: Task, restarts: int, n_jobs: int | None) -> tuple[
         interrupted = True
     best = min((fits[k] for k in sorted(fits)), key=_objective)
     if interrupted or any(fit.stopped == "interrupted" for fit in fits.values()):
-        best = replace(best, stopped="interrupted")
+        best = replace(best, stopped=INTERRUPTED)
     elif len(fits) < restarts:
-        best = replace(best, stopped="time limit")
+        best = replace(best, stopped=TIME_LIMIT)
     return best, [_objective(fits[k]) for k in sorted(fits)]
 
 

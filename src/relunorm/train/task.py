@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -13,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
+
 Constraint = Literal["tight", "bounded", "unit"]
-Progress = Callable[[str, float, float], None]
 
 #: Multiplications a second on one modest core, for the size of steps before any was measured.
 SPEED = 4e9
@@ -44,9 +44,10 @@ class Task:
         skip: whether the output also reads x.
         rounds: restarts or improvement rounds; None for the solver's own number, or as many as the
             time allows where a time limit is set.
-        time_limit: seconds, or None.
+        clock: when to stop.
         seed: of every random choice.
-        progress: called with the stage, the share done (nan if open) and the best loss so far.
+        progress: called with a `Progress`: the stage and the share done; its fact is the best
+            ``loss`` so far.
         options: for one solver only (batch size, learning rate, ...).
     """
 
@@ -59,28 +60,16 @@ class Task:
     affine: float = 0.0
     skip: bool = True
     rounds: int | None = None
-    time_limit: float | None = None
+    clock: Clock = NO_LIMIT
     seed: int = 0
-    progress: Progress | None = None
+    progress: Listener | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def deadline(self) -> float:
-        """Value of ``time.monotonic()`` after which to stop."""
-        return self.moment(1.0)
-
-    def moment(self, share: float) -> float:
-        """Value of ``time.monotonic()`` at which that share of the time limit has passed."""
-        return float("inf") if self.time_limit is None else self.started + share * self.time_limit
 
     def affordable(self, share: float) -> float:
         """Normal equations over all rows that fit into a share of the time limit; an estimate."""
-        if self.time_limit is None:
-            return float("inf")
         sizes = (self.x.shape[1], *self.hidden)
         parameters = sum((a + 1) * b for a, b in pairwise(sizes))
-        return share * self.time_limit * SPEED / (parameters**2 * len(self.x))
+        return share * self.clock.limit * SPEED / (parameters**2 * len(self.x))
 
     def generator(self, stream: int = 0) -> torch.Generator:
         """A fresh generator; different streams of one task are independent."""
@@ -92,14 +81,15 @@ class Task:
         return replace(self, x=self.x[keep], y=self.y[keep], weight=self.weight[keep])
 
     def report(self, stage: str, share: float, loss: float) -> None:
-        """Tell the listener, if there is one."""
-        if self.progress is not None:
-            self.progress(stage, share, loss)
+        """Tell the listener, if there is one; the share is NaN where nobody knows it."""
+        known = not math.isnan(share)
+        tell = Teller(self.progress, self.clock)
+        tell(stage, share if known else 0.0, 1.0 if known else None, loss=loss)
 
     @property
     def spent(self) -> bool:
         """Whether the time limit has passed."""
-        return time.monotonic() > self.deadline
+        return self.clock.expired()
 
 
 @dataclass(frozen=True)

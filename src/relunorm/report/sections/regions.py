@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
+from relunorm.clock import Clock
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
@@ -31,38 +31,42 @@ SHRINKS = 12
 #: Bits of patterns that are sorted to count the regions after each layer, at most.
 MAX_BITS = 20_000_000
 
+#: Seconds a window that is to be drawn gets at least.
+LEAST = 0.05
+
 #: After this share of the time the regions after further layers are not counted.
 COUNTING = 0.75
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`regions` of two inputs, `on_plane` of more; one input has the profile instead."""
-    began = time.perf_counter()
+    clock = Clock(seconds)
     network = case.few_outputs.folded()
     if network.input_size == 1:
-        found = regions(network, case.domain, time_limit=seconds, max_regions=MAX_COUNTED)
-        return {**_counts(found, began, seconds), "type": "interval", "cells": None, "plane": None}
+        found = regions(network, case.domain, time_limit=clock, max_regions=MAX_COUNTED)
+        return {**_counts(found, clock), "type": "interval", "cells": None, "plane": None}
+    half = clock.part(share=0.5)
     if network.input_size == 2:
         plane = None
-        found = regions(network, case.domain, time_limit=seconds / 2, max_regions=MAX_COUNTED)
+        found = regions(network, case.domain, time_limit=half, max_regions=MAX_COUNTED)
     else:
         plane = choose_plane(case)
-        limits: dict[str, Any] = {"time_limit": seconds / 2, "max_regions": MAX_COUNTED}
+        limits: dict[str, Any] = {"time_limit": half, "max_regions": MAX_COUNTED}
         found = on_plane(network, plane.origin, plane.u, plane.v, plane.window, **limits).regions
     if not len(found):
         raise InvalidInputError(f"no region was found in {seconds / 2:.3g} s")
-    body = {**_counts(found, began, seconds), "type": "plane" if plane is None else "slice"}
+    body = {**_counts(found, clock), "type": "plane" if plane is None else "slice"}
     assert found.domain is not None
     if not found.domain.bounding_box.halfwidth.all():  # a line: there is no area to draw
         return {**body, "cells": None, "plane": None}
     whole = None
     if plane is not None and network.input_size <= COUNTED_INPUTS:
-        whole = _whole(network, case.domain, _left(began, seconds) / 2)
+        whole = _whole(network, case.domain, clock.part(share=0.5))
     body["whole"] = whole
-    drawn = _drawable(network, plane, found, began, seconds)
+    drawn = _drawable(network, plane, found, clock)
     body["plane"] = _view(plane, drawn)
     body["cells"] = _cells(drawn)
-    body["outlines"] = _outlines(drawn, _left(began, seconds))
+    body["outlines"] = _outlines(drawn, clock)
     body["outputs"] = {"kind": "exact", "shown": network.output_size,
                        "of": case.network.output_size}  # fmt: skip
     body["layers"] = {"kind": "exact", "rows": _layers(network)}
@@ -71,17 +75,14 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     return body
 
 
-def _left(began: float, seconds: float) -> float:
-    return max(seconds - (time.perf_counter() - began), 0.05)
-
-
-def _counts(found: Regions, began: float, seconds: float) -> dict[str, Any]:
+def _counts(found: Regions, clock: Clock) -> dict[str, Any]:
     kind = "exact" if found.complete else "bound"
     note = "" if found.complete else "at least so many"
     few = len(found) * found.network.units <= MAX_BITS
     per_layer: list[int | None] = []
+    counting = clock.until(COUNTING)
     for k in range(1, len(found.network.layers)):
-        counted = few and time.perf_counter() - began < COUNTING * seconds
+        counted = few and not counting.expired()
         per_layer.append(len(found.layer(k)[0]) if counted else None)
     per_layer += [len(found)] if found.network.layers else []
     return {
@@ -92,16 +93,14 @@ def _counts(found: Regions, began: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def _whole(network: Network, domain: Domain, seconds: float) -> dict[str, Any]:
+def _whole(network: Network, domain: Domain, clock: Clock) -> dict[str, Any]:
     """How many regions the whole domain has, or that it has at least so many."""
-    found = regions(network, domain, time_limit=seconds, max_regions=MAX_COUNTED)
+    found = regions(network, domain, time_limit=clock, max_regions=MAX_COUNTED)
     note = "" if found.complete else "at least so many"
     return quantity(len(found), "exact" if found.complete else "bound", note, "lower")
 
 
-def _drawable(
-    network: Network, plane: Plane | None, found: Regions, began: float, seconds: float
-) -> Regions:
+def _drawable(network: Network, plane: Plane | None, found: Regions, clock: Clock) -> Regions:
     """The regions themselves, or those of a window around the middle that holds few enough."""
     each = (
         100 + 60 * network.output_size + (network.units // 4 if network.units <= MAX_PATTERN else 0)
@@ -115,12 +114,17 @@ def _drawable(
             return found
         half = box.halfwidth * max(0.9 * shrink, 0.01)
         box, shrink = Box(box.center - half, box.center + half), 0.7
-        limits: dict[str, Any] = {"time_limit": _left(began, seconds), "max_regions": most + 1}
+        limits: dict[str, Any] = {"time_limit": _moment(clock), "max_regions": most + 1}
         if plane is None:
             found = regions(network, box, **limits)
         else:
             found = on_plane(network, plane.origin, plane.u, plane.v, box, **limits).regions
     return found.select(np.arange(min(len(found), most)))
+
+
+def _moment(clock: Clock) -> float:
+    """What is left, but enough to draw something."""
+    return max(clock.left(), LEAST)
 
 
 def _view(plane: Plane | None, drawn: Regions) -> dict[str, Any]:
@@ -156,20 +160,19 @@ def _polygons(found: Regions) -> list[list[float | None]]:
     return [rounded(found.vertices(i), span) for i in range(len(found))]
 
 
-def _outlines(drawn: Regions, seconds: float) -> dict[str, Any]:
+def _outlines(drawn: Regions, clock: Clock) -> dict[str, Any]:
     """The partitions after each layer but the last, coarsest first (Prop. 3 of seed 003).
 
     None stands for one that was not listed in time or has too many corners.
     """
-    began = time.perf_counter()
     layers: list[list[list[float | None]] | None] = []
     numbers = 0
     for k in range(1, len(drawn.network.layers)):
         shapes = None
-        if numbers < MAX_OUTLINES and time.perf_counter() - began < seconds:
+        if numbers < MAX_OUTLINES and not clock.expired():
             coarse = first_outputs(drawn.layer(k)[0].network, 1)  # its outputs are not looked at
-            limits = {"time_limit": _left(began, seconds), "max_regions": MAX_DRAWN}
-            found = regions(coarse, drawn.domain, **limits)  # type: ignore[arg-type]
+            limits: dict[str, Any] = {"time_limit": _moment(clock), "max_regions": MAX_DRAWN}
+            found = regions(coarse, drawn.domain, **limits)
             shapes = _polygons(found) if found.complete else None
             numbers += sum(map(len, shapes or ()))
         layers.append(shapes if numbers <= MAX_OUTLINES else None)

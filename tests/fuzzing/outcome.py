@@ -1,0 +1,101 @@
+"""A case of a subject (what is asked) and its outcome (what the oracle contradicts)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fuzzing.places import Place
+from relunorm import Ball, Box, Domain, Network
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked: networks, a domain, and options that are plain JSON."""
+
+    networks: tuple[Network, ...]
+    place: Place | None
+    options: dict[str, Any]
+
+    @property
+    def domain(self) -> Domain:
+        """The domain; a case without one asks for none."""
+        assert self.place is not None
+        return self.place.domain
+
+    def save(self, path: Path, note: dict[str, Any]) -> None:
+        """Networks and domain as plain arrays, options and findings as JSON."""
+        arrays: dict[str, Any] = {}
+        for i, network in enumerate(self.networks):
+            maps = [layer.affine for layer in network.layers] + [network.output]
+            for k, affine in enumerate(maps):
+                arrays[f"net{i}.map{k}.bias"] = affine.bias
+                for source, m in affine.terms.items():
+                    dense = m.toarray() if hasattr(m, "toarray") else m
+                    arrays[f"net{i}.map{k}.from{source}"] = dense
+            note[f"net{i}"] = [
+                [a.kind, a.slope, a.at_zero] for a in (x.activation for x in network.layers)
+            ]
+        domain = None if self.place is None else self.place.domain
+        if isinstance(domain, Box):
+            arrays |= {"box.lo": domain.lo, "box.hi": domain.hi}
+        elif isinstance(domain, Ball):
+            arrays |= {"ball.center": domain.middle, "ball.radius": domain.reach}
+        elif domain is not None:
+            arrays |= {"polytope.A": domain.A, "polytope.b": domain.b}  # type: ignore[attr-defined]
+        np.savez(path, note=json.dumps({**note, "options": self.options}), **arrays)
+
+
+@dataclass
+class Outcome:
+    """What the judge of a subject found.
+
+    Attributes:
+        wrong: one sentence for every answer that the oracle contradicts.
+        unknown: how many answers were honest refusals (unknown, undecided, refused in words).
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    unknown: int = 0
+
+    def claim(self, holds: bool, text: str) -> None:
+        """Note a contradiction."""
+        if not holds:
+            self.wrong.append(text)
+
+
+def magnitudes(network: Network, domain: Any) -> np.ndarray:
+    """Sums of absolute values behind each output: what rounding is measured in."""
+    box = domain.bounding_box
+    sizes: list[Any] = [np.maximum(np.abs(box.lo), np.abs(box.hi))]
+    maps = [layer.affine for layer in network.layers] + [network.output]
+    for k, affine in enumerate(maps):
+        total = np.abs(affine.bias)
+        for source, matrix in affine.terms.items():
+            total = total + abs(matrix) @ sizes[source]
+        if k < len(network.layers):
+            activation = network.layers[k].activation
+            if activation.kind == "step":
+                total = np.full(len(total), max(1.0, abs(activation.at_zero)))
+            total = total * max(1.0, *map(abs, activation.slopes))
+        sizes.append(total)
+    return sizes[-1]
+
+
+def limit(rng: np.random.Generator) -> dict[str, float]:
+    """A time limit that suffices, or one that does not: what is said must hold all the same."""
+    return {"time_limit": float(rng.choice([2.0, 2.0, 2.0, 2.0, 1e-3]))}
+
+
+def jumps(*networks: Network) -> bool:
+    """Whether one of them has step units."""
+    return any(x.activation.kind == "step" for n in networks for x in n.layers)
+
+
+def short(value: Any) -> str:
+    """A number with enough digits to see the difference."""
+    return f"{float(value):.17g}"
