@@ -65,8 +65,7 @@ def certify(
     with showing("certifying", json) as show:
         found = run(
             network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
-            workers=workers,
-            progress=lambda heard: show(heard.message, heard.share),
+            workers=workers, progress=show,
         )  # fmt: skip
     document = {"model": model, "data": data, "classes": list(table.classes), **found.to_dict()}
     for row in found.rows:

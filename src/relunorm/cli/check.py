@@ -65,10 +65,7 @@ def check(
         emit(document, json, lambda console: _render_replay(console, document))
         raise typer.Exit(0 if found.holds else 1)
     with showing("checking", json) as show:
-        answer = run(
-            network, prop, limit, workers=workers,
-            progress=lambda heard: show(heard.message, heard.share or None),
-        )  # fmt: skip
+        answer = run(network, prop, limit, workers=workers, progress=show)
     written = None
     if proof is not None and answer.proof is not None:
         answer.proof.save(proof)

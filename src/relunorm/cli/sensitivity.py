@@ -45,9 +45,7 @@ def sensitivity(
         file, _, target = domain.removeprefix("data:").partition("?target=")
         names = read_table(Path(file), target or None, network.input_size, text=True).names
     with showing("searching", json) as show:
-        found = compute(
-            network, where, limit, seed, lambda heard: show(heard.message, heard.share), names
-        )
+        found = compute(network, where, limit, seed, show, names)
     if output is not None:
         found.plot().savefig(output, bbox_inches="tight")
     document = {"model": model, "domain": domain, "figure": output, **found.to_dict()}

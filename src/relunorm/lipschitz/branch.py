@@ -140,14 +140,21 @@ def _one_window(
     return best, witness, bound, finished
 
 
-def steepest(window: Window, start: float, deadline: float) -> tuple[float, list[Vector], bool]:
+def steepest(window: Window, start: float, clock: Clock) -> tuple[float, list[Vector], bool]:
     """The largest sum of |J| times the window's rates over the regions of a scalar network.
 
     Returns:
         an upper bound (infinite where cells were left out), inputs at which larger and larger
         values than ``start`` were found, and whether the tree is done.
     """
-    state = window.state()
+    with clock.watch() as stop:
+        return _steepest(window, start, stop)
+
+
+def _steepest(
+    window: Window, start: float, stop: NDArray[np.uint8]
+) -> tuple[float, list[Vector], bool]:
+    state = window.state(stop)
     units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
     kept = np.full(units + 1, np.inf)
     record = np.array([start, 0.0, 0.0, np.inf])
@@ -156,7 +163,7 @@ def steepest(window: Window, start: float, deadline: float) -> tuple[float, list
     work = np.zeros((2, units)), np.zeros((2, 1, dimension)), tally
     found: list[Vector] = []
     finished = False
-    while not finished and time.monotonic() <= deadline:
+    while not finished and not stop[0] and not is_cut_off(state):
         record[IMPROVED] = 0.0
         finished = bool(
             _search(window.net, state, window.rates, np.inf, kept, record, point, *work, SLICE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -212,7 +211,7 @@ class _Search:
     def __init__(self, network: Network, domain: Domain, clock: Clock, random_state: int):
         self.original, self.domain, self.clock = network, domain, clock
         self.rng = np.random.default_rng(random_state)
-        self.local: Local = localize(network, domain, time.monotonic() + 0.2 * clock.left())
+        self.local: Local = localize(network, domain, clock.part(share=0.2))
         self.network = self.local.network
         place = self.local.domain
         assert place is not None
@@ -287,11 +286,12 @@ class _Search:
         while ends and not self.clock.expired():  # what some leave over the others get
             for done, (side, i, j) in enumerate(ends):
                 tell("searching", total - len(ends) + done, total)
-                self._close(side, i, j, float(error[i, j]), self.clock.left() / (len(ends) - done))
+                part = self.clock.part(share=1 / (len(ends) - done))
+                self._close(side, i, j, float(error[i, j]), part)
             left = self.open_ends()
             ends = left if self.clock.limited and len(left) < len(ends) else []
 
-    def _close(self, side: int, i: int, j: int, error: float, seconds: float) -> None:
+    def _close(self, side: int, i: int, j: int, error: float, clock: Clock) -> None:
         """The largest slope s f_i + c x_j can have in x_j, less c: c makes it positive."""
         sign = 1.0 if side else -1.0
         reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
@@ -302,7 +302,7 @@ class _Search:
         window = replace(window, rates=rates)
         known = self.most[i, j] if side else -self.least[i, j]
         start = max(reach + known, 0.0) if math.isfinite(known) else 0.0
-        bound, found, finished = steepest(window, start, time.monotonic() + seconds)
+        bound, found, finished = steepest(window, start, clock)
         for point in found:
             x = np.asarray(point)
             if isinstance(self.place, Box):
