@@ -280,7 +280,7 @@ class _Search:
             return
         if has_twins(self.original, self.domain):
             return  # regions too thin to be seen: intervals are all there is
-        tell.compile("the search of slopes", compile_kernels)
+        compile_kernels(tell)
         error = np.broadcast_to(self.local.jacobian_search_error, self.low.shape)
         total = len(ends)
         while ends and not self.clock.expired():  # what some leave over the others get
