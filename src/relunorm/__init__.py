@@ -20,6 +20,8 @@ _HOME = {
     "batchnorm": "relunorm.batchnorm",
     "Box": "relunorm.domain",
     "Certificate": "relunorm.forms.certificate",
+    "certify": "relunorm.questions.certify",
+    "check": "relunorm.questions.check",
     "compare": "relunorm.forms.compare",
     "DeadUnitMonitor": "relunorm.dying.monitor",
     "decide": "relunorm.extrema.front",
@@ -36,6 +38,7 @@ _HOME = {
     "Network": "relunorm.network",
     "never_smallest": "relunorm.extrema.front",
     "nn": "relunorm.nn",
+    "NormBall": "relunorm.domain",
     "normalize": "relunorm.forms.normalize",
     "on_plane": "relunorm.regions.planes",
     "Polytope": "relunorm.domain",
@@ -48,6 +51,7 @@ _HOME = {
     "ReLUClassifier": "relunorm.train.classifier",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
+    "sensitivity": "relunorm.questions.sensitivity",
     "Store": "relunorm.sweep.store",
     "Sweep": "relunorm.sweep.front",
     "sweep": "relunorm.sweep",
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from relunorm.domain import Ball as Ball
     from relunorm.domain import Box as Box
     from relunorm.domain import Domain as Domain
+    from relunorm.domain import NormBall as NormBall
     from relunorm.domain import Polytope as Polytope
     from relunorm.dying.diagnosis import diagnose as diagnose
     from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
@@ -94,6 +99,9 @@ if TYPE_CHECKING:
     from relunorm.network import Affine as Affine
     from relunorm.network import Layer as Layer
     from relunorm.network import Network as Network
+    from relunorm.questions.certify import certify as certify
+    from relunorm.questions.check import check as check
+    from relunorm.questions.sensitivity import sensitivity as sensitivity
     from relunorm.regions.enumerate import regions as regions
     from relunorm.regions.lines import along as along
     from relunorm.regions.planes import on_plane as on_plane

@@ -28,6 +28,10 @@ class ModelFileError(RelunormError, ValueError):
     """A model file that cannot be read: damaged, unsafe, or not what its name says."""
 
 
+class PropertyFileError(RelunormError, ValueError):
+    """A property file that cannot be read, or that asks for more than linear constraints."""
+
+
 class UnsupportedFormatError(RelunormError, ValueError):
     """A file or object of a kind relunorm does not read or write."""
 

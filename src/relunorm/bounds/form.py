@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.kernel import EPS, TINY
-from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain import Ball, Domain, NormBall, Polytope
 from relunorm.errors import InvalidNetworkError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
@@ -100,6 +100,8 @@ def triangular(network: Network, reach: Reach, groups: Sequence[tuple[Array, Vec
     ball = np.zeros(0)
     if isinstance(domain, Ball):
         ball = np.concatenate([domain.middle[free], [domain.reach, 2.0]])
+    elif isinstance(domain, NormBall):
+        ball = np.concatenate([domain.middle[free], [domain.reach, float(domain.norm)]])
     return Form(
         np.ascontiguousarray(np.concatenate([p.rows for p in parts])),
         np.concatenate([p.const for p in parts]),

@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 
 import relunorm
+from relunorm.cli.certify import certify
+from relunorm.cli.check import check
 from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
 from relunorm.cli.diagnose import diagnose
@@ -30,6 +32,7 @@ from relunorm.cli.papers import papers
 from relunorm.cli.region import region
 from relunorm.cli.regions import regions
 from relunorm.cli.report import report
+from relunorm.cli.sensitivity import sensitivity
 from relunorm.cli.sweep import sweep
 from relunorm.cli.verify import verify
 from relunorm.errors import RelunormError
@@ -66,6 +69,9 @@ for _command in (
     normalize,
     export,
     compare,
+    check,
+    certify,
+    sensitivity,
     fingerprint,
     verify,
     regions,

@@ -7,14 +7,17 @@ from pathlib import Path
 from relunorm.io.table import Table, read_table
 
 
-def parse_table(text: str, target: str | None, width: int, *, labels: bool = False) -> Table:
+def parse_table(
+    text: str, target: str | None, width: int, *, labels: bool = False, finite: bool = True
+) -> Table:
     """The table of ``train.csv`` or ``example:moons``; see `read_table`.
 
     Args:
         labels: whether the target may hold text.
+        finite: whether NaN and infinite values are an error.
     """
     from relunorm.examples import example_data_path
 
     name = text.removeprefix("example:")
     path = Path(text) if name == text else example_data_path(name)
-    return read_table(path, target, width, text=labels)
+    return read_table(path, target, width, text=labels, finite=finite)

@@ -8,6 +8,7 @@ that needs "what can reach this unit" asks here.
 from relunorm.domain.ball import Ball
 from relunorm.domain.base import Domain, RandomState
 from relunorm.domain.box import Box
+from relunorm.domain.norm_ball import NormBall
 from relunorm.domain.polytope import Polytope
 
-__all__ = ["Ball", "Box", "Domain", "Polytope", "RandomState"]
+__all__ = ["Ball", "Box", "Domain", "NormBall", "Polytope", "RandomState"]

@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.bounds.form import fits
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Box, Domain
+from relunorm.domain import Ball, Box, Domain, NormBall
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.result import Decision, Maximum, Verdict
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.search.engine import Search
+from relunorm.search.engine import ATTACKS, Search
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import Tape
 from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output, satisfied
@@ -214,8 +214,12 @@ def decide_any(
     random_state: int = 0,
     progress: Listener | None = None,
     workers: int = 1,
+    attacks: int = ATTACKS,
 ) -> Decision:
     """Whether some x of the domain has A f(x) <= b for one of several pairs (A, b), in one search.
+
+    Args:
+        attacks: rounds of ascent before anything is bounded; 0 where the caller has attacked.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
@@ -240,6 +244,7 @@ def decide_any(
         random_state=random_state,
         workers=workers,
         proof=Tape(),
+        attacks=attacks,
     )
     return _decision(search, time_limit, progress)
 
@@ -303,15 +308,21 @@ def checked(
 
 def _single(domain: Domain, point: Vector) -> Vector | None:
     """The point in single precision, if there is one of the domain beside it."""
-    with np.errstate(over="ignore"):
-        near = point.astype(np.float32)
-        if isinstance(domain, Box):
-            near = np.where(near > domain.hi, np.nextafter(near, np.float32(-np.inf)), near)
-            near = np.where(near < domain.lo, np.nextafter(near, np.float32(np.inf)), near)
-    rounded = near.astype(np.float64)
-    if not np.isfinite(rounded).all() or not domain.holds(rounded)[0]:
-        return None
-    return rounded
+    box = domain if isinstance(domain, Box) else None
+    tries = [point]
+    if isinstance(domain, Ball | NormBall):  # what rounding may add to the distance is taken off
+        box = domain.box if isinstance(domain, NormBall) else None
+        tries += [point + share * (domain.center - point) for share in (1e-7, 1e-6, 1e-5)]
+    for x in tries:
+        with np.errstate(over="ignore"):
+            near = x.astype(np.float32)
+            if box is not None:
+                near = np.where(near > box.hi, np.nextafter(near, np.float32(-np.inf)), near)
+                near = np.where(near < box.lo, np.nextafter(near, np.float32(np.inf)), near)
+        rounded = near.astype(np.float64)
+        if np.isfinite(rounded).all() and domain.holds(rounded)[0]:
+            return rounded
+    return None
 
 
 def never_smallest(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
 from relunorm.errors import InvalidDomainError
 from relunorm.stability.reach import Reach, reach_of
 
@@ -18,6 +18,15 @@ def domain_to_dict(reach: Reach) -> dict[str, Any]:
         return {"kind": "box", "lo": domain.lo.tolist(), "hi": domain.hi.tolist()}
     if isinstance(domain, Ball):
         return {"kind": "ball", "center": domain.middle.tolist(), "radius": domain.reach}
+    if isinstance(domain, NormBall):
+        return {
+            "kind": "norm-ball",
+            "center": domain.middle.tolist(),
+            "radius": domain.reach,
+            "norm": domain.norm,
+            "lo": domain.box.lo.tolist(),
+            "hi": domain.box.hi.tolist(),
+        }
     if isinstance(domain, Polytope):
         duals = reach.box_duals
         return {
@@ -37,6 +46,9 @@ def reach_from_dict(document: dict[str, Any]) -> Reach:
             return reach_of(Box(document["lo"], document["hi"]))
         if kind == "ball":
             return reach_of(Ball(document["center"], document["radius"]))
+        if kind == "norm-ball":
+            box = Box(document["lo"], document["hi"])
+            return reach_of(NormBall(document["center"], document["radius"], document["norm"], box))
         if kind == "polytope":
             domain: Domain = Polytope(document["A"], document["b"])
             return reach_of(domain, np.asarray(document["box_duals"], dtype=np.float64))

@@ -46,7 +46,12 @@ class Table:
 
 
 def read_table(
-    path: Path, target: str | None = None, width: int | None = None, *, text: bool = False
+    path: Path,
+    target: str | None = None,
+    width: int | None = None,
+    *,
+    text: bool = False,
+    finite: bool = True,
 ) -> Table:
     """Read a data set.
 
@@ -56,6 +61,7 @@ def read_table(
         width: how many input columns are expected; another number is an error.
         text: whether the target may hold text, such as names of classes; without it that is an
             error.
+        finite: False to keep NaN and infinite values, which are an error otherwise.
     """
     path = Path(path)
     labels = Labels(target) if text and target is not None else None
@@ -76,7 +82,7 @@ def read_table(
     if labels is not None and labels.seen and table.y is not None:
         y, classes = labels.sort(table.y)
         table = replace(table, y=y, classes=classes)
-    return _checked(table, path, width)
+    return _checked(table, path, width, finite)
 
 
 def _with_target(table: Table, path: Path, target: str) -> Table:
@@ -200,7 +206,7 @@ def _read_numpy(path: Path, suffix: str, text: bool) -> Table:
     return Table(rows, y.astype(np.float64), tuple(names), label)
 
 
-def _checked(table: Table, path: Path, width: int | None) -> Table:
+def _checked(table: Table, path: Path, width: int | None, finite: bool) -> Table:
     n, d = table.x.shape
     if not n or not d:
         raise InvalidInputError(
@@ -209,7 +215,7 @@ def _checked(table: Table, path: Path, width: int | None) -> Table:
     if table.y is not None and len(table.y) != n:
         raise InvalidInputError(f"{path}: {n} rows of x but {len(table.y)} of y")
     for what, array in (("x", table.x), ("the target", table.y)):
-        if array is not None and not np.isfinite(array).all():
+        if finite and array is not None and not np.isfinite(array).all():
             row, column = np.argwhere(~np.isfinite(array.reshape(n, -1)))[0]
             name = table.names[column] if what == "x" else table.target
             raise InvalidInputError(

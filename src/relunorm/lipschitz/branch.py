@@ -140,6 +140,44 @@ def _one_window(
     return best, witness, bound, finished
 
 
+def steepest(window: Window, start: float, clock: Clock) -> tuple[float, list[Vector], bool]:
+    """The largest sum of |J| times the window's rates over the regions of a scalar network.
+
+    Returns:
+        an upper bound (infinite where cells were left out), inputs at which larger and larger
+        values than ``start`` were found, and whether the tree is done.
+    """
+    with clock.watch() as stop:
+        return _steepest(window, start, stop)
+
+
+def _steepest(
+    window: Window, start: float, stop: NDArray[np.uint8]
+) -> tuple[float, list[Vector], bool]:
+    state = window.state(stop)
+    units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
+    kept = np.full(units + 1, np.inf)
+    record = np.array([start, 0.0, 0.0, np.inf])
+    point = np.zeros(dimension)
+    tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
+    work = np.zeros((2, units)), np.zeros((2, 1, dimension)), tally
+    found: list[Vector] = []
+    finished = False
+    while not finished and not stop[0] and not is_cut_off(state):
+        record[IMPROVED] = 0.0
+        finished = bool(
+            _search(window.net, state, window.rates, np.inf, kept, record, point, *work, SLICE)
+        )
+        if record[IMPROVED] and (x := window.to_input(point)) is not None:
+            found.append(x)
+    bound = float(max(record[BEST] * CLOSE, kept[: int(state.at[FRAMES])].max(initial=0.0)))
+    if record[UNIT]:
+        bound = max(bound, float(record[BOUND]))
+    if state.at[FAILURES] or state.at[HIDDEN] or (not finished and not state.at[STARTED]):
+        bound = np.inf
+    return bound, found, finished and bool(np.isfinite(bound))
+
+
 @allocating
 def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget):  # type: ignore[no-untyped-def]
     """Search on for about ``budget`` multiplications; 1 when the tree is done.

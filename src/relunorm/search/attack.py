@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
 from relunorm.domain.base import lengths
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -93,14 +93,16 @@ class Attack:
                 break
             rows = A[slack.argmin(axis=1)]
             gradient = -np.einsum("no,nod->nd", rows, jacobian)
+            start = points if step % 4 else kept
             move = half * np.sign(gradient)
-            if not isinstance(self.domain, Box):
+            if isinstance(self.domain, NormBall):  # to where the gradient alone would lead
+                move = self.domain.maximizer(gradient) - start
+            elif not isinstance(self.domain, Box):
                 length = lengths(gradient * half)[:, None]
                 move = np.divide(
                     half * half * gradient, length, out=np.zeros_like(gradient), where=length > 0
                 )
             scale = 2.0 if step == 0 else pace * self.rng.uniform(0.2, 1.0, (len(points), 1))
-            start = points if step % 4 else kept
             points = project(start + scale * move, self.domain)
         self.offer(np.concatenate([kept, points]))
 
@@ -109,6 +111,8 @@ def project(points: Array, domain: Domain) -> Array:
     """Points of the domain near the given ones: clipped for a box, else drawn to the centre."""
     if isinstance(domain, Box):
         return np.clip(points, domain.lo, domain.hi)
+    if isinstance(domain, NormBall):
+        return domain.project(points)
     if isinstance(domain, Ball):
         step = points - domain.center
         length = lengths(step)[:, None]

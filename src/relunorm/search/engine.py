@@ -65,6 +65,9 @@ ROOT_WORK = {"few": 1e8, "many": 3e10}
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
 
+#: Rounds of the first attack.
+ATTACKS = 8
+
 #: Share of the time that goes into further attacks.
 ATTACK_SHARE = 0.1
 
@@ -169,6 +172,7 @@ class Search:
         below: with a target, a node is closed when its bound is below this.
         tolerance: for a maximum, the width at which the interval counts as closed, relative.
         proof: where to write what happens; None to write nothing.
+        attacks: rounds of ascent before anything is bounded.
 
     After `run`: ``value`` and ``point`` (the best found, in floats), ``upper`` (a bound in real
     arithmetic), ``nodes``, ``complete``. `run` may be called again to go on.
@@ -186,11 +190,12 @@ class Search:
         random_state: int = 0,
         workers: int = 1,
         proof: Tape | None = None,
+        attacks: int = ATTACKS,
     ):
         self.network, self.domain, self.groups = network, domain, groups
         self.target = math.inf if target is None else float(target)
         self.below, self.tolerance, self.workers = below, tolerance, workers
-        self.proof = proof
+        self.proof, self.attacks = proof, attacks
         self.attack = Attack(network, domain, groups, random_state)
         self.value, self.point = -math.inf, np.array(domain.center)
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
@@ -246,7 +251,7 @@ class Search:
         if warm:
             tell.compile("the search", warm_up)
         tell("attacking", lower=self.value)
-        self.attack.run(clock.part(share=0.1), self.target, rounds=8)
+        self.attack.run(clock.part(share=0.1), self.target, self.attacks)
         self.offer(self.attack.value, self.attack.point)
         self.spent[0] += clock.elapsed()
         self.reach = reach_of(self.domain)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,12 +71,15 @@ class SearchProof:
     def save(self, path: str | Path) -> None:
         """Write the document."""
         with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            head = json.dumps(self._head())
-            file.write(head[:-1] + ', "tape": [')
-            for number, piece in enumerate(self.tape.pieces()):
-                file.write("," if number else "")
-                file.write(json.dumps(base64.b64encode(piece).decode("ascii")))
-            file.write("]}\n")
+            self.write(file)
+
+    def write(self, file: TextIO) -> None:
+        """Write the document into an open file."""
+        file.write(json.dumps(self._head())[:-1] + ', "tape": [')
+        for number, piece in enumerate(self.tape.pieces()):
+            file.write("," if number else "")
+            file.write(json.dumps(base64.b64encode(piece).decode("ascii")))
+        file.write("]}\n")
 
     def _head(self) -> dict[str, Any]:
         return {

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
@@ -117,6 +117,10 @@ def reach_of(domain: Domain, box_duals: NDArray[np.float64] | None = None) -> Re
     if isinstance(domain, Ball):
         mid, reach = domain.middle, np.full(domain.dimension, domain.reach)
         return Reach(domain, rounded_down(mid, reach), rounded_up(mid, reach))
+    if isinstance(domain, NormBall):
+        mid, reach = domain.middle, np.full(domain.dimension, domain.reach)
+        lo, hi = rounded_down(mid, reach), rounded_up(mid, reach)
+        return Reach(domain, np.maximum(lo, domain.box.lo), np.minimum(hi, domain.box.hi))
     if isinstance(domain, Polytope):
         duals = polytope_duals(domain) if box_duals is None else np.asarray(box_duals)
         lo, hi = _polytope_box(domain, duals)

@@ -1,0 +1,109 @@
+"""``relunorm certify``: robustness of the answers to the rows of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit, showing
+from relunorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Rows shown one by one.
+SHOWN = 20
+
+
+def certify(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    data: Annotated[
+        str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The column of right answers; else what the model says.")
+    ] = None,
+    eps: Annotated[
+        float | None, typer.Option(help="How far inputs may move; left out: how far is safe.")
+    ] = None,
+    norm: Annotated[str, typer.Option(help="inf, 2 or 1.")] = "inf",
+    valid: Annotated[
+        str | None, typer.Option(help="Valid inputs: box:LO,HI, box:@f.npz or data:F.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="For a regression: how far outputs may move.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    limit: Annotated[
+        float, typer.Option("--limit", "--time-limit", help="Seconds for all rows together.")
+    ] = 60.0,
+    workers: Annotated[int, typer.Option(min=1, help="Threads that search side by side.")] = 1,
+    json: Json = False,
+) -> None:
+    """Decide for each row whether MODEL answers the same for every valid input nearby.
+
+    robust is proved, attacked comes with an input that changes the answer. Without --eps the
+    largest safe radius of each row is enclosed in an interval.
+
+    Exit code 0: all rows robust (without --eps: all rows answered); 1: a row is attacked; 2: bad
+    input, or a row that is; 3: a row is undecided within the time.
+    """
+    from relunorm.cli.domains import parse_domain
+    from relunorm.cli.tables import parse_table
+    from relunorm.domain import Box
+    from relunorm.io import load
+    from relunorm.questions.certify import certify as run
+
+    network = load(model)
+    table = parse_table(data, target, network.input_size, labels=True, finite=False)
+    place = None if valid is None else parse_domain(valid, network.input_size)
+    if place is not None and not isinstance(place, Box):
+        raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
+    x = table.x[:rows]
+    label = None if table.y is None else table.y[:rows]
+    with showing("certifying", json) as show:
+        found = run(
+            network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
+            workers=workers, progress=show,
+        )  # fmt: skip
+    document = {"model": model, "data": data, "classes": list(table.classes), **found.to_dict()}
+    for row in found.rows:
+        if row.reason:
+            typer.echo(f"relunorm: {data}: {row.reason}", err=True)
+    emit(document, json, lambda console: _render(console, document))
+    counts = found.counts
+    if counts["invalid"]:
+        raise typer.Exit(2)
+    if eps is not None and counts["attacked"]:
+        raise typer.Exit(1)
+    raise typer.Exit(3 if counts["unknown"] else 0)
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    rows = [row for row in document["rows"] if row["verdict"] != "invalid"]
+    weak = sorted(rows, key=lambda row: (_end(row["radius"][1]), _end(row["radius"][0])))
+    table = Table("row", "label", "verdict", "safe up to", "attacked at", title="the weakest rows")
+    for row in weak[:SHOWN]:
+        label = row["label"]
+        if label is not None and document["classes"]:
+            label = document["classes"][label]
+        word = row["verdict"] if row["correct"] else "wrong"
+        table.add_row(str(row["row"]), str(label), word, *(_radius(end) for end in row["radius"]))
+    console.print(table)
+    counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
+    console.print(f"{len(document['rows'])} rows: {counts}; {document['seconds']:.1f} s")
+    curve = Table("radius", "certified", "possible", title="accuracy against radius")
+    for radius, sure, possible in document["curve"][::2]:
+        curve.add_row(f"{radius:.4g}", f"{sure:.1%}", f"{possible:.1%}")
+    console.print(curve)
+
+
+def _end(value: float | None) -> float:
+    return float("inf") if value is None else value
+
+
+def _radius(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}"

@@ -1,0 +1,101 @@
+"""``relunorm check``: decide a property file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.atomic import atomic_path
+from relunorm.cli.output import Json, emit, showing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT = {"unsat": 0, "sat": 1, "unknown": 3, "timeout": 3}
+
+_MEANING = {
+    "unsat": "no input satisfies the assertions: the property holds",
+    "sat": "an input satisfies the assertions: the property is violated",
+    "unknown": "undecided: the answer is too close for floats to tell",
+    "timeout": "undecided within the time given",
+}
+
+
+def check(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    prop: Annotated[str, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, 1.0 or 2.0.")],
+    limit: Annotated[
+        float, typer.Option("--limit", "--time-limit", help="Seconds for all parts together.")
+    ] = 60.0,
+    proof: Annotated[str | None, typer.Option(help="Write the proof of unsat, as JSON.")] = None,
+    replay: Annotated[
+        str | None, typer.Option(help="Replay a proof written by --proof; searches nothing.")
+    ] = None,
+    result: Annotated[
+        str | None, typer.Option(help="Write the answer here, in the format of VNN-COMP.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Threads that search side by side.")] = 1,
+    json: Json = False,
+) -> None:
+    """Decide whether some input of MODEL satisfies the assertions of PROPERTY.
+
+    Prints sat with the assignment, unsat, unknown or timeout. A property file says what must not
+    happen, so unsat means that the property holds.
+
+    Exit code 0: unsat; 1: sat, or a proof that does not hold; 2: bad input; 3: unknown or timeout.
+    """
+    from relunorm.io import load
+    from relunorm.questions.check import CheckProof
+    from relunorm.questions.check import check as run
+
+    network = load(model)
+    if replay is not None:
+        found = CheckProof.load(replay).verify(network, prop)
+        document: dict[str, Any] = {
+            "schema": "relunorm.check-replay/1",
+            "model": model,
+            "property": prop,
+            "proof": replay,
+            "holds": found.holds,
+            "nodes": found.nodes,
+            "reason": found.reason,
+        }
+        emit(document, json, lambda console: _render_replay(console, document))
+        raise typer.Exit(0 if found.holds else 1)
+    with showing("checking", json) as show:
+        answer = run(network, prop, limit, workers=workers, progress=show)
+    written = None
+    if proof is not None and answer.proof is not None:
+        answer.proof.save(proof)
+        written = proof
+    if result is not None:
+        with atomic_path(result) as temporary:
+            Path(temporary).write_text(answer.result(), encoding="utf-8")
+    document = {"model": model, "property": prop, **answer.to_dict(), "proof": written}
+    emit(document, json, lambda console: _render(console, document, answer.result(), proof))
+    raise typer.Exit(EXIT[answer.verdict])
+
+
+def _render(console: Console, document: dict[str, Any], text: str, proof: str | None) -> None:
+    verdict, _, assignment = text.partition("\n")
+    console.print(f"[bold]{verdict}[/bold]: {_MEANING[verdict]}")
+    lines = assignment.splitlines()
+    for line in lines[:24]:
+        console.print(line, markup=False, highlight=False)
+    if len(lines) > 24:
+        console.print(f" ... {len(lines)} values in all; --result or --json gives them")
+    console.print(
+        f"{document['settled']} of {document['parts']} parts settled, {document['nodes']:,} nodes, "
+        f"{document['seconds']:.2f} s"
+    )
+    if proof is not None and document["proof"] is None:
+        console.print("no proof was written: there is one for unsat only")
+
+
+def _render_replay(console: Console, document: dict[str, Any]) -> None:
+    if document["holds"]:
+        console.print(f"[bold]holds[/bold]: unsat, {document['nodes']:,} nodes replayed")
+    else:
+        console.print(f"[bold]does not hold[/bold]: {document['reason']}")

@@ -1,0 +1,79 @@
+"""``relunorm sensitivity``: the range of every partial derivative over a domain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, emit, markup, showing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Rows of the table, at most.
+SHOWN = 60
+
+
+def sensitivity(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    domain: Annotated[
+        str, typer.Option(help="box:LO,HI, ball:R, box:@f.npz, polytope:@f.npz or data:f.csv.")
+    ],
+    limit: Annotated[float, typer.Option("--limit", "--time-limit", help="Seconds.")] = 60.0,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="Write a heat map: .png, .svg or .pdf.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the points tried.")] = 0,
+    json: Json = False,
+) -> None:
+    """Bound the derivative of every output of MODEL in every input, over the whole domain.
+
+    Says which inputs certainly push an output up or down, and which are not used. A domain
+    data:f.csv also gives the inputs their names. Exit code 3: not every interval is exact.
+    """
+    from relunorm.cli.domains import parse_domain
+    from relunorm.io import load
+    from relunorm.io.table import read_table
+    from relunorm.questions.sensitivity import sensitivity as compute
+
+    network = load(model)
+    where = parse_domain(domain, network.input_size)
+    names = None
+    if domain.startswith("data:"):
+        file, _, target = domain.removeprefix("data:").partition("?target=")
+        names = read_table(Path(file), target or None, network.input_size, text=True).names
+    with showing("searching", json) as show:
+        found = compute(network, where, limit, seed, show, names)
+    if output is not None:
+        found.plot().savefig(output, bbox_inches="tight")
+    document = {"model": model, "domain": domain, "figure": output, **found.to_dict()}
+    emit(document, json, lambda console: _render(console, document))
+    raise typer.Exit(0 if found.exact.all() else 3)
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table("output", "input", "derivative between", "and", "exact", "certain")
+    rows = [(i, j) for i, row in enumerate(document["lower"]) for j in range(len(row))]
+    for i, j in rows[:SHOWN]:
+        ends = (_shown(document[name][i][j]) for name in ("lower", "upper"))
+        exact = "yes" if document["exact"][i][j] else ""
+        name = markup(document["names"][j])
+        table.add_row(str(i), name, *ends, exact, document["direction"][i][j])
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"{len(rows)} intervals in all; --json gives them")
+    for entry in document["steepest"][:3]:
+        kind = "exact" if entry["exact"] else "the largest seen"
+        console.print(
+            f"slope {entry['slope']:.6g} of output {entry['output']} in {markup(entry['name'])} "
+            f"({kind})"
+        )
+    console.print(f"{document['seconds']:.2f} s")
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"

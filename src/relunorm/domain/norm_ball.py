@@ -1,0 +1,144 @@
+"""Balls of the norms 2 and 1 within a box: the neighbourhood of an input among valid ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.domain.base import (
+    LARGEST,
+    UNDERFLOW,
+    Domain,
+    RandomState,
+    check_count,
+    lengths,
+    rounding,
+    short,
+    vector,
+)
+from relunorm.domain.box import Box
+from relunorm.dyadic import dyadic
+from relunorm.errors import InvalidDomainError
+from relunorm.matrix import Vector
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class NormBall(Domain):
+    """All x of a box within ``reach`` of ``middle``, a point of the box, in the norm 2 or 1.
+
+    >>> ball = NormBall([0.0, 0.0], 1.0, 1, Box([-1, -0.25], [1, 0.25]))
+    >>> ball.support([1.0, 2.0])  # a quarter upwards, the rest of the way to the right
+    (array([-1.25]), array([1.25]))
+    """
+
+    middle: Vector
+    reach: float
+    norm: int
+    box: Box
+
+    def __init__(self, center: ArrayLike, radius: float, norm: int, box: Box):
+        middle = vector(center, "the centre")
+        if norm not in (1, 2):
+            raise InvalidDomainError(f"the norm of a ball is {norm!r}, expected 1 or 2")
+        if not 0 <= float(radius) <= LARGEST:
+            raise InvalidDomainError(
+                f"the ball has radius {float(radius):g}, expected one between 0 and {LARGEST:g}"
+            )
+        box.check_dimension(len(middle), "the centre")
+        if not box.holds(middle)[0]:
+            raise InvalidDomainError("the centre of the ball lies outside of its box")
+        object.__setattr__(self, "middle", middle)
+        object.__setattr__(self, "reach", float(radius))
+        object.__setattr__(self, "norm", int(norm))
+        object.__setattr__(self, "box", box)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.middle)
+
+    @property
+    def center(self) -> Vector:
+        """The middle; where it lies on a side of the box it is not an interior point."""
+        return self.middle
+
+    def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
+        rows = self._directions(directions)
+        low = np.einsum("nd,nd->n", rows, self.maximizer(-rows))
+        return low, np.einsum("nd,nd->n", rows, self.maximizer(rows))
+
+    def maximizer(self, rows: Array) -> Array:
+        """For every row c the point of the domain where c.x is largest, up to rounding."""
+        room = np.where(rows > 0, self.box.hi - self.middle, self.middle - self.box.lo)
+        size = np.abs(rows)
+        if self.norm == 1:  # the largest weights first, until the radius is used up
+            order = np.argsort(-size, axis=1, kind="stable")
+            taken = np.where(size > 0, room, 0.0)
+            used = np.cumsum(np.take_along_axis(taken, order, axis=1), axis=1)
+            before = used - np.take_along_axis(taken, order, axis=1)
+            part = np.clip(self.reach - before, 0.0, np.take_along_axis(taken, order, axis=1))
+            step = np.empty_like(rows)
+            np.put_along_axis(step, order, part, axis=1)
+        else:  # steps min(t |c|, room) for the t that uses up the radius
+            largest = np.maximum(size.max(axis=1, keepdims=True), 1e-300)
+            share = size / largest
+            low, high = np.zeros((len(rows), 1)), np.full((len(rows), 1), np.inf)
+            t = np.full((len(rows), 1), max(self.reach, 1e-300))
+            for _ in range(80):
+                inside = lengths(np.minimum(t * share, room))[:, None] <= self.reach
+                low, high = np.where(inside, t, low), np.where(inside, high, t)
+                t = np.where(np.isinf(high), 4.0 * t, 0.5 * (low + high))
+                t = np.minimum(t, 1e200)
+            step = np.minimum(low * share, room)
+        return np.clip(self.middle + np.sign(rows) * step, self.box.lo, self.box.hi)
+
+    def project(self, points: Array) -> Array:
+        """Points of the domain: into the box, then towards the middle."""
+        step = np.clip(points, self.box.lo, self.box.hi) - self.middle
+        length = self._lengths(step)[:, None]
+        share = np.divide(self.reach, length, out=np.ones_like(length), where=length > 0)
+        return self.middle + step * np.minimum(1.0, share)
+
+    def _lengths(self, steps: Array) -> Vector:
+        return lengths(steps) if self.norm == 2 else np.abs(steps).sum(axis=1)
+
+    def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
+        rows = self._points(points)
+        near = self._lengths(rows - self.middle) <= self.reach + tolerance
+        return near & self.box.contains(rows, tolerance)
+
+    def _holds(self, rows: Array) -> NDArray[np.bool_]:
+        """The distance in whole numbers where float64 is too close to tell."""
+        far, unsure = self._lengths(rows - self.middle), rounding(self.dimension)
+        inside = far * (1 + unsure) + UNDERFLOW < self.reach
+        reach = dyadic([self.reach])
+        for i in np.flatnonzero(~inside & ~(far * (1 - unsure) - UNDERFLOW > self.reach)):
+            shift = dyadic(rows[i]) - dyadic(self.middle)
+            if self.norm == 2:
+                inside[i] = (reach.dot(reach) - shift.dot(shift)).whole[0] >= 0
+            else:
+                total = dyadic([0.0])
+                for number in np.abs(shift.whole).tolist():
+                    total = total + type(shift)(np.array([number], dtype=object), shift.exponent)
+                inside[i] = (reach - total).whole[0] >= 0
+        return inside & self.box.holds(rows)
+
+    def sample(self, count: int, random_state: RandomState = None) -> Array:
+        """Points of the ball around the middle, drawn into the box; not uniform."""
+        rng = np.random.default_rng(random_state)
+        shape = (check_count(count), self.dimension)
+        steps = rng.standard_normal(shape) if self.norm == 2 else rng.laplace(size=shape)
+        size = np.maximum(self._lengths(steps), 1e-300)[:, None]
+        shrink = rng.random((count, 1)) ** (1 / self.dimension)
+        return self.project(self.middle + self.reach * shrink * steps / size)
+
+    @property
+    def radius(self) -> float:
+        """An upper bound on sup |x|: the smaller one of the ball's and the box's."""
+        return min(float(lengths(self.middle[None])[0] + self.reach), self.bounding_box.radius)
+
+    def __repr__(self) -> str:
+        return f"NormBall({short(self.middle)}, {self.reach:g}, norm {self.norm})"

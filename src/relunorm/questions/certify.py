@@ -1,0 +1,477 @@
+"""`certify`: is the answer the same for every input nearby, and how far does that go?"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.clock import Clock, Listener, Teller
+from relunorm.domain import Box
+from relunorm.errors import InvalidInputError
+from relunorm.extrema.front import checked, decide_any
+from relunorm.io import load
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.questions.neighbourhood import (
+    Group,
+    attack_all,
+    distance,
+    neighbourhood,
+    wrong_outputs,
+)
+from relunorm.search.engine import warm_up
+
+Array = NDArray[np.float64]
+RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
+
+#: Doublings of the radius in the search for a first adversarial input.
+DOUBLINGS = 60
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowRobustness:
+    """What is known about the neighbourhood of one input.
+
+    Args:
+        row: its number.
+        verdict: ``robust`` (no valid input within the radius changes the answer), ``attacked``
+            (``adversarial`` does), ``unknown``, or ``invalid`` (``reason`` says why).
+        label: the class asked for; None for a regression.
+        correct: whether the model gives that class at the input itself.
+        radius: the largest safe radius lies in this interval: safe up to the lower end, attacked
+            at the upper end.
+        adversarial: an input with another answer, and what the network computes there.
+        single: whether the adversarial input is one in single precision.
+        nodes, seconds: the effort.
+        reason: what is wrong with an invalid row.
+    """
+
+    row: int
+    verdict: RowVerdict
+    label: int | None = None
+    correct: bool = True
+    radius: tuple[float, float] = (0.0, math.inf)
+    adversarial: Vector | None = None
+    outputs: Vector | None = None
+    single: bool = False
+    nodes: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "row": self.row,
+            "verdict": self.verdict,
+            "label": self.label,
+            "correct": self.correct,
+            "radius": [_number(end) for end in self.radius],
+            "adversarial": None if self.adversarial is None else self.adversarial.tolist(),
+            "outputs": None if self.outputs is None else self.outputs.tolist(),
+            "single": self.single,
+            "nodes": self.nodes,
+            "seconds": self.seconds,
+            "reason": self.reason,
+        }
+
+    def __repr__(self) -> str:
+        low, high = self.radius
+        return f"RowRobustness({self.row}: {self.verdict}, radius in [{low:.6g}, {high:.6g}])"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Robustness:
+    """What `certify` found, row by row.
+
+    Args:
+        rows: one entry per input.
+        norm: inf, 2 or 1.
+        asked: the radius asked for; None where the largest safe one was.
+        seconds: wall time without compiling.
+    """
+
+    rows: tuple[RowRobustness, ...]
+    norm: float
+    asked: float | None
+    seconds: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows have each verdict."""
+        words = ("robust", "attacked", "unknown", "invalid")
+        return {word: sum(row.verdict == word for row in self.rows) for word in words}
+
+    def accuracy(self, radius: float) -> tuple[float, float]:
+        """The share of rows that are certainly, and that may be, right and safe at a radius.
+
+        Between the two lie rows whose largest safe radius is not known well enough.
+        """
+        valid = [row for row in self.rows if row.verdict != "invalid"]
+        if not valid:
+            return 0.0, 0.0
+        sure = sum(row.correct and row.radius[0] >= radius for row in valid)
+        possible = sum(row.correct and row.radius[1] > radius for row in valid)
+        return sure / len(valid), possible / len(valid)
+
+    def curve(self, points: int = 21) -> list[tuple[float, float, float]]:
+        """Certified accuracy against radius: rows (radius, certainly, possibly)."""
+        ends = [end for row in self.rows for end in row.radius if math.isfinite(end)]
+        top = self.asked if self.asked is not None else max(ends, default=0.0)
+        return [(float(r), *self.accuracy(float(r))) for r in np.linspace(0.0, top, points)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.robustness/1",
+            "norm": "inf" if math.isinf(self.norm) else int(self.norm),
+            "radius": self.asked,
+            "counts": self.counts,
+            "curve": [list(point) for point in self.curve()],
+            "rows": [row.to_dict() for row in self.rows],
+            "seconds": self.seconds,
+        }
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
+        return f"Robustness({len(self.rows)} rows: {counts})"
+
+
+def certify(
+    model: Any,
+    x: ArrayLike,
+    radius: float | None = None,
+    norm: float | str = "inf",
+    label: ArrayLike | None = None,
+    *,
+    delta: float | None = None,
+    valid: Box | tuple[float, float] | None = None,
+    time_limit: float | None = 60.0,
+    tolerance: float = 0.01,
+    random_state: int = 0,
+    progress: Listener | None = None,
+    workers: int = 1,
+) -> Robustness:
+    """Whether a network answers the same for every valid input within a radius of given ones.
+
+    With several outputs the answer is the largest one, with one output its sign (class 1 where it
+    is positive), and a tie counts as another answer. With ``delta`` the network is a regression,
+    whose outputs have to stay within ``delta``.
+
+    ``robust`` is proved in real arithmetic. ``attacked`` comes with an input that lies within the
+    radius and the valid range and changes the answer, in real arithmetic too, and in single
+    precision where there is such an input beside it.
+
+    Args:
+        model: a `Network`, or anything `load` reads.
+        x: one input or rows of them, (n, d) or (n, *input shape).
+        radius: how far inputs may move; None for the largest safe radius of each row, by
+            bisection.
+        norm: inf, 2 or 1: how distances are measured.
+        label: the right class of each row; with ``delta`` the right outputs. By default what the
+            model itself says.
+        valid: the range of valid inputs, a `Box` or (lo, hi) for all; neighbourhoods are clipped.
+        time_limit: wall seconds for all rows together; what one row leaves over the later ones
+            get.
+        tolerance: relative width of the interval at which the bisection stops.
+        random_state: seed of the attacks.
+        progress: called with a `Progress` for each row.
+        workers: threads that search side by side.
+
+    A row with NaN, outside the valid range or with a label the model does not have is ``invalid``;
+    the others are answered.
+
+    >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])  # |x| - 1
+    >>> certify(net, [[3.0]], radius=1.5).rows[0].verdict
+    'robust'
+    >>> low, high = certify(net, [[3.0]]).rows[0].radius
+    >>> low <= 2.0 <= high and high - low <= 0.02
+    True
+    """
+    network = model if isinstance(model, Network) else load(model)
+    job = _Job(network, x, radius, norm, label, delta, valid, tolerance, random_state, workers)
+    clock = Clock(time_limit)
+    tell = Teller(progress, clock)
+    tell.compile("the search", warm_up)
+    found: dict[int, RowRobustness] = dict(job.invalid)
+    for row in job.wrong():
+        found[row.row] = row
+    rest = [row for row in range(len(job.x)) if row not in found]
+    if radius is not None and rest:
+        tell("attacking")
+        for row in job.attacked(rest):
+            found[row.row] = row
+        rest = [row for row in rest if row not in found]
+    for place, row in enumerate(rest):
+        tell("certifying", len(job.x) - len(rest) + place, len(job.x), at_once=False)
+        seconds = clock.left() / (len(rest) - place) if clock.limited else None
+        found[row] = job.at(row, seconds) if radius is not None else job.largest(row, seconds)
+    rows = tuple(found[row] for row in range(len(job.x)))
+    return Robustness(rows, job.norm, radius, clock.elapsed())
+
+
+class _Job:
+    """The rows with their goals, checked."""
+
+    def __init__(
+        self,
+        network: Network,
+        x: ArrayLike,
+        radius: float | None,
+        norm: float | str,
+        label: ArrayLike | None,
+        delta: float | None,
+        valid: Box | tuple[float, float] | None,
+        tolerance: float,
+        random_state: int,
+        workers: int,
+    ):
+        self.network, self.delta, self.tolerance = network, delta, tolerance
+        self.random_state, self.workers = random_state, workers
+        self.x = _rows(network, x)
+        self.norm = _norm(norm)
+        self.radius = radius
+        if radius is not None and not (_real(radius) and 0 <= radius < math.inf):
+            raise InvalidInputError(f"radius is {radius!r}, expected a number of at least 0")
+        if delta is not None and not (_real(delta) and 0 < delta < math.inf):
+            raise InvalidInputError(f"delta is {delta!r}, expected a number above 0")
+        if not (_real(tolerance) and 0 < tolerance < 1):
+            raise InvalidInputError(f"tolerance is {tolerance!r}, expected one between 0 and 1")
+        self.valid = _valid(valid, network.input_size)
+        self.invalid: dict[int, RowRobustness] = {}
+        for row, values in enumerate(self.x):
+            if reason := self._fault(values):
+                self.invalid[row] = RowRobustness(row, "invalid", reason=f"row {row}: {reason}")
+        usable = np.where(np.isfinite(self.x).all(axis=1)[:, None], self.x, 0.0)
+        self.outputs = network(usable)
+        self.labels = self._labels(label)
+        self.groups: list[list[Group]] = [self._goals(row) for row in range(len(self.x))]
+
+    def _fault(self, values: Vector) -> str:
+        """What is wrong with an input, or nothing."""
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            return f"input {bad[0]} is {values[bad[0]]}, expected a finite number"
+        if self.valid is None:
+            return ""
+        out = np.flatnonzero((values < self.valid.lo) | (values > self.valid.hi))
+        if not len(out):
+            return ""
+        i = int(out[0])
+        return (
+            f"input {i} is {values[i]:g}, outside of the valid range "
+            f"[{self.valid.lo[i]:g}, {self.valid.hi[i]:g}]"
+        )
+
+    def _labels(self, label: ArrayLike | None) -> Array:
+        """The class of every row, or its outputs for a regression; marks rows without."""
+        n, count = self.outputs.shape
+        if label is None:
+            if self.delta is not None:
+                return self.outputs
+            own = self.outputs.argmax(axis=1) if count > 1 else self.outputs[:, 0] > 0
+            return own.astype(np.float64)
+        given = np.atleast_1d(np.asarray(label, dtype=np.float64))
+        if self.delta is not None:
+            if given.size != n * count:
+                raise InvalidInputError(
+                    f"label has shape {np.shape(label)}, expected ({n}, {count}): outputs"
+                )
+            return given.reshape(n, count)
+        if given.shape != (n,):
+            raise InvalidInputError(
+                f"label has shape {np.shape(label)}, expected ({n},): one class for each row"
+            )
+        classes = max(count, 2)
+        for row in np.flatnonzero(~np.isin(given, np.arange(classes))).tolist():
+            reason = (
+                f"row {row}: label {given[row]:g}, but the model has classes 0 to {classes - 1}"
+            )
+            self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
+        return np.where(np.isin(given, np.arange(classes)), given, 0.0)
+
+    def _goals(self, row: int) -> list[Group]:
+        if self.delta is not None:
+            return wrong_outputs(self.network, None, self.labels[row], self.delta)
+        return wrong_outputs(self.network, int(self.labels[row]), self.outputs[row], None)
+
+    def _label(self, row: int) -> int | None:
+        return None if self.delta is not None else int(self.labels[row])
+
+    def wrong(self) -> list[RowRobustness]:
+        """Rows whose answer is wrong, or too close to tell, at the input itself."""
+        found = []
+        for row in range(len(self.x)):
+            nearest = max(float((b - A @ self.outputs[row]).min()) for A, b in self.groups[row])
+            if row in self.invalid or nearest < -1e-9 * max(1.0, np.abs(self.outputs[row]).max()):
+                continue
+            point = checked(
+                self.network, self.groups[row], Box(self.x[row], self.x[row]), self.x[row]
+            )
+            if point is not None and point[1] >= 0.0:
+                found.append(self._attacked(row, point[0], correct=False))
+        return found
+
+    def attacked(self, rows: Sequence[int]) -> list[RowRobustness]:
+        """Rows for which one attack on all of them finds an adversarial input."""
+        assert self.radius is not None
+        places = [neighbourhood(self.x[r], self.radius, self.norm, self.valid) for r in rows]
+        points = attack_all(
+            self.network,
+            [p.inner for p in places],
+            [self.groups[r] for r in rows],
+            self.random_state,
+        )
+        found = []
+        for row, place, point in zip(rows, places, points, strict=True):
+            value = max(float((b - A @ self.network(point)).min()) for A, b in self.groups[row])
+            if value >= 0.0:
+                sure = checked(self.network, self.groups[row], place.inner, point)
+                if sure is not None and sure[1] >= 0.0:
+                    found.append(self._attacked(row, sure[0]))
+        return found
+
+    def _attacked(
+        self, row: int, point: Vector, *, correct: bool = True, **more: Any
+    ) -> RowRobustness:
+        far = distance(self.x[row], point, self.norm)
+        single = bool(np.array_equal(point, point.astype(np.float32).astype(np.float64)))
+        low = more.pop("low", 0.0)
+        return RowRobustness(
+            row, "attacked", self._label(row), correct, (low, far), point, self.network(point),
+            single, **more,
+        )  # fmt: skip
+
+    def at(self, row: int, seconds: float | None) -> RowRobustness:
+        """The verdict at the radius asked for."""
+        assert self.radius is not None
+        began = time.perf_counter()
+        verdict, point, nodes = self._decide(row, self.radius, seconds, attacks=0)
+        took = time.perf_counter() - began
+        if verdict == "attacked" and point is not None:
+            return self._attacked(row, point, nodes=nodes, seconds=took)
+        low = self.radius if verdict == "robust" else 0.0
+        return RowRobustness(
+            row, verdict, self._label(row), True, (low, math.inf), nodes=nodes, seconds=took
+        )
+
+    def _decide(
+        self, row: int, radius: float, seconds: float | None, attacks: int
+    ) -> tuple[RowVerdict, Vector | None, int]:
+        place = neighbourhood(self.x[row], radius, self.norm, self.valid)
+        found = decide_any(
+            self.network, self.groups[row], place.outer, seconds, self.random_state, None,
+            self.workers, attacks,
+        )  # fmt: skip
+        if found.verdict == "proved":
+            return "robust", None, found.nodes
+        if found.verdict == "counterexample":
+            sure = checked(self.network, self.groups[row], place.inner, found.point)
+            if sure is not None and sure[1] >= 0.0:
+                return "attacked", sure[0], found.nodes
+        return "unknown", None, found.nodes
+
+    def largest(self, row: int, seconds: float | None) -> RowRobustness:
+        """The largest safe radius, between what is proved and what is attacked.
+
+        Every adversarial input moves the upper end to its distance, every proof the lower end.
+        """
+        clock, began, nodes = Clock(seconds), time.perf_counter(), 0
+        point, high, everything = self._first_attack(row, clock)
+        low, undecided = 0.0, math.inf
+        guess = high if point is None else 0.5 * high
+        while not clock.expired():
+            part = None if not clock.limited else 0.5 * clock.left()
+            verdict, found, more = self._decide(row, guess, part, attacks=0)
+            nodes += more
+            if verdict == "attacked" and found is not None:
+                point, high = found, min(guess, distance(self.x[row], found, self.norm))
+            elif verdict == "robust":
+                low = math.inf if guess >= everything else guess
+            else:  # what is below may still be proved
+                undecided = guess
+            top = min(high, undecided)
+            if top - low <= self.tolerance * top or low == high:
+                break
+            guess = 0.5 * (low + top)
+        took = time.perf_counter() - began
+        if point is not None:
+            return self._attacked(row, point, low=low, nodes=nodes, seconds=took)
+        verdict = "robust" if low == math.inf else "unknown"
+        return RowRobustness(
+            row, verdict, self._label(row), True, (low, math.inf), nodes=nodes, seconds=took
+        )
+
+    def _first_attack(self, row: int, clock: Clock) -> tuple[Vector | None, float, float]:
+        """An adversarial input from the smallest of doubling radii that gives one, and how far.
+
+        Also the radius that reaches every valid input.
+        """
+        x, groups = self.x[row], self.groups[row]
+        size = max(1e-3 * float(np.abs(x).max(initial=0.0)), 1e-6)
+        limit = math.inf
+        if self.valid is not None:
+            limit = distance_to_corner(x, self.valid, self.norm)
+        radius = min(size, limit)
+        for _ in range(DOUBLINGS):
+            place = neighbourhood(x, radius, self.norm, self.valid).inner
+            point = attack_all(self.network, [place], [groups], self.random_state)[0]
+            sure = checked(self.network, groups, place, point)
+            if sure is not None and sure[1] >= 0.0:
+                return sure[0], distance(x, sure[0], self.norm), limit
+            if radius >= limit or clock.expired():
+                break
+            radius = min(2.0 * radius, limit)
+        return None, radius, limit
+
+
+def distance_to_corner(x: Vector, box: Box, norm: float) -> float:
+    """How far the furthest point of a box is from x, rounded up."""
+    corner = np.where(box.hi - x > x - box.lo, box.hi, box.lo)
+    return distance(x, corner, norm) * (1 + 1e-12)
+
+
+def _rows(network: Network, x: ArrayLike) -> Array:
+    try:
+        given = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"x is not an array of numbers: {error}") from None
+    if given.ndim == 1 and given.shape == (network.input_size,):
+        given = given[None]
+    rows = given.reshape(len(given), -1) if given.ndim > 1 and given.size else given
+    if rows.ndim != 2 or rows.shape[1] != network.input_size:
+        raise InvalidInputError(
+            f"x has shape {np.shape(x)}, expected rows of {network.input_size} inputs"
+        )
+    return rows
+
+
+def _norm(norm: float | str) -> float:
+    known = {"inf": math.inf, "2": 2.0, "1": 1.0}
+    found = known.get(str(norm).lower().removesuffix(".0"))
+    if found is None:
+        raise InvalidInputError(f"norm is {norm!r}, expected inf, 2 or 1")
+    return found
+
+
+def _valid(valid: Box | tuple[float, float] | None, size: int) -> Box | None:
+    if valid is None:
+        return None
+    if not isinstance(valid, Box):
+        lo, hi = valid
+        valid = Box(np.broadcast_to(lo, size), np.broadcast_to(hi, size))
+    valid.check_dimension(size)
+    return valid
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,163 @@
+"""What robustness asks around one input: which inputs are near, and which outputs are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box, Domain, NormBall
+from relunorm.errors import InvalidInputError
+from relunorm.matrix import Vector
+from relunorm.network import Network
+
+Array = NDArray[np.float64]
+Group = tuple[Array, Vector]
+
+#: Steps of the common attack, and entries of one batch of Jacobians.
+STEPS, ENTRIES = 8, 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """The valid inputs within a radius of x.
+
+    Args:
+        outer: holds all of them; a proof is about this.
+        inner: holds nothing else; an adversarial input lies in this. The two differ by the rounding
+            of x - radius and x + radius.
+    """
+
+    outer: Domain
+    inner: Domain
+
+
+def neighbourhood(x: Vector, radius: float, norm: float, valid: Box | None) -> Neighbourhood:
+    """The inputs within ``radius`` of ``x`` in the norm inf, 2 or 1, clipped to ``valid``.
+
+    >>> found = neighbourhood(np.array([0.5]), 0.75, np.inf, Box([0.0], [1.0]))
+    >>> found.outer
+    Box([0, 1]^1)
+    """
+    low, high = _ends(x, -radius), _ends(x, radius)
+    if valid is not None:
+        low = tuple(np.maximum(end, valid.lo) for end in low)
+        high = tuple(np.minimum(end, valid.hi) for end in high)
+    outer = Box(low[0], high[1])
+    if norm == np.inf:
+        return Neighbourhood(outer, Box(np.minimum(low[1], x), np.maximum(high[0], x)))
+    ball = NormBall(x, radius, int(norm), outer)
+    return Neighbourhood(ball, ball)
+
+
+def _ends(x: Vector, step: float) -> tuple[Vector, ...]:
+    """x + step rounded down and up; the rounding of a sum is itself a float (Knuth's TwoSum)."""
+    total = x + step
+    back = total - x
+    lost = (x - (total - back)) + (step - back)
+    below = np.where(lost < 0, np.nextafter(total, -np.inf), total)
+    return below, np.where(lost > 0, np.nextafter(total, np.inf), total)
+
+
+def distance(x: Vector, y: Vector, norm: float) -> float:
+    """The distance in the norm inf, 2 or 1, rounded up."""
+    steps = [abs(Fraction(float(a)) - Fraction(float(b))) for a, b in zip(x, y, strict=True)]
+    if norm == np.inf or norm == 1:
+        exact = max(steps) if norm == np.inf else sum(steps, Fraction(0))
+        near = float(exact)
+        return near if Fraction(near) >= exact else float(np.nextafter(near, np.inf))
+    square = sum((s * s for s in steps), Fraction(0))
+    near = float(np.sqrt(float(square)))
+    while Fraction(near) ** 2 < square:
+        near = float(np.nextafter(near, np.inf))
+    return near
+
+
+def wrong_outputs(
+    network: Network, label: int | None, value: Vector, delta: float | None
+) -> list[Group]:
+    """The conjunctions A f(x) <= b, any of which makes an output wrong.
+
+    A tie counts as wrong, as does an output exactly ``delta`` away.
+
+    Args:
+        label: the class, for a classifier.
+        value: the outputs to stay near, for a regression.
+        delta: how far outputs may move; None for a classifier.
+    """
+    count = network.output_size
+    own = np.eye(count)
+    if delta is not None:
+        up = [(-own[[i]], np.array([-(value[i] + delta)])) for i in range(count)]
+        return up + [(own[[i]], np.array([value[i] - delta])) for i in range(count)]
+    if label is None:
+        raise InvalidInputError("a classifier needs a label to be robust about")
+    if count == 1:  # one output: class 1 where it is positive
+        return [(np.array([[1.0 if label else -1.0]]), np.zeros(1))]
+    return [(own[[label]] - own[[j]], np.zeros(1)) for j in range(count) if j != label]
+
+
+def attack_all(
+    network: Network,
+    domains: Sequence[Domain],
+    groups: Sequence[Sequence[Group]],
+    random_state: int = 0,
+) -> Array:
+    """For every row a point of its domain where an output comes near to being wrong, or is.
+
+    All rows move at once along the gradient of the group that is nearest to being satisfied, from
+    the centre and from a random point. An estimate: nothing follows where nothing is found.
+    """
+    rng = np.random.default_rng(random_state)
+    size = network.input_size * network.output_size + max(network.widths)
+    chunk = max(1, ENTRIES // size)
+    found = [np.zeros((0, network.input_size))]
+    for first in range(0, len(domains), chunk):
+        part = slice(first, first + chunk)
+        found.append(_attack(network, domains[part], groups[part], rng))
+    return np.concatenate(found)
+
+
+def _attack(
+    network: Network,
+    domains: Sequence[Domain],
+    groups: Sequence[Sequence[Group]],
+    rng: np.random.Generator,
+) -> Array:
+    A = np.array([[group[0][0] for group in each] for each in groups])  # rows, groups, outputs
+    b = np.array([[group[1][0] for group in each] for each in groups])
+    best = np.array([domain.center for domain in domains])
+    value = np.full(len(domains), -np.inf)
+    for start in range(2):
+        points = best.copy()
+        if start:
+            points = np.concatenate([domain.sample(1, rng) for domain in domains])
+        for step in range(STEPS):
+            goals = b - np.einsum("ngo,no->ng", A, network(points))
+            better = goals.max(axis=1) > value
+            value = np.where(better, goals.max(axis=1), value)
+            best = np.where(better[:, None], points, best)
+            rows = A[np.arange(len(A)), goals.argmax(axis=1)]
+            gradient = -np.einsum("no,nod->nd", rows, network.jacobian(points))
+            far = _furthest(domains, gradient, points)
+            share = 1.0 if step % 4 == 0 else rng.uniform(0.1, 0.7, (len(points), 1))
+            points = points + share * (far - points)
+    return best
+
+
+def _furthest(domains: Sequence[Domain], gradient: Array, points: Array) -> Array:
+    """For every row the point of its domain that is furthest along its gradient."""
+    if all(isinstance(domain, Box) for domain in domains):
+        lo = np.array([d.lo for d in domains if isinstance(d, Box)])
+        hi = np.array([d.hi for d in domains if isinstance(d, Box)])
+        return np.where(gradient > 0, hi, np.where(gradient < 0, lo, points))
+    return np.concatenate(
+        [
+            d.maximizer(g[None])
+            for d, g in zip(domains, gradient, strict=True)
+            if isinstance(d, NormBall)
+        ]
+    )

@@ -1,0 +1,398 @@
+"""`sensitivity`: how steep every output can be in every input, anywhere on a domain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.clock import Clock, Listener, Teller
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.extrema.localize import Local, localize
+from relunorm.io import load
+from relunorm.lipschitz.branch import compile_kernels, steepest
+from relunorm.lipschitz.kinks import near_kink
+from relunorm.lipschitz.twins import has_twins
+from relunorm.lipschitz.windows import windows
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Layer, Network
+from relunorm.questions.jacobian import jacobian_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+#: An interval counts as exact if what is proved and what is attained differ by this, relative to
+#: the largest slope of the output.
+EXACT = 1e-7
+
+#: Points at which the Jacobian is looked at first.
+SAMPLES = 2048
+
+#: Inputs and changing units up to which regions are searched.
+MOST_INPUTS, MOST_UNITS = 64, 2000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sensitivity:
+    """The range of every partial derivative over a domain.
+
+    Args:
+        lower, upper: (outputs, inputs): d f_i / d x_j lies between them wherever it exists; bounds
+            in real arithmetic.
+        least, most: the smallest and largest values seen, as computed in float64; NaN where an
+            input does not vary on the domain.
+        exact: where the two agree to 1e-7, relative to the largest slope of the output.
+        points: inputs where these values occur.
+        at_least, at_most: (outputs, inputs), rows of ``points``.
+        complete: whether every entry is exact or was searched to the end.
+        seconds: wall time without compiling.
+        names: of the inputs.
+    """
+
+    lower: Array
+    upper: Array
+    least: Array
+    most: Array
+    exact: NDArray[np.bool_]
+    points: Array
+    at_least: NDArray[np.intp]
+    at_most: NDArray[np.intp]
+    complete: bool
+    seconds: float
+    names: tuple[str, ...]
+
+    @cached_property
+    def direction(self) -> NDArray[np.str_]:
+        """(outputs, inputs): what is certain of an input.
+
+        ``unused`` (the derivative is 0 everywhere), ``increasing`` (never negative),
+        ``decreasing`` (never positive), ``fixed`` (it does not vary on the domain), or ``""``.
+        Increasing and decreasing hold up to 1e-7 of the largest slope of the output, so that an
+        input counts whose derivative is 0 in some region.
+        """
+        size = np.where(np.isnan(self.least), 0.0, np.maximum(np.abs(self.lower), abs(self.upper)))
+        near = EXACT * size.max(axis=1, keepdims=True)
+        words = np.where(self.upper <= near, "decreasing", "")
+        words = np.where(self.lower >= -near, "increasing", words)
+        words = np.where((self.lower == 0) & (self.upper == 0), "unused", words)
+        return np.where(np.isnan(self.least), "fixed", words)
+
+    def steepest(self, count: int = 5) -> list[dict[str, Any]]:
+        """The largest slopes that were seen, and where they occur."""
+        size = np.maximum(np.abs(self.least), np.abs(self.most))
+        order = np.argsort(-np.nan_to_num(size, nan=-1.0), axis=None, kind="stable")
+        found = []
+        for at in order[:count]:
+            i, j = (int(k) for k in np.unravel_index(at, size.shape))
+            if math.isnan(size[i, j]):
+                continue
+            up = abs(self.most[i, j]) >= abs(self.least[i, j])
+            found.append(
+                {
+                    "output": i,
+                    "input": j,
+                    "name": self.names[j],
+                    "slope": float((self.most if up else self.least)[i, j]),
+                    "exact": bool(self.exact[i, j]),
+                    "point": self.points[(self.at_most if up else self.at_least)[i, j]].tolist(),
+                }
+            )
+        return found
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """A heat map of the largest absolute slope of every output in every input."""
+        from matplotlib.figure import Figure
+
+        if ax is None:
+            figure = Figure(figsize=(1.5 + 0.5 * len(self.names), 1.5 + 0.4 * len(self.lower)))
+            ax = figure.add_subplot()
+        size = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        image = ax.imshow(size, aspect="auto", cmap="viridis")
+        ax.set_xticks(range(len(self.names)), self.names, rotation=45, ha="right")
+        ax.set_yticks(range(len(size)))
+        ax.set_xlabel("input")
+        ax.set_ylabel("output")
+        if size.size <= 200:
+            for i, j in np.ndindex(*size.shape):
+                sign = {"increasing": "+", "decreasing": "-", "unused": "0"}
+                ax.text(j, i, sign.get(str(self.direction[i, j]), ""), ha="center", color="white")
+        whole = ax.get_figure()
+        assert isinstance(whole, Figure)
+        whole.colorbar(image, ax=ax, label="largest |slope|")
+        return whole
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.sensitivity/1",
+            "names": list(self.names),
+            "lower": _numbers(self.lower),
+            "upper": _numbers(self.upper),
+            "least": _numbers(self.least),
+            "most": _numbers(self.most),
+            "exact": self.exact.tolist(),
+            "direction": self.direction.tolist(),
+            "steepest": self.steepest(),
+            "complete": self.complete,
+            "seconds": self.seconds,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Sensitivity({self.lower.shape[0]} outputs, {self.lower.shape[1]} inputs, "
+            f"{int(self.exact.sum())} of {self.exact.size} intervals exact)"
+        )
+
+
+def sensitivity(
+    model: Any,
+    domain: Domain,
+    time_limit: float | None = 60.0,
+    random_state: int = 0,
+    progress: Listener | None = None,
+    names: tuple[str, ...] | None = None,
+) -> Sensitivity:
+    """The range of every partial derivative d f_i / d x_j over a domain.
+
+    A piecewise affine network has one Jacobian in every region. Intervals of slopes bound them all
+    (`jacobian_interval`); points of the domain show what is attained; for what lies between, a
+    search of the regions, one output and input at a time, closes the gap: exact where it ends.
+
+    Args:
+        model: a `Network`, or anything `load` reads; relu or leaky units.
+        domain: a box or polytope; on a ball the intervals are those of the box around it.
+        time_limit: wall seconds; None for no limit.
+        random_state: seed of the points.
+        progress: called with a `Progress`.
+        names: of the inputs; x0, x1, ... by default.
+
+    >>> net = Network.from_weights([[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 2.0]]])  # -2 x, then x
+    >>> found = sensitivity(net, Box.cube(2))
+    >>> found.least.tolist(), found.most.tolist(), found.direction.tolist()
+    ([[-2.0, 0.0]], [[1.0, 0.0]], [['', 'unused']])
+    """
+    network = model if isinstance(model, Network) else load(model)
+    if not isinstance(domain, Domain):
+        raise InvalidDomainError(f"domain is {domain!r}, expected a Box, Ball or Polytope")
+    domain.check_dimension(network.input_size)
+    for layer in network.layers:
+        if layer.activation.kind == "step":
+            raise InvalidInputError(
+                f"layer {layer.name or 'unnamed'} has step units, which have no slope"
+            )
+    if not (domain.bounding_box.halfwidth > 0).any():
+        raise InvalidDomainError("the domain is a single point, where nothing varies")
+    if names is None:
+        names = tuple(f"x{j}" for j in range(network.input_size))
+    if len(names) != network.input_size:
+        raise InvalidInputError(f"{len(names)} names for {network.input_size} inputs")
+    clock = Clock(time_limit)
+    tell = Teller(progress, clock)
+    with np.errstate(over="ignore", invalid="ignore"):
+        search = _Search(network, domain, clock, random_state)
+        tell("sampling")
+        search.sample()
+        search.close(tell)
+    return search.result(tuple(str(name) for name in names))
+
+
+class _Search:
+    """What is proved and what is attained, over the coordinates that vary."""
+
+    def __init__(self, network: Network, domain: Domain, clock: Clock, random_state: int):
+        self.original, self.domain, self.clock = network, domain, clock
+        self.rng = np.random.default_rng(random_state)
+        self.local: Local = localize(network, domain, clock.part(share=0.2))
+        self.network = self.local.network
+        place = self.local.domain
+        assert place is not None
+        self.place: Domain = place
+        low, high = jacobian_interval(self.network, self.local.own_bounds)
+        self.error = np.broadcast_to(self.local.jacobian_error, low.shape)
+        self.low, self.high = low, high
+        shape = low.shape
+        self.least, self.most = np.full(shape, np.inf), np.full(shape, -np.inf)
+        self.points: list[Vector] = []
+        self.at_least = np.zeros(shape, dtype=np.intp)
+        self.at_most = np.zeros(shape, dtype=np.intp)
+        self.searched = np.zeros((2, *shape), dtype=bool)
+
+    def offer(self, points: Array) -> None:
+        """Keep what the Jacobians inside regions show."""
+        points = points[~near_kink(self.network, points, self.place)]
+        if not len(points):
+            return
+        jacobians = self.network.jacobian(points)
+        for values, kept, at, sign in (
+            (jacobians, self.most, self.at_most, 1.0),
+            (-jacobians, self.least, self.at_least, -1.0),
+        ):
+            top = values.argmax(axis=0)
+            best = np.take_along_axis(values, top[None], axis=0)[0]
+            better = best > sign * kept
+            kept[better] = sign * best[better]
+            for i in np.unique(top[better]).tolist():
+                self.points.append(self.local.lift(points[i]))
+                at[better & (top == i)] = len(self.points) - 1
+
+    def sample(self) -> None:
+        """Random points, then points that differ from the best in a few coordinates."""
+        entries = self.network.input_size * max(self.network.output_size, *self.network.widths)
+        count = int(np.clip((1 << 22) // entries, 16, SAMPLES))
+        for round_ in range(8):
+            points = self.place.sample(count, self.rng)
+            if round_ and self.points:
+                kept = np.array(self.points)[:, self.local.free]
+                base = kept[self.rng.integers(len(kept), size=count)]
+                fresh = self.rng.random(points.shape) < self.rng.uniform(0.05, 0.5, (count, 1))
+                mixed = np.where(fresh, points, base)
+                points = np.where(self.place.contains(mixed)[:, None], mixed, base)
+            self.offer(points)
+            if self.clock.expired():
+                return
+
+    @property
+    def scale(self) -> Array:
+        """The largest slope of every output, (outputs, 1)."""
+        return np.maximum(np.abs(self.low), np.abs(self.high)).max(axis=1, keepdims=True)
+
+    def open_ends(self) -> list[tuple[int, int, int]]:
+        """Ends (side, output, input) that are not settled, the widest gap first."""
+        gaps = np.array([self.least - self.low, self.high - self.most])
+        unsettled = (gaps > EXACT * np.maximum(self.scale, 1e-300)) & ~self.searched
+        order = np.argwhere(unsettled)
+        return [tuple(int(k) for k in at) for at in order[np.argsort(-gaps[unsettled])]]  # type: ignore[misc]
+
+    def close(self, tell: Teller) -> None:
+        """Search the regions for every open end."""
+        network = self.network
+        ends = self.open_ends()
+        if not ends or network.input_size > MOST_INPUTS or network.units > MOST_UNITS:
+            return
+        if has_twins(self.original, self.domain):
+            return  # regions too thin to be seen: intervals are all there is
+        compile_kernels(tell)
+        error = np.broadcast_to(self.local.jacobian_search_error, self.low.shape)
+        total = len(ends)
+        while ends and not self.clock.expired():  # what some leave over the others get
+            for done, (side, i, j) in enumerate(ends):
+                tell("searching", total - len(ends) + done, total)
+                part = self.clock.part(share=1 / (len(ends) - done))
+                self._close(side, i, j, float(error[i, j]), part)
+            left = self.open_ends()
+            ends = left if self.clock.limited and len(left) < len(ends) else []
+
+    def _close(self, side: int, i: int, j: int, error: float, clock: Clock) -> None:
+        """The largest slope s f_i + c x_j can have in x_j, less c: c makes it positive."""
+        sign = 1.0 if side else -1.0
+        reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
+        lifted = _tilted(_most_telling_first(self.network, i, j), i, j, sign, reach)
+        window = next(windows(lifted, self.place))
+        rates = np.zeros_like(window.rates)
+        rates[j] = window.rates[j]
+        window = replace(window, rates=rates)
+        known = self.most[i, j] if side else -self.least[i, j]
+        start = max(reach + known, 0.0) if math.isfinite(known) else 0.0
+        bound, found, finished = steepest(window, start, clock)
+        for point in found:
+            x = np.asarray(point)
+            if isinstance(self.place, Box):
+                x = np.clip(x, self.place.lo, self.place.hi)
+            if self.place.contains(x)[0]:
+                self.offer(x[None])
+        top = (bound - reach) + error + 1e-14 * (bound + reach)
+        if side:
+            self.high[i, j] = min(self.high[i, j], top)
+        else:
+            self.low[i, j] = max(self.low[i, j], -top)
+        self.searched[side, i, j] = finished and math.isfinite(bound)
+
+    def result(self, names: tuple[str, ...]) -> Sensitivity:
+        """Everything in the coordinates of the network as it was given."""
+        shape = (self.original.output_size, self.original.input_size)
+        free = self.local.free
+
+        def whole(values: NDArray[Any], fill: Any) -> NDArray[Any]:
+            full = np.full(shape, fill, dtype=values.dtype)
+            full[:, free] = values
+            return full
+
+        seen = self.least <= self.most
+        low, high = self.low - self.error, self.high + self.error
+        zero = (self.low == 0) & (self.high == 0)  # nothing was computed: no path leads there
+        low, high = np.where(zero, 0.0, low), np.where(zero, 0.0, high)
+        gap = np.maximum(self.least - low, high - self.most)
+        exact = seen & (gap <= EXACT * np.maximum(self.scale, 1e-300))
+        settled = exact | self.searched.all(axis=0)
+        points = np.array(self.points) if self.points else np.array([self.domain.center])
+        return Sensitivity(
+            whole(low, -np.inf),
+            whole(high, np.inf),
+            whole(np.where(seen, self.least, np.nan), np.nan),
+            whole(np.where(seen, self.most, np.nan), np.nan),
+            whole(exact, False),
+            points,
+            whole(self.at_least, 0),
+            whole(self.at_most, 0),
+            bool(settled.all()),
+            self.clock.elapsed(),
+            names,
+        )
+
+
+def _tilted(network: Network, i: int, j: int, sign: float, slope: float) -> Network:
+    """sign f_i(x) + slope x_j."""
+    terms = {k: sign * mx.dense(m)[[i]] for k, m in network.output.terms.items()}
+    own = terms.get(0, np.zeros((1, network.input_size))).copy()
+    own[0, j] += slope
+    terms[0] = own
+    return network.replace(output=Affine(terms, sign * network.output.bias[[i]]))
+
+
+def _most_telling_first(network: Network, i: int, j: int) -> Network:
+    """The network with the units of every layer sorted by what they can add to d f_i / d x_j.
+
+    The function is the same; a search that decides such units first finds out sooner.
+    """
+    forward = [np.eye(network.input_size)[:, j]]
+    for layer in network.layers:
+        steepest = max(abs(slope) for slope in layer.activation.slopes)
+        parts = (abs(m) @ forward[k] for k, m in layer.affine.terms.items())
+        forward.append(steepest * sum(parts, np.zeros(layer.width)))
+    backward = [np.zeros(len(size)) for size in forward]
+    for k, m in network.output.terms.items():
+        backward[k] += np.abs(mx.dense(m)[i])
+    orders = [np.arange(network.input_size)]
+    for index in range(len(network.layers), 0, -1):
+        layer = network.layers[index - 1]
+        steepest = max(abs(slope) for slope in layer.activation.slopes)
+        for k, m in layer.affine.terms.items():
+            backward[k] += abs(m).T @ (steepest * backward[index])
+    orders += [
+        np.argsort(-b * f, kind="stable") for b, f in zip(backward[1:], forward[1:], strict=True)
+    ]
+
+    def sorted_map(affine: Affine, order: NDArray[np.intp]) -> Affine:
+        terms = {k: mx.dense(m)[order][:, orders[k]] for k, m in affine.terms.items()}
+        return Affine(terms, affine.bias[order])
+
+    layers = [
+        Layer(sorted_map(layer.affine, order), layer.activation)
+        for layer, order in zip(network.layers, orders[1:], strict=True)
+    ]
+    return network.replace(
+        layers=layers, output=sorted_map(network.output, np.arange(network.output_size))
+    )
+
+
+def _numbers(values: Array) -> list[list[float | None]]:
+    return [[float(v) if math.isfinite(v) else None for v in row] for row in values]

@@ -1,0 +1,275 @@
+"""Robustness: verdicts and radii against cells, adversarial inputs, rows that are bad."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from brute_force import pieces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, nnls
+from typer.testing import CliRunner
+
+import relunorm as rn
+from relunorm import Box, Network, NormBall
+from relunorm.cli import app
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.questions.neighbourhood import neighbourhood
+
+
+def random_net(rng: np.random.Generator, *widths: int) -> Network:
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(widths)]
+    return Network.from_weights(weights, [rng.normal(size=b) for b in widths[1:]])
+
+
+def nearest(rows, rhs, x, norm) -> float:
+    """The distance from x to {rows z <= rhs}; infinite where that is empty."""
+    d = len(x)
+    if norm == 2:  # least distance programming (Lawson and Hanson 1974, chapter 23)
+        G, h = -rows, -(rhs - rows @ x)
+        if (h <= 0).all():
+            return 0.0
+        E = np.vstack([G.T, h])
+        f = np.append(np.zeros(d), 1.0)
+        u, left = nnls(E, f)
+        residual = E @ u - f
+        return np.inf if left < 1e-10 else float(np.linalg.norm(residual[:d] / residual[d]))
+    own = np.eye(d)
+    if norm == 1:
+        A = np.block([[rows, np.zeros((len(rows), d))], [own, -own], [-own, -own]])
+        cost = np.append(np.zeros(d), np.ones(d))
+        bounds = [(None, None)] * d + [(0, None)] * d
+    else:
+        one = np.ones((d, 1))
+        A = np.block([[rows, np.zeros((len(rows), 1))], [own, -one], [-own, -one]])
+        cost = np.append(np.zeros(d), 1.0)
+        bounds = [(None, None)] * d + [(0, None)]
+    found = linprog(cost, A_ub=A, b_ub=np.concatenate([rhs, x, -x]), bounds=bounds)
+    return float(found.fun) if found.status == 0 else np.inf
+
+
+def safe_radius(network: Network, groups, x, norm, lo, hi) -> float:
+    """The distance to the nearest input of the box with a wrong output, cell by cell."""
+    best, d = np.inf, len(x)
+    box, ends = np.vstack([np.eye(d), -np.eye(d)]), np.concatenate([hi, -lo])
+    for M, c, rows, rhs in pieces(network, lo, hi):
+        for A, b in groups:
+            side = np.vstack([rows, box, A @ M])
+            best = min(best, nearest(side, np.concatenate([rhs, ends, b - A @ c]), x, norm))
+    return best
+
+
+@pytest.mark.parametrize("norm", ["inf", 2, 1])
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10**6))
+def test_radii_agree_with_cells(norm, seed):
+    rng = np.random.default_rng(seed)
+    net = random_net(rng, 2, 4, 3, 3)
+    lo, hi = np.array([-1.0, -1.0]), np.array([1.0, 1.5])
+    x = rng.uniform(lo, hi)
+    label = int(net(x).argmax())
+    own = np.eye(3)
+    groups = [(own[[label]] - own[[j]], np.zeros(1)) for j in range(3) if j != label]
+    exact = safe_radius(net, groups, x, float(norm), lo, hi)
+    (row,) = rn.certify(net, x, None, norm, valid=Box(lo, hi)).rows
+    low, high = row.radius
+    if np.isinf(exact):
+        assert row.verdict == "robust"
+        assert low == np.inf
+        return
+    assert low <= exact * (1 + 1e-7) + 1e-9
+    assert high >= exact * (1 - 1e-7) - 1e-9
+    assert high - low <= 0.0101 * high
+    z = row.adversarial
+    assert net(z)[label] <= np.delete(net(z), label).max()
+    assert (lo <= z).all()
+    assert (z <= hi).all()
+    below = rn.certify(net, x, 0.9 * exact, norm, valid=Box(lo, hi)).rows[0]
+    above = rn.certify(net, x, 1.1 * exact + 1e-6, norm, valid=Box(lo, hi)).rows[0]
+    assert (below.verdict, above.verdict) == ("robust", "attacked")
+    assert np.linalg.norm(above.adversarial - x, ord=float(norm)) <= 1.1 * exact + 1e-6
+    assert above.single
+    assert (above.adversarial == above.adversarial.astype(np.float32)).all()
+
+
+def test_radii_of_the_largest_norm_agree_with_decide():
+    rng = np.random.default_rng(3)
+    net = random_net(rng, 4, 8, 8, 3)
+    x = rng.uniform(-1, 1, 4)
+    label = int(net(x).argmax())
+    (row,) = rn.certify(net, x, tolerance=1e-3).rows
+
+    def attacked(radius: float) -> bool:
+        verdicts = []
+        for j in range(3):
+            if j != label:
+                A = np.eye(3)[[label]] - np.eye(3)[[j]]
+                verdicts.append(rn.decide(net, A, [0.0], Box(x - radius, x + radius)).verdict)
+        assert "unknown" not in verdicts
+        return "counterexample" in verdicts
+
+    assert not attacked(row.radius[0] * (1 - 1e-9))
+    assert attacked(row.radius[1] * (1 + 1e-9))
+
+
+def test_one_output_is_a_class_by_its_sign():
+    net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])  # |x| - 1
+    found = rn.certify(net, [[3.0], [0.25], [0.25]], 1.0, label=[1, 0, 1])
+    assert [row.verdict for row in found.rows] == ["robust", "attacked", "attacked"]
+    assert found.rows[1].correct
+    assert not found.rows[2].correct
+    assert found.rows[2].radius == (0.0, 0.0)
+    assert found.accuracy(0.0) == (2 / 3, 2 / 3)  # at the inputs themselves
+    assert found.accuracy(0.9)[0] == 1 / 3
+
+
+def test_a_regression_stays_within_delta():
+    net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
+    low, high = rn.certify(net, [[2.0]], delta=0.5).rows[0].radius
+    assert low <= 0.5 <= high
+    assert high - low <= 0.01
+    assert rn.certify(net, [[2.0]], 0.4, delta=0.5).rows[0].verdict == "robust"
+    # with the right output given, half of the way is used up
+    assert rn.certify(net, [[2.0]], 0.4, label=[2.25], delta=0.5).rows[0].verdict == "attacked"
+
+
+def test_inputs_at_the_edge_of_the_valid_range_move_inward_only():
+    net = Network.from_weights([[[1.0, 1.0]], [[1.0]]], [[0.0], [-0.25]])  # class 1 above 1/4
+    x = [[0.0, 0.0]]
+    assert rn.certify(net, x, 0.2, 2, valid=(0.0, 0.125)).rows[0].verdict == "attacked"
+    assert rn.certify(net, x, 1.0, 2, valid=(0.0, 0.12)).rows[0].verdict == "robust"
+    found = rn.certify(net, x, None, 1, valid=(0.0, 0.12)).rows[0]
+    assert found.verdict == "robust"
+    assert found.radius[0] == np.inf
+
+
+def test_the_neighbourhood_holds_what_it_should():
+    x, radius = np.array([0.1, 0.7, 1e-9]), 0.3
+    place = neighbourhood(x, radius, np.inf, None)
+    from fractions import Fraction
+
+    for number in range(3):
+        low = Fraction(x[number]) - Fraction(radius)
+        high = Fraction(x[number]) + Fraction(radius)
+        assert Fraction(place.outer.lo[number]) <= low <= Fraction(place.inner.lo[number])
+        assert Fraction(place.inner.hi[number]) <= high <= Fraction(place.outer.hi[number])
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), norm=st.sampled_from([1, 2]))
+def test_the_support_of_a_ball_in_a_box(seed, norm):
+    rng = np.random.default_rng(seed)
+    lo, hi = rng.uniform(-1, 0, 3), rng.uniform(0, 1, 3)
+    middle = np.where(rng.random(3) < 0.3, lo, rng.uniform(lo, hi))
+    ball = NormBall(middle, float(rng.uniform(0.1, 1.5)), norm, Box(lo, hi))
+    direction = rng.normal(size=3) * (rng.random(3) < 0.8)
+    low, high = (end[0] for end in ball.support(direction))
+    points = ball.sample(200, seed)
+    assert ball.contains(points, 1e-12).all()
+    assert (points @ direction <= high + 1e-9).all()
+    assert (points @ direction >= low - 1e-9).all()
+    top = ball.maximizer(direction[None])[0]
+    assert ball.contains(top, 1e-9)[0]
+    assert top @ direction == pytest.approx(high)
+    if norm == 1:
+        own = np.eye(3)
+        found = linprog(
+            -np.append(direction, np.zeros(3)),
+            A_ub=np.block([[own, -own], [-own, -own], [np.zeros((1, 3)), np.ones((1, 3))]]),
+            b_ub=np.concatenate([middle, -middle, [ball.reach]]),
+            bounds=[*zip(lo, hi, strict=True), *[(0, None)] * 3],
+        )
+        assert high == pytest.approx(-found.fun, abs=1e-8)
+
+
+def test_a_ball_decides_its_members_without_rounding():
+    ball = NormBall([0.1, 0.2], 0.3, 1, Box.cube(2, -2, 2))
+    assert ball.contains([[0.1, 0.5]])[0] or not ball.holds([[0.1, 0.5]])[0]
+    assert not ball.holds([[0.4000000000000001, 0.2]])[0]  # 0.1 + 0.3 is a little less
+    with pytest.raises(InvalidDomainError):
+        NormBall([3.0], 1.0, 2, Box([0.0], [1.0]))
+
+
+def test_bad_rows_are_named_and_the_others_answered():
+    net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])
+    found = rn.certify(
+        net, [[3.0], [np.nan], [9.0], [3.0]], 0.5, label=[1, 1, 1, 7], valid=(-5.0, 5.0)
+    )
+    assert [row.verdict for row in found.rows] == ["robust", "invalid", "invalid", "invalid"]
+    reasons = [row.reason for row in found.rows]
+    assert "row 1: input 0 is nan" in reasons[1]
+    assert "row 2: input 0 is 9, outside of the valid range [-5, 5]" in reasons[2]
+    assert "row 3: label 7, but the model has classes 0 to 1" in reasons[3]
+    assert found.accuracy(0.5) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"radius": -1.0}, "radius is -1.0"),
+        ({"norm": 3}, "norm is 3"),
+        ({"label": [0, 1]}, "expected (1,)"),
+        ({"delta": 0.0}, "delta is 0.0"),
+        ({"tolerance": 2.0}, "tolerance is 2.0"),
+    ],
+)
+def test_bad_arguments(more, message):
+    net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])
+    with pytest.raises(InvalidInputError) as error:
+        rn.certify(net, [[1.0]], **more)
+    assert message in str(error.value)
+
+
+def test_the_command_line(tmp_path):
+    net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])
+    model, data = tmp_path / "m.npz", tmp_path / "d.csv"
+    rn.save(net, model)
+    data.write_text("a,kind\n3.0,yes\n0.25,no\n")
+    arguments = ["certify", str(model), "--data", str(data), "--target", "kind", "--json"]
+    done = CliRunner().invoke(app, [*arguments, "--eps", "0.5"])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document["counts"]["robust"] == 2
+    assert document["classes"] == ["no", "yes"]
+    assert document["curve"][-1][1] == 1.0
+    assert CliRunner().invoke(app, [*arguments, "--eps", "1"]).exit_code == 1
+    done = CliRunner().invoke(app, arguments[:-1])
+    assert done.exit_code == 0
+    assert "safe up to" in done.stdout
+    data.write_text("a,kind\n3.0,yes\nnan,no\n")
+    done = CliRunner().invoke(app, [*arguments, "--eps", "0.5"])
+    assert done.exit_code == 2
+    assert "row 1: input 0 is nan" in done.stderr
+    assert json.loads(done.stdout)["rows"][0]["verdict"] == "robust"
+
+
+def test_digits_and_tumours():
+    """Verdicts of trained classifiers hold up against attacks by sampling and by gradients."""
+    sklearn_datasets = pytest.importorskip("sklearn.datasets")
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.preprocessing import MinMaxScaler
+
+    for load, eps in (("load_digits", 0.05), ("load_breast_cancer", 0.03)):
+        x, y = getattr(sklearn_datasets, load)(return_X_y=True)
+        x = MinMaxScaler().fit_transform(x)
+        model = MLPClassifier((12, 12), max_iter=400, tol=1e-2, random_state=0).fit(x, y)
+        net = rn.load(model)
+        found = rn.certify(model, x[:25], eps, label=y[:25], valid=(0.0, 1.0))
+        assert found.counts["unknown"] == 0
+        rng = np.random.default_rng(0)
+        for row in found.rows:
+            near = np.clip(x[row.row] + rng.uniform(-eps, eps, (300, x.shape[1])), 0, 1)
+            corners = np.clip(x[row.row] + eps * rng.choice([-1, 1], (300, x.shape[1])), 0, 1)
+            answers = model.predict(np.concatenate([near, corners]))
+            if row.verdict == "robust":
+                assert (answers == y[row.row]).all()
+            elif row.correct:
+                assert np.abs(row.adversarial - x[row.row]).max() <= eps * (1 + 1e-12)
+                outputs = net(row.adversarial)
+                right = (
+                    outputs[y[row.row]] if len(outputs) > 1 else outputs[0] * (2 * y[row.row] - 1)
+                )
+                assert right <= (np.delete(outputs, y[row.row]).max() if len(outputs) > 1 else 0)

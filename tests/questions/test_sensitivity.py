@@ -1,0 +1,146 @@
+"""Ranges of partial derivatives: against cells, monotone and unused inputs, limits."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from brute_force import pieces
+from typer.testing import CliRunner
+
+import relunorm as rn
+from relunorm import Activation, Affine, Ball, Box, Layer, Network
+from relunorm.cli import app
+from relunorm.errors import InvalidDomainError, InvalidInputError
+
+
+def random_net(seed: int, *widths: int) -> Network:
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(widths)]
+    biases = [rng.normal(size=b) for b in widths[1:]]
+    return Network.from_weights(weights, biases)
+
+
+def agree(net: Network, box: Box, low, high) -> None:
+    """Exact, no bound inside of what the oracle attains, and attained where it says."""
+    found = rn.sensitivity(net, box, time_limit=None)
+    assert found.exact.all()
+    assert found.complete
+    size = np.abs([low, high]).max()
+    assert np.allclose(found.lower, low, atol=1e-6 * size)
+    assert np.allclose(found.upper, high, atol=1e-6 * size)
+    slack = 1e-11 * size  # of the oracle's own sums
+    assert (found.lower <= low + slack).all()
+    assert (found.upper >= high - slack).all()
+    for i, j in np.ndindex(*low.shape):
+        for value, at in ((found.least, found.at_least), (found.most, found.at_most)):
+            x = found.points[at[i, j]]
+            assert box.contains(x)[0]
+            assert net.jacobian(x)[i, j] == pytest.approx(value[i, j], abs=1e-9 * size)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranges_agree_with_every_cell(seed):
+    net = random_net(seed, 2, 4, 3, 2)
+    lo, hi = np.array([-1.0, -0.5]), np.array([1.0, 1.5])
+    jacobians = np.array([piece[0] for piece in pieces(net, lo, hi)])
+    agree(net, Box(lo, hi), jacobians.min(axis=0), jacobians.max(axis=0))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_ranges_agree_with_the_list_of_regions(seed):
+    widths = (2, 7, 6, 1) if seed % 2 else (3, 6, 5, 2)  # polygons, and cells with corners
+    net, box = random_net(100 + seed, *widths), Box.cube(widths[0], -1, 2)
+    listed = rn.regions(net, box)
+    assert listed.complete
+    assert not listed.hidden
+    slopes = listed.affine()[0]
+    agree(net, box, slopes.min(axis=0), slopes.max(axis=0))
+
+
+def test_leaky_units_and_skips():
+    rng = np.random.default_rng(5)
+    first = Layer(
+        Affine({0: rng.normal(size=(5, 2))}, rng.normal(size=5)), Activation("leaky", 0.1)
+    )
+    second = Layer(
+        Affine({0: rng.normal(size=(4, 2)), 1: rng.normal(size=(4, 5))}, rng.normal(size=4))
+    )
+    output = Affine({0: rng.normal(size=(1, 2)), 2: rng.normal(size=(1, 4))}, np.zeros(1))
+    net = Network([first, second], output, input_shape=2)
+    box = Box.cube(2, -2, 2)
+    slopes = rn.regions(net, box).affine()[0]
+    agree(net, box, slopes.min(axis=0), slopes.max(axis=0))
+
+
+def test_monotone_unused_and_fixed_inputs():
+    weights = [[[1.0, -1.0, 0.0, 1.0], [2.0, -0.5, 0.0, -1.0]], [[1.0, 3.0]]]
+    net = Network.from_weights(weights, [[0.1, -0.2], [0.0]])
+    found = rn.sensitivity(net, Box([-1, -1, -1, 0.5], [1, 1, 1, 0.5]))
+    assert found.direction.tolist() == [["increasing", "decreasing", "unused", "fixed"]]
+    assert (found.lower[0, 0], found.upper[0, 2], found.lower[0, 2]) == (0.0, 0.0, 0.0)
+    assert found.most[0, 0] == pytest.approx(7.0)
+    top = found.steepest(1)[0]
+    assert (top["input"], top["name"]) == (0, "x0")
+    assert net.jacobian(np.array(top["point"]))[0, 0] == pytest.approx(7.0)
+    document = found.to_dict()
+    json.dumps(document, allow_nan=False)
+    assert document["least"][0][3] is None
+
+
+def test_without_time_the_intervals_hold_and_are_not_called_exact():
+    net, box = random_net(0, 6, 20, 20, 2), Box.cube(6)
+    found = rn.sensitivity(net, box, time_limit=0.0)
+    slopes = net.jacobian(box.sample(500, 1))
+    assert (found.lower <= slopes.min(axis=0)).all()
+    assert (found.upper >= slopes.max(axis=0)).all()
+    assert not found.exact.all()
+    assert not found.complete
+
+
+def test_a_ball_is_enclosed():
+    net = random_net(1, 2, 5, 1)
+    ball = Ball([0.2, 0.1], 0.7)
+    found = rn.sensitivity(net, ball)
+    slopes = net.jacobian(ball.sample(2000, 0))
+    assert (found.lower <= slopes.min(axis=0)).all()
+    assert (found.upper >= slopes.max(axis=0)).all()
+
+
+def test_kinks_too_close_for_floats_leave_the_interval_of_the_slopes():
+    size = 1e3
+    net = Network.from_weights(
+        [[[1.0], [0.1]], [[size, -10 * size]]], [[-0.3, -0.03], [0.0]]
+    )  # steep on a stretch that no float lies in
+    found = rn.sensitivity(net, Box([0.0], [1.0]))
+    assert found.upper[0, 0] >= size * (1 - 1e-9)
+    assert not found.exact.any()
+
+
+def test_bad_arguments():
+    net = random_net(0, 2, 3, 1)
+    with pytest.raises(InvalidDomainError):
+        rn.sensitivity(net, "box:-1,1")
+    with pytest.raises(InvalidDomainError):
+        rn.sensitivity(net, Box([0.0, 0.0], [0.0, 0.0]))
+    with pytest.raises(InvalidInputError):
+        rn.sensitivity(net, Box.cube(2), names=("a",))
+
+
+def test_the_command_line_names_inputs_and_draws(tmp_path):
+    net = random_net(3, 2, 4, 1)
+    model, data, figure = tmp_path / "m.npz", tmp_path / "d.csv", tmp_path / "map.png"
+    rn.save(net, model)
+    data.write_text("age,height,y\n-1,-1,0\n1,1,0\n")
+    arguments = ["sensitivity", str(model), "--domain", f"data:{data}?target=y"]
+    done = CliRunner().invoke(app, [*arguments, "--json", "-o", str(figure)])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["names"] == ["age", "height"]
+    assert document["exact"] == [[True, True]]
+    assert figure.read_bytes()[:4] == b"\x89PNG"
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0
+    assert "height" in done.stdout
