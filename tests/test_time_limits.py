@@ -17,6 +17,7 @@ import relunorm as rn
 from relunorm.batchnorm import gamma, propagate
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError, TimeLimitError
+from relunorm.questions.vnnlib import parse_vnnlib
 from relunorm.stability import replay, stability
 
 BOX = rn.Box(-np.ones(4), np.ones(4))
@@ -53,6 +54,12 @@ def network(seed: int = 0) -> rn.Network:
 
 NET = network()
 VALUES = NET(POINTS)
+PROPERTY = parse_vnnlib(
+    "".join(f"(declare-const X_{i} Real)\n" for i in range(4))
+    + "".join(f"(declare-const Y_{i} Real)\n" for i in range(NET.output_size))
+    + "".join(f"(assert (>= X_{i} -1))\n(assert (<= X_{i} 1))\n" for i in range(4))
+    + "(assert (>= Y_0 1000))\n"
+)
 
 
 @pytest.mark.parametrize("looks", LOOKS)
@@ -273,6 +280,8 @@ def call(name: str, limit: object) -> object:
     """A function with little to do under a time limit."""
     given = {
         "along": (NET, POINTS[0], POINTS[1]),
+        "certify": (NET, POINTS[:2], 0.1),
+        "check": (NET, PROPERTY),
         "compare": (NET, NET, BOX),
         "decide": (NET, [[1.0, 0.0]], [0.0], BOX),
         "diagnose": (NET, POINTS[:20], None, BOX),
@@ -286,6 +295,9 @@ def call(name: str, limit: object) -> object:
     if name == "ReLURegressor":
         model = rn.ReLURegressor(hidden=3, random_state=0, time_limit=limit)
         return model.fit(POINTS[:, :1], POINTS[:, 1])
+    if name == "ReLUClassifier":
+        model = rn.ReLUClassifier(hidden=3, alpha=0.1, n_init=1, random_state=0, time_limit=limit)
+        return model.fit(POINTS[:, :1], (POINTS[:, 1] > POINTS[:, 1].mean()).astype(int))
     if name == "normalize":
         return rn.normalize(NET, "minimal", BOX, time_limit=limit)
     return PUBLIC[name](*given.get(name, (NET, BOX)), time_limit=limit)

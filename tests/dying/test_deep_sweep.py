@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from relunorm.clock import Progress
 from relunorm.dying.deep_sweep import STRETCH, DeepPlan, DeepSweep, _Training
 from relunorm.dying.stacked import Stacked
 from relunorm.errors import InvalidInputError
@@ -51,8 +52,8 @@ def test_a_broken_off_run_resumes_to_the_same_table(tmp_path):
         path = tmp_path / f"{stop}.checkpoint"
         sweep = DeepSweep(plan, *data(), checkpoint=path, every=STRETCH)
 
-        def interrupt(done: int, total: int, left: float, stop: int = stop) -> None:
-            if done == stop * STRETCH:
+        def interrupt(progress: Progress, stop: int = stop) -> None:
+            if progress.done == stop * STRETCH:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):

@@ -181,7 +181,7 @@ def test_what_is_not_a_dict_of_values_is_a_failed_run() -> None:
         ({"backend": "spark"}, "backend 'spark' is not known; use sequential"),
         ({"scheduler": "tcp://x:1"}, "needs backend='dask' or 'ray'"),
         ({"n_jobs": 0}, "expected at least 1"),
-        ({"time_limit": 0}, "expected seconds > 0"),
+        ({"time_limit": -1}, "expected a number of seconds of at least 0"),
     ],
 )
 def test_bad_arguments(options, message: str) -> None:

@@ -56,7 +56,7 @@ def verify(
 
     a = load(first)
     if second is None:
-        _search(certificate, first, a, domain, json)
+        raise typer.Exit(_search(certificate, first, a, domain, json))
     demanded = None if domain is None else parse_domain(domain, a.input_size)
     if Path(second).suffix in (".c", ".h"):
         from relunorm.embedded import ProgramCertificate
@@ -71,8 +71,8 @@ def verify(
     raise typer.Exit(0 if found.holds else 1)
 
 
-def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> None:
-    """Replay the proof of a search, and leave."""
+def _search(certificate: str, model: str, network: Network, domain: str | None, json: bool) -> int:
+    """Replay the proof of a search; the exit code."""
     from relunorm.errors import InvalidInputError
     from relunorm.search.proof import SearchProof
 
@@ -92,7 +92,7 @@ def _search(certificate: str, model: str, network: Network, domain: str | None, 
         "problems": [found.reason] if found.reason else [],
     }
     emit(document, json, lambda console: _render_search(console, document))
-    raise typer.Exit(0 if found.holds else 1)
+    return 0 if found.holds else 1
 
 
 def _render_search(console: Console, document: dict[str, Any]) -> None:

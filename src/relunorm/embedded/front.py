@@ -12,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import atomic_path
+from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate, notes
 from relunorm.embedded.integers import IntegerNetwork
-from relunorm.embedded.job import WIDTHS, Job, Progress
+from relunorm.embedded.job import WIDTHS, Job
 from relunorm.embedded.pieces import Pieces
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
@@ -143,7 +144,7 @@ def to_c(
     ram: int | None = None,
     samples: int = 20_000,
     random_state: int = 0,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Export:
     """A C program that computes the network over a domain, with two proofs.
 
@@ -168,7 +169,7 @@ def to_c(
         flash, ram: bytes there are; those of an ATmega328P for ``avr``, no limit otherwise.
         samples: inputs the search for the largest difference starts from.
         random_state: its seed.
-        progress: called with what is being done and, where known, the share that is done.
+        progress: called with a `Progress`.
 
     Raises:
         InvalidInputError: no width meets epsilon (the message says what can be proved, and its

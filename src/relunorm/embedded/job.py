@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from relunorm import __version__
+from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
 from relunorm.embedded.certificate import SCHEMA, seal, tables_digest
@@ -40,7 +41,6 @@ from relunorm.stability.reach import reach_of
 WIDTHS = (8, 16, 32)
 
 #: Called with what is being done and, where known, the share that is done.
-Progress = Callable[[str, float | None], None]
 Proved = tuple[Bounds, list[Any]]
 
 
@@ -57,11 +57,11 @@ class Job:
         parts: int,
         samples: int,
         random_state: int,
-        progress: Progress | None,
+        progress: Listener | None,
     ):
         self.network, self.domain, self.box, self.options = network, domain, box, options
         self.exponent, self.parts, self.random_state = exponent, parts, random_state
-        self.samples, self.progress = samples, progress
+        self.samples, self.tell = samples, Teller(progress, Clock())
         self.smaller = without_empty_terms(network)
         self.shrunk: dict[str, Any] | None = None
         self.moved = np.zeros(network.output_size)
@@ -69,8 +69,10 @@ class Job:
         self.best: tuple[float, int, str] | None = None
 
     def show(self, what: str, share: float | None = None) -> None:
-        if self.progress is not None:
-            self.progress(what, share)
+        if share is None:
+            self.tell(what)
+        else:
+            self.tell(what, share, 1.0)
 
     def shrink(self, wanted: bool, widths: Sequence[int], floats: bool) -> None:
         """Remove what does nothing over the domain and the inputs' grids, if that saves tables."""

@@ -20,7 +20,7 @@ from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import Tape
-from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output, satisfied
+from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.stability.plane import moved_inside
 from relunorm.stability.rounding import gamma, slack
 
@@ -152,7 +152,7 @@ def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float
 
     >>> network = Network.from_weights([[[1.0]], [[0.1]]])
     >>> certain_value(network, np.array([3.0]), np.array([[-1.0]]), np.array([0.0]))
-    0.30000000000000004
+    0.3
     """
     if network.parameters + A.size <= PARAMETERS:
         outputs = exact_output(network, point)
@@ -298,12 +298,12 @@ def checked(
     if moved is None:
         return None
     rounded = _single(domain, moved)
+    value = -math.inf
     for candidate in [moved] if rounded is None else [rounded, moved]:
-        for A, b in groups:
-            if satisfied(network, candidate, A, b):
-                return candidate, max(float((b - A @ network(candidate)).min()), 0.0)
-    value = max(float((b - A @ network(moved)).min()) for A, b in groups)
-    return moved, min(value, -float(np.finfo(np.float64).smallest_subnormal))
+        value = max(certain_value(network, candidate, A, b) for A, b in groups)
+        if value >= 0.0:
+            return candidate, value
+    return moved, value
 
 
 def _single(domain: Domain, point: Vector) -> Vector | None:

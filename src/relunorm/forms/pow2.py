@@ -15,6 +15,9 @@ from relunorm.network import Affine, Network
 #: Binary exponents a scaled weight may have: the normal numbers of float32.
 NORMAL = (-126, 127)
 
+#: Factors beyond 2 to this are not used: their inverses would overflow.
+LARGEST = 1000
+
 
 def pow2(network: Network) -> Network:
     """Divide every hidden row by the power of two that brings its largest entry into [1/2, 1).
@@ -65,6 +68,7 @@ def _factors(affine: Affine, least_read: Vector, most_read: Vector) -> Vector:
     # readers may be rescaled themselves by 2^60 either way before their entries leave the range
     safe = (np.minimum(low, moved) >= NORMAL[0]) & (moved < NORMAL[1])
     safe &= (least_read + exponent >= NORMAL[0] + 60) & (most_read + exponent < NORMAL[1] - 60)
+    safe &= np.abs(exponent) <= LARGEST  # the factor and its inverse are normal numbers
     return 2.0 ** np.where(safe, exponent, 0.0)
 
 

@@ -169,7 +169,7 @@ def certify(
 
     Args:
         model: a `Network`, or anything `load` reads.
-        x: one input or rows of them, (n, d) or (n, *input shape).
+        x: one input or rows of them, (n, d) or n times the input's own shape.
         radius: how far inputs may move; None for the largest safe radius of each row, by
             bisection.
         norm: inf, 2 or 1: how distances are measured.
@@ -247,7 +247,8 @@ class _Job:
         for row, values in enumerate(self.x):
             if reason := self._fault(values):
                 self.invalid[row] = RowRobustness(row, "invalid", reason=f"row {row}: {reason}")
-        usable = np.where(np.isfinite(self.x).all(axis=1)[:, None], self.x, 0.0)
+        finite = np.isfinite(self.x).all(axis=1, keepdims=True)
+        usable = np.where(finite, self.x, 0.0)
         self.outputs = network(usable)
         self.labels = self._labels(label)
         self.groups: list[list[Group]] = [self._goals(row) for row in range(len(self.x))]

@@ -12,6 +12,7 @@ choices. The same held-out outputs say by how much the margins have to be stretc
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -201,7 +202,7 @@ def choose(task: Task, calibrate: bool = True) -> Choice:
 def stretch_of(outputs: Vector, y: Vector, weight: Vector) -> float:
     """The factor by which these held-out outputs have the smallest log-loss."""
     most = np.log(STRETCH)
-    found = minimize_scalar(
+    found: Any = minimize_scalar(
         lambda t: weight @ log_losses(np.exp(t) * outputs, y),
         bounds=(-most, most),
         method="bounded",
