@@ -112,12 +112,12 @@ def test_interrupts_keep_what_is_known():
         if "upper" in said.facts:
             raise KeyboardInterrupt
 
-    network = with_skips(3, 8, width=12)
-    found = rn.maximize(network, 0, Box.cube(8), progress=stop)
+    network = with_skips(3, 12, width=40)
+    found = rn.maximize(network, 0, Box.cube(12), progress=stop)
     assert not found.complete
     assert found.lower <= found.upper < np.inf
     never = ([[-1.0, 0.0]], [-found.upper + 1e-3])
-    decided = decide_any(network, [never, never], Box.cube(8), progress=stop)
+    decided = decide_any(network, [never, never], Box.cube(12), progress=stop)
     assert decided.verdict == "unknown"
     assert decided.margin[1] == np.inf  # the second pair was not looked at
 

@@ -260,7 +260,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
     local = run.local.network
     _product(run, network)
     _paths(run)
-    _try(run, "Theorem 6", lambda: _theorem6(run, network))
+    _try(run, "Theorem 6", lambda: _auto_theorem6(run, network))
     _search(run, 12, random_state)
     too_large = local.input_size > TREE_INPUTS or local.units > TREE_UNITS
     if not too_large:
@@ -294,6 +294,15 @@ def _try(run: _Run, name: str, step: Callable[[], None]) -> None:
         step()
     except RelunormError as error:
         run.refused(name, str(error))
+
+
+def _auto_theorem6(run: _Run, network: Network) -> None:
+    if network.units > TREE_UNITS and run.clock.left() < 10:
+        raise InvalidInputError(
+            f"{network.units} units: above {TREE_UNITS} auto leaves Theorem 6 out when less than ten "
+            "seconds are left; ask for method='theorem6'"
+        )
+    _theorem6(run, network)
 
 
 def _auto_sdp(run: _Run) -> None:
