@@ -299,8 +299,8 @@ def _try(run: _Run, name: str, step: Callable[[], None]) -> None:
 def _auto_theorem6(run: _Run, network: Network) -> None:
     if network.units > TREE_UNITS and run.clock.left() < 10:
         raise InvalidInputError(
-            f"{network.units} units: above {TREE_UNITS} auto leaves Theorem 6 out with less than ten "
-            "seconds left; ask for method='theorem6'"
+            f"{network.units} units: above {TREE_UNITS} auto leaves Theorem 6 out with less than "
+            "ten seconds left; ask for method='theorem6'"
         )
     _theorem6(run, network)
 
