@@ -179,7 +179,7 @@ def test_documents_with_surprises_are_refused(tmp_path):
         {"extra": 1},
         {"tape": ["not base64!"]},
         {"tape": ["AAAA"]},
-        {"unit_steps": -1},
+        {"unit_steps": -2},
         {"claim": {"limit": float("nan"), "strict": True}},
         {"groups": [{"A": [1.0], "b": [1.0]}]},
         {"schema": "relunorm.proof/0"},

@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 #: Goals are computed with one rounding an entry while they take at most this many products.
 MOST_EXACT = 1 << 21
 
-#: Forms with more entries than this are not made: half a gigabyte.
-MOST_ENTRIES = 1 << 26
+#: Forms with more entries than this are not made: 64 MB, some 2,500 units.
+MOST_ENTRIES = 1 << 23
 
 
 @dataclass(frozen=True, eq=False)

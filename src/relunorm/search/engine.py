@@ -62,6 +62,9 @@ STEPS, ROOT_STEPS = 20, 60
 #: units are bounded anew; with many they keep what the root found.
 ROOT_WORK = {"few": 1e8, "many": 3e10}
 
+#: Multiplications a second that root takes, roughly.
+ROOT_SPEED = 2e9
+
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
 
@@ -237,7 +240,7 @@ class Search:
         if self.form is None:
             self._begin(clock, tell)
         if not self.reached and not self.rooted:
-            self._root(tell)
+            self._root(clock, tell)
         if self.reached:
             return
         with clock.watch() as stop:
@@ -260,12 +263,12 @@ class Search:
         self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
         self.marks = 1  # the root is number 0
 
-    def _root(self, tell: Teller) -> None:
+    def _root(self, clock: Clock, tell: Teller) -> None:
         """Bound and fold the whole domain's form: the first node."""
         form = self.form
         assert form is not None
         tell("bounding", lower=self.value)
-        self.unit_steps = tuning_steps(form)
+        self.unit_steps = tuning_steps(form, clock.left())
         task, self.whole = first_node(form, whole_node(form), ROOT_STEPS, self.cut, self.unit_steps)
         self.rooted = True
         self.spaces = []
@@ -510,9 +513,13 @@ def first_node(
     return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
 
 
-def tuning_steps(form: Form) -> int:
-    """Steps of descent for the bounds of the root's units: as many as `ROOT_WORK` allows."""
+def tuning_steps(form: Form, seconds: float) -> int:
+    """Steps of descent for the bounds of the root's units: as many as work and time allow.
+
+    -1 where there is no time for a backward bound of every unit: intervals have to do.
+    """
     n, d = form.units, len(form.lo)
-    once = 4.0 * n * n * (n / 3 + d)
+    once = max(4.0 * n * n * (n / 3 + d), 1.0)
     work = ROOT_WORK["few" if d <= FEW_INPUTS else "many"]
-    return int(min(20, work / max(once, 1.0)))
+    in_time = 0.3 * seconds * ROOT_SPEED / once - 1.0
+    return int(max(-1.0, min(20.0, work / once, np.ceil(in_time))))

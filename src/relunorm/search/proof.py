@@ -136,7 +136,7 @@ def _finite(value: Any) -> float:
 
 
 def _steps(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 1000:
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= 1000:
         raise ValueError(f"unit_steps is {value!r}")
     return value
 
