@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Matrix, Vector
 
 #: A sum below this share of what was summed counts as 0 where parameters are rounded anyway.
@@ -25,11 +26,11 @@ NOISE = 2.0**-46
 _SPLIT = 134217729.0  # 2^27 + 1
 
 
-def product(left: Matrix, right: Matrix) -> Matrix:
+def product(left: Matrix, right: Matrix, clock: Clock = NO_LIMIT) -> Matrix:
     """``left @ right`` in doubled precision, rounded once.
 
     Costs about twenty elementwise operations per scalar product; meant for matrices of a few
-    hundred rows.
+    hundred rows. Raises `TimeLimitError` when the clock runs out.
 
     >>> product(np.array([[1e16, 1.0, -1e16]]), np.ones((3, 1)))
     array([[1.]])
@@ -39,6 +40,8 @@ def product(left: Matrix, right: Matrix) -> Matrix:
     high = np.zeros((a.shape[0], b.shape[1]))
     low = np.zeros_like(high)
     for k in range(b.shape[0]):
+        if k % 16 == 0:
+            clock.check()
         span = slice(b.indptr[k], b.indptr[k + 1])
         columns, entries = b.indices[span], b.data[span]
         active = np.flatnonzero(a[:, k])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,11 +94,11 @@ def arrangement(affine: Affine, digits: int | None = None) -> tuple[Vector, NDAr
     return factor, np.lexsort(keys.T[::-1])
 
 
-def without_stages(network: Network) -> Network:
+def without_stages(network: Network, clock: Clock = NO_LIMIT) -> Network:
     """`Network.folded` in doubled precision: the same bits for every order of what is summed."""
     if all(layer.has_units for layer in network.layers):
         return network
-    rewriter = Rewriter(network, accurate.product)
+    rewriter = Rewriter(network, partial(accurate.product, clock=clock))
     for k, layer in enumerate(network.layers):
         affine = rewriter.incoming(layer.affine)
         if layer.has_units:

@@ -76,7 +76,7 @@ def fingerprint(
     if digits is None and shallow_cost(network) <= RATIONAL and not isinstance(domain, Polytope):
         return _hash("shallow", shallow_form(network, domain).digest)
     # multiplied out in doubled precision, which does not depend on the order of what is summed
-    exact = without_stages(network)
+    exact = without_stages(network, clock)
     found = None if domain is None else analysis
     if domain is not None and found is None:
         found = stability(
