@@ -117,8 +117,8 @@ class Space:
         )  # fmt: skip
         work = (
             floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(width),
-            floats(rows), floats(rows), floats(m), floats(known + 1), floats(goals + 1), floats(d),
-            floats(width), floats(width),
+            floats(rows), floats(rows), floats(m), floats(rows), floats(goals + 1), floats(d),
+            floats(width), floats(width + rows),
         )  # fmt: skip
         many = d + (1 if goals > groups else 0)
         lp = (
@@ -260,7 +260,7 @@ class Search:
         self.reach = reach_of(self.domain)
         form = triangular(self.network, self.reach, self.groups)
         self.form = form
-        self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
+        self.learned = np.zeros((form.units + len(form.lo) + 3, 2, 2))
         self.marks = 1  # the root is number 0
 
     def _root(self, clock: Clock, tell: Teller) -> None:
