@@ -64,19 +64,24 @@ def tighten(node, ball, d, m, kept, first, last, cut, work):  # type: ignore[no-
 
 
 @compiled
-def _end(node, ball, d, m, kept, rows, first, cut, j, sign, work):  # type: ignore[no-untyped-def]
+def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: ignore[no-untyped-def]
     """Upper bound of sign times a unit's row under the known rows; never above what is known."""
     lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
     terr, tmag = node[ERR], node[MAG]
     v, lam, a, x, z, y, size, m1, m2, slope, beta, _, _, _, reach = work
-    best = tu[j] if sign > 0.0 else -tl[j]
+    best = tu[unit] if sign > 0.0 else -tl[unit]
+    alpha = reach[rows:]
+    for j in range(m):
+        alpha[j] = slope[j]
+    for r in range(rows + m):
+        m1[r], m2[r] = 0.0, 0.0
     for r in range(rows):
-        beta[r], m1[r], m2[r] = 0.0, 0.0, 0.0
+        beta[r] = 0.0
     p1, p2, rate = 1.0, 1.0, 0.3
     for step in range(STEPS + 1):
         for k in range(d + m):
-            v[k] = sign * T[j, k] if k < d + j else 0.0
-        const = sign * tc[j] + terr[j] + tmag[j]
+            v[k] = sign * T[unit, k] if k < d + unit else 0.0
+        const = sign * tc[unit] + terr[unit] + tmag[unit]
         for r in range(rows):
             w = beta[r]
             if w > 0.0:
@@ -87,12 +92,12 @@ def _end(node, ball, d, m, kept, rows, first, cut, j, sign, work):  # type: igno
                 if r >= kept:
                     const -= w * cut - 8.0 * EPS * abs(w * cut)
         value = backward(
-            v, const, T, tc, terr, tmag, tl, tu, slope, (lo, hi, ball), size, m, lam, a, x
+            v, const, T, tc, terr, tmag, tl, tu, alpha, (lo, hi, ball), size, m, lam, a, x
         )
         best = min(best, value)
         if step == STEPS or best <= 0.0:
             break
-        forward(x, T, tc, lam, slope, tl, tu, m, z, y)
+        forward(x, T, tc, lam, alpha, tl, tu, m, z, y)
         p1 *= 0.9
         p2 *= 0.98
         scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
@@ -113,6 +118,15 @@ def _end(node, ball, d, m, kept, rows, first, cut, j, sign, work):  # type: igno
                 new = max(new, 0.0)
                 moved = moved or new != beta[r]
                 beta[r] = new
+        for j in range(m):
+            g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
+            i = rows + j
+            m1[i] += 0.1 * (g - m1[i])
+            m2[i] += 0.02 * (g * g - m2[i])
+            if m2[i] > 0.0:
+                new = min(max(alpha[j] - scale * m1[i] / np.sqrt(m2[i]), 0.0), 1.0)
+                moved = moved or new != alpha[j]
+                alpha[j] = new
         if not moved:
             break
         rate *= 0.95

@@ -56,7 +56,7 @@ DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
 
 #: A node is tightened when it is this many average cuts away from being closed.
-FAR = 4.0
+FAR = 8.0
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
 RELIABLE, LOOK = 4.0, 6
