@@ -203,7 +203,7 @@ def test_kinks_that_nearly_meet_do_not_hide_a_piece_behind_them():
         Layer(Affine({1: [[-1.0], [-1.0]]}, [1e-12, 0.0])),
         Layer(Affine({2: [[-0.5, 1.0]]}, [0.0])),
     ]
-    line = rn.along(Network(layers, Affine({3: [[1.0]]}, [0.0]), input_shape=1), [0.0], [3.0])
+    line = along(Network(layers, Affine({3: [[1.0]]}, [0.0]), input_shape=1), [0.0], [3.0])
     middle = np.searchsorted(line.breakpoints, 0.3333332) - 1
     assert line.breakpoints[middle] == pytest.approx(0.333333, abs=1e-9)
     assert not line.patterns[middle, -1]
