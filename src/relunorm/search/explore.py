@@ -271,8 +271,7 @@ def explore(  # type: ignore[no-untyped-def]
         below: with a target, a node is closed when its bound is below this.
         tolerance: for a maximum, how far above the best value a closed bound may be, relative.
         best, best_x: the best value and point so far.
-        ceiling: the largest bound that closed a node, and the weight of what was closed: halves of
-            halves of the first node on the stack.
+        ceiling: the largest bound that closed a node.
         learned: gain per score of cuts of every unit, coordinate, and of both kinds: sums, counts.
         tape, marks: see `write_closed`; marks hold the length of the tape, the next
             number, and how many nodes could not be settled.
@@ -304,7 +303,6 @@ def explore(  # type: ignore[no-untyped-def]
         cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
         if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
             count = top
-            ceiling[1] += 0.5**depth
             continue
         used += 1
         worst = 0
@@ -324,7 +322,6 @@ def explore(  # type: ignore[no-untyped-def]
                 return FULL, count, used
             if m == -1:
                 count = top  # nothing is feasible
-                ceiling[1] += 0.5**depth
                 continue
             leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
             if linear(leaf, d, m, kept, first, last):
@@ -355,7 +352,6 @@ def explore(  # type: ignore[no-untyped-def]
             )
             if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
                 count = top
-                ceiling[1] += 0.5**depth
                 continue
             if bound[worst] == -np.inf:
                 continue
@@ -416,7 +412,6 @@ def explore(  # type: ignore[no-untyped-def]
             drop = old - max(highest, cut)
             _learn(node, n, pick, units, learned, side, drop / max(score[pick], 1e-300))
             if m < 0:
-                ceiling[1] += 0.5 ** (depth + 1.0)
                 continue
             baby = parts(arena, where, m, kept, d, goals, disjuncts)
             for k in range(d):
@@ -437,7 +432,6 @@ def explore(  # type: ignore[no-untyped-def]
                 _tightened(baby, ball, d, m, kept, firsts, cut, steps, tape, marks, mine, space)
                 ceiling[0] = max(ceiling[0], cut)
             if close(baby, m, kept, firsts, cut, strict, tape, marks, mine, ceiling) == 0:
-                ceiling[1] += 0.5 ** (depth + 1.0)
                 continue
             stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
             stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, depth + 1
