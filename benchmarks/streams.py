@@ -352,9 +352,10 @@ class OneBatch(ReDo):
 
 def ablations(given: Any) -> None:
     methods = {
-        "Reviver": Ours, "no pull": variant(pull=0.0), "state kept": OldState,
-        "tau 0.1": variant(tau=0.1), "every 500": variant(every=500), "one batch": OneBatch,
-        "none": Peer,
+        "Reviver": Ours, "no pull": variant(pull=0.0), "pull 0.001": variant(pull=1e-3),
+        "pull 0.002": variant(pull=2e-3), "state kept": OldState, "tau 0.1": variant(tau=0.1),
+        "every 100": variant(every=100), "every 500": variant(every=500), "one batch": OneBatch,
+        "ReDo 0.1": ReDo, "none": Peer,
     }  # fmt: skip
     table(
         "streams that change: what matters", methods, range(100, 105), True,

@@ -250,6 +250,70 @@ def test_keras_on_torch():
     assert run.stdout.split() == ["0.25", "first", "act"]
 
 
+def test_keras_revival():
+    """A dead unit's renewal leaves Keras's own predictions as they are; its moments are 0."""
+    if find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    code = """
+        import numpy as np, keras
+        from relunorm.dying.adapters.keras import Revive
+        from relunorm.errors import InvalidInputError
+        dense, adam = keras.layers.Dense, keras.optimizers.Adam
+        keras.utils.set_random_seed(0)
+        x = np.random.default_rng(0).random((64, 3)).astype("float32")
+        def build():
+            layers = [keras.Input((3,)), dense(4, "relu", name="first"), dense(4)]
+            net = keras.Sequential([*layers, keras.layers.ReLU(name="act"), dense(1)])
+            for at, unit in ((0, 1), (1, 2)):
+                kernel, bias = net.layers[at].get_weights()
+                kernel[:], bias[:] = abs(kernel) + 0.1, 0.1
+                bias[unit] = -1e3
+                net.layers[at].set_weights([kernel, bias])
+            return net
+        def fit(net, optimizer, epochs, **options):
+            net.compile(optimizer, "mse")
+            revive = Revive(**options)
+            net.fit(x, x[:, :1], batch_size=16, epochs=epochs, verbose=0, callbacks=[revive])
+            return revive.history
+        net = build()
+        before, old = net.predict(x, verbose=0), [w.copy() for w in net.get_weights()]
+        history = fit(net, keras.optimizers.SGD(0.0), 1, every=4, tau=0.0)
+        assert history == [(4, {"first": [1], "act": [2]})], history
+        new = net.get_weights()
+        assert np.array_equal(before, net.predict(x, verbose=0))
+        assert not new[4][2].any() and new[1][1] == 0 and new[3][2] == 0
+        assert not np.delete(new[2][1], 2).any() and new[2][1, 2]  # drawn by the later new unit
+        assert (new[0][:, 1] != old[0][:, 1]).all()
+        assert np.array_equal(np.delete(new[0], 1, 1), np.delete(old[0], 1, 1))
+        optimizer, net = adam(1e-3), build()
+        fit(net, optimizer, 1, every=4, tau=0.0)  # the last batch's end
+        for moments in (optimizer._momentums, optimizer._velocities):
+            kernel, bias, after = (v.numpy() for v in moments[:3])
+            assert not kernel[:, 1].any() and not bias[1] and not after[1].any()
+            assert kernel[:, 0].any() and after[0].any()
+        refused = [(keras.optimizers.Nadam(), build()), (adam(use_ema=True), build())]
+        given = keras.Input((3,))
+        refused.append((adam(), keras.Model(given, dense(1)(dense(4, "relu")(given)))))
+        for optimizer, net in refused:
+            try:
+                fit(net, optimizer, 1)
+            except InvalidInputError as error:
+                print(str(error).split(";")[0])
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    said = run.stdout.splitlines()
+    assert [line.split()[:3] for line in said] == [
+        ["the", "optimizer", "is"], ["the", "optimizer", "averages"], ["the", "model", "is"],
+    ]  # fmt: skip
+
+
 def documented() -> dict[str, str]:
     """The programs in the docs, by the framework they import."""
     page = (Path(__file__).parents[2] / "docs" / "dying.md").read_text(encoding="utf-8")
