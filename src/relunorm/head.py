@@ -313,6 +313,15 @@ class Head:
 NO_HEAD = Head()
 
 
+def of_words(of: str) -> str:
+    """What a result's text adds about what it speaks of; nothing for the model's own outputs.
+
+    >>> of_words("outputs"), of_words("logits, before the softmax")
+    ('', '; of the logits, before the softmax')
+    """
+    return "" if of == "outputs" else f"; of the {of}"
+
+
 def _step_interval(step: Step, low: Array, high: Array) -> tuple[Array, Array]:
     if step.kind == "argmax":
         raise InvalidInputError("an argmax has no interval; ask for the class instead")

@@ -49,10 +49,10 @@ def certify(
     Exit code 0: all rows robust (without --eps: all rows answered); 1: a row is attacked; 2: bad
     input, or a row that is; 3: a row is undecided within the time.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.cli.tables import parse_table
     from relunorm.domain import Box
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.questions.certify import certify as run
 
     network = load(model)

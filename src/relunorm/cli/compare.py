@@ -33,9 +33,9 @@ def compare(
 
     Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.compare import compare as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     a, b = load(first), load(second)
     place = parse_domain(domain, a.input_size)

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
@@ -40,11 +41,12 @@ MANY_NODES = 100_000
 FINEST = 1e-15
 
 
+@accepts("first", "second", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # an infinite bound proves nothing
 def compare(
-    first: Network,
-    second: Network,
-    domain: Domain,
+    first: Model,
+    second: Model,
+    domain: Place,
     *,
     tolerance: float = 1e-9,
     time_limit: float | Clock | None = 60.0,
@@ -64,6 +66,8 @@ def compare(
     have cancelled.
 
     Args:
+        first, second: networks, or anything `load` reads, with the same head; the comparison is of
+            what comes before it, and ``.upper_after_head`` carries the bound over.
         tolerance: how far apart the outputs may be.
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
@@ -101,6 +105,12 @@ def _check(first: Network, second: Network, domain: Domain, tolerance: float) ->
                 f"the networks have {a} and {b} {what}; only functions of the same shape can be "
                 "compared"
             )
+    if first.head.steps != second.head.steps:
+        heads = [network.head.label or "nothing" for network in (first, second)]
+        raise InvalidInputError(
+            f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
+            "for what comes before, compare first.without_head() and second.without_head()"
+        )
     domain.check_dimension(first.input_size)
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
@@ -386,6 +396,7 @@ class _Search:
             self.clock.elapsed(),
             self.apart,
             self.proof,
+            self.given[0].head,
         )
 
 

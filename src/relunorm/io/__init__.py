@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from relunorm.border import Model, accepts
 from relunorm.errors import MissingDependencyError, ModelFileError, UnsupportedFormatError
 from relunorm.examples import example_path
 from relunorm.network import Network
@@ -100,17 +101,14 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
     )
 
 
-def save(network: Network, path: str | Path, dtype: DType | None = None) -> None:
+@accepts("network")
+def save(network: Model, path: str | Path, dtype: DType | None = None) -> None:
     """Write a network in the format that the path's ending names, atomically.
 
     Args:
         dtype: number type of the written weights. By default float64, except float32 for ONNX
             (what runtimes expect as input type).
     """
-    if not isinstance(network, Network):
-        raise UnsupportedFormatError(
-            f"save takes a Network, not {type(network).__qualname__}; relunorm.load reads one first"
-        )
     path = Path(path)
     if path.suffix.lower() in (".keras", ".h5", ".hdf5"):
         raise UnsupportedFormatError(f"{path}: use relunorm.to_keras(network).save(path)")

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Box
-from relunorm.errors import InvalidInputError
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.front import checked, decide_any
-from relunorm.io import load
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.neighbourhood import (
@@ -142,15 +142,16 @@ class Robustness:
         return f"Robustness({len(self.rows)} rows: {counts})"
 
 
+@accepts("model", domains=("valid",), data="x")
 def certify(
-    model: Any,
+    model: Model,
     x: ArrayLike,
     radius: float | None = None,
     norm: float | str = "inf",
     label: ArrayLike | None = None,
     *,
     delta: float | None = None,
-    valid: Box | tuple[float, float] | None = None,
+    valid: Place | None = None,
     time_limit: float | None = 60.0,
     tolerance: float = 0.01,
     random_state: int = 0,
@@ -175,7 +176,8 @@ def certify(
         norm: inf, 2 or 1: how distances are measured.
         label: the right class of each row; with ``delta`` the right outputs. By default what the
             model itself says.
-        valid: the range of valid inputs, a `Box` or (lo, hi) for all; neighbourhoods are clipped.
+        valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
+            neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
             get.
         tolerance: relative width of the interval at which the bisection stops.
@@ -193,8 +195,7 @@ def certify(
     >>> low <= 2.0 <= high and high - low <= 0.02
     True
     """
-    network = model if isinstance(model, Network) else load(model)
-    job = _Job(network, x, radius, norm, label, delta, valid, tolerance, random_state, workers)
+    job = _Job(model, x, radius, norm, label, delta, valid, tolerance, random_state, workers)
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     tell.compile("the search", warm_up)
@@ -226,7 +227,7 @@ class _Job:
         norm: float | str,
         label: ArrayLike | None,
         delta: float | None,
-        valid: Box | tuple[float, float] | None,
+        valid: Domain | None,
         tolerance: float,
         random_state: int,
         workers: int,
@@ -242,7 +243,7 @@ class _Job:
             raise InvalidInputError(f"delta is {delta!r}, expected a number above 0")
         if not (_real(tolerance) and 0 < tolerance < 1):
             raise InvalidInputError(f"tolerance is {tolerance!r}, expected one between 0 and 1")
-        self.valid = _valid(valid, network.input_size)
+        self.valid = _valid(valid)
         self.invalid: dict[int, RowRobustness] = {}
         for row, values in enumerate(self.x):
             if reason := self._fault(values):
@@ -460,13 +461,9 @@ def _norm(norm: float | str) -> float:
     return found
 
 
-def _valid(valid: Box | tuple[float, float] | None, size: int) -> Box | None:
-    if valid is None:
-        return None
-    if not isinstance(valid, Box):
-        lo, hi = valid
-        valid = Box(np.broadcast_to(lo, size), np.broadcast_to(hi, size))
-    valid.check_dimension(size)
+def _valid(valid: Domain | None) -> Box | None:
+    if valid is not None and not isinstance(valid, Box):
+        raise InvalidDomainError(f"valid is {valid!r}, expected a box")
     return valid
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Place, as_domain
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.report.classes import Classes, as_classes
 
@@ -116,7 +117,7 @@ def make_case(
     network: Network,
     data: ArrayLike | None,
     target: ArrayLike | None,
-    domain: Domain | None,
+    domain: Place | None,
     *,
     name: str,
     target_name: str = "",
@@ -131,12 +132,7 @@ def make_case(
     if classes is not None and found is None:
         raise InvalidInputError("classes need a target with one label for each row of data")
     x, y, rows = _rows(network, data, target if found is None else found[0])
-    if domain is not None and not isinstance(domain, Domain):
-        raise InvalidDomainError(
-            f"domain is {domain!r}, expected a Box, Ball or Polytope, such as "
-            f"rn.Box.cube({network.input_size}, -1, 1), which is box:-1,1 on the command line"
-        )
-    where, source = domain, "given"
+    where, source = None if domain is None else as_domain(domain, network), "given"
     if where is None and x is not None:
         where, source = Box.around(np.asarray(data, dtype=np.float64).reshape(rows, -1)), "data"
     elif where is None:
