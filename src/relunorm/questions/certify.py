@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.border import Model, Place, accepts
+from relunorm.classes import Classes, as_classes
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
@@ -94,12 +95,17 @@ class Robustness:
         norm: inf, 2 or 1.
         asked: the radius asked for; None where the largest safe one was.
         seconds: wall time without compiling.
+        classes: the name of each class, where the labels or the model have names.
+        classes_from: who says which class belongs to which output (see `relunorm.classes`);
+            ``data`` and ``sorted`` are guesses.
     """
 
     rows: tuple[RowRobustness, ...]
     norm: float
     asked: float | None
     seconds: float
+    classes: tuple[str, ...] = ()
+    classes_from: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -135,6 +141,8 @@ class Robustness:
             "curve": [list(point) for point in self.curve()],
             "rows": [row.to_dict() for row in self.rows],
             "seconds": self.seconds,
+            "classes": list(self.classes),
+            "classes_from": self.classes_from,
         }
 
     def __repr__(self) -> str:
@@ -174,8 +182,10 @@ def certify(
         radius: how far inputs may move; None for the largest safe radius of each row, by
             bisection.
         norm: inf, 2 or 1: how distances are measured.
-        label: the right class of each row; with ``delta`` the right outputs. By default what the
-            model itself says.
+        label: the right class of each row: its number, or its name (text, one-hot, or any numbers),
+            matched to the outputs by what the model says of its classes, else by asking the rows;
+            ``classes_from`` of the result says which. With ``delta`` the right outputs. By default
+            what the model itself says.
         valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
             neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
@@ -213,7 +223,9 @@ def certify(
         seconds = clock.left() / (len(rest) - place) if clock.limited else None
         found[row] = job.at(row, seconds) if radius is not None else job.largest(row, seconds)
     rows = tuple(found[row] for row in range(len(job.x)))
-    return Robustness(rows, job.norm, radius, clock.elapsed())
+    names = () if job.classes is None else job.classes.names
+    source = "" if job.classes is None else job.classes.source
+    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source)
 
 
 class _Job:
@@ -251,6 +263,7 @@ class _Job:
         finite = np.isfinite(self.x).all(axis=1, keepdims=True)
         usable = np.where(finite, self.x, 0.0)
         self.outputs = network(usable)
+        self.classes: Classes | None = None
         self.labels = self._labels(label)
         self.groups: list[list[Group]] = [self._goals(row) for row in range(len(self.x))]
 
@@ -278,6 +291,9 @@ class _Job:
                 return self.outputs
             own = self.outputs.argmax(axis=1) if count > 1 else self.outputs[:, 0] > 0
             return own.astype(np.float64)
+        told = np.atleast_1d(np.asarray(label))
+        if self.delta is None:
+            label = self._numbers(label)
         given = np.atleast_1d(np.asarray(label, dtype=np.float64))
         if self.delta is not None:
             if given.size != n * count:
@@ -290,12 +306,37 @@ class _Job:
                 f"label has shape {np.shape(label)}, expected ({n},): one class for each row"
             )
         classes = max(count, 2)
+        named = f"0 to {classes - 1}"
+        if self.classes is not None and self.classes.source == "model":
+            named = ", ".join(self.classes.names)
         for row in np.flatnonzero(~np.isin(given, np.arange(classes))).tolist():
-            reason = (
-                f"row {row}: label {given[row]:g}, but the model has classes 0 to {classes - 1}"
-            )
+            reason = f"row {row}: label {told[row]:g}, but the model has classes {named}"
             self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
         return np.where(np.isin(given, np.arange(classes)), given, 0.0)
+
+    def _numbers(self, label: Any) -> Any:
+        """Labels as the numbers of outputs, where they are not that already."""
+        rows = np.atleast_1d(np.asarray(label))
+        known, count = self.network.head.classes, max(self.outputs.shape[1], 2)
+        plain = rows.ndim == 1 and rows.dtype.kind in "fiub"
+        if plain and known and not isinstance(known[0], str):
+            strange = ~np.isin(rows, known)  # told row by row, not as one error for all
+            number = {value: k for k, value in enumerate(known)}
+            self.classes = Classes(tuple(map(str, known)), (), "model")
+            return [np.nan if s else number[v] for s, v in zip(strange, rows.tolist(), strict=True)]
+        from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
+        if plain and not from_one and np.isin(rows, np.arange(count)).any():
+            return rows
+        found = as_classes(rows, None, self.network.head, self.outputs)
+        if found is None:
+            return rows
+        codes, self.classes = found
+        if len(self.classes.names) != count:
+            raise InvalidInputError(
+                f"the labels are {len(self.classes.names)} different ones, but the model decides "
+                f"between {count} classes and does not name them; give labels as numbers of outputs"
+            )
+        return codes
 
     def _goals(self, row: int) -> list[Group]:
         if self.delta is not None:

@@ -42,7 +42,7 @@ def _classified(case: Case) -> dict[str, Any] | None:
     if decided is None:
         return None
     return {
-        "kind": "exact" if case.all_rows else "estimate",
+        "kind": "exact" if case.all_rows and not case.classes.guessed else "estimate",
         "right": int((decided == case.y).sum()),
         "rows": len(case.x),
         "rule": "largest" if outputs.shape[1] > 1 else "sign",
