@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relunorm.border import Model, accepts
-from relunorm.errors import MissingDependencyError, ModelFileError, UnsupportedFormatError
+from relunorm.errors import ModelFileError, UnsupportedFormatError, optional_packages
 from relunorm.examples import example_path
 from relunorm.network import Network
 
@@ -163,15 +163,8 @@ def _format(path: Path) -> tuple[str, str, str, str]:
 
 
 def _named(module: str, function: str) -> Callable[..., Any]:
-    try:
+    with optional_packages():
         return getattr(import_module(module), function)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "relunorm":
-            raise
-        extra = {"onnx": "onnx", "safetensors": "safetensors", "keras": "keras"}.get(package)
-        how = f"pip install 'relunorm[{extra}]'" if extra else f"pip install {package}"
-        raise MissingDependencyError(f"the package {package} is not installed: {how}") from None
 
 
 def input_shape(example: Any, what: str) -> tuple[int, ...]:
