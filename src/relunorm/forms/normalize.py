@@ -74,7 +74,7 @@ def normalize(
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
     units are to be removed; otherwise a few matrix products.
 
-    >>> from relunorm import Box
+    >>> from relunorm import Box, Network
     >>> weights, biases = [[[1.0], [1.0], [2.0]], [[1.0, 1.0, 1.0]]], [[-2.0, 0.0, 0.0], [0.0]]
     >>> net = Network.from_weights(weights, biases)
     >>> normalize(net, "minimal", Box([-1.0], [1.0])).counts
