@@ -9,9 +9,9 @@ import pytest
 from report.validation import check, random_network
 
 import relunorm as rn
+from relunorm.classes import as_classes
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
-from relunorm.classes import as_classes
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 NET = random_network(2, 5, 3, seed=23)
