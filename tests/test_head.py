@@ -167,3 +167,44 @@ def test_a_comparison_carries_over_the_head() -> None:
 def test_heads_that_cannot_be(make, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidNetworkError, match=message):
         make()
+
+
+def test_the_class_is_certified_only_where_the_model_decides_so() -> None:
+    X = RNG.normal(size=(4, 2))
+    one = rn.Network.from_weights([RNG.normal(size=(5, 2)), RNG.normal(size=(1, 5))])
+    level = {0.5: True, 0.9: False}
+    for at, plainly in level.items():
+        net = one.replace(head=Head((Step("sigmoid"), Step("greater", 0, (at,)))))
+        assert net.head.decides_plainly(1) == plainly
+        if plainly:
+            labels = [row.label for row in rn.certify(net, X, radius=0.0).rows]
+            assert labels == net.predict(X).ravel().tolist()
+        else:
+            with pytest.raises(InvalidInputError, match="does not decide"):
+                rn.certify(net, X, radius=0.0)
+    turned = NET.replace(head=Head((Step("softmax"), Step("scale", 0, (-1.0, 1.0)))))
+    with pytest.raises(InvalidInputError, match="does not decide by its largest output"):
+        rn.certify(turned, X, radius=0.0)
+    chosen = NET.replace(head=Head((Step("softmax"), Step("argmax"))))
+    labels = [row.label for row in rn.certify(chosen, X, radius=0.0).rows]
+    assert labels == chosen.predict(X).tolist()
+
+
+def test_a_property_file_speaks_of_outputs() -> None:
+    from relunorm.questions.vnnlib import parse_vnnlib
+
+    prop = parse_vnnlib(
+        "(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real)"
+        "(declare-const Y_1 Real) (declare-const Y_2 Real) (assert (<= X_0 1)) (assert (>= X_0 -1))"
+        "(assert (<= X_1 1)) (assert (>= X_1 -1)) (assert (>= Y_0 2))"
+    )
+    with pytest.raises(InvalidInputError, match="ends in softmax"):
+        rn.check(SOFTMAX, prop)
+    rn.check(SOFTMAX.without_head(), prop)
+
+
+def test_regions_remember_the_head(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    found = rn.regions(SOFTMAX, rn.Box.cube(2))
+    assert found.to_dict()["of"] == "logits, before the softmax"
+    found.save(tmp_path / "regions.npz")
+    assert rn.load_regions(tmp_path / "regions.npz").network.head == SOFTMAX.head

@@ -98,6 +98,8 @@ class Robustness:
         classes: the name of each class, where the labels or the model have names.
         classes_from: who says which class belongs to which output (see `relunorm.classes`);
             ``data`` and ``sorted`` are guesses.
+        of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
+            what comes before its head. The class is the same before and after.
     """
 
     rows: tuple[RowRobustness, ...]
@@ -106,6 +108,7 @@ class Robustness:
     seconds: float
     classes: tuple[str, ...] = ()
     classes_from: str = ""
+    of: str = "outputs"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -143,6 +146,7 @@ class Robustness:
             "seconds": self.seconds,
             "classes": list(self.classes),
             "classes_from": self.classes_from,
+            "of": self.of,
         }
 
     def __repr__(self) -> str:
@@ -225,7 +229,8 @@ def certify(
     rows = tuple(found[row] for row in range(len(job.x)))
     names = () if job.classes is None else job.classes.names
     source = "" if job.classes is None else job.classes.source
-    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source)
+    of = job.network.head.of
+    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source, of)
 
 
 class _Job:
@@ -264,6 +269,12 @@ class _Job:
         usable = np.where(finite, self.x, 0.0)
         self.outputs = network(usable)
         self.classes: Classes | None = None
+        if delta is None and not network.head.decides_plainly(self.outputs.shape[1]):
+            raise InvalidInputError(
+                f"a model that ends in {network.head.label} does not decide by its largest output, "
+                "or by the sign of one; ask about what comes before with network.without_head(), "
+                "or pass delta for how far outputs may move"
+            )
         self.labels = self._labels(label)
         self.groups: list[list[Group]] = [self._goals(row) for row in range(len(self.x))]
 

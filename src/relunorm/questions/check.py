@@ -115,7 +115,7 @@ def check(
     >>> check(net, prop).verdict
     'unsat'
     """
-    network: Network = model
+    network: Network = _plain(model)
     assertions = prop if isinstance(prop, Assertions) else read_vnnlib(prop)
     asked = make_cases(assertions, network)
     clock = Clock(time_limit)
@@ -224,6 +224,17 @@ class _Question:
         )
 
 
+def _plain(network: Network) -> Network:
+    """The network, if its outputs are what a property file calls Y."""
+    if network.head:
+        raise InvalidInputError(
+            f"the model ends in {network.head.label}, and a property speaks of its outputs, which "
+            "are then not piecewise affine; for a property of what comes before, pass "
+            "relunorm.load(model).without_head()"
+        )
+    return network
+
+
 @dataclass(frozen=True, eq=False)
 class CheckProof:
     """That no input satisfies the assertions of a property file: one proof for every part.
@@ -238,7 +249,7 @@ class CheckProof:
 
     def verify(self, model: Model, prop: str | Path | Assertions) -> Replayed:
         """Compute every bound again, from the model, the property and the proof alone."""
-        network = as_network(model)
+        network = _plain(as_network(model))
         assertions = prop if isinstance(prop, Assertions) else read_vnnlib(prop)
         if _fingerprint(assertions) != self.fingerprint:
             return Replayed(False, np.inf, 0, "the proof is about another property")

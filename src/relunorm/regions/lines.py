@@ -103,6 +103,7 @@ class Line:
         return {
             "schema": "relunorm.line/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "pieces": len(self),
             "distinct_patterns": self.distinct,
             "breakpoints": self.breakpoints.tolist(),

@@ -262,6 +262,7 @@ class Region:
         return {
             "schema": "relunorm.region/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "x": self.x.tolist(),
             "configuration": [theta.astype(int).tolist() for theta in self.configuration],
             "active": [len(support) for support in self.supports],
