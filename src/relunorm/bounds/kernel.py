@@ -31,12 +31,11 @@ import numpy as np
 
 from relunorm.regions.jit import njit, options
 
-#: For everything a proof rests on: no reordering, so that it comes out the same everywhere. Nothing
-#: here allocates, so references are not counted (see `relunorm.regions.jit`).
-compiled: Any = njit(**options, _nrt=False)
+#: For everything a proof rests on: no reordering, so that it comes out the same everywhere.
+compiled: Any = njit(**options)
 
 #: For what only steers a search: sums may be reordered, which makes them vector instructions.
-loosely: Any = njit(**options, _nrt=False, fastmath={"reassoc", "contract", "nsz"})
+loosely: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
 
 EPS = 2.220446049250313e-16
 
