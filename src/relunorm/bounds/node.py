@@ -216,7 +216,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
             return -1, 0  # the point nearest to the centre is outside the ball
     box = (lo, hi, ball)
     form = (T, tc, terr, tmag, tl, tu, size)
-    m = 0
+    m = np.int64(0)  # typed, or numba compiles all that it is passed to for a constant 0 too
     for i in range(n):
         row = T[m]
         const, error = _reduce(
@@ -502,7 +502,7 @@ def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ig
         low, high = np.inf, -np.inf
         for g in range(first, last):
             t = m + kept + g
-            a, b = _range(T[t], tc[t], d, 0, (lo, hi, ball), lo, work[0], x)
+            a, b = _range(T[t], tc[t], d, np.int64(0), (lo, hi, ball), lo, work[0], x)
             low, high = min(low, a), max(high, b)
         plo[d], phi[d] = low - 1.0, high + 1.0
     stop = cut - (0.0 if extra else tc[m + kept + first])

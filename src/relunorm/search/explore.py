@@ -10,6 +10,9 @@ Among cuts of one kind the one with the largest predicted gain is made: its scor
 maximiser times the gain per score that cuts of this unit or coordinate have had so far; while
 little is known of a cut it is tried first (reliability branching, Achterberg et al. 2005).
 
+Integers and truth values that go to another function are typed (``np.int64(0)``): numba compiles a
+function once more for a constant, also for the first value of a variable that changes later.
+
 What happens is written to a tape, from which a proof is made: cuts and, for every goal group that a
 node closes, the numbers its bound was computed with.
 """
@@ -173,7 +176,10 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
     for q in range(disjuncts):
         if node[BOUND][q] == -np.inf:
             continue
-        found = tune(baby, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, False, work)
+        group = firsts[q], firsts[q + 1]
+        found = tune(
+            baby, ball, d, m, kept, group[0], group[1], q, cut, steps, np.bool_(False), work
+        )
         baby[BOUND][q] = found
         highest = max(highest, found)
     return m, kept, highest
@@ -190,8 +196,9 @@ def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type:
     goals = firsts[groups]
     for j in range(n):
         refresh[j] = -1
+    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
     m, kept = child(
-        node, ball, d, n, known, goals, ON_INPUT, -1, 0.0, 0, refresh, np.inf, scratch, out
+        node, ball, d, n, known, goals, kind, index, 0.0, side, refresh, np.inf, scratch, out
     )
     if m < 0:
         return -1, 0
@@ -339,7 +346,7 @@ def explore(  # type: ignore[no-untyped-def]
             ceiling[1] += 0.5**depth
             continue
         used += 1
-        worst = 0
+        worst = np.int64(0)
         for q in range(disjuncts):
             if bound[q] > bound[worst]:
                 worst = q
@@ -366,7 +373,7 @@ def explore(  # type: ignore[no-untyped-def]
                     return REACHED, count, used
                 cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
                 closed = value < cut or (value == cut and not strict)
-                if closed or linear(leaf, d, m, kept, -kept, 0):
+                if closed or linear(leaf, d, m, kept, -kept, np.int64(0)):
                     # no known row was left out of the programme: better cannot be had
                     ceiling[0] = max(ceiling[0], value)
                     bound[worst] = -np.inf
@@ -383,7 +390,7 @@ def explore(  # type: ignore[no-untyped-def]
         elif idle:
             # on a ball the multipliers of the known rows are all there is to find
             bound[worst] = tune(
-                node, ball, d, n, known, first, last, worst, cut, 20 * steps, True, work
+                node, ball, d, n, known, first, last, worst, cut, 20 * steps, np.bool_(True), work
             )
             if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
                 count = top
@@ -394,7 +401,7 @@ def explore(  # type: ignore[no-untyped-def]
         from_, to = (n, n + d) if idle or free > patience(node, d, theta, whole[6]) else (0, n)
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
-        pick, top_rank = -1, -1.0
+        pick, top_rank = np.int64(-1), -1.0
         if idle:
             # what is left to gain is in the corners of the box: halve its longest side
             pick = n
@@ -402,7 +409,7 @@ def explore(  # type: ignore[no-untyped-def]
                 if wider(node, k, pick - n):
                     pick = n + k
         for _ in range(0 if idle else LOOK):
-            i = -1
+            i = np.int64(-1)
             for j in range(from_, to):
                 if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
                     i = j
