@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import compiled, evaluate, forward, outside, row_at
+from relunorm.bounds.kernel import compiled, evaluate, forward, outside, part, row_at
 from relunorm.bounds.node import (
     ALPHA,
     BETA,
@@ -62,7 +62,7 @@ CUT, CLOSED, FOLDED = 1.0, 2.0, 3.0
 RELIABLE, LOOK = 4.0, 6
 
 
-@compiled
+@part
 def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
     """What each open unit, and behind them each coordinate, may cost the bound.
 
@@ -89,7 +89,7 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
         score[m + k] = total if width > 0.0 else 0.0
 
 
-@compiled
+@part
 def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore[no-untyped-def]
     """Predicted gain of every cut: the product over both sides of score times learned ratio."""
     kind = len(learned) - 2 + (0 if first == 0 else 1)
@@ -104,7 +104,7 @@ def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore
         rank[i] = value if score[i] > 0.0 else -1.0
 
 
-@compiled
+@part
 def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-def]
     """Keep a measured gain, in shares of the score, for the cut and for its kind."""
     name = int(node[UNITS][i]) if i < m else units + i - m
@@ -113,7 +113,7 @@ def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-d
         learned[who, side, 1] += 1.0
 
 
-@compiled
+@part
 def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
     """Value of a goal group at x by the form of the whole domain; keeps the best."""
     M, c, n, known, _, near, _ = whole
@@ -134,7 +134,7 @@ def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-unt
             best_x[k] = x[k]
 
 
-@compiled
+@part
 def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, space):  # type: ignore[no-untyped-def]
     """Make and bound one half of a node at ``where``: (open units, known rows, highest bound).
 
@@ -185,7 +185,7 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
     return m, kept, highest
 
 
-@compiled
+@part
 def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
     """A node without open units, every active row folded: what a linear programme can solve.
 
@@ -208,7 +208,7 @@ def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type:
     return m, kept
 
 
-@compiled
+@part
 def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
     """How many units may be open before they are decided: more in small boxes.
 
@@ -222,7 +222,7 @@ def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
     return theta * 2.0 ** max(halvings / (2.0 * d) - 1.5, 0.0)
 
 
-@compiled
+@part
 def matters(score, n):  # type: ignore[no-untyped-def]
     """Whether some unit has a score."""
     highest = 0.0
@@ -231,25 +231,25 @@ def matters(score, n):  # type: ignore[no-untyped-def]
     return highest > 0.0
 
 
-@compiled
+@part
 def wider(node, i, j):  # type: ignore[no-untyped-def]
     """Whether side i of a node's box is longer than side j."""
     return node[HI][i] - node[LO][i] > node[HI][j] - node[LO][j]
 
 
-@compiled
+@part
 def splits(low, high):  # type: ignore[no-untyped-def]
     """Whether a side has a middle that is not one of its ends."""
     return low < middle(low, high) < high
 
 
-@compiled
+@part
 def middle(low, high):  # type: ignore[no-untyped-def]
     """Where a side is cut; never outside it."""
     return min(max(0.5 * low + 0.5 * high, low), high)
 
 
-@compiled
+@part
 def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[no-untyped-def]
     at = marks[0]
     tape[at], tape[at + 1], tape[at + 2] = CUT, number, name
@@ -257,7 +257,7 @@ def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[n
     marks[0] = at + 6
 
 
-@compiled
+@part
 def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # type: ignore[no-untyped-def]
     """The numbers behind a bound: units and alpha, known rows and beta, tau."""
     at = marks[0]
@@ -275,7 +275,7 @@ def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # t
     marks[0] = at + last - first
 
 
-@compiled
+@part
 def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # type: ignore[no-untyped-def]
     """Close the goal groups whose bound has come down to ``cut``; how many stay open."""
     left = 0
