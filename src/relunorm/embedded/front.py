@@ -195,7 +195,7 @@ def to_c(
     job = Job(network, domain, box, options, exponent, parts, samples, random_state, progress)
     with np.errstate(over="ignore", invalid="ignore"):
         widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
-        job.shrink(shrink, widths, floats)
+        job.shrink(shrink, widths, floats, style == "layers")
         if floats:
             program, found = job.floats()
         elif style == "pieces":

@@ -67,6 +67,22 @@ class Job:
         self.moved = np.zeros(network.output_size)
         self.trusted = 0
         self.best: tuple[float, int, str] | None = None
+        self.grids: dict[int, Integers] = {}
+
+    def inputs(self, width: int) -> Integers:
+        """The exponents of the inputs: as given, or chosen once for the network as it came.
+
+        Raises:
+            InvalidInputError: no power of two fits.
+        """
+        if self.exponent is not None:
+            return self.exponent
+        if width not in self.grids:
+            whole = without_empty_terms(self.network)
+            bits = [width] * (len(whole.layers) + 1)
+            made = build(whole, self.box, weight_bits=bits, value_bits=width)[0]
+            self.grids[width] = made.input_exponent
+        return self.grids[width]
 
     def show(self, what: str, share: float | None = None) -> None:
         if share is None:
@@ -74,7 +90,7 @@ class Job:
         else:
             self.tell(what, share, 1.0)
 
-    def shrink(self, wanted: bool, widths: Sequence[int], floats: bool) -> None:
+    def shrink(self, wanted: bool, widths: Sequence[int], floats: bool, layers: bool) -> None:
         """Remove what does nothing over the domain and the inputs' grids, if that saves tables."""
         if not wanted:
             return
@@ -86,7 +102,8 @@ class Job:
         grids = []
         for width in () if floats else widths:
             with suppress(InvalidInputError):  # said where the program is built
-                grids.append(grid_box(start_of(self.network, outer, width, self.exponent)))
+                power = self.inputs(width) if layers else self.exponent
+                grids.append(grid_box(start_of(self.network, outer, width, power)))
         if floats:
             single = [side.astype(np.float32).astype(np.float64) for side in (outer.lo, outer.hi)]
             grids = [Box(*single)]
@@ -171,7 +188,7 @@ class Job:
             self.box,
             weight_bits=weight_bits,
             value_bits=value_bits,
-            input_exponent=self.exponent,
+            input_exponent=self.inputs(value_bits),
         )[0]
 
     def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Pieces, Proved]:
