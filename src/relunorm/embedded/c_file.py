@@ -185,8 +185,11 @@ class CFile(ABC):
         self.used.add(kind)
         return f"{self.reader(kind)}({self.name}_{table} + {at})"
 
-    def clamp(self, into: str) -> list[str]:
-        """Copy the inputs into a buffer, those outside the domain clamped and counted."""
+    def clamp(self, into: str | None) -> list[str]:
+        """Copy the inputs into a buffer, those outside the domain clamped and counted.
+
+        A constant network reads none: they are only counted.
+        """
         kind = self.kinds[0]
         below = above = True
         if f"{self.name}_low" in self.tables:
@@ -197,11 +200,15 @@ class CFile(ABC):
             if kind != "float":  # no comparison that its type settles
                 least, most = RANGES[kind]
                 below, above = self.low[0] > least, self.high[0] < most
-        lines = [
-            f"    for ({self.index} j = 0; j < {len(self.low)}; j++) {{",
-            f"        {kind} v = x[j];",
-            "",
-        ]
+        if into is None and not (below or above):
+            return ["    (void)x;"]
+        lines = [f"    for ({self.index} j = 0; j < {len(self.low)}; j++) {{"]
+        if into is None:
+            ends = ((below, f"x[j] < {low}"), (above, f"x[j] > {high}"))
+            outside = [text for wanted, text in ends if wanted]
+            lines += [f"        if ({' || '.join(outside)})", "            clamped++;"]
+            return [*lines, "    }"]
+        lines += [f"        {kind} v = x[j];", ""]
         for wanted, end, sign in ((below, low, "<"), (above, high, ">")):
             if wanted:
                 lines += [

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -184,7 +185,14 @@ def to_c(
     (True, [0.5, 0.25])
     """
     options = Options(name, target, classes)
-    box = _checked(network, domain, bits, epsilon, floats, style, parts)
+    box = _checked(network, domain, bits, epsilon, floats, style)
+    for what, value, least in (
+        ("parts", parts, 1),
+        ("samples", samples, 1),
+        ("flash", flash, 0),
+        ("ram", ram, 0),
+    ):
+        _check_count(what, value, least, optional=what in ("flash", "ram"))
     exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
     if exponent is not None and (
         exponent.dtype.kind != "i" or exponent.shape not in ((1,), (network.input_size,))
@@ -213,9 +221,7 @@ def to_c(
     return Export(file.source(notes(document)), file.header(), program, network, certificate)
 
 
-def _checked(
-    network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any, parts: Any
-) -> Box:
+def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any) -> Box:
     if not isinstance(network, Network):
         raise InvalidInputError(f"expected a Network, found {type(network).__name__}; use load")
     if not isinstance(domain, Domain):
@@ -230,12 +236,17 @@ def _checked(
     if style not in STYLES or (style == "pieces" and floats):
         what = "pieces are integers" if style in STYLES else "choose layers or pieces"
         raise InvalidInputError(f"style {style!r}: {what}")
-    if epsilon is not None and not (np.isfinite(epsilon) and epsilon > 0):
+    if epsilon is not None and not (isinstance(epsilon, Real) and 0 < epsilon < np.inf):
         raise InvalidInputError(f"epsilon is {epsilon!r}, expected a number > 0")
-    if not isinstance(parts, int) or parts < 1:
-        raise InvalidInputError(f"parts is {parts!r}, expected a whole number >= 1")
     reach = reach_of(domain)
     return Box(reach.lo, reach.hi)
+
+
+def _check_count(what: str, value: Any, least: int, *, optional: bool) -> None:
+    if optional and value is None:
+        return
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InvalidInputError(f"{what} is {value!r}, expected a whole number >= {least}")
 
 
 def _check_size(program: AnyProgram, options: Options, flash: int | None, ram: int | None) -> None:
