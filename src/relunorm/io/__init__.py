@@ -40,7 +40,7 @@ _OBJECTS = (
     ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
     ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch_read", "from_torch"),
     ("onnx", {"ModelProto"}, "relunorm.io.onnx_read", "from_onnx"),
-    ("sklearn", {"MLPRegressor", "MLPClassifier"}, "relunorm.io.sklearn", "from_sklearn"),
+    ("sklearn", {"BaseEstimator"}, "relunorm.io.sklearn", "from_sklearn"),
 )
 
 #: Endings of torch checkpoints: read as state dicts, never as pickled objects.
@@ -63,15 +63,17 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
     Args:
         source: a path (.onnx, .npz, .safetensors, .pt2), "example:moons" for a network that ships
             with the package, or a torch.nn.Module,
-            torch.export.ExportedProgram, onnx.ModelProto, scikit-learn MLPRegressor or
-            MLPClassifier, Keras model, or Network.
+            torch.export.ExportedProgram, onnx.ModelProto, Keras model, fitted scikit-learn
+            estimator (a perceptron or a linear model, alone or in a pipeline), or Network.
         example: where the model does not fix its input shape: the shape of one input without the
             batch axis, for example (1, 28, 28), or a batch of inputs.
         architecture: the torch.nn.Module that a state dict (.pt, .pth) belongs to.
 
     Returns:
         The network in float64, exact up to the rounding of folding affine operations together.
-        The object passed in is not changed.
+        Scaling in front is folded in, so inputs are in the model's own units. A softmax, sigmoid
+        or the like at the end is kept in ``head``; the network computes what comes before it, and
+        `Network.predict` what the model returns. The object passed in is not changed.
 
     Raises:
         RelunormError: one of the package's errors, naming the file and the place.
@@ -93,8 +95,8 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
                 return _named(module, function)(source, example=example)
     raise UnsupportedFormatError(
         f"cannot read an object of type {type(source).__module__}.{type(source).__qualname__}; "
-        "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a scikit-learn "
-        "MLPRegressor or MLPClassifier, or a Keras model"
+        "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a fitted "
+        "scikit-learn estimator, a Keras model, or a Network"
     )
 
 
