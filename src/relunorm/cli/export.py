@@ -124,6 +124,11 @@ def _render(console: Console, document: dict[str, Any]) -> None:
             f"for inputs that are the program's own: {document['epsilon_on_grid']:.3g} proved, "
             f"{found['on_grid']:.3g} found"
         )
+    head = document["head"]
+    if head is not None:
+        console.print(f"outputs are the {head['of']}")
+        if head["bound"] is not None:
+            console.print(f"{head['label']} of them moves by at most {head['bound']:.3g} (proved)")
     classes = document["classes"]
     if classes is not None and classes["everywhere"] is not None:
         console.print(f"the class is {classes['everywhere']} everywhere, as in the model")

@@ -236,6 +236,11 @@ def notes(document: dict[str, Any]) -> list[str]:
         )
     else:
         lines.append("- no bound on |output - network|.")
+    head = document["head"]
+    if head is not None:
+        lines[5:5] = [f"outputs are the {head['of']}"]
+        if head["bound"] is not None:
+            lines.append(f"- |{head['label']} of them - the model| <= {head['bound']:.4g};")
     classes = document["classes"]
     if classes is not None and classes["everywhere"] is not None:
         lines.append(f"- the class is {classes['everywhere']} everywhere, as in the network.")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.embedded.cutting import Bounds, bound_part
 from relunorm.embedded.difference import Change
+from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate import slackened
 from relunorm.network import Affine, Network
 from relunorm.stability.problem import Bounds as ValueBounds
@@ -55,6 +56,7 @@ def claims(
         },
         "classes": None,
         "steps": None,
+        "head": None,
     }
     if classes:
         margins = [_margin(side, outputs) for side in (total.of_floats, total.on_grid)]
@@ -64,6 +66,15 @@ def claims(
             "margin": margins[0],
             "margin_on_grid": margins[1],
             "everywhere": fixed,
+        }
+    if network.head:
+        gain = network.head.gain
+        largest = float(total.of_floats[:outputs].max())
+        moves = None if gain is None else _finite(np.array([slackened(gain * largest)]))[0]
+        result["head"] = {
+            "label": network.head.label,
+            "of": network.head.of,
+            "bound": moves,
         }
     steps = any(layer.activation.kind == "step" for layer in network.layers)
     if steps and change is not None:
@@ -78,6 +89,24 @@ def claims(
             ],
         }
     return result
+
+
+def check_classes(network: Network) -> None:
+    """Raise unless the class that the outputs choose is the one the model itself gives."""
+    head, several = network.head, sum(n > 1 for n in network.output_shape) > 1
+    kinds = [(step.kind, *step.numbers) for step in head.steps]
+    if network.output_size == 1:
+        decides = (("sigmoid",), ("log_sigmoid",), ("tanh",), ("greater", 0.0))
+        rounded = ([("sigmoid",), ("greater", 0.5)], [("sigmoid",), ("round",)])
+        fits = not kinds or kinds in rounded or (len(kinds) == 1 and kinds[0] in decides)
+    else:
+        fits = head.keeps_classes and not (several and head)
+    if not fits:
+        raise InvalidInputError(
+            f"the model ends in {head.label}, after which its class is not the largest of the "
+            f"program's {network.output_size} outputs, or the sign of a single one; leave classes "
+            "out"
+        )
 
 
 def _margin(bounds: NDArray[np.float64], outputs: int) -> float:
@@ -100,6 +129,13 @@ def compare_claims(found: dict[str, Any], stated: dict[str, Any], problems: list
         margins = ("margin", "margin_on_grid")
         if not same or not all(ours[m] <= theirs[m] * (1 + 1e-9) for m in margins):
             problems.append(f"classes: {ours} was found, {theirs} is stated")
+    ours, theirs = found["head"], stated["head"]
+    if (ours is None) != (theirs is None):
+        problems.append("head: the claim is not the one that was found")
+    elif ours is not None:
+        if any(ours[key] != theirs[key] for key in ("label", "of")):
+            problems.append(f"head: {ours} was found, {theirs} is stated")
+        _compare("head", [ours["bound"]], [theirs["bound"]], problems)
     ours, theirs = found["steps"], stated["steps"]
     if (ours is None) != (theirs is None):
         problems.append("steps: the claim is not the one that was found")

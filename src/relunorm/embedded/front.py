@@ -17,6 +17,7 @@ from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate, notes
+from relunorm.embedded.claims import check_classes
 from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.job import WIDTHS, Job
 from relunorm.embedded.pieces import Pieces
@@ -105,7 +106,17 @@ class Export:
     def to_dict(self) -> dict[str, Any]:
         """The results without the proofs, JSON-safe."""
         document = self.certificate.document
-        keys = ("bounds", "found", "classes", "steps", "sizes", "options", "domain", "digest")
+        keys = (
+            "bounds",
+            "found",
+            "classes",
+            "head",
+            "steps",
+            "sizes",
+            "options",
+            "domain",
+            "digest",
+        )
         steps = document["steps"]
         maps = (self.program,) if isinstance(self.program, Pieces) else self.program.maps
         return {
@@ -184,7 +195,8 @@ def to_c(
     >>> made.epsilon < 0.02, made.program.predict([[0.5], [-0.25]]).ravel().tolist()
     (True, [0.5, 0.25])
     """
-    options = Options(name, target, classes)
+    labels = tuple(map(str, network.head.classes)) if isinstance(network, Network) else ()
+    options = Options(name, target, classes, labels if classes else ())
     box = _checked(network, domain, bits, epsilon, floats, style)
     for what, value, least in (
         ("parts", parts, 1),
@@ -193,6 +205,8 @@ def to_c(
         ("ram", ram, 0),
     ):
         _check_count(what, value, least, optional=what in ("flash", "ram"))
+    if classes:
+        check_classes(network)
     exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
     if exponent is not None and (
         exponent.dtype.kind != "i" or exponent.shape not in ((1,), (network.input_size,))
