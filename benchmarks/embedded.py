@@ -28,6 +28,7 @@ import relunorm as rn
 from relunorm.embedded import Export, verify
 from relunorm.embedded.pieces import Pieces
 from relunorm.errors import InvalidInputError
+from relunorm.head import NO_HEAD
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "embedded"))
 from c_programs import DTYPES, compile_host, drawn, on_arm, on_avr, run
@@ -222,7 +223,7 @@ def onnxruntime_8(case: Case) -> tuple[float, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         plain, small = f"{folder}/plain.onnx", f"{folder}/small.onnx"
-        rn.save(network, plain, dtype="float32")
+        rn.save(network.replace(head=NO_HEAD), plain, dtype="float32")
         quantize_static(
             plain, small, Reader(), per_channel=True, weight_type=QuantType.QInt8,
             activation_type=QuantType.QUInt8,
