@@ -188,6 +188,18 @@ def test_single_precision_stays_within_its_bound(name: str, tmp_path: Path) -> N
     check(made.source, tmp_path)
 
 
+@pytest.mark.parametrize("high", [0.5, 255 / 256], ids=["counted", "no end to pass"])
+def test_a_constant_network_reads_nothing(high: float, tmp_path: Path) -> None:
+    weights, biases = [np.zeros((3, 2)), np.ones((1, 3))], [np.ones(3), np.array([0.5])]
+    network = Network.from_weights(weights, biases)
+    made = to_c(network, Box.cube(2, 0, high), bits=8, input_shift=8, classes=True)
+    kinds = made.program.input_type, made.program.output.accumulator
+    inputs = inputs_for(made.program, 50)
+    found = on_host(made.source, kinds, inputs, tmp_path)
+    assert np.array_equal(np.ldexp(found, -made.program.output_exponent), np.full((150, 1), 3.5))
+    check(made.source, tmp_path)
+
+
 def test_the_class_and_what_was_clamped(tmp_path: Path) -> None:
     made, kinds = exported("relu", 16)
     compile_host(made.source, kinds, tmp_path, sanitize=True)

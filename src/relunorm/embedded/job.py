@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,17 +32,63 @@ from relunorm.embedded.programs import (
 )
 from relunorm.embedded.scales import build, start_of
 from relunorm.embedded.search import Found, largest_difference
-from relunorm.embedded.terms import Integers, stored_numbers, without_empty_terms
+from relunorm.embedded.terms import (
+    Integers,
+    geometry_of,
+    stored_numbers,
+    without_empty_terms,
+)
 from relunorm.embedded.walk import grid_box
 from relunorm.errors import InvalidInputError
 from relunorm.forms.domains import domain_to_dict
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of
+from relunorm.stability.result import Stability
 
 WIDTHS = (8, 16, 32)
 
 #: Called with what is being done and, where known, the share that is done.
 Proved = tuple[Bounds, list[Any]]
+
+
+def _analyses(network: Network, found: Stability) -> list[Stability]:
+    """What may be removed: everything, or of convolutions whole channels only.
+
+    A convolution that has lost single units is a matrix, which takes more room than its kernel.
+    """
+    shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
+    kernels = {
+        k
+        for k, layer in enumerate(network.layers)
+        if any(
+            geometry_of(matrix, shapes[source], shapes[k + 1]) is not None
+            for source, matrix in layer.affine.terms.items()
+        )
+    }
+    if not kernels:
+        return [found]
+    kept = []
+    for layer in found.layers:
+        if layer.layer in kernels:
+            shape = shapes[layer.layer + 1]
+            dead = (layer.verdict.reshape(shape[0], -1) == "dead").all(axis=1)
+            dead = np.repeat(dead, len(layer.verdict) // shape[0])
+            layer = replace(layer, verdict=np.where(dead, "dead", "undecided"))
+        kept.append(layer)
+    return [found, replace(found, layers=tuple(kept))]
+
+
+def _shaped(network: Network, old: Network) -> Network:
+    """Layers that still are whole channels get their shapes back, which removal forgets."""
+    if len(network.layers) != len(old.layers):
+        return network
+    layers = []
+    for ours, theirs in zip(network.layers, old.layers, strict=True):
+        size, plane = ours.affine.size, math.prod(theirs.shape[1:])
+        if len(theirs.shape) > 1 and size % plane == 0:
+            ours = replace(ours, shape=(size // plane, *theirs.shape[1:]))
+        layers.append(ours)
+    return network.replace(layers=layers)
 
 
 class Job:
@@ -114,12 +161,20 @@ class Job:
         if any(layer.activation.kind == "step" for layer in self.network.layers):
             return  # removal may move a threshold, and then no bound holds near it
         found = stability(self.network.folded(), outer, time_limit=10.0, milp=False)
-        result = normalize(self.network, "minimal", outer, analysis=found, architecture="keep")
-        if result.certificate is None or stored_numbers(result.network) >= stored_numbers(
-            self.network
-        ):
+        results = [
+            normalize(self.network, "minimal", outer, analysis=analysis, architecture="keep")
+            for analysis in _analyses(self.network.folded(), found)
+        ]
+        networks = [_shaped(r.network, self.network.folded()) for r in results]
+        sizes = [
+            np.inf if r.certificate is None else stored_numbers(n)
+            for r, n in zip(results, networks, strict=True)
+        ]
+        best = int(np.argmin(sizes))
+        result = results[best]
+        if result.certificate is None or sizes[best] >= stored_numbers(self.network):
             return
-        self.smaller = without_empty_terms(result.network)
+        self.smaller = without_empty_terms(networks[best])
         self.moved = np.array(result.certificate.bounds)
         self.trusted = result.certificate.trusted
         self.shrunk = {
