@@ -54,7 +54,7 @@ def test_the_page_says_what_was_proved_and_what_was_found(tmp_path: Path) -> Non
     [
         ((), "needs --domain"),
         ((*DOMAIN, "--epsilon", "1e-14", "--parts", "1"), "the best that can be proved is"),
-        ((*DOMAIN, "--style", "pieces"), "one input"),
+        ((*DOMAIN, "--style", "pieces", "--float"), "pieces are integers"),
         ((*DOMAIN, "--certificate", "nowhere/c.json", "--parts", "1"), "nowhere/c.json"),
         ((*DOMAIN, "--target", "avr", "--flash", "100", "--parts", "1"), "the tables need"),
     ],

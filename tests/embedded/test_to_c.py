@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scalar_program import exact_network, run_scalar
 from strategies import networks
 
-from relunorm import Ball, Box, Network, Polytope, load, to_c
+from relunorm import Ball, Box, Network, Polytope, load, regions, to_c
 from relunorm.embedded import verify
 from relunorm.embedded.integers import RANGES, chosen
 from relunorm.embedded.scales import _Builder, build
@@ -209,6 +209,56 @@ def test_pieces_of_one_input(bits: int) -> None:
     assert gap <= made.epsilon <= 10 * made.found
 
 
+@pytest.mark.parametrize("activation", ["relu", Activation("leaky", -0.2)])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_pieces_of_two_inputs(bits: int, activation: Any) -> None:
+    network = mlp(2, 5, 4, 2, seed=5, activation=activation)
+    box = Box([-1.0, 0.0], [2.0, 1.5])
+    made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
+    program = made.program
+    scale = Fraction(2) ** program.output_exponent
+    start, bounds = program.inputs, made.certificate.document["bounds"]
+    rng = np.random.default_rng(0)
+    points = hard_points(box, 60, 1)
+    integers = np.vstack(
+        [
+            rng.integers(start.input_low, start.input_high + 1, (60, 2)),
+            program.quantize(points),
+        ]
+    )
+    outputs = program(integers)
+    for q, out in zip(integers.tolist(), outputs.tolist(), strict=True):
+        steps = (Fraction(2) ** -int(s) for s in start.input_exponent)
+        exact = [v * step for v, step in zip(q, steps, strict=True)]
+        for y, f, limit in zip(out, exact_network(network, exact), bounds["on_grid"], strict=True):
+            assert abs(y / scale - f) <= Fraction(limit)
+    for x, out in zip(points, program(program.quantize(points)).tolist(), strict=True):
+        real = exact_network(network, [Fraction(float(v)) for v in x])
+        for y, f, limit in zip(out, real, bounds["of_floats"], strict=True):
+            assert abs(y / scale - f) <= Fraction(limit)
+    assert made.epsilon <= 20 * made.found
+    assert verify(made.certificate, network, made.source).holds
+
+
+def test_the_leaves_of_a_tree_are_the_regions() -> None:
+    network, box = mlp(2, 8, 6, 1, seed=2), Box.cube(2, -2, 2)
+    layers, pieces = (
+        to_c(network, box, shrink=False, style=s, **QUICK) for s in ("layers", "pieces")
+    )
+    assert len(pieces.program.start) == len(regions(network, box))
+    assert pieces.multiplications < layers.multiplications / 2
+    assert pieces.found < layers.found
+
+
+def test_a_tree_of_one_leaf_and_one_of_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = to_c(mlp(2, 3), Box.cube(2), style="pieces", **QUICK)
+    assert made.multiplications == 6
+    assert verify(made.certificate, made.network, made.source).holds
+    monkeypatch.setattr("relunorm.embedded.tree_build.MOST_PIECES", 5)
+    with pytest.raises(InvalidInputError, match="more than 5 affine pieces"):
+        to_c(mlp(2, 8, 1), Box.cube(2, -2, 2), style="pieces", **QUICK)
+
+
 def test_pieces_are_smaller_than_layers_where_there_are_few() -> None:
     network, box = mlp(1, 16, 16, 1, seed=1), Box([-1.0], [1.0])
     layers, pieces = (to_c(network, box, style=s, **QUICK) for s in ("layers", "pieces"))
@@ -243,7 +293,6 @@ def test_single_precision_is_bounded_too() -> None:
         ({"epsilon": 1e-3, "bits": 8}, "16 bits meet it, with [0-9,]+ bytes of tables"),
         ({"target": "z80"}, "choose c99, avr, arm"),
         ({"style": "tree"}, "choose layers or pieces"),
-        ({"style": "pieces"}, "networks with one input, this one has 2"),
         ({"name": "2net"}, "no name in C"),
         ({"name": "while"}, "no name in C"),
         ({"input_shift": 40}, "more than int16_t holds"),
@@ -384,6 +433,11 @@ def test_long_labels_are_wrapped() -> None:
     made = to_c(network, Box.cube(2), classes=True, **QUICK)
     assert max(map(len, made.header.splitlines())) <= 100
     assert "*/ int x" not in made.header
+
+
+def test_pieces_of_many_inputs_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="one or two inputs, this one has 3"):
+        to_c(mlp(3, 4, 1), Box.cube(3), style="pieces", **QUICK)
 
 
 def test_a_network_too_large_for_the_board_is_refused() -> None:

@@ -20,7 +20,7 @@ from relunorm.embedded.certificate import ProgramCertificate, notes
 from relunorm.embedded.claims import check_classes
 from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.job import WIDTHS, Job
-from relunorm.embedded.pieces import Pieces
+from relunorm.embedded.pieces import Piecewise
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.network import Network
@@ -38,8 +38,8 @@ class Export:
     Attributes:
         source: the C file.
         header: declarations for files that call it.
-        program: the same in Python: an `IntegerNetwork` or `Pieces` (bit for bit), or
-            a `FloatNetwork`.
+        program: the same in Python: an `IntegerNetwork`, `Pieces` or a `PieceTree` (bit for bit),
+            or a `FloatNetwork`.
         network: the network it was made from, as given.
         certificate: the two proofs.
     """
@@ -118,7 +118,7 @@ class Export:
             "digest",
         )
         steps = document["steps"]
-        maps = (self.program,) if isinstance(self.program, Pieces) else self.program.maps
+        maps = (self.program,) if isinstance(self.program, Piecewise) else self.program.maps
         return {
             "schema": "relunorm.export/1",
             "epsilon": _or_none(self.epsilon),
@@ -172,7 +172,7 @@ def to_c(
             included, because inputs are integers then.
         target: ``c99``, ``avr`` (tables in flash) or ``arm``.
         floats: single precision instead of integers.
-        style: ``layers``, or for a single input ``pieces``: its affine pieces in a search tree.
+        style: ``layers``, or for one or two inputs ``pieces``: the affine pieces in a search tree.
         classes: add a function that gives the class, and a claim about it.
         name: prefix of what the file defines.
         input_shift: the shift of the inputs where a sensor fixes it, one or one for each.

@@ -21,7 +21,7 @@ from relunorm.embedded.cutting import Bounds, cut
 from relunorm.embedded.floats import FloatNetwork, build_floats
 from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.packed import network_to_dict
-from relunorm.embedded.pieces import Pieces, bound_pieces, build_pieces
+from relunorm.embedded.pieces import Piecewise, build_pieces
 from relunorm.embedded.programs import (
     AnyProgram,
     change_of,
@@ -38,6 +38,7 @@ from relunorm.embedded.terms import (
     stored_numbers,
     without_empty_terms,
 )
+from relunorm.embedded.tree_build import build_tree
 from relunorm.embedded.walk import grid_box
 from relunorm.errors import InvalidInputError
 from relunorm.forms.domains import domain_to_dict
@@ -246,18 +247,30 @@ class Job:
             input_exponent=self.inputs(value_bits),
         )[0]
 
-    def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Pieces, Proved]:
-        """The pieces of a network with one input, in the first width that meets epsilon."""
+    def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Piecewise, Proved]:
+        """The pieces of a network with one or two inputs, in the first width that meets epsilon.
 
-        def prove(program: Pieces) -> Proved:
-            found = bound_pieces(self.smaller, program)
+        Raises:
+            InvalidInputError: more inputs than two, or too many pieces.
+        """
+        makers = {1: build_pieces, 2: build_tree}
+        if self.network.input_size not in makers:
+            raise InvalidInputError(
+                f"style pieces is for networks with one or two inputs, this one has "
+                f"{self.network.input_size}; use style layers"
+            )
+        make = makers[self.network.input_size]
+
+        def prove(program: Piecewise) -> Proved:
+            self.show("proving")
+            found = program.bound(self.smaller)
             self.note(program, found, program.weight_type)
             return found, []
 
         return self.first(
             widths,
             epsilon,
-            lambda width: build_pieces(self.smaller, self.box, width, self.exponent),
+            lambda width: make(self.smaller, self.box, width, self.exponent),
             prove,
         )
 
@@ -325,7 +338,7 @@ class Job:
         """Search for the largest difference, then write everything down."""
         self.show("searching")
         change, classes = None, self.options.classes
-        if not isinstance(program, Pieces):
+        if not isinstance(program, Piecewise):
             change = change_of(self.smaller, program)
         rows = rows_of(self.smaller.output_size, classes and change is not None)
         outer = outer_box(self.box, program)
@@ -360,7 +373,7 @@ class Job:
 
     def search(self, program: AnyProgram) -> tuple[Found, Found]:
         """The largest differences found on the program's own inputs, and on any."""
-        smooth = self.smaller if isinstance(program, Pieces) else program.dequantized()
+        smooth = self.smaller if isinstance(program, Piecewise) else program.dequantized()
 
         def search(snap: Any = None) -> Found:
             return largest_difference(
@@ -376,7 +389,7 @@ class Job:
         real = search()
         if isinstance(program, FloatNetwork):
             return real, real
-        start = program.inputs if isinstance(program, Pieces) else program
+        start = program.inputs if isinstance(program, Piecewise) else program
         power = -start.input_exponent.astype(np.int32)
         grid = search(lambda x: np.ldexp(program.quantize(x).astype(np.float64), power))
         if grid.difference > real.difference and self.box.contains(grid.inputs).all():
