@@ -408,7 +408,11 @@ def test_a_head_is_not_run_but_its_outputs_are_bounded(outputs: int, head: Head)
     points = hard_points(box, 2000, 0)
     gap = np.abs(head(made.program.predict(points)) - network.predict(points)).max()
     assert 0 < gap <= told["bound"] <= 0.51 * made.epsilon
+    assert told["bound_on_grid"] <= told["bound"]
     assert made.to_dict()["head"] == told
+    wide = to_c(network, Box.cube(2, -1000, 1000), bits=8, **QUICK)
+    assert wide.epsilon > 4
+    assert wide.certificate.document["head"]["bound"] == 1.0  # probabilities move no further
     assert ("1 yes" in made.header) == bool(head.classes)
     assert not verify(made.certificate, network.replace(head=Head()), made.source).holds
 

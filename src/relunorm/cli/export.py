@@ -156,7 +156,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if head is not None:
         console.print(f"outputs are the {head['of']}")
         if head["bound"] is not None:
-            console.print(f"{head['label']} of them moves by at most {head['bound']:.3g} (proved)")
+            console.print(
+                f"{head['label']} of them moves by at most {head['bound']:.3g} "
+                f"({head['bound_on_grid']:.3g} for its own inputs), proved"
+            )
     classes = document["classes"]
     if classes is not None and classes["everywhere"] is not None:
         console.print(f"the class is {classes['everywhere']} everywhere, as in the model")

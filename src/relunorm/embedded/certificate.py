@@ -240,7 +240,8 @@ def notes(document: dict[str, Any]) -> list[str]:
     if head is not None:
         lines[5:5] = [f"outputs are the {head['of']}"]
         if head["bound"] is not None:
-            lines.append(f"- |{head['label']} of them - the model| <= {head['bound']:.4g};")
+            rest = f" ({head['bound_on_grid']:.4g} without)" if integer else ""
+            lines.append(f"- |{head['label']} of them - the model| <= {head['bound']:.4g}{rest};")
     classes = document["classes"]
     if classes is not None and classes["everywhere"] is not None:
         lines.append(f"- the class is {classes['everywhere']} everywhere, as in the network.")

@@ -12,6 +12,7 @@ from relunorm.embedded.cutting import Bounds, bound_part
 from relunorm.embedded.difference import Change
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate import slackened
+from relunorm.head import Head
 from relunorm.network import Affine, Network
 from relunorm.stability.problem import Bounds as ValueBounds
 from relunorm.stability.problem import Problem
@@ -68,13 +69,13 @@ def claims(
             "everywhere": fixed,
         }
     if network.head:
-        gain = network.head.gain
-        largest = float(total.of_floats[:outputs].max())
-        moves = None if gain is None else _finite(np.array([slackened(gain * largest)]))[0]
+        sides = total.of_floats, total.on_grid
+        moves = [_after(network.head, float(side[:outputs].max())) for side in sides]
         result["head"] = {
             "label": network.head.label,
             "of": network.head.of,
-            "bound": moves,
+            "bound": moves[0],
+            "bound_on_grid": moves[1],
         }
     steps = any(layer.activation.kind == "step" for layer in network.layers)
     if steps and change is not None:
@@ -89,6 +90,14 @@ def claims(
             ],
         }
     return result
+
+
+def _after(head: Head, bound: float) -> float | None:
+    """How far the model's own outputs can move; None where that is not known."""
+    if head.gain is None or not np.isfinite(bound):
+        return None
+    moved = slackened(head.gain * bound)
+    return min(moved, 1.0) if head.is_probability else moved
 
 
 def check_classes(network: Network) -> None:
@@ -135,7 +144,8 @@ def compare_claims(found: dict[str, Any], stated: dict[str, Any], problems: list
     elif ours is not None:
         if any(ours[key] != theirs[key] for key in ("label", "of")):
             problems.append(f"head: {ours} was found, {theirs} is stated")
-        _compare("head", [ours["bound"]], [theirs["bound"]], problems)
+        keys = ("bound", "bound_on_grid")
+        _compare("head", [ours[key] for key in keys], [theirs[key] for key in keys], problems)
     ours, theirs = found["steps"], stated["steps"]
     if (ours is None) != (theirs is None):
         problems.append("steps: the claim is not the one that was found")
