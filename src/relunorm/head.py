@@ -227,6 +227,24 @@ class Head:
             for step in self.steps
         )
 
+    def decides_plainly(self, outputs: int) -> bool:
+        """Whether the class is that of the largest value before the head, or of one value's sign.
+
+        Of one output the model says class 1 above 0: a test for another level than that says no.
+
+        >>> Head((Step("sigmoid"), Step("greater", 0, (0.5,)))).decides_plainly(1)
+        True
+        >>> Head((Step("sigmoid"), Step("greater", 0, (0.9,)))).decides_plainly(1)
+        False
+        """
+        if outputs > 1:
+            return self.keeps_classes
+        if not self.steps or self.steps[-1].kind not in ("greater", "round"):
+            return all(
+                s.kind not in ("scale", "argmax") or s.numbers[:1] > (0,) for s in self.steps
+            )
+        return self([[-1e-6], [1e-6]]).ravel().tolist() == [0.0, 1.0]
+
     @property
     def gain(self) -> float | None:
         """If values before the head differ by at most e, the model's outputs by at most gain e.
@@ -298,7 +316,12 @@ class Head:
             {"kind": s.kind, "axis": s.axis, "numbers": [_json_number(x) for x in s.numbers]}
             for s in self.steps
         ]
-        return {"steps": steps, "classes": list(self.classes), "of": self.of}
+        return {
+            "steps": steps,
+            "label": self.label,
+            "of": self.of,
+            "classes": list(self.classes),
+        }
 
     @classmethod
     def from_dict(cls, fields: Any) -> Head:
@@ -311,6 +334,15 @@ class Head:
 
 
 NO_HEAD = Head()
+
+
+def of_words(of: str) -> str:
+    """What a result's text adds about what it speaks of; nothing for the model's own outputs.
+
+    >>> of_words("outputs"), of_words("logits, before the softmax")
+    ('', '; of the logits, before the softmax')
+    """
+    return "" if of == "outputs" else f"; of the {of}"
 
 
 def _step_interval(step: Step, low: Array, high: Array) -> tuple[Array, Array]:

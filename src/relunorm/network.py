@@ -157,6 +157,10 @@ class Network:
             fields |= {"output_shape": (), "head": NO_HEAD}
         return Network(**{**fields, **changes})
 
+    def without_head(self) -> Network:
+        """The same network without what follows its last affine map, and without class labels."""
+        return self if self.head == NO_HEAD else self.replace(head=NO_HEAD)
+
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__ if name != "__dict__"}
 

@@ -59,9 +59,9 @@ def export(
 
     Exit code 0: written; 2: bad input, or an epsilon that no width meets: nothing is written.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.embedded import to_c
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     if domain is None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import atomic_path
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
@@ -138,9 +139,10 @@ class Export:
         )
 
 
+@accepts("network", domains=("domain",))
 def to_c(
-    network: Network,
-    domain: Domain,
+    network: Model,
+    domain: Place,
     *,
     bits: int | None = None,
     epsilon: float | None = None,

@@ -56,7 +56,9 @@ def maximize_large(
         lower = certain_value(network, point, -weights[None], np.zeros(1))
     upper = max(_raised(search), lower)
     exact = bool(upper - lower <= tolerance * max(1.0, abs(lower)))
-    return Maximum(lower, upper, point, exact, search.nodes, clock.elapsed(), bool(closed))
+    return Maximum(
+        lower, upper, point, exact, search.nodes, clock.elapsed(), bool(closed), of=network.head.of
+    )
 
 
 def decide_large(
@@ -91,7 +93,9 @@ def decide_large(
         verdict = "counterexample"
     elif upper <= -TOLERANCE / 4:  # what the last programmes take for empty is within this
         verdict = "proved"
-    return Decision(verdict, point, (reached, max(upper, reached)), nodes, clock.elapsed())
+    return Decision(
+        verdict, point, (reached, max(upper, reached)), nodes, clock.elapsed(), of=network.head.of
+    )
 
 
 def _raised(search: Search) -> float:

@@ -12,7 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from relunorm.errors import MissingDependencyError, ModelFileError, UnsupportedFormatError
+from relunorm.border import Model, accepts
+from relunorm.errors import ModelFileError, UnsupportedFormatError, optional_packages
 from relunorm.examples import example_path
 from relunorm.network import Network
 
@@ -100,17 +101,14 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
     )
 
 
-def save(network: Network, path: str | Path, dtype: DType | None = None) -> None:
+@accepts("network")
+def save(network: Model, path: str | Path, dtype: DType | None = None) -> None:
     """Write a network in the format that the path's ending names, atomically.
 
     Args:
         dtype: number type of the written weights. By default float64, except float32 for ONNX
             (what runtimes expect as input type).
     """
-    if not isinstance(network, Network):
-        raise UnsupportedFormatError(
-            f"save takes a Network, not {type(network).__qualname__}; relunorm.load reads one first"
-        )
     path = Path(path)
     if path.suffix.lower() in (".keras", ".h5", ".hdf5"):
         raise UnsupportedFormatError(f"{path}: use relunorm.to_keras(network).save(path)")
@@ -165,15 +163,8 @@ def _format(path: Path) -> tuple[str, str, str, str]:
 
 
 def _named(module: str, function: str) -> Callable[..., Any]:
-    try:
+    with optional_packages():
         return getattr(import_module(module), function)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "relunorm":
-            raise
-        extra = {"onnx": "onnx", "safetensors": "safetensors", "keras": "keras"}.get(package)
-        how = f"pip install 'relunorm[{extra}]'" if extra else f"pip install {package}"
-        raise MissingDependencyError(f"the package {package} is not installed: {how}") from None
 
 
 def input_shape(example: Any, what: str) -> tuple[int, ...]:

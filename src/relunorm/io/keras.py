@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.errors import (
     InvalidNetworkError,
     MissingDependencyError,
@@ -156,7 +157,8 @@ def _tensors(values: Any) -> list[Any]:
     return [values] if isinstance(values, Tensor | Headed | _Unknown) else []
 
 
-def to_keras(network: Network, dtype: str = "float64") -> Any:
+@accepts("network")
+def to_keras(network: Model, dtype: str = "float64") -> Any:
     """A Keras model that computes the network: Sequential for a chain, else functional.
 
     Sparse maps become dense ones, since Keras has no others; step activations are refused. The

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 from relunorm import __version__
 from relunorm import matrix as mx
 from relunorm.atomic import write_bytes
+from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.onnx_head import write_head
 from relunorm.io.recover import Convolution, recover_convolution
@@ -32,7 +33,8 @@ IR_VERSION = 8
 GATHER_BELOW = 0.25
 
 
-def to_onnx(network: Network, dtype: str | None = None, *, stopped: str = "") -> onnx.ModelProto:
+@accepts("network")
+def to_onnx(network: Model, dtype: str | None = None, *, stopped: str = "") -> onnx.ModelProto:
     """The network as an ONNX model.
 
     Args:

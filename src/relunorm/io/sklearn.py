@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
 from relunorm.head import NO_HEAD, Head, Step
 from relunorm.io.heads import finished
@@ -143,7 +144,8 @@ def _linear(estimator: Any, name: str) -> Network:
     return network.replace(head=Head(steps, tuple(getattr(estimator, "classes_", ()))))
 
 
-def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any = None) -> Any:
+@accepts("network")
+def to_sklearn(network: Model, *, classes: ArrayLike | None = None, like: Any = None) -> Any:
     """A fitted scikit-learn estimator that computes the network.
 
     Args:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from relunorm import head as heads
 from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
+from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
@@ -21,7 +22,8 @@ from relunorm.network import Activation, Affine, Network
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def to_torch(network: Network, dtype: str | torch.dtype | None = None) -> nn.Module:
+@accepts("network")
+def to_torch(network: Model, dtype: str | torch.dtype | None = None) -> nn.Module:
     """A module that computes the network, in eval mode; weights are parameters.
 
     A plain chain of dense maps becomes an nn.Sequential of Linear and ReLU or LeakyReLU; networks
