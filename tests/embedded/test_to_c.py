@@ -420,7 +420,7 @@ def test_a_head_is_not_run_but_its_outputs_are_bounded(outputs: int, head: Head)
 def test_a_head_whose_class_the_outputs_do_not_decide_is_refused() -> None:
     box = Box.cube(2)
     for outputs, steps in (
-        (1, (Step("exp"),)),
+        (1, (Step("greater", numbers=(0.1,)),)),
         (1, (Step("sigmoid"), Step("greater", numbers=(0.9,)))),
         (2, (Step("scale", numbers=(-1.0, 0.0)),)),
     ):

@@ -103,14 +103,7 @@ def _after(head: Head, bound: float) -> float | None:
 def check_classes(network: Network) -> None:
     """Raise unless the class that the outputs choose is the one the model itself gives."""
     head, several = network.head, sum(n > 1 for n in network.output_shape) > 1
-    kinds = [(step.kind, *step.numbers) for step in head.steps]
-    if network.output_size == 1:
-        decides = (("sigmoid",), ("log_sigmoid",), ("tanh",), ("greater", 0.0))
-        rounded = ([("sigmoid",), ("greater", 0.5)], [("sigmoid",), ("round",)])
-        fits = not kinds or kinds in rounded or (len(kinds) == 1 and kinds[0] in decides)
-    else:
-        fits = head.keeps_classes and not (several and head)
-    if not fits:
+    if not head.decides_plainly(network.output_size) or (several and head):
         raise InvalidInputError(
             f"the model ends in {head.label}, after which its class is not the largest of the "
             f"program's {network.output_size} outputs, or the sign of a single one; leave classes "

@@ -197,7 +197,7 @@ def to_c(
     >>> made.epsilon < 0.02, made.program.predict([[0.5], [-0.25]]).ravel().tolist()
     (True, [0.5, 0.25])
     """
-    labels = tuple(map(str, network.head.classes)) if isinstance(network, Network) else ()
+    labels = tuple(map(str, network.head.classes))
     options = Options(name, target, classes, labels if classes else ())
     box = _checked(network, domain, bits, epsilon, floats, style)
     for what, value, least in (
@@ -238,8 +238,6 @@ def to_c(
 
 
 def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any) -> Box:
-    if not isinstance(network, Network):
-        raise InvalidInputError(f"expected a Network, found {type(network).__name__}; use load")
     if not isinstance(domain, Domain):
         raise InvalidDomainError(
             "a program needs a bounded domain, because every range is proved over it; pass a Box, "
