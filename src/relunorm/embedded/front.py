@@ -250,7 +250,7 @@ def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, s
     if style not in STYLES or (style == "pieces" and floats):
         what = "pieces are integers" if style in STYLES else "choose layers or pieces"
         raise InvalidInputError(f"style {style!r}: {what}")
-    if epsilon is not None and not (isinstance(epsilon, Real) and 0 < epsilon < np.inf):
+    if epsilon is not None and not (isinstance(epsilon, Real) and 0 < float(epsilon) < np.inf):
         raise InvalidInputError(f"epsilon is {epsilon!r}, expected a number > 0")
     reach = reach_of(domain)
     return Box(reach.lo, reach.hi)

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from relunorm.matrix import Matrix, Vector
+from relunorm.matrix import Vector
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.rounding import TINY, gamma
 
@@ -144,9 +144,9 @@ class Norms:
     def _around(self, value: int) -> float:
         return self._size(self._half(value))
 
-    def _rows(self, matrix: Matrix | Array) -> Vector:
+    def _rows(self, matrix: Any) -> Vector:
         """The norm of every row."""
-        squares: Any = matrix.multiply(matrix) if sp.issparse(matrix) else matrix * matrix
+        squares = matrix.multiply(matrix) if sp.issparse(matrix) else matrix * matrix
         return self._up(np.sqrt(np.asarray(squares.sum(axis=1)).ravel() + TINY))
 
     def _size(self, entries: Vector) -> float:
