@@ -312,7 +312,7 @@ def test_bad_options_are_refused_in_one_sentence(options: Any, message: str) -> 
 
 
 def test_a_domain_is_needed_and_has_to_fit() -> None:
-    with pytest.raises(InvalidDomainError, match="bounded domain"):
+    with pytest.raises(InvalidDomainError, match="domain is None, expected a Box"):
         to_c(mlp(2, 4, 1), None)  # type: ignore[arg-type]
     with pytest.raises(InvalidDomainError, match="coordinates"):
         to_c(mlp(2, 4, 1), Box.cube(3))
