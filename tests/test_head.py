@@ -208,3 +208,20 @@ def test_regions_remember_the_head(tmp_path) -> None:  # type: ignore[no-untyped
     assert found.to_dict()["of"] == "logits, before the softmax"
     found.save(tmp_path / "regions.npz")
     assert rn.load_regions(tmp_path / "regions.npz").network.head == SOFTMAX.head
+
+
+def test_the_command_line_says_what_it_speaks_of(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    from relunorm.cli import main
+
+    path = str(tmp_path / "net.npz")
+    rn.save(SOFTMAX, path)
+    said = {
+        "info": "then softmax; answers speak of the logits",
+        "maximize": "This speaks of the logits, before the softmax.",
+    }
+    for command, words in said.items():
+        more = ["--domain", "box:-1,1", "--direction", "1,0,0"] if command == "maximize" else []
+        with pytest.raises(SystemExit) as stopped:
+            main([command, path, *more])
+        assert stopped.value.code == 0
+        assert words in " ".join(capsys.readouterr().out.split())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from relunorm.errors import optional_packages
+from relunorm.errors import optional_packages as _optional_packages
 
 __version__ = "0.1.0"
 
@@ -130,7 +130,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'relunorm' has no attribute {name!r}")
-    with optional_packages():
+    with _optional_packages():
         module = import_module(home)
     value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value

@@ -126,7 +126,7 @@ def as_domain(domain: Place, network: Network, name: str = "domain") -> Domain:
         return parse_domain(domain, network.input_size)
     found = None
     if isinstance(domain, tuple | list) and len(domain) == 2:
-        found = _between(*domain, network)
+        found = _between(domain[0], domain[1], network)
     if found is None:
         found = _around(domain, network)
     if found is None:

@@ -110,10 +110,10 @@ class Step:
         if self.kind == "scale":
             if len(self.numbers) > 2:
                 return "scaling of each output"
-            factor, offset = self.numbers
+            factor, offset = self.factors[0], self.offsets[0]
             return f"scaling ({factor:g} x {'+' if offset >= 0 else '-'} {abs(offset):g})"
         if self.kind == "clip":
-            low, high = self.numbers
+            low, high = self.numbers[0], self.numbers[1]
             return f"clip to [{low:g}, {high:g}]"
         if self.kind == "greater":
             return f"test for > {self.numbers[0]:g}"
@@ -122,7 +122,7 @@ class Step:
 
 def _entrywise(step: Step, values: Array) -> Array:
     if step.kind == "clip":
-        return np.clip(values, *step.numbers)
+        return np.clip(values, step.numbers[0], step.numbers[1])
     if step.kind == "greater":
         return (values > step.numbers[0]).astype(np.float64)
     if step.kind == "sigmoid":

@@ -182,6 +182,14 @@ def test_labels_in_the_metadata_of_onnx_files() -> None:
         assert rn.load(proto).head == Head()
 
 
+def test_labels_that_a_module_carries() -> None:
+    module = nn.Sequential(nn.Linear(2, 3))
+    module.class_names = ["a", "b", "c"]
+    assert rn.load(module).head == Head((), ("a", "b", "c"))
+    module.class_names = ["a", "b"]
+    assert rn.load(module).head == Head()
+
+
 def test_several_outputs_of_the_same_logits_are_one() -> None:
     proto = rn.to_onnx(HEADS["softmax"])
     logits = next(node.input[0] for node in proto.graph.node if node.op_type == "Softmax")

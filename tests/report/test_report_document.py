@@ -316,7 +316,7 @@ def test_more_rows_than_are_used_make_estimates() -> None:
         ({"slice": np.zeros((3, 5))}, "three inputs of 2 numbers"),
         ({"slice": "01"}, "slice: not an array of numbers|slice of shape"),
         ({"domain": rn.Box.cube(3)}, "3 coordinates"),
-        ({"domain": "box:-1,1"}, "expected a Box, Ball or Polytope"),
+        ({"domain": 3}, "expected a Box, Ball or Polytope"),
         ({"data": [[1.0, 2.0]], "target": [[1.0], [1.0, 2.0]]}, "the target: not an array"),
     ],
 )

@@ -34,8 +34,11 @@ from relunorm.regions.jit import njit, options
 #: For everything a proof rests on: no reordering, so that it comes out the same everywhere.
 compiled: Any = njit(**options)
 
+#: The same for parts of kernels: Python cannot call them, which saves compiling how it would.
+part: Any = njit(**options, no_cpython_wrapper=True)
+
 #: For what only steers a search: sums may be reordered, which makes them vector instructions.
-loosely: Any = njit(**options, fastmath={"reassoc", "contract", "nsz"})
+loosely: Any = njit(**options, no_cpython_wrapper=True, fastmath={"reassoc", "contract", "nsz"})
 
 EPS = 2.220446049250313e-16
 
@@ -43,13 +46,13 @@ EPS = 2.220446049250313e-16
 TINY = 1e-300
 
 
-@compiled
+@part
 def gamma(n):  # type: ignore[no-untyped-def]
     """A bound on the relative error of a sum of n products, doubled for the sum of magnitudes."""
     return (2.0 * n + 16.0) * EPS
 
 
-@compiled
+@part
 def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . x over a box, or the part of it in a ball; fills x with a maximiser.
 
@@ -66,7 +69,7 @@ def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     return _clipped(v, lo, hi, ball, x)
 
 
-@compiled
+@part
 def outside(x, ball):  # type: ignore[no-untyped-def]
     """How far a point is from the centre beyond the radius (for norm 2: squares)."""
     d = len(x)
@@ -77,7 +80,7 @@ def outside(x, ball):  # type: ignore[no-untyped-def]
     return total - (ball[d] if ball[d + 1] == 1.0 else ball[d] * ball[d])
 
 
-@compiled
+@part
 def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Over a box and a ball at once, by the multiplier of the ball: every one gives a bound.
 
@@ -121,7 +124,7 @@ def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled
+@part
 def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
     """The maximiser over the box with the ball's multiplier w."""
     d = len(lo)
@@ -136,7 +139,7 @@ def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
             x[k] = min(max(ball[k] + 0.5 * v[k] / max(w, 1e-300), lo[k]), hi[k])
 
 
-@compiled
+@part
 def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . (x, y) + const over the node; v becomes the linear form in x.
 
@@ -170,7 +173,7 @@ def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x): 
     return total + error * (1.0 + 1e-9) + rounding * swing + TINY
 
 
-@compiled
+@part
 def chord(low, high):  # type: ignore[no-untyped-def]
     """Slope and shift of a line above max(z, 0) on [low, high], low < 0 < high.
 

@@ -68,7 +68,7 @@ def compare(
 def _render(console: Console, document: dict[str, Any]) -> None:
     upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
-    console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}, of the {document['of']}")
+    console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
     if document["upper_after_head"] is not None and document["of"] != "outputs":
         console.print(
             f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from relunorm.border import Model, accepts
 from relunorm.errors import ModelFileError, UnsupportedFormatError, optional_packages
 from relunorm.examples import example_path
-from relunorm.network import Network
+from relunorm.network import Head, Network
 
 DType = Literal["float32", "float64"]
 
@@ -93,12 +93,25 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
     for package, names, module, function in _OBJECTS:
         for base in type(source).__mro__:
             if base.__module__.partition(".")[0] == package and base.__name__ in names:
-                return _named(module, function)(source, example=example)
+                return _with_labels(_named(module, function)(source, example=example), source)
     raise UnsupportedFormatError(
         f"cannot read an object of type {type(source).__module__}.{type(source).__qualname__}; "
         "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a fitted "
         "scikit-learn estimator, a Keras model, or a Network"
     )
+
+
+def _with_labels(network: Network, source: Any) -> Network:
+    """The network with the class labels that an object carries as an attribute, if it does."""
+    wanted = 2 if network.output_size == 1 else network.output_size
+    for name in ("class_names", "classes"):
+        labels = getattr(source, name, None)
+        if network.head.classes or not isinstance(labels, list | tuple):
+            continue
+        plain = all(isinstance(label, str | int) for label in labels)
+        if plain and len(labels) == len(set(map(str, labels))) == wanted:
+            return network.replace(head=Head(network.head.steps, tuple(labels)))
+    return network
 
 
 @accepts("network")

@@ -60,7 +60,7 @@ def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 
 @layer("Activation")
-def _activation(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _activation(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     return activate(low, op.activation, tensors[0], op.name)
 
 
@@ -134,7 +134,7 @@ def _clip(low: Lowering, op: Any, tensors: list[Any]) -> Tensor | Headed:
     ends = [float(op.x_min), float(op.x_max)]
     if isinstance(tensors[0], Headed):
         return heads.entry(tensors[0], "clip", op.name, "clip", ends)
-    return low.clip(tensors[0], *ends, op.name)
+    return low.clip(tensors[0], ends[0], ends[1], op.name)
 
 
 def after_head(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
@@ -185,7 +185,7 @@ def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 
 @layer("Dense")
-def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     bias = _array(op.bias) if op.use_bias else None
     return activate(low, op.activation, low.linear(tensors[0], _array(op.kernel).T, bias), op.name)
 
@@ -291,13 +291,13 @@ def _concatenate(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 
 @layer("Conv1D", "Conv2D", "Conv3D")
-def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     kernel = np.moveaxis(_array(op.kernel), (-1, -2), (0, 1))
     return _convolve(low, op, tensors[0], kernel, op.groups)
 
 
 @layer("DepthwiseConv1D", "DepthwiseConv2D")
-def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     kernel = np.moveaxis(_array(op.kernel), (-2, -1), (0, 1))
     channels, multiplier, *spatial = kernel.shape
     weight = kernel.reshape(channels * multiplier, 1, *spatial)
@@ -306,7 +306,7 @@ def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 def _convolve(
     low: Lowering, op: Any, x: Tensor, weight: NDArray[np.float64], groups: int
-) -> Tensor:
+) -> Tensor | Headed:
     x, axes = _channels_first(low, op, x), weight.ndim - 2
     strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
     pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)

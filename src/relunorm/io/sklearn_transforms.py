@@ -44,7 +44,7 @@ def transformed(
 
 
 def _step(low: Lowering, x: Tensor, step: Any) -> Tensor:
-    if step is None or (isinstance(step, str) and step == "passthrough"):
+    if step is None or str(step) == "passthrough":
         return x
     name = type(step).__name__
     if not type(step).__module__.startswith("sklearn."):
@@ -87,7 +87,10 @@ def _robust(low: Lowering, x: Tensor, step: Any) -> Tensor:
 
 def _min_max(low: Lowering, x: Tensor, step: Any) -> Tensor:
     x = _scaled(low, x, step.scale_, step.min_)
-    return low.clip(x, *map(float, step.feature_range), "MinMaxScaler") if step.clip else x
+    if not step.clip:
+        return x
+    first, last = (float(end) for end in step.feature_range)
+    return low.clip(x, first, last, "MinMaxScaler")
 
 
 def _max_abs(low: Lowering, x: Tensor, step: Any) -> Tensor:
@@ -137,7 +140,7 @@ def _numbers(columns: Any, names: list[str], count: int) -> NDArray[np.intp]:
         if isinstance(columns.stop, str):
             ends[1] += 1  # a slice of names includes its end
         return np.arange(count)[slice(ends[0], ends[1], columns.step)]
-    listed = [columns] if isinstance(columns, str | int) else list(columns)
+    listed: list[Any] = [columns] if isinstance(columns, str | int) else list(columns)
     if listed and all(isinstance(c, str) for c in listed):
         return np.array([names.index(c) for c in listed], dtype=np.intp)
     array = np.asarray(listed)

@@ -294,7 +294,7 @@ class _Job:
             f"[{self.valid.lo[i]:g}, {self.valid.hi[i]:g}]"
         )
 
-    def _labels(self, label: ArrayLike | None) -> Array:
+    def _labels(self, label: Any) -> Array:
         """The class of every row, or its outputs for a regression; marks rows without."""
         n, count = self.outputs.shape
         if label is None:

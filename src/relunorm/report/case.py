@@ -154,7 +154,10 @@ def _asked_outputs(network: Network, data: ArrayLike | None) -> Array | None:
         return None
     x, _ = network._batch(as_numbers(data, "the data"))
     x = x[: _affordable(network, MAX_ROWS)]
-    return network(x) if len(x) and np.isfinite(x).all() else None
+    if not len(x) or not np.isfinite(x).all():
+        return None
+    with np.errstate(all="ignore"):  # the largest output of a row may be an infinite one
+        return network(x)
 
 
 def _affordable(network: Network, rows: int) -> int:

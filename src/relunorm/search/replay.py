@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form
-from relunorm.bounds.kernel import compiled
+from relunorm.bounds.kernel import compiled, part
 from relunorm.bounds.node import (
     ALPHA,
     BETA,
@@ -170,7 +170,7 @@ def _begin(space: Space, task: Task) -> int:
     return 1
 
 
-@compiled
+@part
 def _find(sorted_numbers, number):  # type: ignore[no-untyped-def]
     """The first place of a number, or -1."""
     at = np.searchsorted(sorted_numbers, number)
@@ -179,7 +179,7 @@ def _find(sorted_numbers, number):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled
+@part
 def _load(node, n, known, first, last, q, tape, at):  # type: ignore[no-untyped-def]
     """Take alpha, beta and tau of a closed group from the tape; False if they are not allowed."""
     units, rows, goals = int(tape[at + 3]), int(tape[at + 4]), int(tape[at + 5])
