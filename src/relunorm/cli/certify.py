@@ -49,8 +49,12 @@ def certify(
     Exit code 0: all rows robust (without --eps: all rows answered); 1: a row is attacked; 2: bad
     input, or a row that is; 3: a row is undecided within the time.
     """
+    import numpy as np
+
+    from relunorm.classes import as_classes
     from relunorm.cli.tables import parse_table
     from relunorm.domain import Box
+    from relunorm.head import Head
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
     from relunorm.questions.certify import certify as run
@@ -62,12 +66,21 @@ def certify(
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]
+    named: dict[str, Any] = {}
+    if table.classes and delta is None:  # matched to the outputs by all rows, not only the first
+        outputs = network(np.nan_to_num(table.x))
+        found_classes = as_classes(table.labels, None, network.head, outputs)
+        if found_classes is not None and found_classes[1].decided(outputs) is not None:
+            codes, classes = found_classes
+            label = codes[:rows].astype(int)
+            named = {"classes": list(classes.names), "classes_from": classes.source}
+            network = network.replace(head=Head(network.head.steps))  # labels are numbers now
     with showing("certifying", json) as show:
         found = run(
             network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
             workers=workers, progress=show,
         )  # fmt: skip
-    document = {"model": model, "data": data, **found.to_dict()}
+    document = {"model": model, "data": data, **found.to_dict(), **named}
     for row in found.rows:
         if row.reason:
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
