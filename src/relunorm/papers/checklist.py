@@ -14,6 +14,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Lemma 1, construction",
         "Lemma 1, proof: units with v = 0",
         "Lemma 1, proof: preactivations",
+        "Lemma 1, proof: equal activations",
         "Lemma 1, proof: equal contributions",
         "Lemma 1, proof: last line",
         "Lemma 1, uniqueness",
