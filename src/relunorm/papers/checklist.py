@@ -137,6 +137,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Proposition 3 (i)",
         "Proposition 3 (ii)",
         "Proposition 3, index of Theta",
+        "footnote 1: pieces agree on their boundaries",
         "Corollary 4 (i)",
         "Corollary 4 (ii)",
         "ours: one bit apart is not adjacent",
@@ -158,6 +159,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "before (14): norm of a matrix",
         "(14) largest gradient",
         "(15) smoothness",
+        "after (15): a difference of inputs",
         "Section 3.2: smoothness in x",
     ),
     "batchnorm": (

@@ -38,18 +38,22 @@ def atoms(world: Pieces) -> Exhibit:
             x = rng.normal(size=3)
             region = world.region_at(net, x)
             diagonal.append(_diagonal(world, net, rng.normal(size=(50, 3))))
+            diagonal.append(
+                _diagonal(world, Network.from_weights(net.weights()[0]), np.zeros((1, 3)))
+            )
             affine.append(_affine_error(net, region, rng))
             found = region.atoms()
             weights = [np.asarray(w) for w in net.weights()[0]]
-            twelve.append(np.abs(found.outer @ found.alpha(x) + found.bias - net(x)).max())
+            twelve.append(_equation12(net, region, found, x))
             if len(widths) == 3:
                 one.append(max(found.error, abs(len(found) - len(region.supports[0]))))
             elif len(widths) == 4:
                 inner = weights[1][np.ix_(found.last, found.first)]
                 two.append(max(found.error, np.abs(inner - found.coefficients).max(initial=0)))
             else:
-                listed = _listed_paths(weights, region.supports)
-                three.append(max(found.error, np.abs(listed - found.coefficients).max(initial=0.0)))
+                listed, paths = _listed_paths(weights, region.supports)
+                gap = np.abs(listed - found.coefficients).max(initial=0.0)
+                three.append(max(found.error, gap, np.abs(found.paths - paths).max(initial=0)))
     ranges = [_range_error(world, rng) for _ in range(trials)]
     return from_claims(
         "atoms",
@@ -57,8 +61,8 @@ def atoms(world: Pieces) -> Exhibit:
         (
             Claim(
                 "(5)-(9) rectifier as a diagonal matrix",
-                "a = D y with the 0/1 matrix D of (6), which (7)-(9) characterize",
-                Check("largest violation", max(diagonal), "<=", 0),
+                "a = D y with the 0/1 matrix D of (6), the only one with (7)-(9)",
+                Check("largest violation, or number of other matrices", max(diagonal), "<=", 0),
             ),
             Claim(
                 "(10) affine map of a configuration",
@@ -77,7 +81,7 @@ def atoms(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "Theorem 5 (iii), (11)",
-                "more: sums of products of weights over all active paths",
+                "more: sums of products of weights over all active paths, prod |spt theta_j| many",
                 Check("largest difference from listing the paths", max(three), "<=", ROUNDING),
             ),
             Claim(
@@ -173,9 +177,12 @@ def theorem6_table(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "Section 3.2: C <= 1/N",
-                "with C = 1/N the bound (i) does not grow with the depth",
+                "the bound (i) does not grow with the depth if and only if C <= 1/N",
                 Check(
-                    "bound at 12 layers over the one at 3", bounds[-1] / bounds[0], "<=", 1 + 1e-9
+                    "bound at 12 layers over the one at 3, C = 1/N (it grows at C = 1.5/N)",
+                    bounds[-1] / bounds[0] if growing[-1] > growing[0] else math.inf,
+                    "<=",
+                    1 + 1e-9,
                 ),
             ),
             Claim(
@@ -197,12 +204,14 @@ def theorem6_table(world: Pieces) -> Exhibit:
     "before (14): norm of a matrix",
     "(14) largest gradient",
     "(15) smoothness",
+    "after (15): a difference of inputs",
     "Section 3.2: smoothness in x",
 )
 def gradients(world: Pieces) -> Exhibit:
     """(13)-(15): gradients of a loss through the layers, on a network with a large last layer."""
     rng = world.rng
     backward = [_backward_error(world, world.network(rng, (3, 6, 5, 2)), rng) for _ in range(10)]
+    moved, differences = zip(*(_differences(world, rng) for _ in range(10)), strict=True)
     net = Network.from_weights([[[1.0]], [[1.0]], [[world.last_weight], [0.0]]])
     bounds = world.theorem6(net)
     # (14) and (15) print C over W_2 .. W_(L-1) and N over N_1 .. N_(L-1): both are 1 here.
@@ -264,6 +273,13 @@ def gradients(world: Pieces) -> Exhibit:
                 Check("change over the bound", change / fixed, "<=", 1),
             ),
             Claim(
+                "after (15): a difference of inputs",
+                "|M(x - x')| <= |W_L| ... |W_1| |x - x'| for the affine map M of a region",
+                Check("largest ratio, networks with biases", max(moved), "<=", 1),
+                "|Mx - Mx'|, in which the constant of M cancels",
+                Check("largest ratio", max(differences), "<=", 1),
+            ),
+            Claim(
                 "Section 3.2: smoothness in x",
                 "dLoss/dx is beta (N C)^(2L)-Lipschitz in x, same C and N",
                 Check("change of dLoss/dx over the bound (beta = 1)", in_x_change / in_x, "<=", 1),
@@ -285,15 +301,36 @@ def _normalized(world: Pieces, rng: np.random.Generator, widths: tuple[int, ...]
 
 
 def _diagonal(world: Pieces, net: Network, x: Array) -> float:
-    """How far a = D y, (7), (8) and (9) are violated, D read off the pattern."""
+    """How far a = D y is violated, D read off the pattern, and how many entries of D differ from
+    the one 0/1 number that (7), (8) and (9) allow."""
     worst = 0.0
     start = 0
     pattern = world.pattern(net, x)
     for y, a in zip(net.preactivations(x), net.values(x)[1:], strict=False):
         d = pattern[:, start : start + y.shape[1]].astype(float)
         start += y.shape[1]
-        worst = max(worst, np.abs(d * y - a).max(), (-d * y).max(), ((1 - d) * y).max())
+        allowed = [(e * y >= 0) & ((1 - e) * y <= 0) & ((y != 0) | (e == 0)) for e in (0.0, 1.0)]
+        wrong = (allowed[0] == allowed[1]) | (d != allowed[1])
+        worst = max(worst, np.abs(d * y - a).max(), float(wrong.sum()))
     return float(worst)
+
+
+def _equation12(net: Network, region: Any, found: Any, x: Array) -> float:
+    """(12) word by word, alpha and b from products of matrices, against f and the atoms."""
+    weights, biases = (list(map(np.asarray, part)) for part in net.weights())
+    on = [np.asarray(theta, dtype=float) for theta in region.configuration]
+    alpha, b = weights[0] @ x, biases[-1]
+    for w, theta in zip(weights[1:-1], on, strict=False):
+        alpha = w @ (theta * alpha)
+    for j in range(len(on)):
+        part = biases[j]
+        for w, theta in zip(weights[j + 1 :], on[j:], strict=True):
+            part = w @ (theta * part)
+        b = b + part
+    f = weights[-1] @ (on[-1] * alpha) + b
+    own = found.outer @ found.alpha(x) + found.bias
+    gaps = (f - net(x), own - net(x), b - found.bias, alpha[found.last] - found.alpha(x))
+    return float(max(np.abs(gap).max(initial=0.0) for gap in gaps))
 
 
 def _range_error(world: Pieces, rng: np.random.Generator) -> float:
@@ -320,16 +357,17 @@ def _affine_error(net: Network, region: Any, rng: np.random.Generator) -> float:
     return float(np.abs(x @ A.T + c - net(x)).max())
 
 
-def _listed_paths(weights: list[Array], supports: Any) -> Array:
-    """Theorem 5 (iii) word by word: every active path listed."""
+def _listed_paths(weights: list[Array], supports: Any) -> tuple[Array, int]:
+    """Theorem 5 (iii) word by word: every active path listed; and how many a coefficient has."""
     first, *middle, last = supports
+    paths = list(itertools.product(*middle))
     total = np.zeros((len(last), len(first)))
     for (i, end), (j, start) in itertools.product(enumerate(last), enumerate(first)):
-        for path in itertools.product(*middle):
+        for path in paths:
             stops = (start, *path, end)
             steps = zip(weights[1:-1], itertools.pairwise(stops), strict=True)
             total[i, j] += math.prod(float(w[b, a]) for w, (a, b) in steps)
-    return total
+    return total, len(paths)
 
 
 def _global_bound(world: Pieces, net: Network) -> float:
@@ -380,6 +418,17 @@ def _changes(net: Network) -> tuple[float, float, float]:
         float(size(at_y[1] - at_y[0]) / size(y[1] - y[0])),
         float(size(at_x[1] - at_x[0])),
     )
+
+
+def _differences(world: Pieces, rng: np.random.Generator) -> tuple[float, float]:
+    """|M(x - x')| and |Mx - Mx'| over the product of the spectral norms and |x - x'|, for a small
+    step inside a region."""
+    net = world.network(rng, (3, 6, 5, 2))
+    A, c = world.region_at(net, rng.normal(size=3)).affine
+    step = 1e-3 * rng.normal(size=3)
+    product = math.prod(float(np.linalg.norm(np.asarray(w), 2)) for w in net.weights()[0])
+    bound = product * float(np.linalg.norm(step))
+    return float(np.linalg.norm(A @ step + c)) / bound, float(np.linalg.norm(A @ step)) / bound
 
 
 def _backward_error(world: Pieces, net: Network, rng: np.random.Generator) -> float:

@@ -165,6 +165,7 @@ def examples(world: Pieces) -> Exhibit:
     "Proposition 3 (i)",
     "Proposition 3 (ii)",
     "Proposition 3, index of Theta",
+    "footnote 1: pieces agree on their boundaries",
     "Corollary 4 (i)",
     "Corollary 4 (ii)",
     "ours: one bit apart is not adjacent",
@@ -189,6 +190,7 @@ def partition(world: Pieces) -> Exhibit:
     bounded = sum(conic.is_bounded(i) for i in range(len(conic)))
     homogeneous = np.abs(cones(3 * x) - 3 * cones(x)).max()
     one_bit, touching, mistaken = _one_bit(found)
+    jump, edges = _jumps(found)
     return from_claims(
         "partition",
         "Proposition 3 and Corollary 4: partitions that refine",
@@ -209,6 +211,11 @@ def partition(world: Pieces) -> Exhibit:
                 Check("how far M_(k+1) is from affine on their regions", printed, "<=", ROUNDING),
                 "of M_(k+1), as the text before says",
                 Check("how far from affine then", maps, "<=", ROUNDING),
+            ),
+            Claim(
+                "footnote 1: pieces agree on their boundaries",
+                "the affine maps of two neighbours coincide on the boundary between them",
+                Check(f"largest difference on {edges:,} edges", jump, "<=", ROUNDING),
             ),
             Claim(
                 "Corollary 4 (i)",
@@ -326,6 +333,30 @@ def _layer_errors(net: Network, found: Regions, k: int) -> tuple[float, float, f
     chosen = parents[first][above]
     printed = np.abs(np.einsum("nod,nd->no", A[chosen], x) + c[chosen] - wanted).max()
     return float(maps), float(volumes), float(printed)
+
+
+def _jumps(found: Regions) -> tuple[float, int]:
+    """The largest difference of the maps on both sides of an edge, at its middle, and the number of
+    inner edges, each seen from both sides."""
+    starts, ends, own = [], [], []
+    for i in range(len(found)):
+        corners = found.vertices(i)
+        starts.append(corners)
+        ends.append(np.roll(corners, -1, axis=0))
+        own += [i] * len(corners)
+    a, b, here = np.vstack(starts), np.vstack(ends), np.array(own)
+    middle, along = (a + b) / 2, b - a
+    long = np.linalg.norm(along, axis=1) > 1e-6
+    middle, along, here = middle[long], along[long], here[long]
+    normal = np.column_stack([along[:, 1], -along[:, 0]])
+    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+    normal *= np.sign(((middle - found.points[here]) * normal).sum(axis=1, keepdims=True))
+    there = found.locate(middle + 1e-8 * normal)
+    inner = (there >= 0) & (there != here)
+    middle, here, there = middle[inner], here[inner], there[inner]
+    A, c = found.affine()
+    sides = [np.einsum("nod,nd->no", A[k], middle) + c[k] for k in (here, there)]
+    return float(np.abs(sides[0] - sides[1]).max(initial=0.0)), int(inner.sum())
 
 
 def _one_bit(found: Regions) -> tuple[int, int, int]:
