@@ -125,6 +125,7 @@ def onset_width(world: BatchNorm) -> Exhibit:
 @shows(
     "Figure 1, IV: rescaling alone",
     "Section II: recentering alone",
+    "Section III: which projections empty the cluster",
     "Remark: the odd point is the largest",
     "ours: sampling in the batch's span",
     cost=3,
@@ -142,7 +143,7 @@ def parts(world: BatchNorm) -> Exhibit:
         if world.tiny
         else world.propagate(X, 600, width, "relu", False, True, random_state=state)
     )
-    kept = _recentering_alone(world, X)
+    kept, emptied = _recentering_alone(world, X), _emptied(world)
     batches = world.size(40, 100, 12)
     (odd, same), (odd_long, same_long) = (_odd_is_largest(world, batches, f) for f in (1.0, 2.0))
     spread = _same_law(world, X, world.size(12, 40, 8))
@@ -165,6 +166,14 @@ def parts(world: BatchNorm) -> Exhibit:
                 "Section II: recentering alone",
                 "in a linear network recentering acts at the first layer only",
                 Check("largest relative change of the Gram matrix", kept, "<=", 1e-8),
+            ),
+            Claim(
+                "Section III: which projections empty the cluster",
+                "with one point far off, projections w that put the cluster above the mean map "
+                "many more points to zero than those that put it below",
+                Check("points more, of 20", emptied, ">", 0),
+                "those that put it below, as steps 2 and 3 of the intuition have it",
+                Check("points more, of 20", -emptied, ">", 0),
             ),
             Claim(
                 "Remark: the odd point is the largest",
@@ -215,6 +224,17 @@ def _recentering_alone(world: BatchNorm, X: Array) -> float:
         for a, b in zip(every.grams[1:], once.grams[1:], strict=True)
     ]
     return float(max(gaps))
+
+
+def _emptied(world: BatchNorm) -> float:
+    """Points mapped to zero by projections with w nu > mu, less by those with w nu < mu, means; 19
+    points and one a hundred standard deviations off."""
+    rng = world.rng
+    X = rng.normal(size=(20, 10))
+    X[0, 0] += 100.0
+    z = (X - X.mean(axis=0)) @ rng.normal(size=(10, 2000))
+    zeros, above = (world.relu(z) == 0).sum(axis=0), z[1:].mean(axis=0) > 0
+    return float(zeros[above].mean() - zeros[~above].mean())
 
 
 def _odd_is_largest(world: BatchNorm, runs: int, factor: float) -> tuple[int, int]:
