@@ -308,7 +308,7 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         "before Theorem 6: it can be modified without normalization": (
             "docs/errata.md has the factor; a row would be ours"
         ),
-        "after (14): (NC)^(L-k) grows with L - k if NC > 1": "arithmetic",
+        "after (14): (NC)^(L-k) grows with L - k if NC > 1": "a power of a number above 1",
     },
     "batchnorm": {
         "(5)-(6)": (

@@ -106,10 +106,10 @@ def figure3(world: BatchNorm) -> Exhibit:
     )
 
 
-@shows("Figure 5, no recentering", "Figure 5, statistic of (2)", "Figure 5, full", cost=6)
+@shows("Figure 5, no recentering", "Figure 5, statistic of (2)", "Figure 5, full", cost=2)
 def figure5(world: BatchNorm) -> Exhibit:
     """Angles of pairs among 10 and among 100 digits after 30 layers of width 1,000, by what is
-    normalized, over several draws."""
+    normalized, over several draws; in full, beside infinite width."""
     n, width, layers = 100, world.size(1000, 1000, 300), 30
     seeds = world.size(3, 100, 2)
     rows, drawn = [], {}
@@ -128,7 +128,7 @@ def figure5(world: BatchNorm) -> Exhibit:
                 run = world.propagate(X, layers, width, random_state=state, **parts)
                 means.append(np.degrees(run.mean_angles()[-1]))
                 drawn[name] = run
-            wide = None if world.tiny else _wide_angle(world, X, layers, parts)
+            wide = _wide_angle(world, X, layers, parts) if world.full else None
             spread = float(np.std(means, ddof=1))
             rows.append((name, label, size, float(np.mean(means)), spread, wide, paper[name]))
     found = Exhibit(
