@@ -92,7 +92,8 @@ def theorem3(world: BatchNorm) -> Exhibit:
     "Section I: comparison with Dittmer et al.",
 )
 def rank(world: BatchNorm) -> Exhibit:
-    """Ranks of random layers over small batches, and the steps of the proof of Theorem 3."""
+    """Random layers over five points on a circle, neurons added one at a time; three collinear
+    centred points; products of random matrices; the steps of the proof of Theorem 3."""
     rng = world.rng
     X = _circle(5)
     smallest = world.gamma(X).gamma

@@ -28,7 +28,8 @@ Array = NDArray[np.float64]
     "after (12): range of a piece",
 )
 def atoms(world: Pieces) -> Exhibit:
-    """Theorem 5: the linear part as a sum of rank-one atoms, weights summed over paths."""
+    """Random networks of one to three hidden layers, each in the region of a random point: maps and
+    atoms against products of matrices and against listed paths."""
     rng = world.rng
     trials = world.size(10, 50, 3)
     diagonal, affine, one, two, three, twelve = ([] for _ in range(6))
@@ -111,7 +112,8 @@ def atoms(world: Pieces) -> Exhibit:
     cost=2,
 )
 def theorem6_table(world: Pieces) -> Exhibit:
-    """Theorem 6: bounds on the Lipschitz constant of every region, beside sharper ones."""
+    """Every region of random networks with normalized outer layers: its slope against the bounds;
+    networks of ones; bounds at 3 to 12 layers."""
     rng = world.rng
     local, everywhere, spectral, paths, product, order = ([] for _ in range(6))
     for _ in range(world.size(4, 10, 1)):
@@ -208,7 +210,8 @@ def theorem6_table(world: Pieces) -> Exhibit:
     "Section 3.2: smoothness in x",
 )
 def gradients(world: Pieces) -> Exhibit:
-    """(13)-(15): gradients of a loss through the layers, on a network with a large last layer."""
+    """Gradients of a squared loss through random networks against torch's autograd; a chain of
+    units whose last weight is 50; ten affine maps with biases."""
     rng = world.rng
     backward = [_backward_error(world, world.network(rng, (3, 6, 5, 2)), rng) for _ in range(10)]
     moved, differences = zip(*(_differences(world, rng) for _ in range(10)), strict=True)

@@ -33,7 +33,8 @@ CONES = Network.from_weights(_WEIGHTS)
 
 @shows("Figure 1", "Figure 2, left", "Figure 2, right")
 def figures12(world: Pieces) -> Exhibit:
-    """Figures 1 and 2: how the second layer cuts the polygons of the first."""
+    """All regions of three networks of two inputs like those drawn: how the second layer cuts the
+    polygons of the first."""
     panels = {
         "figure 1": FIGURE1,
         "figure 2, left": FIGURE2,
@@ -100,7 +101,8 @@ def figures12(world: Pieces) -> Exhibit:
     "ours: configurations need an interior",
 )
 def examples(world: Pieces) -> Exhibit:
-    """Examples 1 and 2, and the closed definition of a configuration."""
+    """Patterns of random networks at 20,000 points; all regions of 40 networks as in Example 2; a
+    network with b2 = 0.5, and one of five units without biases."""
     rng = world.rng
     x = rng.normal(size=(world.size(20_000, 20_000, 3000), 2))
     counts, lifted = [], []
@@ -172,7 +174,8 @@ def examples(world: Pieces) -> Exhibit:
     cost=3,
 )
 def partition(world: Pieces) -> Exhibit:
-    """Proposition 3 and Corollary 4 on random networks of three hidden layers."""
+    """All regions in a square of a random network of three hidden layers, layer by layer, with
+    their maps, volumes, edges and neighbours; and of the same network without biases."""
     rng = world.rng
     box = Box.cube(2, -2, 2)
     net = world.network(rng, world.size((2, 8, 8, 6, 1), (2, 12, 12, 8, 1), (2, 6, 6, 4, 1)))

@@ -23,7 +23,8 @@ from relunorm.papers.reduced.laws import ROUNDING, Reduced
     "ours: padding",
 )
 def depth(world: Reduced) -> Exhibit:
-    """Section 4: several hidden layers, and the counterexample to (4.5)."""
+    """Random networks of three hidden layers in the unit form at 300 points of a ball; for (4.5)
+    and (4.7) one network each whose unit switches beyond the printed bound."""
     rng = world.rng
     ball = Ball(np.zeros(4), 1.0)
     gaps, norms, excess, at_output = [], [], [], []
@@ -99,7 +100,8 @@ def depth(world: Reduced) -> Exhibit:
 
 @shows("ours: l1 rows bound every activation", "ours: shallow canonical form")
 def derived(world: Reduced) -> Exhibit:
-    """What docs/errata.md adds: a bound that does not grow with depth, and a canonical form."""
+    """Random networks with l1 rows over a box, to four hidden layers; and pairs of shallow
+    networks, equal (permuted, rescaled) and different (one bias moved), in canonical form."""
     rng = world.rng
     box = Box.cube(3, 0, 2)
     largest, gaps = [], []

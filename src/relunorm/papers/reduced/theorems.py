@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
     "(2.6) constant by ReLUs",
 )
 def identities(world: Reduced) -> Exhibit:
-    """(2.4) to (2.6): scaling, and the two ways to write a constant."""
+    """(2.4) to (2.6) at 10,000 random numbers, 100 of them 0, with random factors and constants."""
     rng = world.rng
     y, alpha = rng.normal(size=10_000), rng.exponential(size=10_000)
     y[:100] = 0.0
@@ -81,7 +81,8 @@ def identities(world: Reduced) -> Exhibit:
     "Corollary 2.2, (2.8)",
 )
 def unit_rows(world: Reduced) -> Exhibit:
-    """Proposition 2.1 and Corollary 2.2 on random networks, some rows zero."""
+    """Random networks of 12 units, ReLU and step, one row zero, in the unit form without and with
+    an output bias, at 300 points each."""
     rng = world.rng
     pure, bias = [], []
     for activation in (RELU, STEP):

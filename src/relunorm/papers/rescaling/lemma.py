@@ -192,7 +192,8 @@ def lemma1(world: Rescaling) -> Exhibit:
 
 @shows("Lemma 1, uniqueness")
 def uniqueness(world: Rescaling) -> Exhibit:
-    """One function, many normal forms of the lemma; one canonical form."""
+    """Five networks of one function with outgoing weights -1, 0 and 1 (permuted, split, padded,
+    negated), in the signed and in the canonical form."""
     base = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     ones = np.ones((1, 3))
     kinds = {
@@ -250,7 +251,8 @@ def uniqueness(world: Rescaling) -> Exhibit:
 
 @shows("ours: several outputs")
 def several_outputs(world: Rescaling) -> Exhibit:
-    """More than one output: max-norm 1 columns, or signs by copying units."""
+    """Random networks of six units and 1, 2, 3 and 5 outputs, scaled to columns of max-norm 1, and
+    with units copied so that every weight is a sign."""
     rng = world.rng
     rows = []
     for outputs in (1, 2, 3, 5):
