@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.batchnorm.measure import odd_points
-from relunorm.papers.batchnorm.figures import cluster_angle, empty_figure, until_odd
+from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
 from relunorm.papers.statistics import LEVEL, share_above
 
 Array = NDArray[np.float64]
@@ -290,7 +290,7 @@ def mean_cosines(run: Any) -> list[float]:
 
 def draw_parts(cosines: list[float], relu: Any) -> Any:
     """Figure 1's part IV beside the same with ReLU."""
-    figure, (ax,) = empty_figure(1, 1, "", (6.4, 3.8))
+    figure, (ax,) = empty_figure((6.4, 3.8))
     ax.semilogx(np.arange(1, len(cosines) + 1), cosines, label="rescaling alone (linear)")
     with_relu = mean_cosines(relu)
     ax.semilogx(np.arange(1, len(with_relu) + 1), with_relu, label="rescaling and ReLU")
@@ -301,7 +301,7 @@ def draw_parts(cosines: list[float], relu: Any) -> Any:
 
 
 def _draw_attractor(found: list[int], states: dict[int, Any], measured: dict[int, float]) -> Any:
-    figure, (ax,) = empty_figure(1, 1, "", (5.5, 4))
+    figure, (ax,) = empty_figure((5.5, 4))
     ax.loglog(found, [math.degrees(states[n].angle) for n in found], "o-", label="infinite width")
     ax.loglog(found, [540 / n for n in found], ":", color="grey", label=r"$3\pi/n$")
     ax.loglog(list(measured), list(measured.values()), "x", ms=8, label="width 1000, measured")
@@ -320,7 +320,7 @@ def _draw_attractor(found: list[int], states: dict[int, Any], measured: dict[int
 def _draw_onset(n: int, rows: list[tuple[Any, ...]]) -> Any:
     from matplotlib.ticker import LogLocator
 
-    figure, (ax,) = empty_figure(1, 1, "", (5.5, 4))
+    figure, (ax,) = empty_figure((5.5, 4))
     table = np.array([row[:4] for row in rows], dtype=float)
     errors = [table[:, 1] - table[:, 2], table[:, 3] - table[:, 1]]
     ax.errorbar(table[:, 0], table[:, 1], yerr=errors, fmt="o-", capsize=3)

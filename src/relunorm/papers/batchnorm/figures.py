@@ -13,7 +13,7 @@ from relunorm.batchnorm.measure import odd_points
 from relunorm.batchnorm.random_nets import Propagation
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, shows
 from relunorm.papers.statistics import LEVEL, larger_share
 
 #: The three ways to rescale and recenter that figures 5 and 6 compare.
@@ -267,7 +267,7 @@ def until_odd(
 def _draw_figure3(
     world: BatchNorm, run: Propagation, odd: tuple[int, ...], angles: Any, marked: Any
 ) -> Any:
-    figure, axes = empty_figure(1, 2, "Recentering and ReLU: one point escapes", (9, 4))
+    figure, axes = empty_figure((9, 4), 1, 2, "Recentering and ReLU: one point escapes")
     _project(axes[0], run, odd, world.random_state)
     _scatter(axes[1], angles, marked)
     return figure
@@ -275,7 +275,7 @@ def _draw_figure3(
 
 def _draw_figure5(drawn: dict[str, Propagation]) -> Any:
     title = "Angles before and after layer 30 (n = 100, width 1000)"
-    figure, axes = empty_figure(1, len(drawn), title, (12, 4))
+    figure, axes = empty_figure((12, 4), 1, len(drawn), title)
     for ax, (name, run) in zip(axes, drawn.items(), strict=True):
         _scatter(ax, _after_before(run), None)
         ax.set_title(name)
@@ -284,7 +284,7 @@ def _draw_figure5(drawn: dict[str, Propagation]) -> Any:
 
 def _draw_figure6(drawn: dict[str, tuple[Propagation, Any]]) -> Any:
     title = "Response of one neuron over 100 inputs, after 30 layers"
-    figure, axes = empty_figure(1, len(drawn), title, (9, 3.6))
+    figure, axes = empty_figure((9, 3.6), 1, len(drawn), title)
     for ax, (name, (run, active)) in zip(axes, drawn.items(), strict=True):
         responses = activations(run)[:, int(np.argmax(active))]
         ax.hist(responses / responses.max(), bins=20)
@@ -318,15 +318,6 @@ def _touches(n: int, points: tuple[int, ...]) -> np.ndarray:
     """Which pairs i < j hold one of ``points``."""
     i, j = np.triu_indices(n, 1)
     return np.isin(i, points) | np.isin(j, points)
-
-
-def empty_figure(rows: int, columns: int, title: str, size: tuple[float, float]) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    if title:
-        figure.suptitle(title)
-    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
 def _project(ax: Any, run: Propagation, odd: tuple[int, ...], random_state: int) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, Sample, shows
+from relunorm.papers.exhibit import Exhibit, Sample, empty_figure, shows
 from relunorm.papers.statistics import LEVEL, more_often
 
 if TYPE_CHECKING:
@@ -278,11 +278,8 @@ def _accuracy(model: Any, x: Any, y: Any) -> float:
 
 
 def _draw_figure2(rows: list[tuple[Any, ...]]) -> Any:
-    from matplotlib.figure import Figure
-
     shown = [setup for setup in SETUPS if any(row[0] == setup for row in rows)]
-    figure = Figure(figsize=(3.7 * (1 + len(shown)), 3.8), layout="constrained")
-    axes = figure.subplots(1, 1 + len(shown))
+    figure, axes = empty_figure((3.7 * (1 + len(shown)), 3.8), 1, 1 + len(shown))
     # He's crosses stay visible on top of batch norm's discs, where both train fully
     for (name, _), marker in zip(ARMS.items(), ("o", "s", "x"), strict=True):
         panels = [(axes[0], SETUPS[0], 3)]

@@ -1,7 +1,7 @@
 """Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang), re-run: the pieces.
 
 Figures 1 and 2, the examples, Proposition 3 and Corollary 4. Theorems 5 and 6 and equations (10) to
-(15) live in `relunorm.papers.pieces.maps`.
+(12) live in `relunorm.papers.pieces.maps`, (13) to (15) in `relunorm.papers.pieces.gradients`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 from relunorm.regions.result import Regions
 
@@ -385,10 +385,8 @@ def _refinement(found: Regions) -> Any:
 def _picture(world: Pieces, panels: dict[str, Network]) -> Any:
     if world.tiny:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.6, 4.2), layout="constrained")
-    for ax, (name, net) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+    figure, axes = empty_figure((12.6, 4.2), 1, 3)
+    for ax, (name, net) in zip(axes, panels.items(), strict=True):
         found = world.regions(net, None)
         _draw(world, ax, net, f"{name}: {len(_parts(found))} polygons, then {len(found)}")
     return figure

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.exhibit import Exhibit
+from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.reduced.laws import Reduced
 
 Array = NDArray[np.float64]
@@ -250,21 +250,11 @@ def _draw(
     return draw(experiment, results, list(range(len(shown))))
 
 
-def _axes(rows: int, columns: int, title: str, size: tuple[float, float]) -> tuple[Any, list[Any]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title)
-    return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
-
-
 def _draw_sine(experiment: Experiment, results: dict[str, Any], shown: list[int]) -> Any:
     """One row per shown start, one column per run; the exact function dashed."""
     labels = list(results["models"])
     size = (3.2 * len(labels), 2.6 * len(shown))
-    figure, axes = _axes(len(shown), len(labels), experiment.label, size)
+    figure, axes = empty_figure(size, len(shown), len(labels), experiment.label)
     grid = np.linspace(0, 1, 400)[:, None]
     for row, start in enumerate(shown):
         for column, label in enumerate(labels):
@@ -299,7 +289,7 @@ def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[in
 
     labels = list(results["models"])
     size = (8, 3 * len(labels) + 0.8)
-    figure, axes = _axes(len(labels), 2, f"{experiment.label}, start {shown[0]}", size)
+    figure, axes = empty_figure(size, len(labels), 2, f"{experiment.label}, start {shown[0]}")
     ticks = np.linspace(0, 1, 81)
     mesh = np.stack(np.meshgrid(ticks, ticks), axis=-1)
     flat = mesh.reshape(-1, 2)

@@ -14,7 +14,7 @@ from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, shows
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
@@ -322,13 +322,10 @@ def _distinct(networks: list[Network]) -> int:
 
 
 def _draw(world: Rescaling) -> Any:
-    from matplotlib.figure import Figure
-
     w, b = [[1.0], [-1.0], [1.0], [-0.5]], [0.5, 0.3, -1.0, 1.0]
     net = Network.from_weights([w, [[2.0, -0.5, -3.0, 1.5]]], [b, [0.0]])
     x = np.linspace(-3, 3, 400)[:, None]
-    figure = Figure(figsize=(6, 3.8), layout="constrained")
-    ax = figure.subplots()
+    figure, (ax,) = empty_figure((6, 3.8))
     ax.plot(x, net(x), color="black", lw=3, alpha=0.35, label="network")
     ax.plot(x, world.signed(net)(x), lw=1.2, label="rows multiplied by |v|")
     ax.plot(x, world.printed(net)(x), "--", lw=1.2, label="rows divided by |v| (printed)")
