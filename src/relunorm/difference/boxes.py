@@ -48,7 +48,7 @@ def cut(
     """
     lo, hi, bounds = box[0][None], box[1][None], upper[None]
     whole = np.where(box[1] > box[0], box[1] - box[0], 1.0)
-    enough = factor * offer(np.empty((0, len(box[0]))))
+    enough = factor * offer(box[0][None] / 2 + box[1][None] / 2)
     while bounds.max() > enough and not clock.expired() and len(lo) <= POOL:
         order = np.argsort(-bounds.max(axis=1), kind="stable")
         chosen, rest = order[:BATCH], order[BATCH:]

@@ -23,6 +23,9 @@ Array = NDArray[np.float64]
 #: Inputs that vary, at most, for boxes to be cut; beyond, halving one of them changes too little.
 FEW_INPUTS = 16
 
+#: Networks whose weights differ by more than this share are not searched: they are no copies.
+ALIKE = 0.5
+
 
 @dataclass(frozen=True, eq=False)
 class Ends:
@@ -54,7 +57,8 @@ def bound_difference(
     Args:
         first, second: without linear stages.
         domain: any; what is bounded is the box around it.
-        offer: takes inputs to try and returns the largest difference proved so far.
+        offer: takes inputs to try and returns the largest difference proved so far; given none, it
+            looks for some by itself.
     """
     pair = pair_up(first, second)
     if pair is None:
@@ -69,8 +73,9 @@ def bound_difference(
     upper = found.upper[0]
     tell(float(upper.max()), method)
     enough = factor * offer(np.where(found.slope[0] > 0, box[1], box[0]))
-    if upper.max() <= enough or not np.isfinite(upper).all():
+    if upper.max() <= enough or not np.isfinite(upper).all() or pair.apart > ALIKE:
         return Ends(upper, method)
+    enough = factor * offer(np.empty((0, len(box[0]))))
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper = cut(
@@ -78,7 +83,9 @@ def bound_difference(
         )
     else:
         before = upper.max()
-        upper = tighten(pair, found.layers, box, upper, enough, clock)
-        if upper.max() < before:
-            method = "quadratic bounds on the difference"
+        joint = "quadratic bounds on the difference"
+        upper = tighten(
+            pair, found.layers, box, upper, enough, clock, lambda bound: tell(bound, joint)
+        )
+        method = joint if upper.max() < before else method
     return Ends(upper, method)

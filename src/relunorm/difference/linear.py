@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference.pair import Pair, PairedMap
-from relunorm.matrix import Vector
-from relunorm.stability.rounding import rounded_down, rounded_up, slack
+from relunorm.stability.rounding import rounded_up, slack
 
 Array = NDArray[np.float64]
 
@@ -56,12 +55,12 @@ class LayerBounds:
     lower: Line = field(init=False)
 
     def __post_init__(self) -> None:
-        l, u = self.z
+        zl, zu = self.z
         with np.errstate(invalid="ignore", divide="ignore"):
-            chord = np.where(u > l, u / (u - l), 0.0)
-        self.steep = np.where(l >= 0, 1.0, np.where(u <= 0, 0.0, chord))
-        self.rise = np.where((l < 0) & (u > 0), -self.steep * l, 0.0)
-        self.flat = np.where(l >= 0, 1.0, np.where(u <= 0, 0.0, (u > -l) * 1.0))
+            chord = np.where(zu > zl, zu / (zu - zl), 0.0)
+        self.steep = np.where(zl >= 0, 1.0, np.where(zu <= 0, 0.0, chord))
+        self.rise = np.where((zl < 0) & (zu > 0), -self.steep * zl, 0.0)
+        self.flat = np.where(zl >= 0, 1.0, np.where(zu <= 0, 0.0, (zu > -zl) * 1.0))
         self.upper, self.lower = self._lines()
         self.span = self._size(*self.z)
         self.gap = np.maximum(np.abs(self.e[0]), np.abs(self.e[1]))
@@ -72,16 +71,16 @@ class LayerBounds:
     @property
     def open(self) -> NDArray[np.bool_]:
         """Units whose difference is not a fixed multiple of e."""
-        (l, u), (low, high) = self.z, self.y
-        return ~(((l >= 0) & (low >= 0)) | ((u <= 0) & (high <= 0)))
+        (zl, zu), (low, high) = self.z, self.y
+        return ~(((zl >= 0) & (low >= 0)) | ((zu <= 0) & (high <= 0)))
 
     def _lines(self) -> tuple[Line, Line]:
         """Lines above and below relu(z + e) - relu(z), the better ones at the middle of the box."""
-        (l, u), (el, eu), (yl, yu) = self.z, self.e, self.y
-        on, off = (l >= 0) & (yl >= 0), (u <= 0) & (yu <= 0)
-        fixed, zero = on | off, np.zeros_like(l)
+        (zl, zu), (el, eu), (yl, yu) = self.z, self.e, self.y
+        on, off = (zl >= 0) & (yl >= 0), (zu <= 0) & (yu <= 0)
+        fixed, zero = on | off, np.zeros_like(zl)
         wide = np.where(eu > el, eu - el, 1.0)
-        middle_e, middle_z = el / 2 + eu / 2, l / 2 + u / 2
+        middle_e, middle_z = el / 2 + eu / 2, zl / 2 + zu / 2
         with np.errstate(invalid="ignore", divide="ignore"):
             chord = np.where(yu > yl, yu / (yu - yl), 0.0)
         steep = np.where(yl >= 0, 1.0, np.where(yu <= 0, 0.0, chord))
@@ -276,8 +275,3 @@ def _times(rows: Array, matrix: Array) -> Array:
 def _dot(rows: Array, vectors: Array) -> Array:
     """Every row of a box times the vector of the box."""
     return np.matmul(rows, vectors[:, :, None])[:, :, 0]
-
-
-def widened(low: Vector, high: Vector, error: Vector) -> tuple[Vector, Vector]:
-    """Both ends, moved outwards."""
-    return rounded_down(low, error), rounded_up(high, error)

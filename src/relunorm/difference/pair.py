@@ -56,6 +56,16 @@ class Pair:
     below: tuple[float, ...]
 
     @property
+    def apart(self) -> float:
+        """How far the weights differ, relative to their size, in the layer where that is most."""
+        shares = []
+        for affine in self.maps:
+            moved = sum(float(np.abs(m).sum()) for m in affine.D.values())
+            size = sum(float(np.abs(m).sum()) for m in affine.W.values())
+            shares.append(moved / size if size else (np.inf if moved else 0.0))
+        return max(shares)
+
+    @property
     def operations(self) -> int:
         """Roundings behind one number of a pass through both networks, at most."""
         widest = max(max(m.size, *(w.shape[1] for w in m.W.values())) for m in self.maps)

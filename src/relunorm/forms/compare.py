@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
+from relunorm.difference.front import bound_difference
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.bounds import quick_bounds, self_evident
 from relunorm.forms.certificate import Certificate, certify
+from relunorm.forms.classes import SameClass, same_class
 from relunorm.forms.comparison import Comparison, Verdict
 from relunorm.forms.counterexample import Counterexample
 from relunorm.forms.demand import NODES, Asking, relate_on_demand
@@ -21,6 +24,7 @@ from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
+from relunorm.forms.precision import default_tolerance
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.forms.step_values import largest_difference
@@ -46,7 +50,9 @@ def compare(
     second: Network,
     domain: Domain,
     *,
-    tolerance: float = 1e-9,
+    tolerance: float | None = None,
+    factor: float = 3.0,
+    top1: bool = False,
     time_limit: float | Clock | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     workers: int | None = None,
@@ -61,10 +67,15 @@ def compare(
     steps, rational arithmetic on one hidden layer or on every piece of an interval; a search for a
     counterexample; the same relation with more time for its proofs, then with the stability of
     every unit proved; linear bounds and branch and bound on what is left of f - g once shared units
-    have cancelled.
+    have cancelled. Networks that differ a little get both ends of max |f - g| from bounds on their
+    difference, unit by unit, and a search on those (`relunorm.difference`).
 
     Args:
-        tolerance: how far apart the outputs may be.
+        tolerance: how far apart the outputs may be. None follows the precision of the models:
+            1e-9 for double precision, else 64 roundings of the largest output.
+        factor: the search for both ends stops when the upper is at most this factor times the
+            lower.
+        top1: whether to ask, too, if both choose the same class everywhere (`Comparison.top1`).
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
         progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
@@ -79,19 +90,22 @@ def compare(
     'within'
     """
     clock = Clock(time_limit)
-    _check(first, second, domain, tolerance)
+    _check(first, second, domain, tolerance, factor)
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, clock, analysis, workers, progress, random_state
+        first, second, domain, tolerance, factor, clock, analysis, workers, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
-        return search.run()
+        found = search.run()
+        return replace(found, top1=search.classes(found)) if top1 else found
 
 
-def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
+def _check(
+    first: Network, second: Network, domain: Domain, tolerance: float | None, factor: float
+) -> None:
     for what, a, b in (
         ("inputs", first.input_size, second.input_size),
         ("outputs", first.output_size, second.output_size),
@@ -102,8 +116,10 @@ def _check(first: Network, second: Network, domain: Domain, tolerance: float) ->
                 "compared"
             )
     domain.check_dimension(first.input_size)
-    if not (np.isfinite(tolerance) and tolerance >= 0):
+    if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
+    if not factor >= 1:
+        raise InvalidInputError(f"factor is {factor}, expected a number >= 1")
 
 
 class _Search:
@@ -115,6 +131,7 @@ class _Search:
         second,
         domain,
         tolerance,
+        factor,
         clock,
         analysis,
         workers,
@@ -123,7 +140,13 @@ class _Search:
     ):
         self.given = (first, second)
         self.first, self.second = first.folded(), second.folded()
-        self.domain, self.reach, self.tolerance = domain, reach_of(domain), tolerance
+        self.domain, self.reach, self.factor = domain, reach_of(domain), factor
+        rng = np.random.default_rng(random_state)
+        self.seen = Counterexample(self.given, domain, 0.0, rng, clock)
+        self.tolerance, self.precision = tolerance, "given"
+        if tolerance is None:
+            self.tolerance, self.precision = default_tolerance(self.given, self.seen.points)
+        self.seen.tolerance = self.tolerance
         self.clock, self.tell = clock, Teller(progress, clock)
         self.workers, self.progress = workers, progress
         self.analysis = [
@@ -141,8 +164,7 @@ class _Search:
         self.unproved = self.same = False
         self.forms: list[ShallowForm] = []
         self.apart: float | None = None
-        rng = np.random.default_rng(random_state)
-        self.seen = Counterexample(self.given, domain, tolerance, rng, self.clock)
+        self.searched = False
 
     def _evident(self, network: Network, found: Stability) -> tuple[list[Range], Proofs] | None:
         """What an analysis proves without a solver's word; None where the time ends before."""
@@ -168,6 +190,7 @@ class _Search:
             self._values,
             self._between,
             self.seen.climb,
+            self._near,
             self._insist,
             self._proved,
             self._solve,
@@ -182,8 +205,11 @@ class _Search:
                 if self.same:
                     return self._answer("equal")
                 if self.upper <= self.tolerance:
+                    if self.seen.lower > 0:
+                        self._ends()
                     return self._answer("within")
                 if self.seen.found:
+                    self._ends()
                     return self._answer("different")
         except KeyboardInterrupt:
             self.method += f", {INTERRUPTED}"
@@ -280,6 +306,51 @@ class _Search:
             if self.upper <= self.tolerance:
                 return
 
+    def _ends(self) -> None:
+        """Once the verdict is known: bring the ends together, or give an upper one at all."""
+        method = self.method
+        with suppress(TimeLimitError):
+            self._near(1.0)
+        if not np.isfinite(self.upper):
+            with suppress(TimeLimitError):
+                self._residual()
+        if self.seen.found:
+            self.method = method
+
+    def _near(self, share: float = 0.5) -> None:
+        """Bound the difference unit by unit, and search on it.
+
+        Args:
+            share: of the time left.
+        """
+        if self.jumps or self.searched or self.upper <= self.factor * self.seen.lower:
+            return
+        self.searched = True
+        folding = float(self.folding.max())
+
+        def tell(upper: float, method: str) -> None:
+            if upper + folding < self.upper:
+                self.upper, self.method = upper + folding, method
+            self._say(self.method)
+
+        bound_difference(
+            self.first,
+            self.second,
+            self.domain,
+            self.seen.offer_best,
+            self.factor,
+            self.clock.part(share=share),
+            tell,
+        )
+
+    def classes(self, found: Comparison) -> SameClass:
+        """Whether both networks choose the same class everywhere."""
+        if found.verdict == "equal":
+            return SameClass("same")
+        if self.jumps:
+            return SameClass("unknown")
+        return same_class(*self.given, self.domain, self.seen.points, self.clock)
+
     def _listener(self, stage: str) -> Listener | None:
         """Hear of a stage that takes long and pass it on."""
         if self.progress is None:
@@ -293,8 +364,14 @@ class _Search:
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
+        left = self._residual()
+        if left is not None and self.upper > self.tolerance:
+            self._branch(*left)
+
+    def _residual(self) -> tuple[Network, Vector, Vector] | None:
+        """Bound the residual network linearly; the network, its error and the bounds."""
         if self.jumps:
-            return
+            return None
         # only copies are shared now: what merely resembles another unit must stay visible
         first, second = self._bounds()
         walk = relate(
@@ -304,14 +381,13 @@ class _Search:
             rest, error = residual(walk)
         except InvalidNetworkError:  # a product of weights left the range of float64
             self.method += ", the residual overflows"
-            return
+            return None
         low, high = linear_bounds(rest, walk, self.clock)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
-        if self.upper > self.tolerance:
-            self._branch(rest, error, bounds)
+        return rest, error, bounds
 
     def _branch(self, rest: Network, error: Vector, bounds: Vector) -> None:
         """Maximise f - g and g - f, output by output, the most open one first."""
@@ -385,7 +461,8 @@ class _Search:
             self.method,
             self.clock.elapsed(),
             self.apart,
-            self.proof,
+            self.precision,
+            proof=self.proof,
         )
 
 
