@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock
 from relunorm.difference.boxes import cut
 from relunorm.difference.linear import linear_bounds
-from relunorm.difference.pair import pair_up
+from relunorm.difference.pair import ALIKE, pair_up
 from relunorm.difference.quadratic import tighten
 from relunorm.domain import Domain
 from relunorm.errors import TimeLimitError
@@ -22,9 +22,6 @@ Array = NDArray[np.float64]
 
 #: Inputs that vary, at most, for boxes to be cut; beyond, halving one of them changes too little.
 FEW_INPUTS = 16
-
-#: Networks whose weights differ by more than this share are not searched: they are no copies.
-ALIKE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +49,8 @@ def bound_difference(
     """Bound the difference of two networks whose layers correspond; None where they do not.
 
     Linear bounds first. While the largest is more than ``factor`` times what is attained: with few
-    inputs boxes are cut, with many the units of a layer are bounded together.
+    inputs boxes are cut, with many the units of a layer are bounded together. Networks whose
+    weights differ by more than half of their size are no copies and are not searched.
 
     Args:
         first, second: without linear stages.

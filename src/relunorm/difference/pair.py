@@ -22,8 +22,11 @@ from relunorm.network import Affine, Network
 
 Array = NDArray[np.float64]
 
-#: Weights of a layer, at most, for units to be put into another order.
-ORDERED = 1 << 20
+#: Weights that differ by no more than this share belong to copies.
+ALIKE = 0.5
+
+#: Products, at most, for units to be put into another order.
+ORDERED = 1 << 26
 
 #: Numbers that the dense matrices of both networks may have.
 ENTRIES = 1 << 25
@@ -142,21 +145,19 @@ def _order(W: dict[int, Array], V: dict[int, Array], b: Vector, c: Vector) -> ND
     ours = np.concatenate([*W.values(), b[:, None]], axis=1)
     theirs = np.concatenate([*V.values(), c[:, None]], axis=1)
     plain = np.arange(len(c))
-    if len(b) * len(c) * 8 > ORDERED:
+    large = len(b) * len(c) * ours.shape[1] > ORDERED
+    if (len(b) == len(c) and np.abs(ours - theirs).sum() <= ALIKE * np.abs(ours).sum()) or large:
         return plain
     from scipy.optimize import linear_sum_assignment
     from scipy.spatial.distance import cdist
 
-    cost = cdist(theirs, ours, "cityblock")
-    if len(b) == len(c) and (cost.argmin(axis=1) == plain).all():
-        return plain
-    size = np.abs(theirs).sum(axis=1, keepdims=True) + np.abs(ours).sum(axis=1)
-    rows, columns = linear_sum_assignment(np.minimum(cost - size, 0.0))
+    # how much nearer two units are to each other than both are to 0
+    gain = np.abs(theirs).sum(axis=1, keepdims=True) + np.abs(ours).sum(axis=1)
+    gain = gain - cdist(theirs, ours, "cityblock")
+    rows, columns = linear_sum_assignment(np.maximum(gain, 0.0), maximize=True)
     order = np.full(len(c), -1)
-    alike = (cost - size)[rows, columns] < 0  # nearer to each other than both are to 0
+    alike = gain[rows, columns] > 0
     order[rows[alike]] = columns[alike]
     alone = np.flatnonzero(order < 0)
     order[alone] = len(b) + np.arange(len(alone))
-    if len(b) == len(c) and np.trace(cost) <= cost[rows, columns].sum():
-        return plain
     return order
