@@ -3,8 +3,8 @@
     PYTHON benchmarks/marabou_peer.py NETWORK.onnx SECONDS < ALTERNATIVES.json
 
 Run by verification.py; nothing of relunorm is imported. Alternatives are decided one after the
-other: sat as soon as one is, unsat once all are. They come as JSON on stdin: bounds of the inputs, and rows
-(weights of the outputs, right-hand side) meaning weights . y <= right-hand side.
+other: sat as soon as one is, unsat once all are. They come as JSON on stdin: bounds of the inputs,
+and rows (weights of the outputs, right-hand side) meaning weights . y <= right-hand side.
 """
 
 from __future__ import annotations

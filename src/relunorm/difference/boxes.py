@@ -33,23 +33,22 @@ def cut(
     first: Network,
     box: tuple[Vector, Vector],
     upper: Vector,
-    offer: Callable[[Array], float],
-    factor: float,
+    offer: Callable[[Array], None],
+    enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float], None],
 ) -> Vector:
-    """Lower the bounds of g - f, then of f - g, over a box, until they are within a factor.
+    """Lower the bounds of g - f, then of f - g, over a box, until they are enough.
 
     Args:
         upper: (2 outputs,), what is known.
-        offer: takes inputs to try and returns the largest difference proved so far.
-        factor: stop when the largest bound is at most this factor times that difference.
+        offer: takes inputs at which the networks may differ.
+        enough: the bound at which to stop.
         tell: called with the largest bound now and then.
     """
     lo, hi, bounds = box[0][None], box[1][None], upper[None]
     whole = np.where(box[1] > box[0], box[1] - box[0], 1.0)
-    enough = factor * offer(box[0][None] / 2 + box[1][None] / 2)
-    while bounds.max() > enough and not clock.expired() and len(lo) <= POOL:
+    while bounds.max() > enough() and not clock.expired() and len(lo) <= POOL:
         order = np.argsort(-bounds.max(axis=1), kind="stable")
         chosen, rest = order[:BATCH], order[BATCH:]
         low, high, known = lo[chosen], hi[chosen], bounds[chosen]
@@ -66,8 +65,9 @@ def cut(
         except TimeLimitError:
             break
         tighter = np.minimum(found.upper, np.concatenate([known, known]))
-        corners = [np.where(s > 0, parts[1], parts[0]) for s in _worst_slopes(found)]
-        enough = factor * offer(np.concatenate([parts[0] / 2 + parts[1] / 2, *corners]))
+        worst = found.slope[np.arange(len(tighter)), found.upper.argmax(axis=1)]
+        corners = np.where(worst > 0, parts[1], parts[0])
+        offer(np.concatenate([parts[0] / 2 + parts[1] / 2, corners]))
         lo = np.concatenate([lo[rest], parts[0]])
         hi = np.concatenate([hi[rest], parts[1]])
         bounds = np.concatenate([bounds[rest], tighter])
@@ -82,9 +82,3 @@ def _across(first: Network, middle: Array, width: Array, whole: Vector) -> NDArr
     flat = varies.max(axis=1) == 0
     use = (np.arange(len(middle)) % LONGEST == LONGEST - 1) | flat
     return np.where(use, longest, varies.argmax(axis=1))
-
-
-def _worst_slopes(found) -> list[Array]:  # type: ignore[no-untyped-def]
-    """The slopes of the largest bound of every box, up and down."""
-    worst = found.upper.argmax(axis=1)
-    return [found.slope[np.arange(len(worst)), worst]]

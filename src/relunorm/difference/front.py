@@ -41,22 +41,24 @@ def bound_difference(
     first: Network,
     second: Network,
     domain: Domain,
-    offer: Callable[[Array], float],
-    factor: float,
+    offer: Callable[[Array], None],
+    enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float, str], None] = lambda upper, method: None,
 ) -> Ends | None:
     """Bound the difference of two networks whose layers correspond; None where they do not.
 
-    Linear bounds first. While the largest is more than ``factor`` times what is attained: with few
-    inputs boxes are cut, with many the units of a layer are bounded together. Networks whose
-    weights differ by more than half of their size are no copies and are not searched.
+    Linear bounds first. While the largest is more than enough: with few inputs boxes are cut, with
+    many the units of a layer are bounded together. Networks whose weights differ by more than half
+    of their size are no copies and are not searched.
 
     Args:
         first, second: without linear stages.
         domain: any; what is bounded is the box around it.
-        offer: takes inputs to try and returns the largest difference proved so far; given none, it
-            looks for some by itself.
+        offer: takes inputs at which the networks may differ; given none, it looks for some by
+            itself.
+        enough: the bound at which to stop, asked again as better inputs are found.
+        tell: called with the largest bound and what gave it, now and then.
     """
     pair = pair_up(first, second)
     if pair is None:
@@ -70,14 +72,14 @@ def bound_difference(
         return None
     upper = found.upper[0]
     tell(float(upper.max()), method)
-    enough = factor * offer(np.where(found.slope[0] > 0, box[1], box[0]))
-    if upper.max() <= enough or not np.isfinite(upper).all() or pair.apart > ALIKE:
+    offer(np.where(found.slope[0] > 0, box[1], box[0]))
+    if upper.max() <= enough() or not np.isfinite(upper).all() or pair.apart > ALIKE:
         return Ends(upper, method)
-    enough = factor * offer(np.empty((0, len(box[0]))))
+    offer(np.empty((0, len(box[0]))))
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper = cut(
-            pair, first, box, upper, offer, factor, clock, lambda bound: tell(bound, method)
+            pair, first, box, upper, offer, enough, clock, lambda bound: tell(bound, method)
         )
     else:
         before = upper.max()

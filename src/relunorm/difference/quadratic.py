@@ -336,7 +336,7 @@ def tighten(
     layers: list[LayerBounds],
     box: tuple[Vector, Vector],
     upper: Vector,
-    enough: float,
+    enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float], None],
 ) -> Vector:
@@ -344,7 +344,7 @@ def tighten(
 
     Args:
         upper: (2 outputs,), what is known.
-        enough: bounds are not pushed below this.
+        enough: the bound at which to stop.
         tell: called with the largest bound now and then.
     """
     upper = upper.copy()
@@ -358,7 +358,7 @@ def tighten(
     while not clock.expired():
         k = int(upper.argmax())
         before = upper[k]
-        if before <= enough or settled[k]:
+        if before <= enough() or settled[k]:
             break
         steps = STEPS if p is None else FEWER
         p = problem.start(*rows[k]) if p is None else p

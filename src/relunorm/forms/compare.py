@@ -164,7 +164,6 @@ class _Search:
         self.unproved = self.same = False
         self.forms: list[ShallowForm] = []
         self.apart: float | None = None
-        self.searched = False
 
     def _evident(self, network: Network, found: Stability) -> tuple[list[Range], Proofs] | None:
         """What an analysis proves without a solver's word; None where the time ends before."""
@@ -323,9 +322,8 @@ class _Search:
         Args:
             share: of the time left.
         """
-        if self.jumps or self.searched or self.upper <= self.factor * self.seen.lower:
+        if self.jumps or self.upper <= self._enough():
             return
-        self.searched = True
         folding = float(self.folding.max())
 
         def tell(upper: float, method: str) -> None:
@@ -338,10 +336,18 @@ class _Search:
             self.second,
             self.domain,
             self.seen.offer_best,
-            self.factor,
+            self._enough,
             self.clock.part(share=share),
             tell,
         )
+
+    def _enough(self) -> float:
+        """The upper bound at which to stop: it decides, and is near the lower one."""
+        if self.seen.found or self.upper <= self.tolerance:
+            return self.factor * self.seen.lower
+        if self.tolerance == 0 and self.seen.lower <= 0:
+            return np.inf  # no search shows that two functions are equal
+        return self.tolerance
 
     def classes(self, found: Comparison) -> SameClass:
         """Whether both networks choose the same class everywhere."""

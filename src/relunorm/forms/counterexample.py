@@ -73,13 +73,12 @@ class Counterexample:
         point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock, **more)
         self.offer(point)
 
-    def offer_best(self, points: NDArray[np.float64]) -> float:
-        """Try the best of many points and say what is certain; of none, climb with more starts."""
+    def offer_best(self, points: NDArray[np.float64]) -> None:
+        """Try the best of many points; given none, climb with more starts."""
         if len(points):
             self._best(points, 1)
         else:
             self.climb(starts=128, samples=8192, rounds=100)
-        return self.lower
 
     def offer(self, point: Vector) -> None:
         """Take a point if it lies in the domain and shows a larger difference for certain."""
