@@ -145,7 +145,7 @@ def test_stability_is_proved_when_needed() -> None:
         methods = {r.method for r in reduced.removed}
         if methods - {"structure", "interval", "linear"}:
             copy = disguised(reduced.network, rng, exact=False)
-            found = rn.compare(network, copy, domain)
+            found = rn.compare(network, copy, domain, time_limit=None)
             assert found.verdict == "within"
             assert rn.verify(found.certificate, network, copy).holds
             return
@@ -317,13 +317,13 @@ def in_float32(network: Network) -> Network:
 def test_the_tolerance_follows_the_precision_of_the_models() -> None:
     network, domain = random_net(0, [3, 8, 6, 2]), rn.Box.cube(3)
     copy = in_float32(network)
-    found = rn.compare(network, copy, domain)
+    found = rn.compare(network, copy, domain, time_limit=None)
     assert (found.verdict, found.precision) == ("within", "float32")
     assert 0 < found.lower <= found.upper <= found.tolerance < 1e-4
     assert found.upper <= 3 * found.lower
     assert found.to_dict()["precision"] == "float32"
     assert "for float32" in repr(found)
-    asked = rn.compare(network, copy, domain, tolerance=1e-9)
+    asked = rn.compare(network, copy, domain, tolerance=1e-9, time_limit=None)
     assert (asked.verdict, asked.precision, asked.tolerance) == ("different", "given", 1e-9)
     assert asked.upper <= 3 * asked.lower
     whole = Network.from_weights([[[1.0], [-3.0]], [[2.0, 5.0]]])  # written by hand

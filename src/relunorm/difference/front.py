@@ -21,7 +21,7 @@ from relunorm.network import Network
 Array = NDArray[np.float64]
 
 #: Inputs that vary, at most, for boxes to be cut; beyond, halving one of them changes too little.
-FEW_INPUTS = 16
+FEW_INPUTS = 8
 
 
 @dataclass(frozen=True, eq=False)
