@@ -354,16 +354,18 @@ def tighten(
     outputs = len(upper) // 2
     rows = [(k % outputs, 1.0 if k < outputs else -1.0) for k in range(len(upper))]
     p: Vector | None = None
+    reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
     settled = np.zeros(len(upper), dtype=bool)
     while not clock.expired():
         k = int(upper.argmax())
-        before = upper[k]
-        if before <= enough() or settled[k]:
+        if upper[k] <= enough() or settled[k]:
             break
         steps = STEPS if p is None else FEWER
         p = problem.start(*rows[k]) if p is None else p
         p = problem.descend(p, *rows[k], steps, clock)
-        upper = np.minimum(upper, problem.certified(p, rows))
-        settled[k] = upper[k] > (1 - GAIN) * before
+        found = problem.certified(p, rows)
+        settled[k] = found[k] > (1 - GAIN) * reached[k]
+        reached = np.minimum(reached, found)
+        upper = np.minimum(upper, found)
         tell(float(upper.max()))
     return upper
