@@ -38,6 +38,8 @@ from relunorm.questions.cases import make_cases
 from relunorm.questions.vnnlib import Assertions, read_vnnlib
 
 MEANING = {"holds": "unsat", "violated": "sat"}
+#: Stands for the exit code of a process that ran far past its limit.
+KILLED = -9
 SHOWN = ("verdict", "expected", "cpu", "again", "error")
 
 
@@ -69,7 +71,7 @@ def run(command: list[str], limit: float, text: str = "") -> tuple[int, str, str
         )
         code, out, err = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
-        code, out, err = -9, "", "killed"
+        code, out, err = KILLED, "", "killed"
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
     return code, out, err, time.monotonic() - begin, cpu
@@ -82,7 +84,7 @@ def ours(network: Path, prop: Path, limit: float, result: Path) -> dict[str, obj
     code, out, err, wall, cpu = run(command, limit)
     row: dict[str, object] = {"verdict": "error", "wall": wall, "cpu": cpu, "again": ""}
     if code not in (0, 1, 3):
-        return {**row, "error": err.strip()}
+        return {**row, "verdict": "timeout" if code == KILLED else "error", "error": err.strip()}
     found = json.loads(out)
     row["verdict"] = found["verdict"]
     if found["verdict"] == "sat":
@@ -106,7 +108,7 @@ def marabou(python: str, network: Path, prop: Path, limit: float) -> dict[str, o
     command = [python, str(peer), str(network), str(limit)]
     code, out, err, wall, cpu = run(command, limit, json.dumps(parts))
     words = out.split()
-    verdict = words[-1] if code == 0 and words else ("timeout" if code == -9 else "error")
+    verdict = words[-1] if code == 0 and words else ("timeout" if code == KILLED else "error")
     return {"verdict": verdict, "wall": wall, "cpu": cpu, "again": "", "error": err.strip()[-300:]}
 
 
