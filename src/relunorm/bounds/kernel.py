@@ -34,19 +34,22 @@ from relunorm.regions.jit import njit, options
 #: No reordering of sums, so that what a proof rests on comes out the same everywhere.
 compiled: Any = njit(**options)
 
+#: The same for parts of kernels: Python cannot call them, which saves compiling how it would.
+part: Any = njit(**options, no_cpython_wrapper=True)
+
 EPS = 2.220446049250313e-16
 
 #: Added to every error: what products that underflow may lose.
 TINY = 1e-300
 
 
-@compiled
+@part
 def gamma(n):  # type: ignore[no-untyped-def]
     """A bound on the relative error of a sum of n products, doubled for the sum of magnitudes."""
     return (2.0 * n + 16.0) * EPS
 
 
-@compiled
+@part
 def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . x over a box, or the part of it in a ball; fills x with a maximiser.
 
@@ -63,7 +66,7 @@ def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     return _clipped(v, lo, hi, ball, x)
 
 
-@compiled
+@part
 def outside(x, ball):  # type: ignore[no-untyped-def]
     """How far a point is from the centre beyond the radius (for norm 2: squares)."""
     d = len(x)
@@ -74,7 +77,7 @@ def outside(x, ball):  # type: ignore[no-untyped-def]
     return total - (ball[d] if ball[d + 1] == 1.0 else ball[d] * ball[d])
 
 
-@compiled
+@part
 def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Over a box and a ball at once, by the multiplier of the ball: every one gives a bound.
 
@@ -118,7 +121,7 @@ def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled
+@part
 def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
     """The maximiser over the box with the ball's multiplier w."""
     d = len(lo)
@@ -133,7 +136,7 @@ def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
             x[k] = min(max(ball[k] + 0.5 * v[k] / max(w, 1e-300), lo[k]), hi[k])
 
 
-@compiled
+@part
 def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . (x, y) + const over the node; v becomes the linear form in x.
 
@@ -167,7 +170,7 @@ def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x): 
     return total + error * (1.0 + 1e-9) + rounding * swing + TINY
 
 
-@compiled
+@part
 def chord(low, high):  # type: ignore[no-untyped-def]
     """Slope and shift of a line above max(z, 0) on [low, high], low < 0 < high.
 
@@ -178,7 +181,7 @@ def chord(low, high):  # type: ignore[no-untyped-def]
     return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
-@compiled
+@part
 def _dot(row, start, x, n):  # type: ignore[no-untyped-def]
     """Sum of row[start + k] x[k], k < n: four sums side by side, which vector instructions take."""
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
@@ -193,7 +196,7 @@ def _dot(row, start, x, n):  # type: ignore[no-untyped-def]
     return (s0 + s2) + (s1 + s3)
 
 
-@compiled
+@part
 def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
     for j in range(n):
@@ -210,14 +213,14 @@ def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-de
             y[j] = max(total, 0.0)
 
 
-@compiled
+@part
 def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
     """Values y of the units themselves at x."""
     for j in range(n):
         y[j] = max(row_at(M[j], c[j], x, y, j), 0.0)
 
 
-@compiled
+@part
 def row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
     """A linear row at a point (x, y)."""
     d = len(x)

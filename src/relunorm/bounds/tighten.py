@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import EPS, backward, compiled, forward, row_at
+from relunorm.bounds.kernel import EPS, backward, compiled, forward, part, row_at
 from relunorm.bounds.node import CONST, ERR, HI, HIGH, LO, LOW, MAG, ROWS
 
 #: Steps of descent for each end of a unit.
@@ -63,7 +63,7 @@ def tighten(node, ball, d, m, kept, first, last, cut, work):  # type: ignore[no-
     return changed
 
 
-@compiled
+@part
 def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: ignore[no-untyped-def]
     """Upper bound of sign times a unit's row under the known rows; never above what is known."""
     lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]

@@ -45,9 +45,9 @@ def compare(
 
     Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.compare import compare as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     a, b = load(first), load(second)
     place = parse_domain(domain, a.input_size)
@@ -75,6 +75,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
     console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    if document["upper_after_head"] is not None and document["of"] != "outputs":
+        console.print(
+            f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"
+        )
     if document["apart"] is not None:
         console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
     follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"

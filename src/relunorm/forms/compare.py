@@ -9,6 +9,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.front import bound_difference
 from relunorm.domain import Box, Domain
@@ -44,11 +45,12 @@ MANY_NODES = 100_000
 FINEST = 1e-15
 
 
+@accepts("first", "second", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # an infinite bound proves nothing
 def compare(
-    first: Network,
-    second: Network,
-    domain: Domain,
+    first: Model,
+    second: Model,
+    domain: Place,
     *,
     tolerance: float | None = None,
     factor: float = 3.0,
@@ -71,6 +73,8 @@ def compare(
     difference, unit by unit, and a search on those (`relunorm.difference`).
 
     Args:
+        first, second: networks, or anything `load` reads, with the same head; the comparison is of
+            what comes before it, and ``.upper_after_head`` carries the bound over.
         tolerance: how far apart the outputs may be. None follows the precision of the models:
             1e-9 for double precision, else 64 roundings of the largest output.
         factor: the search for both ends stops when the upper is at most this factor times the
@@ -115,6 +119,12 @@ def _check(
                 f"the networks have {a} and {b} {what}; only functions of the same shape can be "
                 "compared"
             )
+    if first.head.steps != second.head.steps:
+        heads = [network.head.label or "nothing" for network in (first, second)]
+        raise InvalidInputError(
+            f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
+            "for what comes before, compare first.without_head() and second.without_head()"
+        )
     domain.check_dimension(first.input_size)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
@@ -470,6 +480,7 @@ class _Search:
             self.apart,
             self.precision,
             proof=self.proof,
+            head=self.given[0].head,
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from relunorm.forms.certificate import Certificate
 from relunorm.forms.classes import SameClass
+from relunorm.head import NO_HEAD, Head, of_words
 from relunorm.matrix import Vector
 
 Verdict = Literal["equal", "within", "different", "unknown"]
@@ -34,6 +35,7 @@ class Comparison:
         first, second: both outputs at the witness.
         method: what decided.
         seconds: wall time.
+        head: of both networks. All numbers speak of what comes before it (``of``).
     """
 
     verdict: Verdict
@@ -49,6 +51,20 @@ class Comparison:
     precision: str = "given"
     top1: SameClass | None = None
     proof: Callable[[], Certificate | None] | None = field(default=None, compare=False)
+    head: Head = NO_HEAD
+
+    @property
+    def of(self) -> str:
+        """What f and g are: the models' outputs, or what comes before their head."""
+        return self.head.of
+
+    @property
+    def upper_after_head(self) -> float | None:
+        """A bound on how far the models' own outputs, after their head, can be apart.
+
+        ``upper`` times the head's `gain`; None where a head jumps or has no largest slope.
+        """
+        return None if self.head.gain is None else self.upper * self.head.gain
 
     @cached_property
     def certificate(self) -> Certificate | None:
@@ -76,11 +92,18 @@ class Comparison:
             "seconds": self.seconds,
             "apart": self.apart if self.apart is None or np.isfinite(self.apart) else None,
             "top1": None if self.top1 is None else self.top1.to_dict(),
+            "of": self.of,
+            "upper_after_head": _finite(self.upper_after_head),
         }
 
     def __repr__(self) -> str:
         follows = "" if self.precision == "given" else f" for {self.precision}"
         return (
             f"Comparison({self.verdict}: {self.lower:.3g} <= max |f - g| <= {self.upper:.3g}, "
-            f"by {self.method}, tolerance {self.tolerance:.3g}{follows}, {self.seconds:.2f} s)"
+            f"by {self.method}, tolerance {self.tolerance:.3g}{follows}, {self.seconds:.2f} s"
+            f"{of_words(self.of)})"
         )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
