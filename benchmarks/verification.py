@@ -83,7 +83,7 @@ def ours(network: Path, prop: Path, limit: float, result: Path) -> dict[str, obj
     command += ["--limit", str(limit), "--result", str(result)]
     code, out, err, wall, cpu = run(command, limit)
     row: dict[str, object] = {"verdict": "error", "wall": wall, "cpu": cpu, "again": ""}
-    if code not in (0, 1, 3):
+    if code not in (0, 1, 3) or not out.startswith("{"):  # Python itself ends with 1, too
         return {**row, "verdict": "timeout" if code == KILLED else "error", "error": err.strip()}
     found = json.loads(out)
     row["verdict"] = found["verdict"]
