@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from relunorm.forms.outward import Range
 from relunorm.forms.pow2 import pow2
 from relunorm.forms.removal import Architecture, Prefer, Reduced, Rules, Straight
 from relunorm.forms.signed import signed
-from relunorm.forms.straight import nothing_known, proved, spend
+from relunorm.forms.straight import by_sign, nothing_known, proved, spend
 from relunorm.forms.sweep import remove as remove_units
 from relunorm.forms.unit import unit
 from relunorm.network import Network
@@ -41,6 +41,9 @@ NEED_DOMAIN = ("bounded", "l1")
 TIGHT = 1e-12
 #: Removals on a solver's word are undone when the bound exceeds this share of the outputs.
 UNBELIEVED = 1e-3
+#: Rows of float32 numbers are multiples of one another when entries agree to this share of the
+#: largest: two roundings of each.
+SINGLE = 2.0**-21
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Job:
     split: bool
     pure: bool
     dtype: Dtype
+    relative: float = 0.0
     clock: Clock = NO_LIMIT
 
     @property
@@ -87,6 +91,8 @@ class Job:
         free = self.architecture == "any"
         ranges = unit_ranges(base, reach, found)
         straight = nothing_known(base) if found is None else proved(base, found)
+        if self.form != "canonical":
+            straight = by_sign(base, straight)
         if budget:
             straight = spend(base, straight, ranges, budget, skips=free)
         if rational is not None:
@@ -102,6 +108,10 @@ class Job:
                 architecture=self.architecture, prefer=self.prefer, fold_all=fold, clock=self.clock
             )
             reduced = remove_units(base, straight, ranges, reach, rules)
+            if self.relative:  # only where that makes a difference, as it moves the function more
+                rules = replace(rules, relative=self.relative)
+                loose = remove_units(base, straight, ranges, reach, rules)
+                reduced = min(reduced, loose, key=lambda r: r.network.units)
         else:  # pow2 promises the same bits, and multiplying linear stages out would round
             reduced = Reduced.whole(self.network if self.form == "pow2" else base)
         result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
@@ -159,6 +169,17 @@ class Job:
 
 
 def within(
+    job: Job, wanted: bool, eps: float, rational: ShallowForm | None
+) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    """The result for an eps budget; what float32 cannot tell apart is merged if that is proved."""
+    made = _spending(job, wanted, eps, rational)
+    if job.relative and job.domain is not None and not job.clock.expired():
+        if not job.believed(made[1], made[3], eps, job.domain):
+            return _spending(replace(job, relative=0.0), wanted, eps, rational)
+    return made
+
+
+def _spending(
     job: Job, wanted: bool, eps: float, rational: ShallowForm | None
 ) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
     """Spend the eps budget so that the proved bound stays within it."""

@@ -11,7 +11,8 @@ from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
 from relunorm.forms.exact import shallow_form
-from relunorm.forms.job import NEED_DOMAIN, Dtype, Job, within
+from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
+from relunorm.forms.narrow import is_single
 from relunorm.forms.normalized import Normalized
 from relunorm.forms.removal import Architecture, Prefer
 from relunorm.network import Network
@@ -114,9 +115,11 @@ def normalize(
             random_state=random_state,
             milp=milp,
         )
+    loosely = wanted and domain is not None and form != "canonical" and is_single(network)
     job = Job(
-        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype, clock
-    )
+        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype,
+        SINGLE if loosely else 0.0, clock,
+    )  # fmt: skip
     rational = shallow_form(network, domain) if exact else None
     try:
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
