@@ -32,6 +32,7 @@ from relunorm.layer import (
     whole,
 )
 from relunorm.matrix import Matrix, Vector
+from relunorm.structure import Structure
 
 __all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Layer", "Network", "substitute"]
 
@@ -49,6 +50,8 @@ class Network:
         input_shape: shape of one input (an int for a vector). Images are flattened in C order.
         output_shape: shape of one output; a vector by default.
         origin: where the network came from (a file, a class), for messages.
+        structure: the operations it was read as, where all of them are known; no part of the
+            function, and dropped by `replace` when the function changes.
 
     Exactness: all numbers are float64; evaluation rounds as any float64 matrix product does.
 
@@ -59,13 +62,16 @@ class Network:
     Network(1 -> 2 relu -> 1, 7 parameters)
     """
 
-    __slots__ = ("__dict__", "input_shape", "layers", "origin", "output", "output_shape")
+    __slots__ = (
+        "__dict__", "input_shape", "layers", "origin", "output", "output_shape", "structure",
+    )  # fmt: skip
 
     layers: tuple[Layer, ...]
     output: Affine
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     origin: str
+    structure: Structure | None
 
     def __init__(
         self,
@@ -75,6 +81,7 @@ class Network:
         input_shape: int | Sequence[int],
         output_shape: Sequence[int] = (),
         origin: str = "",
+        structure: Structure | None = None,
     ):
         shape = (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)
         put = object.__setattr__
@@ -83,6 +90,7 @@ class Network:
         put(self, "input_shape", tuple(int(n) for n in shape))
         put(self, "output_shape", tuple(int(n) for n in output_shape) or (output.size,))
         put(self, "origin", origin)
+        put(self, "structure", structure)
         self._check()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -141,8 +149,10 @@ class Network:
         return cls(layers, maps[-1], input_shape=matrices[0].shape[1], origin=origin)
 
     def replace(self, **changes: Any) -> Network:
-        """A copy with some of layers, output, input_shape, output_shape, origin exchanged."""
+        """A copy with some of its fields exchanged; all but the origin drop the structure."""
         fields = self._fields()
+        if set(changes) - {"origin"}:
+            fields["structure"] = None
         if "output" in changes and "output_shape" not in changes:
             same_size = changes["output"].size == self.output.size
             fields["output_shape"] = self.output_shape if same_size else ()
@@ -184,7 +194,12 @@ class Network:
 
     @property
     def parameters(self) -> int:
-        """Stored weights and biases (a sparse matrix counts its non-zero entries)."""
+        """Stored weights and biases: of the structure where it is known, else of the matrices.
+
+        A convolution then counts its kernels, and a sparse matrix its non-zero entries.
+        """
+        if self.structure is not None:
+            return self.structure.parameters
         return sum(a.size + sum(map(mx.nnz, a.terms.values())) for a in self.maps)
 
     @property

@@ -94,6 +94,8 @@ def normalize(
         domain.check_dimension(network.input_size)
         reach = reach_of(domain)
     base = network.folded()
+    if base.structure is not None:  # what follows speaks of matrices
+        base = base.replace(output=base.output)
     if analysis is not None:
         if domain is None:
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
@@ -138,6 +140,10 @@ def normalize(
         )  # fmt: skip
         job = replace(job, found=found)
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
+    kept = ""
+    if form == "minimal" and prefer == "parameters" and result.parameters > network.parameters:
+        kept = f"the result would have {result.parameters:,} parameters"
+        reduced, result, facts, certificate = job.whole()
     return Normalized(
         result,
         network,
@@ -150,6 +156,7 @@ def normalize(
         rational,
         clock.elapsed(),
         TIME_LIMIT if clock.expired() else "",
+        kept,
     )
 
 

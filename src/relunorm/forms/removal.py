@@ -42,7 +42,7 @@ class Removal:
     Attributes:
         layer, unit: where it was in the network that was given.
         reason: dead, constant, unobserved, duplicate, collinear, opposite, carrier, active or
-            small.
+            small; channel where all units of a channel went together.
         bound: the proved bound that decided it (the maximum of z for a dead unit, the minimum for
             an active one), None where the structure alone decides.
         method: what proved the bound.
@@ -129,11 +129,15 @@ class Rules:
 
 @dataclass
 class Reduced:
-    """A smaller network, where its units come from, and what was removed."""
+    """A smaller network, where its units come from, and what was removed.
+
+    ``loosely``: whether rows that float32 does not tell apart counted as multiples.
+    """
 
     network: Network
     origins: list[list[Origin]]
     removed: list[Removal] = field(default_factory=list)
+    loosely: bool = False
 
     @classmethod
     def whole(cls, network: Network) -> Reduced:
