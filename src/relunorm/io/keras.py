@@ -17,6 +17,7 @@ from relunorm.errors import (
 )
 from relunorm.io import input_shape
 from relunorm.io.keras_layers import LAYERS
+from relunorm.io.keras_structured import build, can_build
 from relunorm.io.lower import CannotLower, Lowering, Tensor
 from relunorm.io.windows import check_entries
 from relunorm.network import Affine, Network
@@ -145,13 +146,19 @@ def _tensors(values: Any) -> list[Any]:
 def to_keras(network: Network, dtype: str = "float64") -> Any:
     """A Keras model that computes the network: Sequential for a chain, else functional.
 
-    Sparse maps become dense ones, since Keras has no others; step activations are refused. The
-    weights are stored in ``dtype``, but most backends of Keras multiply in float32 whatever it is.
+    A network whose structure is known becomes the convolutions, poolings and dense layers it was
+    read from. Otherwise sparse maps become dense ones, since Keras has no others; step activations
+    are refused. The weights are stored in ``dtype``, but most backends of Keras multiply in float32
+    whatever it is.
     """
     keras = _keras()
     for place, layer in enumerate(network.layers):
         if layer.activation.kind == "step":
             raise UnsupportedFormatError(f"layer {place} ({layer.name}): Keras has no step layer")
+    structure = network.structure
+    if structure is not None and can_build(structure):
+        built = build(keras, structure, dtype)
+        return keras.Sequential(built.layers) if structure.is_chain else built
     for affine in network.maps:
         check_entries(sum(m.shape[0] * m.shape[1] for m in affine.terms.values()))
     inputs = keras.Input(network.input_shape, dtype=dtype)
