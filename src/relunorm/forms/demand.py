@@ -138,7 +138,7 @@ def relate_on_demand(
         if best.largest > tolerance:  # what is merely alike may have a better partner, or none
             best = min(best, _walk(pair, reach, away, SAME, clock), key=_bound)
         networks = [asking.query.network for asking in pair]
-        if best.largest > tolerance and all(map(is_single, networks)):
+        if best.largest > tolerance and any(map(is_single, networks)):
             best = min(best, _walk(pair, reach, away, ALIKE, clock, ROUNDED), key=_bound)
     return best
 
