@@ -1,9 +1,10 @@
 """Comparing networks with their reduced, permuted, rescaled copies, against a twin MILP.
 
-    python benchmarks/compare.py [--twin SECONDS]
+    python benchmarks/compare.py [--twin SECONDS] [--split CASES]
 
 The peer is what one would write without this package: one MILP that maximises f - g for both
-networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out.
+networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. With --split only
+networks against what a splitter made of them (see removal.py).
 """
 
 from __future__ import annotations
@@ -107,10 +108,34 @@ def twin_milp(first: Network, second: Network, domain: rn.Box, seconds: float) -
     return float(bound), found.message.split(".")[0][:40]
 
 
+def rewritten(cases: Path) -> None:
+    """Networks against what a splitter made of them, over [0, 1]^n."""
+    from removal import pairs
+
+    rows = []
+    for name, (original, split) in pairs(cases).items():
+        domain = rn.Box.cube(original.input_size, 0, 1)
+        begin = time.process_time()
+        found = rn.compare(original, split, domain, tolerance=1e-3, time_limit=60)
+        took = time.process_time() - begin
+        rows.append([name, found.verdict, found.lower, found.upper, found.method, took])
+    record(
+        "compare: rewritten networks",
+        ["network", "verdict", "lower", "upper", "method", "CPU s"],
+        rows,
+        "Tolerance 1e-3, time limit 60 s.",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--twin", type=float, default=20.0, help="seconds for the twin MILP")
-    limit = parser.parse_args().twin
+    parser.add_argument("--split", type=Path, help="a folder with mnistfc and relusplitter")
+    options = parser.parse_args()
+    limit = options.twin
+    if options.split:
+        rewritten(options.split)
+        return
     rng = np.random.default_rng(0)
     rows = []
     eye = np.eye(2)

@@ -71,12 +71,18 @@ def _dead_channels(structure: Structure, straight: Straight) -> dict[int, NDArra
 
 @dataclass
 class _Reader:
-    """A convolution or dense map that reads channels, and how many entries each has there."""
+    """A convolution or dense map that reads channels, and what they went through on the way.
+
+    Attributes:
+        padded: zeros are put beside the values, or counted with them.
+        pooled: the largest of several values is taken.
+        bent: another activation is applied.
+    """
 
     number: int
-    plane: int
     padded: bool
     pooled: bool
+    bent: bool
 
 
 @dataclass
@@ -180,26 +186,28 @@ class _State:
     def _readers(self, number: int) -> list[_Reader] | None:
         """All maps that read the channels of a step; None where something else does."""
         steps, result = self.structure.steps, []
-        pending = [(number, steps[number].shape[1:], False, False)]
+        pending = [(number, _Reader(number, False, False, False))]
         while pending:
-            at, spatial, pooled, padded = pending.pop()
+            at, way = pending.pop()
             following = self.structure.readers(at)
             if not following:
                 return None  # the output
             for reader in following:
                 step = steps[reader]
-                if step.kind in APART:
-                    average = step.kind == "average_pool" and step.count_padding
-                    pads = step.geometry is not None and any(map(any, step.geometry.pads))
-                    bends = pooled or step.kind in ("max_pool", "clip", "activation")
-                    pending.append((reader, step.shape[1:], bends, padded or (average and pads)))
+                pads = step.geometry is not None and any(map(any, step.geometry.pads))
+                if step.kind == "max_pool":
+                    pending.append((reader, replace(way, pooled=True)))
+                elif step.kind == "average_pool":
+                    padded = way.padded or (pads and step.count_padding)
+                    pending.append((reader, replace(way, padded=padded)))
+                elif step.kind in ("activation", "clip"):
+                    pending.append((reader, replace(way, bent=True)))
                 elif step.kind == "reshape" and len(step.shape) == 1:
-                    pending.append((reader, spatial, pooled, padded))
+                    pending.append((reader, way))
                 elif step.kind == "linear":
-                    result.append(_Reader(reader, math.prod(spatial), padded, pooled))
+                    result.append(replace(way, number=reader))
                 elif step.kind == "conv" and step.groups == 1 and len(steps[at].shape) > 1:
-                    pads = step.geometry is not None and any(map(any, step.geometry.pads))
-                    result.append(_Reader(reader, 1, padded or pads, pooled))
+                    result.append(replace(way, number=reader, padded=way.padded or pads))
                 else:
                     return None
         return result
@@ -214,12 +222,15 @@ class _State:
         return result
 
     def _fits(self, readers: Sequence[_Reader], found: _Found) -> bool:
-        single = ((found.spread != 0).sum(axis=1) <= 1).all() and (found.spread >= 0).all()
-        if not single and any(reader.pooled for reader in readers):
+        """Whether y = R y' + r holds behind everything on the way to the readers."""
+        multiples = ((found.spread != 0).sum(axis=1) <= 1).all() and (found.spread >= 0).all()
+        constant = bool(found.constant.any())
+        copies = multiples and not constant and np.isin(found.spread, (0.0, 1.0)).all()
+        if constant and any(reader.padded for reader in readers):
             return False
-        if not found.constant.any():
-            return True
-        return not any(reader.padded or reader.pooled for reader in readers)
+        if not multiples and any(reader.pooled for reader in readers):
+            return False
+        return bool(copies) or not any(reader.bent for reader in readers)
 
     def _rewrite(
         self,
