@@ -130,7 +130,7 @@ class _State:
         weight = found.weight.reshape(-1, *step.weight.shape[1:])
         self._note(after, [c for c in range(len(rows)) if c not in set(found.kept)])
         self._keep(after, found.kept)
-        made = {number: replace(step, weight=weight, bias=found.bias), after: steps[after]}
+        made: dict[int, Step | None] = {number: replace(step, weight=weight, bias=found.bias)}
         self._rewrite(number, made, readers, found)
         return True
 
@@ -163,7 +163,7 @@ class _State:
         if found is None or not self._fits(readers, found):
             return False
         shape = (len(found.weight), *first.shape[1:])
-        made = {
+        made: dict[int, Step | None] = {
             number: replace(
                 first, weight=found.weight.reshape(-1, *w1.shape[1:]), bias=found.bias, shape=shape
             ),

@@ -145,9 +145,10 @@ class _Writer:
         g = step.geometry
         assert g is not None
         name = "MaxPooling" if step.kind == "max_pool" else "AveragePooling"
-        pool = getattr(self.layers, f"{name}{len(g.kernel)}D")(
-            g.kernel if len(g.kernel) > 1 else g.kernel[0],
-            strides=g.stride if len(g.stride) > 1 else g.stride[0],
+        axes = len(g.kernel)
+        pool = getattr(self.layers, f"{name}{axes}D")(
+            g.kernel if axes > 1 else int(np.prod(g.kernel)),
+            strides=g.stride if axes > 1 else int(np.prod(g.stride)),
             padding="same" if any(map(any, g.pads)) else "valid",
             data_format="channels_last",
             dtype=self.dtype,
