@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.encoding import encoding
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.head import NO_HEAD, Head
 from relunorm.layer import (
     IDENTITY,
     RELU,
@@ -34,7 +35,7 @@ from relunorm.layer import (
 from relunorm.matrix import Matrix, Vector
 from relunorm.structure import Structure
 
-__all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Layer", "Network", "substitute"]
+__all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Head", "Layer", "Network", "substitute"]
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best
 #: for sparse layers, and no slower for dense ones).
@@ -49,6 +50,8 @@ class Network:
         output: the output map.
         input_shape: shape of one input (an int for a vector). Images are flattened in C order.
         output_shape: shape of one output; a vector by default.
+        head: what the model does after its last affine map (softmax, sigmoid, ...) and the labels
+            of its outputs. The network computes what comes before it; `predict` applies it.
         origin: where the network came from (a file, a class), for messages.
         structure: the operations it was read as, where all of them are known; no part of the
             function, and dropped by `replace` when the function changes.
@@ -63,13 +66,14 @@ class Network:
     """
 
     __slots__ = (
-        "__dict__", "input_shape", "layers", "origin", "output", "output_shape", "structure",
+        "__dict__", "head", "input_shape", "layers", "origin", "output", "output_shape", "structure",
     )  # fmt: skip
 
     layers: tuple[Layer, ...]
     output: Affine
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
+    head: Head
     origin: str
     structure: Structure | None
 
@@ -80,6 +84,7 @@ class Network:
         *,
         input_shape: int | Sequence[int],
         output_shape: Sequence[int] = (),
+        head: Head = NO_HEAD,
         origin: str = "",
         structure: Structure | None = None,
     ):
@@ -89,6 +94,7 @@ class Network:
         put(self, "output", output)
         put(self, "input_shape", tuple(int(n) for n in shape))
         put(self, "output_shape", tuple(int(n) for n in output_shape) or (output.size,))
+        put(self, "head", head)
         put(self, "origin", origin)
         put(self, "structure", structure)
         self._check()
@@ -110,6 +116,7 @@ class Network:
             raise InvalidNetworkError(
                 f"{where}output shape {self.output_shape} does not have {self.output.size} entries"
             )
+        self.head.check(self.output_shape, where)
 
     @classmethod
     def from_weights(
@@ -149,14 +156,20 @@ class Network:
         return cls(layers, maps[-1], input_shape=matrices[0].shape[1], origin=origin)
 
     def replace(self, **changes: Any) -> Network:
-        """A copy with some of its fields exchanged; all but the origin drop the structure."""
+        """A copy with some of its fields exchanged; all but head and origin drop the structure.
+
+        An output of another size is another output: shape and head are then no longer the old ones.
+        """
         fields = self._fields()
-        if set(changes) - {"origin"}:
+        if set(changes) - {"head", "origin"}:
             fields["structure"] = None
-        if "output" in changes and "output_shape" not in changes:
-            same_size = changes["output"].size == self.output.size
-            fields["output_shape"] = self.output_shape if same_size else ()
+        if "output" in changes and changes["output"].size != self.output.size:
+            fields |= {"output_shape": (), "head": NO_HEAD}
         return Network(**{**fields, **changes})
+
+    def without_head(self) -> Network:
+        """The same network without what follows its last affine map, and without class labels."""
+        return self if self.head == NO_HEAD else self.replace(head=NO_HEAD)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__ if name != "__dict__"}
@@ -232,6 +245,17 @@ class Network:
             part = batch[start : start + step]
             values = self._forward(part, keep=False)
             result[start : start + step] = self.output(values)
+        return result[0] if single else result
+
+    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """What the model itself returns: the network's values with its head applied.
+
+        Returns:
+            shape (n, *shape of the model's output), or without n for a single input; for a model
+            without a head the same numbers as calling the network.
+        """
+        batch, single = self._batch(inputs)
+        result = self.head(self(batch), self.output_shape)
         return result[0] if single else result
 
     def values(self, inputs: ArrayLike) -> list[NDArray[np.float64]]:
@@ -352,7 +376,7 @@ class Network:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of structure and numbers (not of names or storage), as hex.
+        """sha256 of structure, numbers and head (not of names, labels or storage), as hex.
 
         Of bytes that only this network has (module `encoding`), so that networks with the same
         digest are the same network.
@@ -391,6 +415,7 @@ class Network:
             "digest": self.digest,
             "layers": layers,
             "output": {**output, **describe(self.output)},
+            "head": self.head.to_dict(),
         }
 
     def __eq__(self, other: object) -> bool:
@@ -411,6 +436,7 @@ class Network:
         if len(stages) > 9:
             stages = [*stages[:4], f"... {len(stages) - 7} more ...", *stages[-3:]]
         chain = " -> ".join([*stages, size(self.output_shape)])
+        chain += f", then {self.head.label}" if self.head else ""
         skips = "" if self.is_chain else ", with skips"
         plural = "s" if self.parameters != 1 else ""
         return f"Network({chain}, {self.parameters:,} parameter{plural}{skips})"

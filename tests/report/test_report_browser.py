@@ -18,7 +18,17 @@ import relunorm as rn
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-TABS = ["overview", "removal", "regions", "lipschitz", "units", "geometry", "next", "explorer"]
+TABS = [
+    "overview",
+    "removal",
+    "regions",
+    "lipschitz",
+    "units",
+    "geometry",
+    "program",
+    "next",
+    "explorer",
+]
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -35,7 +35,8 @@ from relunorm.cli.report import report
 from relunorm.cli.sensitivity import sensitivity
 from relunorm.cli.sweep import sweep
 from relunorm.cli.verify import verify
-from relunorm.errors import RelunormError
+from relunorm.cli.warm_up import warm_up
+from relunorm.errors import RelunormError, optional_packages
 
 app = typer.Typer(
     name="relunorm",
@@ -83,6 +84,7 @@ for _command in (
     fit,
     diagnose,
     sweep,
+    warm_up,
 ):
     app.command()(_command)
 
@@ -92,7 +94,8 @@ app.add_typer(dying)
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; the package's own errors become one paragraph on stderr."""
     try:
-        app(arguments, prog_name="relunorm")
+        with optional_packages():
+            app(arguments, prog_name="relunorm")
     except (RelunormError, OSError) as error:
         typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
         sys.exit(2)

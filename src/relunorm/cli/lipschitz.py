@@ -35,8 +35,8 @@ def lipschitz(
 
     Ctrl-C keeps what was found so far.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.lipschitz.front import lipschitz as compute
 
     network = load(model)

@@ -33,9 +33,9 @@ def maximize(
 
     Negate the weights for a minimum. Ctrl-C keeps the interval reached so far.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.extrema.front import maximize as compute
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     where = parse_domain(domain, network.input_size)

@@ -60,9 +60,9 @@ def normalize(
     json: Json = False,
 ) -> None:
     """Put MODEL into a normal form, show what was removed and why, and write the result."""
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.normalize import normalize as run
     from relunorm.io import load, save
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)

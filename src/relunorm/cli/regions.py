@@ -59,9 +59,9 @@ def regions(
     json: Json = False,
 ) -> None:
     """List all linear regions of MODEL on a domain. Ctrl-C keeps what was found."""
-    from relunorm.cli.domains import parse_domain
     from relunorm.errors import UnsupportedFormatError
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.regions.enumerate import regions as enumerate_regions
 
     if out is not None and out.suffix.lower() not in (".npz", *PICTURES, *MESHES):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.border import Model, Place, accepts
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.attack import spread
@@ -74,11 +75,12 @@ class Verification:
         }
 
 
+@accepts("first", "second", domains=("domain",))
 def verify(
     certificate: Certificate,
-    first: Network,
-    second: Network,
-    domain: Domain | None = None,
+    first: Model,
+    second: Model,
+    domain: Place | None = None,
     *,
     trust: bool = False,
     random_state: int = 0,

@@ -21,15 +21,15 @@ def can_build(structure: Structure | None) -> bool:
     return all(_has_layer(step, structure) for step in structure.steps)
 
 
-def build(keras: Any, structure: Structure, dtype: str) -> Any:
-    """A functional model of the structure."""
+def build(keras: Any, structure: Structure, dtype: str) -> tuple[Any, Any]:
+    """The input and the output of the structure as Keras tensors."""
     writer = _Writer(keras, structure, dtype)
     inputs = keras.Input(structure.steps[0].shape, dtype=dtype)
     values = [(inputs, tuple(range(len(structure.steps[0].shape))))]
     for step in structure.steps[1:]:
         values.append(writer.apply(step, [values[i] for i in step.inputs]))
     value, order = values[-1]
-    return keras.Model(inputs, writer.ordered(value, order, tuple(range(len(order)))))
+    return inputs, writer.ordered(value, order, tuple(range(len(order))))
 
 
 def _has_layer(step: Step, structure: Structure) -> bool:

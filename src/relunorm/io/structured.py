@@ -11,13 +11,14 @@ from relunorm.structure import Step, Structure
 
 
 def lower(structure: Structure, like: Network) -> Network:
-    """The network of a structure, with the shape of the input and the origin of another one."""
+    """The network of a structure, with the input's shape, head and origin of another one."""
     first = structure.steps[0]
     low = Lowering((1, *first.shape))
     values: list[Tensor] = [low.input]
     for step in structure.steps[1:]:
         values.append(_lowered(low, step, [values[i] for i in step.inputs]))
-    return low.finish(values[-1], input_shape=like.input_shape, origin=like.origin)
+    network = low.finish(values[-1], input_shape=like.input_shape, origin=like.origin)
+    return network.replace(head=like.head)
 
 
 def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:

@@ -266,6 +266,7 @@ class Regions:
         return {
             "schema": "relunorm.regions/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "domain": repr(self.domain) if self.domain is not None else "all",
             "regions": len(self),
             "complete": self.complete,

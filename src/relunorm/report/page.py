@@ -17,7 +17,7 @@ from typing import Any
 SCRIPTS = (
     "dom.js", "format.js", "figure.js", "scale.js", "palette.js", "polygons.js", "tabs.js",
     "theme.js", "section.js", "classes.js", "overview.js", "removal.js", "map.js", "regions.js",
-    "profile.js", "lipschitz.js", "units.js", "cone.js", "geometry.js", "advice.js",
+    "profile.js", "lipschitz.js", "units.js", "cone.js", "geometry.js", "program.js", "advice.js",
     "explorer_controls.js",
     "explorer_unit_math.js", "explorer_tree_math.js", "explorer_shallow_math.js",
     "explorer_unit.js", "explorer_tree.js", "explorer_shallow.js", "explorer.js", "main.js",

@@ -67,6 +67,7 @@ SECTIONS = (
         "rn.lipschitz(network, domain, time_limit=600)",
         True,
     ),
+    Section("program", "On a board", 1.0, 'rn.to_c(network, domain, bits=16).save("net.c")'),
 )
 
 

@@ -24,7 +24,10 @@
   const ORDER = {
     given: "in the order given",
     model: "in the order the classifier keeps",
-    sorted: "in sorted order (assumed: none was given)",
+    columns: "in the order of the target's columns",
+    numbers: "numbered as the outputs",
+    data: "in the order in which most rows come out right (a guess: none was given)",
+    sorted: "in sorted order (a guess: none was given)",
   };
 
   const mismatch = (report, classes) => {

@@ -25,6 +25,7 @@
     { id: "lipschitz", title: "Lipschitz", content: R.lipschitz(report) },
     { id: "units", title: "Units", content: R.units(report) },
     { id: "geometry", title: "Geometry", content: R.geometry(report) },
+    { id: "program", title: "On a board", content: R.program(report) },
     { id: "next", title: "What to do", content: R.advice(report) },
   ];
   const { place, shown } = explorer();

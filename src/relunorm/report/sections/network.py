@@ -39,10 +39,10 @@ def _classified(case: Case) -> dict[str, Any] | None:
         return None
     outputs = case.network(case.x)
     decided = case.classes.decided(outputs)
-    if decided is None:
+    if decided is None or not case.network.head.decides_plainly(outputs.shape[1]):
         return None
     return {
-        "kind": "exact" if case.all_rows else "estimate",
+        "kind": "exact" if case.all_rows and not case.classes.guessed else "estimate",
         "right": int((decided == case.y).sum()),
         "rows": len(case.x),
         "rule": "largest" if outputs.shape[1] > 1 else "sign",
