@@ -66,7 +66,8 @@ class Network:
     """
 
     __slots__ = (
-        "__dict__", "head", "input_shape", "layers", "origin", "output", "output_shape", "structure",
+        "__dict__", "head", "input_shape", "layers", "origin", "output", "output_shape",
+        "structure",
     )  # fmt: skip
 
     layers: tuple[Layer, ...]
