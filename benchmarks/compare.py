@@ -1,11 +1,19 @@
 """Comparing networks with their reduced, permuted, rescaled copies, against a twin MILP.
 
+<<<<<<< HEAD
     python benchmarks/compare.py [--twin SECONDS] [--near SECONDS] [--only TEXT]
 
 The peer is what one would write without this package: one MILP that maximises f - g for both
 networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. --near asks only
 for both ends of the difference of rounded, pruned and tuned copies (near_copies.py), --only for
 those pairs whose name holds a text.
+=======
+    python benchmarks/compare.py [--twin SECONDS] [--split CASES]
+
+The peer is what one would write without this package: one MILP that maximises f - g for both
+networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. With --split only
+networks against what a splitter made of them (see removal.py).
+>>>>>>> conv
 """
 
 from __future__ import annotations
@@ -110,9 +118,29 @@ def twin_milp(first: Network, second: Network, domain: rn.Box, seconds: float) -
     return float(bound), found.message.split(".")[0][:40]
 
 
+def rewritten(cases: Path) -> None:
+    """Networks against what a splitter made of them, over [0, 1]^n."""
+    from removal import pairs
+
+    rows = []
+    for name, (original, split) in pairs(cases).items():
+        domain = rn.Box.cube(original.input_size, 0, 1)
+        begin = time.process_time()
+        found = rn.compare(original, split, domain, tolerance=1e-3, time_limit=60)
+        took = time.process_time() - begin
+        rows.append([name, found.verdict, found.lower, found.upper, found.method, took])
+    record(
+        "compare: rewritten networks",
+        ["network", "verdict", "lower", "upper", "method", "CPU s"],
+        rows,
+        "Tolerance 1e-3, time limit 60 s.",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--twin", type=float, default=20.0, help="seconds for the twin MILP")
+<<<<<<< HEAD
     parser.add_argument("--near", type=float, default=0.0, help="seconds for a near copy")
     parser.add_argument("--only", default="", help="near copies whose names hold this text")
     options = parser.parse_args()
@@ -126,6 +154,14 @@ def main() -> None:
         )
         return
     limit = options.twin
+=======
+    parser.add_argument("--split", type=Path, help="a folder with mnistfc and relusplitter")
+    options = parser.parse_args()
+    limit = options.twin
+    if options.split:
+        rewritten(options.split)
+        return
+>>>>>>> conv
     rng = np.random.default_rng(0)
     rows = []
     eye = np.eye(2)
