@@ -1,19 +1,12 @@
 """Comparing networks with their reduced, permuted, rescaled copies, against a twin MILP.
 
-<<<<<<< HEAD
-    python benchmarks/compare.py [--twin SECONDS] [--near SECONDS] [--only TEXT]
+    python benchmarks/compare.py [--twin SECONDS] [--near SECONDS] [--only TEXT] [--split CASES]
 
 The peer is what one would write without this package: one MILP that maximises f - g for both
 networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. --near asks only
 for both ends of the difference of rounded, pruned and tuned copies (near_copies.py), --only for
-those pairs whose name holds a text.
-=======
-    python benchmarks/compare.py [--twin SECONDS] [--split CASES]
-
-The peer is what one would write without this package: one MILP that maximises f - g for both
-networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. With --split only
-networks against what a splitter made of them (see removal.py).
->>>>>>> conv
+those pairs whose name holds a text. With --split only networks against what a splitter made of them
+(see removal.py).
 """
 
 from __future__ import annotations
@@ -140,10 +133,13 @@ def rewritten(cases: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--twin", type=float, default=20.0, help="seconds for the twin MILP")
-<<<<<<< HEAD
     parser.add_argument("--near", type=float, default=0.0, help="seconds for a near copy")
     parser.add_argument("--only", default="", help="near copies whose names hold this text")
+    parser.add_argument("--split", type=Path, help="a folder with mnistfc and relusplitter")
     options = parser.parse_args()
+    if options.split:
+        rewritten(options.split)
+        return
     if options.near:
         record(
             "compare: near copies",
@@ -154,14 +150,6 @@ def main() -> None:
         )
         return
     limit = options.twin
-=======
-    parser.add_argument("--split", type=Path, help="a folder with mnistfc and relusplitter")
-    options = parser.parse_args()
-    limit = options.twin
-    if options.split:
-        rewritten(options.split)
-        return
->>>>>>> conv
     rng = np.random.default_rng(0)
     rows = []
     eye = np.eye(2)
