@@ -100,7 +100,7 @@ def test_a_layer_of_a_million_units_ends_within_the_budgets() -> None:
 
 @pytest.mark.parametrize(
     ("widths", "rows"),
-    [((2, 3000, 1), 0), ((2, 12_000, 1), 0), ((2, 100, 100, 100, 1), 0), ((2, 900, 1), 2000)],
+    [((2, 3000, 1), 0), ((2, 12_000, 1), 0), ((2, 400, 400, 400, 1), 0), ((2, 900, 1), 2000)],
     ids=["wide", "wider", "wide and deep", "many values"],
 )
 def test_what_may_take_long_is_looked_at_in_a_process_that_can_be_killed(
@@ -133,7 +133,7 @@ def test_a_process_of_its_own_gives_the_same_and_can_be_killed(
         patch.setattr("relunorm.report.engine.HANDING_OVER", 0.0)
         killed = engine.run(runner.SECTIONS[-1], 1.0, 0.0)
     assert killed["status"] == "not computed"
-    assert killed["why"].endswith("(its share was 1 s)")
+    assert killed["why"].startswith("it needs more time than the")
     assert worker._process.poll() is not None
     engine.close()
 

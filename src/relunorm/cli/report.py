@@ -52,7 +52,7 @@ def report(
             "@points.npy with three inputs as rows.",
         ),
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 40.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 12.0,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     example: Example = None,

@@ -285,6 +285,8 @@ class _Search:
         total = len(ends)
         while ends and not self.clock.expired():  # what some leave over the others get
             for done, (side, i, j) in enumerate(ends):
+                if self.clock.expired():
+                    break
                 tell("searching", total - len(ends) + done, total)
                 part = self.clock.part(share=1 / (len(ends) - done))
                 self._close(side, i, j, float(error[i, j]), part)
