@@ -48,7 +48,7 @@ def run(network: Path, prop: Path, limit: float) -> tuple[dict[str, object], flo
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "relunorm", "check", str(network), str(prop), "--json"]
     done = subprocess.run(
-        [*command, "--limit", str(limit)], capture_output=True, text=True, check=False
+        [*command, "--time-limit", str(limit)], capture_output=True, text=True, check=False
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
