@@ -42,6 +42,8 @@ FOLD_SHARE, PRODUCT_SHARE = 0.25, 0.5
 #: Auto searches the sign tree only up to this many free inputs and changing units.
 TREE_INPUTS, TREE_UNITS = 64, 2000
 
+#: Methods that look at regions one by one, as they are called in the table.
+SEARCHES = ("enumeration", "branch and bound")
 
 #: Why a finished search gives no upper bound.
 HIDDEN = (
@@ -51,6 +53,9 @@ HIDDEN = (
 TWINS = (
     "some units have the same kink up to rounding, but not exactly: the Jacobian between them is "
     "not known"
+)
+MISSED = (
+    "a region thinner than rounding was missed, the one of the witness: its bound is taken back"
 )
 
 
@@ -177,7 +182,7 @@ def lipschitz(
             _one_method(run, network, method, random_state)
     except KeyboardInterrupt:
         run.complete = False
-    _check_order(run)
+    _settle(run)
     lower, upper = down(run.lower, exponent), up(max(run.upper, run.lower), exponent)
     exact = bool(np.isfinite(upper) and upper - lower <= EXACT * upper)
     return LipschitzResult(
@@ -210,8 +215,22 @@ def _to_size(progress: Listener | None, exponent: int) -> Listener | None:
     return listen
 
 
-def _check_order(run: _Run) -> None:
-    """Refuse ends that contradict each other by more than rounding: one of them is wrong."""
+def _settle(run: _Run) -> None:
+    """Take back the bound of a search that a Jacobian contradicts.
+
+    The Jacobian is that of a point farther from every kink than rounding, so the search has missed
+    its region. The other bounds take every region in.
+    """
+    if run.lower <= run.upper * (1 + EXACT):
+        return
+    missed = [b.method in SEARCHES and b.side == "upper" for b in run.bounds]
+    run.bounds = [
+        replace(b, value=np.inf, note=MISSED) if gone else b
+        for b, gone in zip(run.bounds, missed, strict=True)
+    ]
+    left = [b for b in run.bounds if b.side == "upper" and b.value < np.inf]
+    best = min(left, key=lambda b: b.value, default=None)
+    run.upper, run.method = (np.inf, "none") if best is None else (best.value, best.method)
     if run.lower > run.upper * (1 + EXACT):
         raise RelunormError(
             f"the Jacobian at {short(run.witness)} has norm {run.lower:.17g}, above the bound "

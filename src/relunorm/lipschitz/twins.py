@@ -35,7 +35,7 @@ NEAR = 64 * ROUNDING
 
 
 def has_twins(network: Network, domain: Domain | None) -> bool:
-    """Whether units of one layer have the same kink up to rounding at one of a few points.
+    """Whether two units have the same kink up to rounding in the region of one of a few points.
 
     Args:
         network: as it was given: folding its stable units would round twins to equals.
@@ -57,6 +57,8 @@ def _has_twins_at(network: Network, point: Array, domain: Domain | None) -> bool
     values: list[Array] = [np.column_stack([np.diag(half), center])]
     place = np.append(np.divide(point - center, half, out=np.zeros(d), where=half > 0), 1.0)
     slopes: list[Array] = []
+    kinks: list[tuple[int, int]] = []  # layer and number of the units in `found`
+    found: list[Array] = []
     for index, layer in enumerate(network.layers):
         forms = np.zeros((layer.width, d + 1))
         forms[:, d] = layer.affine.bias
@@ -64,16 +66,19 @@ def _has_twins_at(network: Network, point: Array, domain: Domain | None) -> bool
         for source, matrix in layer.affine.terms.items():
             forms += matrix @ values[source]
             some: Any = matrix != 0
-            read += some.astype(float) @ (values[source] != 0).any(axis=1).astype(float)
+            weight = 2.0 if source == 0 else 1.0
+            read += weight * (some.astype(float) @ (values[source] != 0).any(axis=1).astype(float))
         # A multiple of one earlier unit has its kink, which is a wall of the region already.
         own = np.flatnonzero((read > 1) & layer.has_units)
-        pairs = own[_near_pairs(forms[own])]
-        if len(pairs) and not _are_equal(network, index, slopes, pairs):
-            return True
+        kinks += [(index, int(i)) for i in own]
+        found.append(forms[own])
         below, above = layer.activation.slopes
         slopes.append(np.where(forms @ place > 0, above, below))
         values.append(slopes[-1][:, None] * forms)
-    return False
+    if not found:
+        return False
+    units = [kinks[i] for i in _near_pairs(np.concatenate(found)).ravel()]
+    return bool(units) and not _are_equal(network, slopes, units)
 
 
 def _near_pairs(forms: Array) -> NDArray[np.intp]:
@@ -89,24 +94,31 @@ def _near_pairs(forms: Array) -> NDArray[np.intp]:
     return kept[np.column_stack([order[near], order[near + 1]])]
 
 
-def _are_equal(network: Network, index: int, slopes: list[Array], pairs: NDArray[np.intp]) -> bool:
-    """Whether the units of every pair have exactly the same kink where units have these slopes."""
-    weights = sum(mx.nnz(m) for a in [*network.maps][: index + 1] for m in a.terms.values())
+def _are_equal(network: Network, slopes: list[Array], units: list[tuple[int, int]]) -> bool:
+    """Whether units 0 and 1, 2 and 3, ... have exactly the same kink where units have these slopes.
+
+    Args:
+        units: the layer and the number of each.
+    """
+    last = max(index for index, _ in units)
+    weights = sum(mx.nnz(m) for a in [*network.maps][: last + 1] for m in a.terms.values())
     if weights > RATIONAL_WEIGHTS:
         return False
     exact = np.vectorize(Fraction, otypes=[object])
     d = network.input_size
     values: list[Any] = [exact(np.eye(d, d + 1))]
-    for k in range(index + 1):
+    forms: list[Any] = []
+    for k in range(last + 1):
         affine = network.layers[k].affine
-        forms = exact(np.zeros((affine.size, d + 1)))
-        forms[:, d] = exact(affine.bias)
+        form = exact(np.zeros((affine.size, d + 1)))
+        form[:, d] = exact(affine.bias)
         for source, matrix in affine.terms.items():
-            forms = forms + exact(mx.dense(matrix)) @ values[source]
-        if k < index:
-            values.append(forms * exact(slopes[k])[:, None])
-    one, two = forms[pairs[:, 0]], forms[pairs[:, 1]]
+            form = form + exact(mx.dense(matrix)) @ values[source]
+        forms.append(form)
+        values.append(form * exact(slopes[k])[:, None])
+    one = np.array([forms[index][i] for index, i in units[::2]])
+    two = np.array([forms[index][i] for index, i in units[1::2]])
     first = np.argmax(one[:, :-1] != 0, axis=1)
-    rows = np.arange(len(pairs))
+    rows = np.arange(len(one))
     crossed = one * two[rows, first][:, None] - two * one[rows, first][:, None]
     return not (crossed != 0).any()
