@@ -32,6 +32,7 @@ from relunorm.layer import (
     whole,
 )
 from relunorm.matrix import Matrix, Vector
+from relunorm.shown import Shown
 
 __all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Layer", "Network", "substitute"]
 
@@ -40,7 +41,7 @@ __all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Layer", "Network", "subs
 CHUNK_DOUBLES = 1 << 21
 
 
-class Network:
+class Network(Shown):
     """An immutable piecewise affine network.
 
     Args:

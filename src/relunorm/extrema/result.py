@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from relunorm.matrix import Vector
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof
@@ -21,7 +22,7 @@ def _number(value: float) -> float | None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Maximum:
+class Maximum(Shown):
     """An interval that holds the maximum of direction . f over a domain.
 
     Args:
@@ -68,7 +69,7 @@ class Maximum:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Decision:
+class Decision(Shown):
     """Whether some input of a domain satisfies A f(x) <= b.
 
     Args:

@@ -11,12 +11,13 @@ import numpy as np
 
 from relunorm.forms.certificate import Certificate
 from relunorm.matrix import Vector
+from relunorm.shown import Shown
 
 Verdict = Literal["equal", "within", "different", "unknown"]
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """What was found about max |f - g| over a domain, the maximum taken over outputs too.
 
     Attributes:

@@ -18,6 +18,7 @@ from relunorm.forms.document import check_document
 from relunorm.forms.domains import reach_from_dict
 from relunorm.forms.inclusion import holds
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability.certain import certain_outputs, enclosed
 from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs, TrustedProof
@@ -31,7 +32,7 @@ STARTS = 24
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Shown):
     """The outcome of replaying a certificate.
 
     Attributes:

@@ -26,6 +26,7 @@ from relunorm.questions.neighbourhood import (
     wrong_outputs,
 )
 from relunorm.search.engine import warm_up
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
@@ -88,7 +89,7 @@ class RowRobustness:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Robustness:
+class Robustness(Shown):
     """What `certify` found, row by row.
 
     Args:

@@ -23,6 +23,7 @@ from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.questions.jacobian import jacobian_interval
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ MOST_INPUTS, MOST_UNITS = 64, 2000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sensitivity:
+class Sensitivity(Shown):
     """The range of every partial derivative over a domain.
 
     Args:

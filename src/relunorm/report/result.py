@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ class Report:
     def save(self, path: str | Path) -> None:
         """Write the page, atomically."""
         write_bytes(path, self.html().encode())
+
+    def _repr_html_(self) -> str:
+        """The page itself, in a frame."""
+        return (
+            f'<iframe srcdoc="{escape(self.html())}" width="100%" height="720" '
+            'style="border:1px solid #ccc"></iframe>'
+        )
 
     def __repr__(self) -> str:
         done = [name for name, entry in self.sections.items() if entry["body"] is not None]

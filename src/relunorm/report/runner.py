@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from relunorm.clock import INTERRUPTED, Clock, Listener, Teller
+from relunorm.interrupts import Interrupts
 from relunorm.report.case import Case
 from relunorm.report.engine import Apart, Engine, Here
-from relunorm.interrupts import Interrupts
 from relunorm.report.section import SECTIONS, entry
 
 #: Above so many parameters or inputs sections run in a process of their own, ...
