@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,14 @@ class Shown:
             f'<tr><th style="text-align:left">{escape(name.replace("_", " "))}</th>'
             f'<td style="text-align:left">{escape(text)}</td></tr>'
             for name, value in self.to_dict().items()
-            if name != "schema" and (text := _text(value))
+            if name != "schema" and (text := _text(_local(name, value)))
         ]
         return f"<p><code>{escape(repr(self))}</code></p><table>{''.join(rows)}</table>"
+
+
+def _local(name: str, value: Any) -> Any:
+    """A notebook is passed on; where a file lay is nobody's business."""
+    return re.split(r"[/\\]", value)[-1] if name == "origin" else value
 
 
 def _text(value: Any) -> str:

@@ -141,6 +141,9 @@ class Robustness(Shown):
         }
 
     def __repr__(self) -> str:
+        if self.asked is None and self.rows:
+            safe = float(np.median([row.radius[0] for row in self.rows]))
+            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
         return f"Robustness({len(self.rows)} rows: {counts})"
 

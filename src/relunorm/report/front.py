@@ -37,11 +37,11 @@ def report(
     time_limit: float | Clock = 12.0,
     progress: Listener | None = None,
 ) -> Report:
-    """One document (and page) about a network: what it is, and what every room finds about it.
+    """One document (and page) about a network: how well it does, what to do, and what it is.
 
     Args:
         model: a `Network`, or anything `load` reads.
-        data: rows of inputs, (n, d) or (n, *input shape).
+        data: rows of inputs: an array (n, d), n inputs of the network's own shape, or a DataFrame.
         target: their targets: numbers, for the advice about scale, or class labels (text).
         domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
         slice: for more than two inputs, the plane to draw: two inputs by number or name, or the
