@@ -178,6 +178,14 @@ def test_normalize_spends_its_budget_only_with_a_proof(looks):
         assert found.network is NET
 
 
+def test_expired_normalize_still_rescales():
+    found = rn.normalize(NET, "unit", BOX, eps=1e-6, time_limit=1e-9, workers=1)
+    for layer in found.network.layers:
+        assert np.linalg.norm(
+            np.hstack(list(layer.affine.terms.values())), axis=1
+        ) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("looks", LOOKS)
 def test_fingerprint_is_whole_or_an_error(looks):
     try:

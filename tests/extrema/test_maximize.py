@@ -299,3 +299,18 @@ def test_the_interval_holds_under_cancellation(scale):
         assert found.exact == (found.upper - found.lower <= 1e-9)
         assert found.complete
     assert not rn.maximize(network, [1.0], box).exact or scale == 1.0
+
+
+def test_polytope_without_a_point_in_float64_gets_no_lower_end():
+    row = [0.14824624712321374, -2.212587379987393, 0.34857322557458054]
+    A = [*np.eye(3), *-np.eye(3), row, [-w for w in row]]
+    flat = Polytope(A, [*[0.001] * 6, 0.00025, -0.00025])
+    network = Network.from_weights([[[1.0, 0.0, 0.0]], [[1.0]]])
+    found = rn.maximize(network, [1.0], flat)
+    assert found.upper >= 0.0
+    if np.isnan(found.point).any():
+        assert found.lower == -np.inf
+        assert not found.exact
+        assert found.to_dict()["point"] == [None] * 3
+    else:
+        assert flat.holds(found.point)

@@ -45,7 +45,9 @@ def judge_maximize(case: Case, out: Outcome) -> None:
     out.claim(found.lower <= most, f"{text}: lower end too high by {_gap(found.lower, most)}")
     out.claim(found.upper >= least, f"{text}: upper end too low by {_gap(found.upper, least)}")
     point = found.point.tolist()
-    if inside(where.domain, point):
+    if np.isnan(point).all():
+        out.claim(found.lower == -np.inf and not found.exact, f"{text}: a value without a point")
+    elif inside(where.domain, point):
         values = output_at(exact, point)
         value = sum(w * v for w, v in zip(whole(direction), values, strict=True))
         gap = _gap(found.lower, value)

@@ -97,14 +97,9 @@ def _maximum(
     """Run a search and say what it found."""
     clock = Clock(time_limit)
     interrupted = _ran(search, clock, progress)
-    point = moved_inside(search.domain, search.point)
-    lower = -math.inf
-    if point is not None:
-        lower = certain_value(search.network, point, *search.groups[0])
-    else:
-        point = np.array(search.domain.center)
+    point, lower = certain_point(search.network, search.domain, search.point, search.groups[0])
     upper = max(search.upper, lower)
-    exact = bool(upper - lower <= search.tolerance * max(1.0, abs(lower)))
+    exact = is_exact(lower, upper, search.tolerance)
 
     def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Maximum:
         return _maximum(search, seconds, progress)
@@ -145,6 +140,22 @@ def _ran(search: Search, clock: Clock, progress: Listener | None) -> bool:
     except KeyboardInterrupt:
         return True
     return False
+
+
+def is_exact(lower: float, upper: float, tolerance: float) -> bool:
+    """Whether an interval with a point at its lower end is narrow enough."""
+    return math.isfinite(lower) and upper - lower <= tolerance * max(1.0, abs(lower))
+
+
+def certain_point(
+    network: Network, domain: Domain, point: Vector, group: Group
+) -> tuple[Vector, float]:
+    """A point that lies in the domain for certain, and at most its value; NaN and -inf if none."""
+    for near in (point, domain.center):
+        moved = moved_inside(domain, near)
+        if moved is not None:
+            return moved, certain_value(network, moved, *group)
+    return np.full(domain.dimension, np.nan), -math.inf
 
 
 def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Domain
-from relunorm.extrema.front import TOLERANCE, certain_value, checked
+from relunorm.extrema.front import TOLERANCE, certain_point, checked, is_exact
 from relunorm.extrema.localize import localize
 from relunorm.extrema.problem import Search
 from relunorm.extrema.result import Decision, Maximum, Verdict
@@ -25,7 +25,6 @@ from relunorm.extrema.units import split_units
 from relunorm.matrix import Vector
 from relunorm.network import IDENTITY, Affine, Layer, Network
 from relunorm.search.attack import Attack
-from relunorm.stability.plane import moved_inside
 
 Group = tuple[NDArray[np.float64], Vector]
 
@@ -49,13 +48,9 @@ def maximize_large(
     # half of the tolerance is for rounding
     search, found, _ = _run(scalar, domain, clock, tell, tolerance / 2, random_state, None)
     closed = search.upper - search.lower <= tolerance * max(1.0, abs(search.lower))
-    point, lower = moved_inside(domain, found), -math.inf
-    if point is None:
-        point = np.array(domain.center)
-    else:
-        lower = certain_value(network, point, -weights[None], np.zeros(1))
+    point, lower = certain_point(network, domain, found, (-weights[None], np.zeros(1)))
     upper = max(_raised(search), lower)
-    exact = bool(upper - lower <= tolerance * max(1.0, abs(lower)))
+    exact = is_exact(lower, upper, tolerance)
     return Maximum(lower, upper, point, exact, search.nodes, clock.elapsed(), bool(closed))
 
 

@@ -28,7 +28,8 @@ class Maximum(Shown):
     Args:
         lower: the value at ``point``.
         upper: a sound upper bound.
-        point: the best point found, inside the domain.
+        point: the best point found, inside the domain; NaN, and ``lower`` -inf, where no point in
+            float64 was found that lies in it exactly (a polytope without interior may have none).
         exact: whether the interval is at most ``tolerance`` wide, relative to max(1, |maximum|).
         nodes: how many parts were looked at.
         seconds: wall time.
@@ -55,7 +56,7 @@ class Maximum(Shown):
             "schema": "relunorm.maximum/1",
             "lower": _number(self.lower),
             "upper": _number(self.upper),
-            "point": self.point.tolist(),
+            "point": [_number(x) for x in self.point],
             "exact": self.exact,
             "nodes": self.nodes,
             "seconds": self.seconds,

@@ -333,7 +333,8 @@ class _Search:
                 progress=self._listener("branch and bound"),
             )
             bounds[i] = min(bounds[i], found.upper + error[i % outputs])
-            self.seen.offer(np.asarray(found.point))
+            if np.isfinite(found.lower):
+                self.seen.offer(np.asarray(found.point))
             if self.seen.found:
                 break
         if bounds.max() < self.upper:

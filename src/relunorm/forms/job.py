@@ -37,6 +37,8 @@ from relunorm.stability.reach import Reach
 Dtype = Literal["float32", "float64"]
 #: Forms whose thresholds lie within what reaches a unit over the domain.
 NEED_DOMAIN = ("bounded", "l1")
+#: Forms that need no bounds and take no longer than reading the network.
+RESCALING = ("signed", "unit", "pow2")
 #: A certificate whose bound exceeds this share of the largest value is tried in another way too.
 TIGHT = 1e-12
 #: Removals on a solver's word are undone when the bound exceeds this share of the outputs.
@@ -115,8 +117,17 @@ class Job:
         return reduced, result, facts, certificate
 
     def whole(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
-        """The network as it was given, where no time is left for more."""
-        return Reduced.whole(self.base), self.network, {}, None
+        """Nothing removed, where no time is left; forms that only rescale are still made."""
+        kept = Reduced.whole(self.base)
+        if self.form not in RESCALING:
+            return kept, self.network, {}, None
+        given = Reduced.whole(self.network if self.form == "pow2" else self.base)
+        return (
+            kept,
+            _shape(self.form, given, [], None, split=self.split, pure=self.pure)[0],
+            {},
+            None,
+        )
 
     def _certificate(self, result: Network, reach: Reach, forced: Forced) -> Certificate | None:
         """Of the relation that proves most: by the bounds of the analysis, or by bounds on demand.
