@@ -17,6 +17,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5", "gallery/*.zip"]
+smartquotes = False  # options begin with two dashes
 html_theme = "furo"
 html_title = "relunorm"
 html_static_path = ["_static"]
@@ -82,7 +83,7 @@ def _write_commands(app):
                 describe(command, f"{before}{name} ")
                 continue
             lines.extend([f"## {before}{name}", "", *_paragraphs(command.help or ""), ""])
-            lines.extend(["```", *EXAMPLES[before + name], "```", "", "| | |", "| --- | --- |"])
+            lines.extend(["```text", *EXAMPLES[before + name], "```", "", "| | |", "| --- | --- |"])
             for param in command.params:
                 if param.opts[0].startswith("-"):
                     spelled = ", ".join(f"`{option}`" for option in param.opts)
