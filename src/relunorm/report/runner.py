@@ -26,6 +26,8 @@ SMALL_VALUES = 1 << 20
 SHORT = 4.0
 #: ... unless single steps are long: so many times as large as a small network.
 HUGE = 20
+#: What is told before the kernels are loaded, or compiled the first time on a machine.
+COMPILING = "loading kernels (compiled once per installation, not counted as time)"
 #: Of the time that is left a section is given at most this share: rooms end a little late.
 MOST = 0.9
 
@@ -54,12 +56,13 @@ def run_sections(
             for index, section in enumerate(SECTIONS):
                 if interrupts.seen or clock.expired():
                     break
-                tell(section.title, index, len(SECTIONS))
                 if section.compiled and not compiled:  # a matter of the machine, and not counted
+                    tell(COMPILING, index, len(SECTIONS))
                     compiled, seconds = True, engine.compile()
                     clock.grant(seconds)
                     if clock.expired():  # loading the code is counted, may have taken all of it
                         break
+                tell(section.title, index, len(SECTIONS))
                 left = clock.left()
                 share = section.weight / sum(later.weight for later in SECTIONS[index:])
                 found[section.name] = engine.run(section, min(share, MOST) * left, left)
