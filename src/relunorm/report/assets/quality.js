@@ -14,7 +14,7 @@
   const classAnswer = (report, body) => {
     const { right, rows, kind } = body.accuracy;
     const { classes } = report.data;
-    const sure = ["given", "model"].includes(classes.from);
+    const sure = !["data", "sorted"].includes(classes.from); // else the order is a guess
     const rule = body.rule === "largest" ? "the largest output names the class"
       : `an output above 0 means ${R.short(classes.names[1])}`;
     return headline(R.percent(right / rows),
