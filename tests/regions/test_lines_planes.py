@@ -194,3 +194,17 @@ def test_a_unit_on_a_line_is_not_hidden_by_a_large_value_that_it_does_not_read()
     line = along(network, [-450.0], [2700.0])
     assert line.patterns.tolist() == [[False, False, True], [False, True, True]]
     assert line.values.ravel().tolist() == [2e-7] * 3
+
+
+def test_kinks_that_nearly_meet_do_not_hide_a_piece_behind_them():
+    # the last unit is negative on t in (0.333333, 1/3): by 5e-13, where its terms are 1e-12
+    layers = [
+        Layer(Affine({0: [[1.0]]}, [-1.0]), Activation("leaky", slope=1e-6)),
+        Layer(Affine({1: [[-1.0], [-1.0]]}, [1e-12, 0.0])),
+        Layer(Affine({2: [[-0.5, 1.0]]}, [0.0])),
+    ]
+    line = along(Network(layers, Affine({3: [[1.0]]}, [0.0]), input_shape=1), [0.0], [3.0])
+    middle = np.searchsorted(line.breakpoints, 0.3333332) - 1
+    assert line.breakpoints[middle] == pytest.approx(0.333333, abs=1e-9)
+    assert not line.patterns[middle, -1]
+    assert line.patterns[middle - 1, -1]

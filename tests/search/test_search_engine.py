@@ -12,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relunorm as rn
-from relunorm import Activation, Affine, Box, Layer, Network
+from relunorm import Activation, Affine, Box, Layer, Network, Polytope
+from relunorm.bounds.node import HIGH, LOW, UNITS, parts
+from relunorm.bounds.tighten import tighten
+from relunorm.clock import Clock, Teller
 from relunorm.extrema.front import decide_any
+from relunorm.search.engine import Search, Space
 
 
 def random_net(seed: int, widths: tuple[int, ...]) -> Network:
@@ -131,3 +135,31 @@ def test_counterexamples_are_points_in_single_precision():
     assert found.verdict == "counterexample"
     assert (found.point == found.point.astype(np.float32)).all()
     assert box.holds(found.point)[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
+    network = random_net(seed, (3, 8, 8, 1))
+    sides = np.random.default_rng(seed).normal(size=(2, 3))
+    domain = Polytope(np.vstack([np.eye(3), -np.eye(3), sides]), [1.0] * 6 + [0.3, 0.2])
+    search = Search(network, domain, [(-np.eye(1), np.zeros(1))])
+    clock = Clock()
+    search._begin(clock, Teller(None, clock))
+    search._root(clock, Teller(None, clock))
+    (task,) = search.heap
+    node = parts(task.numbers, 0, task.units, task.known, 3, 1, 1)
+    before = np.array([node[LOW], node[HIGH]])
+    points = domain.sample(20_000, seed)
+    goal = network(points)[:, 0]
+    cut = float(np.quantile(goal, 0.98))
+    space = Space(search.form, search.whole[2], 1 << 16)
+    work = space.views[2]
+    assert tighten(node, search.form.ball, 3, task.units, task.known, 0, 1, cut, work) > 0
+    (first, second), (b1, b2) = (a[:2] for a in network.weights())
+    z = points @ first.T + b1
+    units = np.column_stack([z, np.maximum(z, 0.0) @ second.T + b2])[goal >= cut]
+    units = units[:, node[UNITS].astype(int)]
+    assert (units >= node[LOW]).all()
+    assert (units <= node[HIGH]).all()
+    assert (node[LOW] >= before[0]).all()
+    assert (node[HIGH] <= before[1]).all()

@@ -12,7 +12,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.front import decide_any
-from relunorm.search.explore import CLOSED, CUT, FOLDED
+from relunorm.search.explore import CLOSED, CUT, FOLDED, TIGHTENED
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import Tape
 
@@ -100,7 +100,7 @@ def entries(tape: np.ndarray) -> list[tuple[int, int]]:
             units, known, goals = (int(v) for v in tape[at + 3 : at + 6])
             size = 6 + 2 * units + 2 * known + goals
         else:
-            assert tape[at] == CUT
+            assert tape[at] in (CUT, TIGHTENED)
         found.append((at, size))
         at += size
     return found
@@ -114,7 +114,7 @@ def test_a_proof_with_something_missing_or_changed_is_refused():
     rng = np.random.default_rng(0)
     parts = entries(tape)
     cuts = [p for p in parts if tape[p[0]] == CUT]
-    closed = [p for p in parts if tape[p[0]] != CUT]
+    closed = [p for p in parts if tape[p[0]] in (CLOSED, FOLDED)]
     assert len(cuts) > 5
     refused = 0
     for _ in range(1000):
@@ -192,3 +192,19 @@ def test_documents_with_surprises_are_refused(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(InvalidInputError, match=r"cannot be read|not a proof"):
         SearchProof.load(tmp_path / "broken.json")
+
+
+def test_units_bounded_for_a_goal_are_part_of_the_proof():
+    """A cut-off above the claim, or goals that are no group's, are refused."""
+    net, box = network(1, (10, 12, 12, 1)), Box.cube(10)
+    found = rn.maximize(net, [1.0], box, time_limit=60)
+    assert found.exact
+    proof = found.certificate
+    tape = np.concatenate(list(proof.tape))
+    tightened = [at for at, _ in entries(tape) if tape[at] == TIGHTENED]
+    assert tightened
+    for at in tightened[:20]:
+        for place, value in ((2, proof.limit + 1e-3), (4, 2.0), (3, -1.0)):
+            numbers = tape.copy()
+            numbers[at + place] = value
+            assert not changed(proof, numbers).verify(net).holds

@@ -35,6 +35,8 @@ MANY_ENTRIES, MANY_UNITS, STRETCHES = 200_000, 5000, 16
 
 #: Values at the breakpoints of a leg may take so many numbers (256 MB) before it is halved.
 ROOM = 1 << 25
+#: Crossings nearer than this on a leg are one breakpoint.
+RESOLUTION = 2.0**-46
 #: Shares of a leg below this are not halved any more.
 SHORTEST = 1e-6
 
@@ -277,7 +279,27 @@ def _leg(
         again = np.isin(t, np.concatenate(moved))
         share = t[again, None]
         out[again] = network((1 - share) * a + share * b)
+    wide = _wide(t)
+    t, out = t[wide], out[wide]
     return t, _patterns(network, kept, t), out
+
+
+def _wide(t: Array) -> NDArray[np.bool_]:
+    """The breakpoints that are left when pieces below `TOLERANCE` join a neighbour.
+
+    Until then they stay: a layer behind may tell values apart that lie as near to each other.
+    """
+    kept = np.append(True, np.diff(t) > TOLERANCE)
+    if kept.all():
+        return kept
+    last = t[0]
+    for i in range(1, len(t)):
+        kept[i] = t[i] - last > TOLERANCE
+        last = t[i] if kept[i] else last
+    if not kept[-1]:  # the end stays, and takes the place of the breakpoint before it
+        kept[np.flatnonzero(kept)[1:][-1:]] = False
+        kept[-1] = True
+    return kept
 
 
 def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.intp]:
@@ -285,7 +307,7 @@ def _settle(z: Array, positive: NDArray[np.bool_], noise: _Noise) -> NDArray[np.
 
     There the unit has its kink: interpolation misses its 0 by rounding, which the layers behind
     would take for a value, and crossings that share a breakpoint lie beside it by at most
-    `TOLERANCE`.
+    `RESOLUTION`.
 
     Returns:
         the breakpoints where more than rounding was taken away, so that outputs are not those there
@@ -389,13 +411,13 @@ def _find_crossings(z: Array, t: Array, noise: _Noise) -> tuple[NDArray[np.intp]
     inside &= np.abs(end) > noise.at(left + 1, unit)
     left, start, end = left[inside], start[inside], end[inside]
     share = start / (start - end)
-    far = np.minimum(share, 1 - share) * (t[left + 1] - t[left]) > TOLERANCE
+    far = np.minimum(share, 1 - share) * (t[left + 1] - t[left]) > RESOLUTION
     left, share = left[far], share[far]
     order = np.lexsort((share, left))
     left, share = left[order], share[order]
     if len(left):
         place = t[left] + share * (t[left + 1] - t[left])
-        fresh = np.concatenate([[True], np.diff(place) > TOLERANCE])
+        fresh = np.concatenate([[True], np.diff(place) > RESOLUTION])
         left, share = left[fresh], share[fresh]
     return left, share
 

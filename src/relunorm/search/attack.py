@@ -64,6 +64,13 @@ class Attack:
             if not clock.expired() and self.value < target:
                 self._ascend(q, points, clock, target)
 
+    def around(self, lo: Vector, hi: Vector, clock: Clock, target: float = np.inf) -> None:
+        """Ascent from points of a box, in steps of its size: where a search has become deep."""
+        points = self.rng.uniform(lo, hi, (STARTS // 2, len(lo)))
+        for q in range(len(self.groups)):
+            if not clock.expired() and self.value < target:
+                self._ascend(q, points, clock, target, 0.5 * (hi - lo))
+
     def offer(self, points: Array) -> None:
         """Evaluate points of the domain and keep the best for any group."""
         if not len(points):
@@ -75,11 +82,13 @@ class Attack:
             if values[top] > self.value:
                 self.value, self.point = float(values[top]), points[top].copy()
 
-    def _ascend(self, q: int, points: Array, clock: Clock, target: float) -> None:
+    def _ascend(
+        self, q: int, points: Array, clock: Clock, target: float, half: Vector | None = None
+    ) -> None:
         """Corner steps that shrink: on a box along the sign of the gradient, else along it."""
         A, rhs = self.groups[q]
         points = project(points, self.domain)
-        half = self.domain.bounding_box.halfwidth
+        half = self.domain.bounding_box.halfwidth if half is None else half
         pace = np.ones((len(points), 1))
         best, kept = np.full(len(points), -np.inf), points.copy()
         for step in range(STEPS):

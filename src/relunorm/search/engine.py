@@ -117,8 +117,8 @@ class Space:
         )  # fmt: skip
         work = (
             floats(width), floats(m), floats(m), floats(d), floats(m), floats(m), floats(width),
-            floats(rows), floats(rows), floats(m), floats(known + 1), floats(goals + 1), floats(d),
-            floats(width), floats(width),
+            floats(rows), floats(rows), floats(m), floats(rows), floats(goals + 1), floats(d),
+            floats(width), floats(width + rows),
         )  # fmt: skip
         many = d + (1 if goals > groups else 0)
         lp = (
@@ -145,6 +145,7 @@ class Task:
     numbers: Array = field(compare=False)
     units: int = field(compare=False)
     known: int = field(compare=False)
+    depth: int = field(compare=False, default=0)
 
     @property
     def bound(self) -> float:
@@ -260,7 +261,7 @@ class Search:
         self.reach = reach_of(self.domain)
         form = triangular(self.network, self.reach, self.groups)
         self.form = form
-        self.learned = np.zeros((form.units + len(form.lo) + 2, 2, 2))
+        self.learned = np.zeros((form.units + len(form.lo) + 3, 2, 2))
         self.marks = 1  # the root is number 0
 
     def _root(self, clock: Clock, tell: Teller) -> None:
@@ -292,12 +293,14 @@ class Search:
         self.waiting += len(task.numbers)
 
     def _take(self) -> Task:
-        """The node with the largest bound, or the last made: in turns when a target is looked for,
+        """The node with the largest bound, or the deepest: in turns when a target is looked for,
         since then order does not shorten a proof and depth finds points; always, once the waiting
         nodes take too much room."""
         self.turn = not self.turn
         if self.waiting > MOST_WAITING or (self.turn and self.target < math.inf):
-            place = max(range(len(self.heap)), key=lambda i: self.heap[i].number)
+            place = max(
+                range(len(self.heap)), key=lambda i: (self.heap[i].depth, self.heap[i].number)
+            )
             task = self.heap.pop(place)
             heapq.heapify(self.heap)
         else:
@@ -381,6 +384,11 @@ class Search:
         if self.value > self.attack.value:
             self.attack.refine(self.point, part, self.target)
         self.attack.run(part, self.target)
+        if self.heap and self.form is not None:
+            d = len(self.form.lo)
+            task = max(self.heap, key=lambda task: task.depth) if self.turn else self.heap[0]
+            lo, hi = (self.form.lift(task.numbers[at : at + d]) for at in (0, d))
+            self.attack.around(lo, hi, part, self.target)
         self.offer(self.attack.value, self.attack.point)
         self.spent[0] += clock.elapsed() - began
 
@@ -392,13 +400,13 @@ class Search:
         d, groups = len(form.lo), len(form.firsts) - 1
         goals = int(form.firsts[-1])
         best, point = np.array([self.value]), np.zeros(d)
-        ceiling = np.array([-math.inf, 0.0])
+        ceiling = np.array([-math.inf])
         # every chunk numbers its nodes apart from all others
         marks = np.array([0, self._numbers(), 0])
         while len(task.numbers) > len(space.arena):
             space.grow()
         space.arena[: len(task.numbers)] = task.numbers
-        space.stack[0] = task.units, task.known, 0, 0, task.number
+        space.stack[0] = task.units, task.known, 0, task.depth, task.number
         if self.proof is not None and not len(space.tape):
             space.tape = np.zeros(TAPE)
         count, used, budget, tapes = 1, 0, self._budget(), []
@@ -422,11 +430,11 @@ class Search:
             tapes.append(space.tape[: marks[0]].copy())
         left = []
         for at in range(count):
-            units, known, start, _, number = (int(i) for i in space.stack[at])
+            units, known, start, depth, number = (int(i) for i in space.stack[at])
             size = node_size(units, known, d, goals, groups)
             numbers = space.arena[start : start + size].copy()
             bound = float(numbers[size - groups :].max())
-            left.append(Task(-bound, number, numbers, units, known))
+            left.append(Task(-bound, number, numbers, units, known, depth))
         return _Chunk(
             left, used, float(best[0]), point, float(ceiling[0]),
             time.perf_counter() - began, why == kernel.REACHED, int(marks[2]), tapes,

@@ -24,7 +24,6 @@ from relunorm.bounds.node import (
     BETA,
     BOUND,
     CONST,
-    FOLDED_ERROR,
     HI,
     HIGH,
     LO,
@@ -36,15 +35,15 @@ from relunorm.bounds.node import (
     TAU,
     UNITS,
     bound_of,
-    child,
     linear,
     node_size,
     open_units,
     parts,
-    place_child,
     solve,
     tune,
 )
+from relunorm.bounds.tighten import tighten
+from relunorm.search.cuts import half, middle, splits, straightened, wider
 
 #: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
 N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
@@ -52,8 +51,12 @@ N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 
-#: Marks of entries on the tape: a cut, a group closed on a node, or on the node folded whole.
-CUT, CLOSED, FOLDED = 1.0, 2.0, 3.0
+#: Marks of entries on the tape: a cut, a group closed on a node, or on the node folded whole, and
+#: a node whose units were bounded under what is known there.
+CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
+
+#: A node is tightened when it is this many average cuts away from being closed.
+FAR = 8.0
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
 RELIABLE, LOOK = 4.0, 6
@@ -68,7 +71,7 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
     """
     lo, hi, T, low, high = node[LO], node[HI], node[ROWS], node[LOW], node[HIGH]
     for j in range(m):
-        if low[j] >= 0.0:
+        if low[j] >= 0.0 or high[j] <= 0.0:
             score[j] = 0.0
             continue
         triangle = abs(lam[j]) * high[j] * -low[j] / (high[j] - low[j])
@@ -78,7 +81,7 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
         total = 1e-3 * abs(v[k]) * width
         if width > 0.0:
             for j in range(m):
-                if low[j] >= 0.0:
+                if low[j] >= 0.0 or high[j] <= 0.0:
                     continue
                 w = high[j] - low[j]
                 share = min(abs(T[j, k]) * width / w, 1.0)
@@ -89,7 +92,7 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
 @compiled
 def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore[no-untyped-def]
     """Predicted gain of every cut: the product over both sides of score times learned ratio."""
-    kind = len(learned) - 2 + (0 if first == 0 else 1)
+    kind = len(learned) - 3 + (0 if first == 0 else 1)
     for i in range(first, last):
         name = int(node[UNITS][i]) if i < m else units + i - m
         value = 1.0
@@ -105,7 +108,7 @@ def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore
 def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-def]
     """Keep a measured gain, in shares of the score, for the cut and for its kind."""
     name = int(node[UNITS][i]) if i < m else units + i - m
-    for who in (name, len(learned) - 2 + (0 if i < m else 1)):
+    for who in (name, len(learned) - 3 + (0 if i < m else 1)):
         learned[who, side, 0] += gain
         learned[who, side, 1] += 1.0
 
@@ -133,72 +136,55 @@ def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-unt
 
 @compiled
 def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, space):  # type: ignore[no-untyped-def]
-    """Make and bound one half of a node at ``where``: (open units, known rows, highest bound).
-
-    Units is -1 for an empty half and -2 where the arena is full.
-    """
-    scratch, out, work, _, refresh = space
-    disjuncts = len(firsts) - 1
-    goals = firsts[disjuncts]
+    """Make and bound one half of a node at ``where``: (open units, known rows, highest bound)."""
     kind = ON_UNIT if i < n else ON_INPUT
     index = i if i < n else i - n
     value = 0.0
     if kind == ON_INPUT:
         value = middle(node[LO][index], node[HI][index])
-    for j in range(n):
-        refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
-    m, kept = child(
-        node,
-        ball,
-        d,
-        n,
-        known,
-        goals,
-        kind,
-        index,
-        value,
-        side,
-        refresh,
-        FOLDED_ERROR,
-        scratch,
-        out,
-    )
+    m, kept = half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space)
     if m < 0:
-        return -1, 0, -np.inf
-    if where + node_size(m, kept, d, goals, disjuncts) > len(arena):
-        return -2, 0, -np.inf
-    name = node[UNITS][index] + 1.0 if kind == ON_UNIT else 0.0
-    baby = place_child(arena, where, d, m, kept, goals, disjuncts, node, n, out, name)
-    highest = -np.inf
-    for q in range(disjuncts):
-        if node[BOUND][q] == -np.inf:
-            continue
-        found = tune(baby, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, False, work)
-        baby[BOUND][q] = found
-        highest = max(highest, found)
-    return m, kept, highest
+        return m, 0, -np.inf
+    groups = len(firsts) - 1
+    baby = parts(arena, where, m, kept, d, firsts[groups], groups)
+    return m, kept, _tuned(baby, ball, d, m, kept, firsts, cut, steps, space)
 
 
 @compiled
-def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
-    """A node without open units, every active row folded: what a linear programme can solve.
+def _tuned(node, ball, d, m, kept, firsts, cut, steps, space):  # type: ignore[no-untyped-def]
+    """Bound the open goal groups of a node; the highest bound."""
+    _, _, work, _, _ = space
+    highest = -np.inf
+    for q in range(len(firsts) - 1):
+        if node[BOUND][q] == -np.inf:
+            continue
+        found = tune(node, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, False, work)
+        node[BOUND][q] = found
+        highest = max(highest, found)
+    return highest
 
-    Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `_half` does.
-    """
-    scratch, out, _, _, refresh = space
-    groups = len(firsts) - 1
-    goals = firsts[groups]
-    for j in range(n):
-        refresh[j] = -1
-    m, kept = child(
-        node, ball, d, n, known, goals, ON_INPUT, -1, 0.0, 0, refresh, np.inf, scratch, out
-    )
-    if m < 0:
-        return -1, 0
-    if where + node_size(m, kept, d, goals, groups) > len(arena):
-        return -2, 0
-    place_child(arena, where, d, m, kept, goals, groups, node, n, out, 0.0)
-    return m, kept
+
+@compiled
+def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, space):  # type: ignore[no-untyped-def]
+    """Bound a node's units under what is known, and the goals again; the highest bound."""
+    open_, one = 0, 0
+    for q in range(len(firsts) - 1):
+        if node[BOUND][q] > -np.inf:
+            open_, one = open_ + 1, q
+    first, last = (firsts[one], firsts[one + 1]) if open_ == 1 else (0, 0)
+    changed = tighten(node, ball, d, m, kept, first, last, cut, space[2])
+    if changed == 0:
+        return np.inf
+    if len(tape) > 0:
+        at = marks[0]
+        tape[at], tape[at + 1], tape[at + 2], tape[at + 3] = TIGHTENED, number, cut, first
+        tape[at + 4], tape[at + 5] = last, 0.0
+        marks[0] = at + 6
+    if changed < 0:
+        for q in range(len(firsts) - 1):
+            node[BOUND][q] = -np.inf
+        return -np.inf
+    return _tuned(node, ball, d, m, kept, firsts, cut, steps, space)
 
 
 @compiled
@@ -222,24 +208,6 @@ def matters(score, n):  # type: ignore[no-untyped-def]
     for j in range(n):
         highest = max(highest, score[j])
     return highest > 0.0
-
-
-@compiled
-def wider(node, i, j):  # type: ignore[no-untyped-def]
-    """Whether side i of a node's box is longer than side j."""
-    return node[HI][i] - node[LO][i] > node[HI][j] - node[LO][j]
-
-
-@compiled
-def splits(low, high):  # type: ignore[no-untyped-def]
-    """Whether a side has a middle that is not one of its ends."""
-    return low < middle(low, high) < high
-
-
-@compiled
-def middle(low, high):  # type: ignore[no-untyped-def]
-    """Where a side is cut; never outside it."""
-    return min(max(0.5 * low + 0.5 * high, low), high)
 
 
 @compiled
@@ -303,8 +271,7 @@ def explore(  # type: ignore[no-untyped-def]
         below: with a target, a node is closed when its bound is below this.
         tolerance: for a maximum, how far above the best value a closed bound may be, relative.
         best, best_x: the best value and point so far.
-        ceiling: the largest bound that closed a node, and the weight of what was closed: halves of
-            halves of the first node on the stack.
+        ceiling: the largest bound that closed a node.
         learned: gain per score of cuts of every unit, coordinate, and of both kinds: sums, counts.
         tape, marks: see `write_closed`; marks hold the length of the tape, the next
             number, and how many nodes could not be settled.
@@ -329,14 +296,13 @@ def explore(  # type: ignore[no-untyped-def]
         depth, number = stack[top, DEPTH], stack[top, NUMBER]
         if len(tape) > 0:
             entry = 6 + 2 * n + 2 * (known + 1) + goals
-            if marks[0] + 6 + 3 * disjuncts * entry > len(tape):
+            if marks[0] + 18 + 3 * disjuncts * entry > len(tape):
                 return TAPE_FULL, count, used
         node = parts(arena, at, n, known, d, goals, disjuncts)
         bound = node[BOUND]
         cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
         if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
             count = top
-            ceiling[1] += 0.5**depth
             continue
         used += 1
         worst = 0
@@ -356,7 +322,6 @@ def explore(  # type: ignore[no-untyped-def]
                 return FULL, count, used
             if m == -1:
                 count = top  # nothing is feasible
-                ceiling[1] += 0.5**depth
                 continue
             leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
             if linear(leaf, d, m, kept, first, last):
@@ -387,7 +352,6 @@ def explore(  # type: ignore[no-untyped-def]
             )
             if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
                 count = top
-                ceiling[1] += 0.5**depth
                 continue
             if bound[worst] == -np.inf:
                 continue
@@ -448,7 +412,6 @@ def explore(  # type: ignore[no-untyped-def]
             drop = old - max(highest, cut)
             _learn(node, n, pick, units, learned, side, drop / max(score[pick], 1e-300))
             if m < 0:
-                ceiling[1] += 0.5 ** (depth + 1.0)
                 continue
             baby = parts(arena, where, m, kept, d, goals, disjuncts)
             for k in range(d):
@@ -462,8 +425,13 @@ def explore(  # type: ignore[no-untyped-def]
                 left = float(mine)
             else:
                 right = float(mine)
+            learned[-1, 0, 0] += drop
+            learned[-1, 0, 1] += 1.0
+            far = FAR * learned[-1, 0, 0] / learned[-1, 0, 1]
+            if pick < n and highest - cut > far and cut > -np.inf:
+                _tightened(baby, ball, d, m, kept, firsts, cut, steps, tape, marks, mine, space)
+                ceiling[0] = max(ceiling[0], cut)
             if close(baby, m, kept, firsts, cut, strict, tape, marks, mine, ceiling) == 0:
-                ceiling[1] += 0.5 ** (depth + 1.0)
                 continue
             stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
             stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, depth + 1

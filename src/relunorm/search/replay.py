@@ -19,7 +19,6 @@ from relunorm.bounds.node import (
     ALPHA,
     BETA,
     BOUND,
-    FOLDED_ERROR,
     HIGH,
     LOW,
     NAMES,
@@ -28,11 +27,11 @@ from relunorm.bounds.node import (
     TAU,
     UNITS,
     bound_of,
-    child,
     node_size,
     parts,
-    place_child,
 )
+from relunorm.bounds.tighten import tighten
+from relunorm.search.cuts import half, straightened
 from relunorm.search.engine import Space, Task, first_node, whole_node
 from relunorm.search.explore import (
     AT,
@@ -41,9 +40,9 @@ from relunorm.search.explore import (
     DEPTH,
     FOLDED,
     NUMBER,
+    TIGHTENED,
     K,
     N,
-    straightened,
 )
 
 Array = NDArray[np.float64]
@@ -61,6 +60,7 @@ REASONS = (
     "a coordinate is cut outside its side",
     "a closed group has numbers that are not allowed",
     "a bound is not below what the proof claims",
+    "units are bounded for a goal that does not stand alone, or above what the proof claims",
 )
 
 
@@ -80,10 +80,12 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Record:
-    """The tape, sorted: cuts by the number of their node, closed groups likewise."""
+    """The tape, sorted: cuts by the number of their node, tightened nodes and closed groups too."""
 
     cut_number: Array
     cuts: Array  # name, value, left, right
+    tight_number: Array
+    tight: Array  # the cut-off, and the first and last goal row that reach it
     closed_number: Array
     closed_at: NDArray[np.int64]
     tape: Array
@@ -94,45 +96,48 @@ def record(pieces: Iterable[Array]) -> Record:
     tape = np.concatenate([np.zeros(0), *pieces])
     if not np.isfinite(tape).all():
         raise BrokenTape("it holds NaN or infinite entries")
-    cuts, closed = _entries(tape)
-    if cuts is None or closed is None:
+    found = _entries(tape)
+    if found is None:
         raise BrokenTape("an entry is cut short or has an unknown mark")
-    table = np.array([tape[i + 1 : i + 6] for i in cuts]).reshape(-1, 5)
-    order = np.argsort(table[:, 0], kind="stable")
-    table = table[order]
-    if (np.diff(table[:, 0]) == 0).any():
-        raise BrokenTape("a part is cut twice")
+    cuts, tight, closed = found
     numbers = tape[closed + 1] if len(closed) else np.zeros(0)
     order = np.argsort(numbers, kind="stable")
     return Record(
-        np.ascontiguousarray(table[:, 0]),
-        np.ascontiguousarray(table[:, 1:]),
+        *_table(tape, cuts, "a part is cut twice"),
+        *_table(tape, tight, "a part is tightened twice"),
         numbers[order],
         closed[order],
         tape,
     )
 
 
-def _entries(tape: Array) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Where cuts and closed groups begin; the number of goals of a group is the caller's check."""
+def _table(tape: Array, at: NDArray[np.int64], twice: str) -> tuple[Array, Array]:
+    """Entries of six numbers by the number of their node, and the four behind it."""
+    table = np.array([tape[i + 1 : i + 6] for i in at]).reshape(-1, 5)
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    if (np.diff(table[:, 0]) == 0).any():
+        raise BrokenTape(twice)
+    return np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1:])
+
+
+def _entries(tape: Array) -> tuple[NDArray[np.int64], ...] | None:
+    """Where cuts, tightened nodes and closed groups begin; None for what no search writes."""
     at = 0
-    cuts: list[int] = []
-    closed: list[int] = []
+    found: dict[float, list[int]] = {CUT: [], TIGHTENED: [], CLOSED: []}
     while at < len(tape):
-        if tape[at] == CUT and at + 6 <= len(tape):
-            cuts.append(at)
-            at += 6
-        elif tape[at] in (CLOSED, FOLDED) and at + 6 <= len(tape):
+        mark = CLOSED if tape[at] == FOLDED else float(tape[at])
+        if mark not in found or at + 6 > len(tape):
+            return None
+        found[mark].append(at)
+        if mark == CLOSED:
             units, known, goals = (int(v) for v in tape[at + 3 : at + 6])
             if min(units, known, goals) < 0:
-                return None, None
-            closed.append(at)
-            at += 6 + 2 * units + 2 * known + goals
-            if at > len(tape):
-                return None, None
-        else:
-            return None, None
-    return np.array(cuts, dtype=np.int64), np.array(closed, dtype=np.int64)
+                return None
+            at += 2 * units + 2 * known + goals
+        at += 6
+        if at > len(tape):
+            return None
+    return tuple(np.array(places, dtype=np.int64) for places in found.values())
 
 
 def replay(form: Form, steps: int, pieces: Iterable[Array], limit: float, strict: bool) -> Replayed:
@@ -153,7 +158,8 @@ def replay(form: Form, steps: int, pieces: Iterable[Array], limit: float, strict
         state = _begin(space, task)
         why = _walk(
             form.ball, form.firsts, space.arena, space.stack, state, found.cut_number, found.cuts,
-            found.closed_number, found.closed_at, found.tape, limit, strict, space.views, result,
+            found.tight_number, found.tight, found.closed_number, found.closed_at, found.tape,
+            limit, strict, space.views, result,
         )  # fmt: skip
         if why != NO_ROOM:
             break
@@ -214,12 +220,24 @@ def _load(node, n, known, first, last, q, tape, at):  # type: ignore[no-untyped-
 
 
 @compiled
+def _alone(node, firsts, first, last):  # type: ignore[no-untyped-def]
+    """Whether goal rows first to last are those of a group, and every other one is closed."""
+    found = False
+    for q in range(len(firsts) - 1):
+        if firsts[q] == first and firsts[q + 1] == last:
+            found = True
+        elif node[BOUND][q] > -np.inf:
+            return False
+    return found
+
+
+@compiled
 def _walk(  # type: ignore[no-untyped-def]
-    ball, firsts, arena, stack, count, cut_number, cuts, closed_number, closed_at, tape, limit,
-    strict, space, result,
+    ball, firsts, arena, stack, count, cut_number, cuts, tight_number, tight, closed_number,
+    closed_at, tape, limit, strict, space, result,
 ):  # fmt: skip
     """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
-    scratch, out, work, _, refresh = space
+    work = space[2]
     v, lam, a, x, size = work[0], work[1], work[2], work[3], work[6]
     groups = len(firsts) - 1
     goals = firsts[groups]
@@ -230,6 +248,17 @@ def _walk(  # type: ignore[no-untyped-def]
         number = stack[top, NUMBER]
         node = parts(arena, at, n, known, d, goals, groups)
         result[1] += 1.0
+        here = _find(tight_number, float(number))
+        if here >= 0:
+            cut, first, last = tight[here, 0], int(tight[here, 1]), int(tight[here, 2])
+            if last > first and not (_alone(node, firsts, first, last) and cut <= limit):
+                result[2] = 8.0
+                return FAILS
+            if last > first:
+                result[0] = max(result[0], cut)
+            if tighten(node, ball, d, n, known, first, max(first, last), cut, work) < 0:
+                count = top
+                continue
         here = _find(closed_number, float(number))
         while here >= 0 and here < len(closed_number) and closed_number[here] == number:
             entry = closed_at[here]
@@ -295,33 +324,16 @@ def _walk(  # type: ignore[no-untyped-def]
         begin = at + node_size(n, known, d, goals, groups)
         where, fresh = begin, 0
         for side in range(2):
-            for j in range(n):
-                refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
-            m, kept = child(
-                node,
-                ball,
-                d,
-                n,
-                known,
-                goals,
-                kind,
-                index,
-                value,
-                side,
-                refresh,
-                FOLDED_ERROR,
-                scratch,
-                out,
+            m, kept = half(
+                arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space
             )
+            if m == -2 or top + 3 >= len(stack):
+                return NO_ROOM
             if m < 0:
                 continue
             if cuts[here, 2 + side] < 0.0:
                 result[2] = 2.0
                 return FAILS
-            if where + node_size(m, kept, d, goals, groups) > len(arena) or top + 3 >= len(stack):
-                return NO_ROOM
-            label = node[UNITS][index] + 1.0 if kind == ON_UNIT else 0.0
-            place_child(arena, where, d, m, kept, goals, groups, node, n, out, label)
             stack[top + 1 + fresh, N], stack[top + 1 + fresh, K] = m, kept
             stack[top + 1 + fresh, AT], stack[top + 1 + fresh, DEPTH] = where, 0
             stack[top + 1 + fresh, NUMBER] = int(cuts[here, 2 + side])

@@ -1,0 +1,133 @@
+"""Bounds of a node's units under everything that is known there, compiled.
+
+`child` bounds units on the box alone. Here they are bounded on the part of the node where its known
+rows (decided signs, sides of a polytope) are >= 0 and, for one goal group, where the group reaches
+``cut``: elsewhere the goal is below what is asked and nothing more need be shown. Multiples of
+these rows are added to a unit's row and tuned by descent, as for a goal (bounds on outputs as
+constraints on units: Kotha et al. 2023; bound tightening under the objective's cut-off is old in
+mixed-integer programming).
+
+The descent is a fixed number of steps from nothing, so a replay takes the same ones and no
+multipliers need be stored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.bounds.kernel import EPS, backward, compiled, forward, row_at
+from relunorm.bounds.node import CONST, ERR, HI, HIGH, LO, LOW, MAG, ROWS
+
+#: Steps of descent for each end of a unit.
+STEPS = 10
+
+
+@compiled
+def tighten(node, ball, d, m, kept, first, last, cut, work):  # type: ignore[no-untyped-def]
+    """Tighten the bounds of a node's open units in place; how many changed, or -1 if none is left.
+
+    Goal rows ``first`` to ``last`` are taken to be at least ``cut``; none where the two are equal.
+    """
+    T, tl, tu = node[ROWS], node[LOW], node[HIGH]
+    slope, size = work[9], work[6]
+    lo, hi = node[LO], node[HI]
+    for k in range(d):
+        size[k] = max(abs(lo[k]), abs(hi[k]))
+    rows = kept + last - first
+    reach = work[14]
+    for r in range(rows):
+        t = m + r if r < kept else m + first + r
+        reach[r] = 0.0
+        for k in range(d):
+            reach[r] += abs(T[t, k]) * (hi[k] - lo[k])
+        for k in range(m):
+            reach[r] += abs(T[t, d + k]) * tu[k]
+    for j in range(m):
+        slope[j] = 1.0 if tu[j] > -tl[j] else 0.0
+    changed = 0
+    for j in range(m):
+        if tl[j] >= 0.0 or tu[j] <= 0.0:
+            continue
+        top = _end(node, ball, d, m, kept, rows, first, cut, j, 1.0, work)
+        if top < tu[j]:
+            tu[j] = top
+            changed += 1
+        if tu[j] > 0.0:
+            top = _end(node, ball, d, m, kept, rows, first, cut, j, -1.0, work)
+            if -top > tl[j]:
+                tl[j] = -top
+                changed += 1
+        if tl[j] > tu[j]:
+            return -1
+        slope[j] = 1.0 if tu[j] > -tl[j] else 0.0
+    return changed
+
+
+@compiled
+def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: ignore[no-untyped-def]
+    """Upper bound of sign times a unit's row under the known rows; never above what is known."""
+    lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
+    terr, tmag = node[ERR], node[MAG]
+    v, lam, a, x, z, y, size, m1, m2, slope, beta, _, _, _, reach = work
+    best = tu[unit] if sign > 0.0 else -tl[unit]
+    alpha = reach[rows:]
+    for j in range(m):
+        alpha[j] = slope[j]
+    for r in range(rows + m):
+        m1[r], m2[r] = 0.0, 0.0
+    for r in range(rows):
+        beta[r] = 0.0
+    p1, p2, rate = 1.0, 1.0, 0.3
+    for step in range(STEPS + 1):
+        for k in range(d + m):
+            v[k] = sign * T[unit, k] if k < d + unit else 0.0
+        const = sign * tc[unit] + terr[unit] + tmag[unit]
+        for r in range(rows):
+            w = beta[r]
+            if w > 0.0:
+                t = m + r if r < kept else m + first + r
+                for k in range(d + m):
+                    v[k] += w * T[t, k]
+                const += w * tc[t] + w * (terr[t] + tmag[t])
+                if r >= kept:
+                    const -= w * cut - 8.0 * EPS * abs(w * cut)
+        value = backward(
+            v, const, T, tc, terr, tmag, tl, tu, alpha, (lo, hi, ball), size, m, lam, a, x
+        )
+        best = min(best, value)
+        if step == STEPS or best <= 0.0:
+            break
+        forward(x, T, tc, lam, alpha, tl, tu, m, z, y)
+        p1 *= 0.9
+        p2 *= 0.98
+        scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
+        swing = 0.0
+        for k in range(d):
+            swing += abs(v[k]) * (hi[k] - lo[k])
+        for q in range(m):
+            if tl[q] < 0.0 < tu[q]:
+                swing -= abs(lam[q]) * tu[q] * tl[q] / (tu[q] - tl[q])
+        moved = False
+        for r in range(rows):
+            t = m + r if r < kept else m + first + r
+            g = row_at(T[t], tc[t], x, y, m) - (cut if r >= kept else 0.0)
+            m1[r] += 0.1 * (g - m1[r])
+            m2[r] += 0.02 * (g * g - m2[r])
+            if m2[r] > 0.0 and reach[r] > 0.0:
+                new = beta[r] - 0.5 * scale * swing / reach[r] * m1[r] / np.sqrt(m2[r])
+                new = max(new, 0.0)
+                moved = moved or new != beta[r]
+                beta[r] = new
+        for j in range(m):
+            g = lam[j] * z[j] if lam[j] < 0.0 and tl[j] < 0.0 else 0.0
+            i = rows + j
+            m1[i] += 0.1 * (g - m1[i])
+            m2[i] += 0.02 * (g * g - m2[i])
+            if m2[i] > 0.0:
+                new = min(max(alpha[j] - scale * m1[i] / np.sqrt(m2[i]), 0.0), 1.0)
+                moved = moved or new != alpha[j]
+                alpha[j] = new
+        if not moved:
+            break
+        rate *= 0.95
+    return best

@@ -1,0 +1,82 @@
+"""Parts of a node, compiled: what both a search and its replay make out of a node."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relunorm.bounds.kernel import compiled
+from relunorm.bounds.node import (
+    FOLDED_ERROR,
+    HI,
+    LO,
+    ON_INPUT,
+    ON_UNIT,
+    UNITS,
+    child,
+    node_size,
+    place_child,
+)
+
+
+@compiled
+def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space):  # type: ignore[no-untyped-def]
+    """One half of a node, placed at ``where``: (open units, known rows).
+
+    Units is -1 for an empty half and -2 where the arena is full.
+    """
+    scratch, out, _, _, refresh = space
+    groups = len(firsts) - 1
+    goals = firsts[groups]
+    for j in range(n):
+        refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
+    m, kept = child(
+        node, ball, d, n, known, goals, kind, index, value, side, refresh, FOLDED_ERROR, scratch,
+        out,
+    )  # fmt: skip
+    if m < 0:
+        return -1, 0
+    if where + node_size(m, kept, d, goals, groups) > len(arena):
+        return -2, 0
+    name = node[UNITS][index] + 1.0 if kind == ON_UNIT else 0.0
+    place_child(arena, where, d, m, kept, goals, groups, node, n, out, name)
+    return m, kept
+
+
+@compiled
+def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
+    """A node without open units, every active row folded: what a linear programme can solve.
+
+    Placed at ``where``; returns (0, known rows), or -1, -2 in place of 0 as `_half` does.
+    """
+    scratch, out, _, _, refresh = space
+    groups = len(firsts) - 1
+    goals = firsts[groups]
+    for j in range(n):
+        refresh[j] = -1
+    m, kept = child(
+        node, ball, d, n, known, goals, ON_INPUT, -1, 0.0, 0, refresh, np.inf, scratch, out
+    )
+    if m < 0:
+        return -1, 0
+    if where + node_size(m, kept, d, goals, groups) > len(arena):
+        return -2, 0
+    place_child(arena, where, d, m, kept, goals, groups, node, n, out, 0.0)
+    return m, kept
+
+
+@compiled
+def middle(low, high):  # type: ignore[no-untyped-def]
+    """Where a side is cut; never outside it."""
+    return min(max(0.5 * low + 0.5 * high, low), high)
+
+
+@compiled
+def splits(low, high):  # type: ignore[no-untyped-def]
+    """Whether a side has a middle that is not one of its ends."""
+    return low < middle(low, high) < high
+
+
+@compiled
+def wider(node, i, j):  # type: ignore[no-untyped-def]
+    """Whether side i of a node's box is longer than side j."""
+    return node[HI][i] - node[LO][i] > node[HI][j] - node[LO][j]
