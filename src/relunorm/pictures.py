@@ -96,7 +96,8 @@ def _maximum(found: Any, ax: Axes | None) -> Figure:
 
 def _decision(found: Any, ax: Axes | None) -> Figure:
     figure, axes = _axes(ax, height=1.8)
-    _interval(axes, *found.margin, f"margin: {found.verdict}", (0.0, "violated beyond"))
+    low, high = found.margin
+    _interval(axes, low, high, f"margin: {found.verdict}", (0.0, "violated beyond"))
     return figure
 
 

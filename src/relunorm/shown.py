@@ -44,7 +44,8 @@ class Shown:
 
 def _local(name: str, value: Any) -> Any:
     """A notebook is passed on; where a file lay is nobody's business."""
-    return re.split(r"[/\\]", value)[-1] if name == "origin" else value
+    file = name == "origin" and isinstance(value, str)
+    return re.split(r"[/\\]", value)[-1] if file else value
 
 
 def _text(value: Any) -> str:

@@ -46,7 +46,7 @@ def test_without_json_the_page_is_named_and_the_advice_printed(
     [
         (["-o", "page.pdf"], "written as .html"),
         (["-o", "nowhere/page.html"], "does not exist"),
-        (["--slice", "1"], "two coordinates"),
+        (["--slice", "1"], "two inputs such as 0,3"),
         (["--slice", "0,9"], "two different coordinates"),
         (["--target", "y"], "--data, which was not given"),
         (["--data", "example:sun"], "no example 'sun'"),

@@ -92,7 +92,7 @@ def regions(
 
         view = plane_of(network, plane, where)
         network = restrict(network.folded(), np.stack([view.u, view.v]).T, view.origin)
-        where = Box(view.window[::2], view.window[1::2])
+        where = Box(np.array(view.window[::2]), np.array(view.window[1::2]))
     elif out is not None and out.suffix.lower() in PICTURES and network.input_size > 2:
         raise UnsupportedFormatError(
             f"{out}: a picture of {network.input_size} inputs needs a plane; add --slice 0,1"
