@@ -11,6 +11,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from relunorm.errors import optional_packages as _optional_packages
+
 __version__ = "0.1.0"
 
 #: Public name -> module that defines it (the name itself where a module is meant).
@@ -35,6 +37,7 @@ _HOME = {
     "geometry": "relunorm.batchnorm.probes",
     "Layer": "relunorm.network",
     "lipschitz": "relunorm.lipschitz.front",
+    "Head": "relunorm.head",
     "load": "relunorm.io",
     "load_regions": "relunorm.regions.storage",
     "maximize": "relunorm.extrema.front",
@@ -55,6 +58,7 @@ _HOME = {
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
     "sensitivity": "relunorm.questions.sensitivity",
+    "Step": "relunorm.head",
     "Store": "relunorm.sweep.store",
     "Sweep": "relunorm.sweep.front",
     "sweep": "relunorm.sweep.front",
@@ -65,6 +69,7 @@ _HOME = {
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
     "verify": "relunorm.forms.verification",
+    "warm_up": "relunorm.kernels",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -91,12 +96,15 @@ if TYPE_CHECKING:
     from relunorm.forms.fingerprint import fingerprint as fingerprint
     from relunorm.forms.normalize import normalize as normalize
     from relunorm.forms.verification import verify as verify
+    from relunorm.head import Head as Head
+    from relunorm.head import Step as Step
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras
     from relunorm.io.onnx_write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
     from relunorm.io.torch_write import to_torch as to_torch
+    from relunorm.kernels import warm_up as warm_up
     from relunorm.lipschitz.front import lipschitz as lipschitz
     from relunorm.lipschitz.theorem6 import theorem6 as theorem6
     from relunorm.network import Activation as Activation
@@ -126,7 +134,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'relunorm' has no attribute {name!r}")
-    module = import_module(home)
+    with _optional_packages():
+        module = import_module(home)
     value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -306,3 +307,18 @@ def test_a_solvers_word_proves_nothing() -> None:
     assert found.upper >= 1
     with pytest.raises(InvalidInputError, match="solver's word"):
         rn.normalize(network, "minimal", box, analysis=lie, milp=False)
+
+
+def test_an_export_in_single_precision_is_within_the_usual_tolerance(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    net = rn.Network.from_weights([rng.normal(size=(6, 3)), 50 * rng.normal(size=(2, 6))])
+    rn.save(net, tmp_path / "single.onnx")
+    box = rn.Box.cube(3)
+    found = rn.compare(net, tmp_path / "single.onnx", box)
+    assert found.verdict == "within"
+    assert 1e-7 < found.upper <= found.tolerance <= 1e-5 * 1000
+    assert rn.compare(net, tmp_path / "single.onnx", box, tolerance=1e-9).verdict == "different"
+    assert rn.compare(net, net, box).tolerance == 1e-9
+    moved = net.replace(output=rn.Affine(net.output.terms, net.output.bias + np.array([0.5, 0.0])))
+    rn.save(moved, tmp_path / "moved.onnx")
+    assert rn.compare(net, tmp_path / "moved.onnx", box).verdict == "different"

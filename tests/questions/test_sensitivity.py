@@ -121,8 +121,8 @@ def test_kinks_too_close_for_floats_leave_the_interval_of_the_slopes():
 
 def test_bad_arguments():
     net = random_net(0, 2, 3, 1)
-    with pytest.raises(InvalidDomainError):
-        rn.sensitivity(net, "box:-1,1")
+    with pytest.raises(InvalidDomainError, match="nowhere"):
+        rn.sensitivity(net, "nowhere")
     with pytest.raises(InvalidDomainError):
         rn.sensitivity(net, Box([0.0, 0.0], [0.0, 0.0]))
     with pytest.raises(InvalidInputError):

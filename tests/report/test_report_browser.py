@@ -20,7 +20,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not 
 
 TABS = [
     "overview", "robustness", "sensitivity", "regions", "removal", "units", "lipschitz", "geometry",
-    "layers",
+    "program", "layers",
 ]  # fmt: skip
 ARGUMENTS = [
     "--no-sandbox",

@@ -20,7 +20,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
 from relunorm.report.engine import Here
 from relunorm.report.runner import SECTIONS, run_sections
-from relunorm.report.sections import lipschitz, regions
+from relunorm.report.sections import lipschitz, program, regions
 from relunorm.stability import stability
 from relunorm.stability.result import Stability
 
@@ -152,6 +152,31 @@ def test_an_exact_lipschitz_constant_is_one_number() -> None:
     assert body["upper"]["kind"] == "exact"
     ends = {row["side"]: row["value"] for row in body["bounds"]["rows"]}
     assert ends["lower"] < ends["upper"]  # both stand among the bounds
+
+
+def test_integer_programs_say_what_to_c_proves() -> None:
+    net, box = random_network(2, 5, 5, 3), rn.Box.cube(2)
+    x = box.sample(200, 0)
+    labels = net(x).argmax(axis=1).astype(str)
+    case = make_case(net, x, labels, box, name="net", classes=["0", "1", "2"])
+    for row in program.compute(case, 60.0)["programs"]["rows"]:
+        made = rn.to_c(net, box, bits=row["bits"], shrink=False, parts=16, samples=500)
+        assert row["sizes"]["tables"] == made.flash
+        assert row["moves"]["proved"]["value"] == made.epsilon
+        ours = made.program.predict(x)
+        assert row["on_data"]["largest"] == np.abs(ours - net(x)).max()
+        same = (ours.argmax(axis=1) == net(x).argmax(axis=1)).sum()
+        assert row["on_data"]["same_class"] == same
+    late = program.compute(case, 0.0)
+    assert [row["bits"] for row in late["programs"]["rows"]] == [8]
+    assert late["partial"]
+
+
+def test_a_network_that_integers_cannot_hold_says_so() -> None:
+    net = rn.Network.from_weights([np.array([[1e80]]), np.array([[1.0]])])
+    case = make_case(net, None, None, rn.Box([-1e90], [1e90]), name="net")
+    rows = program.compute(case, 60.0)["programs"]["rows"]
+    assert all(row["sizes"] is None and row["why"] for row in rows)
 
 
 def test_layers_are_counted_while_there_is_time() -> None:
@@ -297,7 +322,7 @@ def test_more_rows_than_are_used_make_estimates() -> None:
         ({"slice": np.zeros((3, 5))}, "three inputs of 2 numbers"),
         ({"slice": "01"}, "slice: not an array of numbers|slice of shape"),
         ({"domain": rn.Box.cube(3)}, "3 coordinates"),
-        ({"domain": "box:-1,1"}, "expected a Box, Ball or Polytope"),
+        ({"domain": 3}, "expected a Box, Ball or Polytope"),
         ({"data": [[1.0, 2.0]], "target": [[1.0], [1.0, 2.0]]}, "the target: not an array"),
     ],
 )

@@ -36,7 +36,8 @@ from relunorm.cli.report import report
 from relunorm.cli.sensitivity import sensitivity
 from relunorm.cli.sweep import sweep
 from relunorm.cli.verify import verify
-from relunorm.errors import RelunormError
+from relunorm.cli.warm_up import warm_up
+from relunorm.errors import RelunormError, optional_packages
 from relunorm.interrupts import Interrupts
 
 app = typer.Typer(
@@ -84,8 +85,9 @@ for _command in (
     fit,
     diagnose,
     sweep,
+    warm_up,
 ):
-    app.command(epilog=epilog(_command.__name__))(_command)
+    app.command(epilog=epilog(_command.__name__.replace("_", "-")))(_command)
 
 app.add_typer(dying)
 
@@ -94,7 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; the package's own errors become one paragraph on stderr."""
     with Interrupts() as interrupts:
         try:
-            app(arguments, prog_name="relunorm")
+            with optional_packages():
+                app(arguments, prog_name="relunorm")
         except (RelunormError, OSError) as error:
             typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
             sys.exit(130 if interrupts.seen else 2)

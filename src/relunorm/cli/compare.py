@@ -22,7 +22,13 @@ def compare(
     domain: Annotated[
         str, typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
     ],
-    tolerance: Annotated[float, typer.Option(help="How far the outputs may be apart.")] = 1e-9,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="How far the outputs may be apart. By default 1e-9, and 1e-5 of the outputs where "
+            "one of the two is in single precision."
+        ),
+    ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
@@ -34,9 +40,9 @@ def compare(
 
     Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.compare import compare as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     a, b = load(first), load(second)
     place = parse_domain(domain, a.input_size)
@@ -64,6 +70,11 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
     console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    if document["upper_after_head"] is not None and document["of"] != "outputs":
+        console.print(
+            f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"
+        )
+    console.print(f"tolerance {document['tolerance']:.3g}")
     if document["apart"] is not None:
         console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
     if document["verdict"] == "different":

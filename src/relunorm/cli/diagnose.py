@@ -35,10 +35,10 @@ def diagnose(
     json: Json = False,
 ) -> None:
     """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
-    from relunorm.cli.domains import parse_domain
     from relunorm.cli.tables import parse_table
     from relunorm.dying.diagnosis import diagnose as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     table = parse_table(data, target, network.input_size, labels=True)

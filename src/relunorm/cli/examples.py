@@ -81,6 +81,7 @@ EXAMPLES = {
         "relunorm sweep job.py:train --grid lr=0.1,0.01 --store runs.sqlite",
         "relunorm sweep job.py:train --grid lr=0.1,0.01 --store runs.sqlite --export runs.csv -j 4",
     ),
+    "warm-up": ("relunorm warm-up", "relunorm warm-up --json"),
     "dying map": (
         "relunorm dying map --gamma 1 --beta 0.9 -o map.png",
         "relunorm dying map --gamma 0.1 --eta 0.05 --json",

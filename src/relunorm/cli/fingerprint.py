@@ -26,9 +26,9 @@ def fingerprint(
     json: Json = False,
 ) -> None:
     """Print the hash of MODEL's canonical form over the domain."""
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.fingerprint import fingerprint as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)

@@ -36,8 +36,8 @@ def lipschitz(
 
     Ctrl-C keeps what was found so far. Exit code 3: a long method was cut short by the time limit.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.lipschitz.front import lipschitz as compute
 
     network = load(model)

@@ -35,9 +35,9 @@ def maximize(
     Negate the weights for a minimum. Ctrl-C keeps the interval reached so far. Exit code 3:
     the interval is not closed.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.extrema.front import maximize as compute
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     where = parse_domain(domain, network.input_size)

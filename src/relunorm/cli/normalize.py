@@ -64,9 +64,9 @@ def normalize(
 
     Exit code 3: the time limit left units undecided; they stay.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.normalize import normalize as run
     from relunorm.io import load, save
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)

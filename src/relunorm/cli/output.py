@@ -71,13 +71,19 @@ def markup(text: str) -> str:
 
 
 def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], None]) -> None:
-    """Print ``document`` as JSON, or let ``render`` draw it on a rich console."""
+    """Print ``document`` as JSON, or let ``render`` draw it on a rich console.
+
+    Where the model has a head, a last line says that the answer is about what comes before it.
+    """
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
         return
     from rich.console import Console
 
-    render(Console())
+    console = Console()
+    render(console)
+    if document.get("of", "outputs") != "outputs":
+        console.print(f"This speaks of the {document['of']}.", markup=False)
 
 
 @contextmanager

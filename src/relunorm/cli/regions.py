@@ -74,9 +74,9 @@ def regions(
     """
     import numpy as np
 
-    from relunorm.cli.domains import parse_domain
     from relunorm.errors import UnsupportedFormatError
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.regions.enumerate import regions as enumerate_regions
 
     if out is not None and out.suffix.lower() not in (".npz", *PICTURES, *MESHES):

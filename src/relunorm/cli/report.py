@@ -63,10 +63,10 @@ def report(
 
     Ctrl-C keeps the sections that are finished.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.cli.slices import parse_slice
     from relunorm.cli.tables import parse_table
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.report.front import report as run
 
     if out is None and (open_it or not json):

@@ -34,8 +34,8 @@ def sensitivity(
     Says which inputs certainly push an output up or down, and which are not used. A domain
     data:f.csv also gives the inputs their names. Exit code 3: not every interval is exact.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.io.table import read_table
     from relunorm.questions.sensitivity import sensitivity as compute
 

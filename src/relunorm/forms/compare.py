@@ -8,6 +8,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm import matrix as mx
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
@@ -32,6 +34,10 @@ from relunorm.stability.reach import reach_of
 from relunorm.stability.rounding import float_above
 from relunorm.stability.threads import few_threads
 
+#: The usual tolerance; and relative to the outputs, for an export in single precision.
+EXACT, SINGLE = 1e-9, 1e-5
+#: Points at which outputs are looked at for that.
+SAMPLES = 64
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
 #: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
@@ -40,13 +46,14 @@ MANY_NODES = 100_000
 FINEST = 1e-15
 
 
+@accepts("first", "second", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # an infinite bound proves nothing
 def compare(
-    first: Network,
-    second: Network,
-    domain: Domain,
+    first: Model,
+    second: Model,
+    domain: Place,
     *,
-    tolerance: float = 1e-9,
+    tolerance: float | None = None,
     time_limit: float | Clock | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     workers: int | None = None,
@@ -64,7 +71,11 @@ def compare(
     have cancelled.
 
     Args:
-        tolerance: how far apart the outputs may be.
+        first, second: networks, or anything `load` reads, with the same head; the comparison is of
+            what comes before it, and ``.upper_after_head`` carries the bound over.
+        tolerance: how far apart the outputs may be. By default 1e-9; where just one of the networks
+            has its parameters in single precision, as an export has, 1e-5 of the larger of 1 and
+            the largest output seen at a few points.
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
         progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
@@ -79,7 +90,9 @@ def compare(
     'within'
     """
     clock = Clock(time_limit)
-    _check(first, second, domain, tolerance)
+    _check(first, second, domain, 0.0 if tolerance is None else tolerance)
+    if tolerance is None:
+        tolerance = usual_tolerance(first, second, domain)
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
@@ -101,9 +114,41 @@ def _check(first: Network, second: Network, domain: Domain, tolerance: float) ->
                 f"the networks have {a} and {b} {what}; only functions of the same shape can be "
                 "compared"
             )
+    if first.head.steps != second.head.steps:
+        heads = [network.head.label or "nothing" for network in (first, second)]
+        raise InvalidInputError(
+            f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
+            "for what comes before, compare first.without_head() and second.without_head()"
+        )
     domain.check_dimension(first.input_size)
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
+
+
+def usual_tolerance(first: Network, second: Network, domain: Domain) -> float:
+    """How far apart two versions of one model may be: more where one is in single precision.
+
+    >>> from relunorm import Box
+    >>> net = Network.from_weights([[[0.1], [-1.0]], [[1.0, 1.0]]])
+    >>> usual_tolerance(net, net, Box([-1.0], [1.0]))
+    1e-09
+    >>> single = Network.from_weights([[[np.float32(0.1)], [-1.0]], [[1.0, 1.0]]])
+    >>> usual_tolerance(net, single, Box([-1.0], [1.0]))
+    1e-05
+    """
+    if _is_single(first) == _is_single(second):
+        return EXACT
+    seen = np.abs(first(domain.sample(SAMPLES, 0))).max(initial=1.0)
+    return SINGLE * float(seen) if np.isfinite(seen) else EXACT
+
+
+def _is_single(network: Network) -> bool:
+    """Whether every parameter is a number of single precision."""
+    return all(
+        bool((part == part.astype(np.float32)).all())
+        for affine in network.maps
+        for part in (affine.bias, *map(mx.entries, affine.terms.values()))
+    )
 
 
 class _Search:
@@ -387,6 +432,7 @@ class _Search:
             self.clock.elapsed(),
             self.apart,
             self.proof,
+            self.given[0].head,
         )
 
 

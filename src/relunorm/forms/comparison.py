@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.forms.certificate import Certificate
+from relunorm.head import NO_HEAD, Head, of_words
 from relunorm.matrix import Vector
 from relunorm.shown import Shown
 
@@ -31,6 +32,7 @@ class Comparison(Shown):
         first, second: both outputs at the witness.
         method: what decided.
         seconds: wall time.
+        head: of both networks. All numbers speak of what comes before it (``of``).
     """
 
     verdict: Verdict
@@ -44,6 +46,20 @@ class Comparison(Shown):
     seconds: float
     apart: float | None = None
     proof: Callable[[], Certificate | None] | None = field(default=None, compare=False)
+    head: Head = NO_HEAD
+
+    @property
+    def of(self) -> str:
+        """What f and g are: the models' outputs, or what comes before their head."""
+        return self.head.of
+
+    @property
+    def upper_after_head(self) -> float | None:
+        """A bound on how far the models' own outputs, after their head, can be apart.
+
+        ``upper`` times the head's `gain`; None where a head jumps or has no largest slope.
+        """
+        return None if self.head.gain is None else self.upper * self.head.gain
 
     @cached_property
     def certificate(self) -> Certificate | None:
@@ -69,10 +85,16 @@ class Comparison(Shown):
             "method": self.method,
             "seconds": self.seconds,
             "apart": self.apart if self.apart is None or np.isfinite(self.apart) else None,
+            "of": self.of,
+            "upper_after_head": _finite(self.upper_after_head),
         }
 
     def __repr__(self) -> str:
         return (
             f"Comparison({self.verdict}: {self.lower:.3g} <= max |f - g| <= {self.upper:.3g}, "
-            f"by {self.method}, {self.seconds:.2f} s)"
+            f"by {self.method}, {self.seconds:.2f} s{of_words(self.of)})"
         )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None

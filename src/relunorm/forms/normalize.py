@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
@@ -14,7 +15,6 @@ from relunorm.forms.exact import shallow_form
 from relunorm.forms.job import NEED_DOMAIN, Dtype, Job, within
 from relunorm.forms.normalized import Normalized
 from relunorm.forms.removal import Architecture, Prefer
-from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.reach import reach_of
 
@@ -24,11 +24,12 @@ FORMS = ("minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonic
 MINIMAL_FIRST = ("minimal", "bounded", "l1", "canonical")
 
 
+@accepts("network", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused or unproved
 def normalize(
-    network: Network,
+    network: Model,
     form: Form = "minimal",
-    domain: Domain | None = None,
+    domain: Place | None = None,
     *,
     remove: bool | None = None,
     eps: float = 0.0,
@@ -73,7 +74,7 @@ def normalize(
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
     units are to be removed; otherwise a few matrix products.
 
-    >>> from relunorm import Box
+    >>> from relunorm import Box, Network
     >>> weights, biases = [[[1.0], [1.0], [2.0]], [[1.0, 1.0, 1.0]]], [[-2.0, 0.0, 0.0], [0.0]]
     >>> net = Network.from_weights(weights, biases)
     >>> normalize(net, "minimal", Box([-1.0], [1.0])).counts

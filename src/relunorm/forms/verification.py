@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.border import Model, Place, accepts
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.attack import spread
@@ -75,11 +76,12 @@ class Verification(Shown):
         }
 
 
+@accepts("first", "second", domains=("domain",))
 def verify(
     certificate: Certificate,
-    first: Network,
-    second: Network,
-    domain: Domain | None = None,
+    first: Model,
+    second: Model,
+    domain: Place | None = None,
     *,
     trust: bool = False,
     random_state: int = 0,

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
@@ -105,6 +106,7 @@ class Line(Shown):
         return {
             "schema": "relunorm.line/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "pieces": len(self),
             "distinct_patterns": self.distinct,
             "breakpoints": self.breakpoints.tolist(),
@@ -118,7 +120,8 @@ class Line(Shown):
         return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
 
 
-def along(network: Network, *points: ArrayLike, time_limit: float | Clock | None = None) -> Line:
+@accepts("network")
+def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None = None) -> Line:
     """The regions a line or polyline passes through, exactly.
 
     Args:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
@@ -60,8 +61,9 @@ class Slice(Shown):
         return f"Slice({self.regions!r})"
 
 
+@accepts("network")
 def on_plane(
-    network: Network,
+    network: Model,
     origin: ArrayLike,
     u: ArrayLike,
     v: ArrayLike,

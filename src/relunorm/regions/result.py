@@ -267,6 +267,7 @@ class Regions(Shown):
         return {
             "schema": "relunorm.regions/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "domain": repr(self.domain) if self.domain is not None else "all",
             "regions": len(self),
             "complete": self.complete,

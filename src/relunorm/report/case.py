@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Place, as_domain
+from relunorm.classes import Classes, as_classes
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
-from relunorm.report.classes import Classes, as_classes
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability
@@ -125,7 +126,7 @@ def make_case(
     network: Network,
     data: ArrayLike | None,
     target: ArrayLike | None,
-    domain: Domain | None,
+    domain: Place | None,
     *,
     name: str,
     target_name: str = "",
@@ -138,16 +139,14 @@ def make_case(
     """Check what was given and choose what was not; ``model`` may know classes and names."""
     if classes is not None and target is None:
         raise InvalidInputError("classes without a target: pass the labels of the rows, too")
-    found = None if target is None else as_classes(target, classes, model)
+    found = None
+    if target is not None:
+        said = model if hasattr(model, "classes_") else network.head
+        found = as_classes(target, classes, said, _asked_outputs(network, data))
     if classes is not None and found is None:
         raise InvalidInputError("classes need a target with one label for each row of data")
     x, y, rows, index = _rows(network, data, target if found is None else found[0])
-    if domain is not None and not isinstance(domain, Domain):
-        raise InvalidDomainError(
-            f"domain is {domain!r}, expected a Box, Ball or Polytope, such as "
-            f"rn.Box.cube({network.input_size}, -1, 1), which is box:-1,1 on the command line"
-        )
-    where, source = domain, "given"
+    where, source = None if domain is None else as_domain(domain, network), "given"
     if where is None and x is not None:
         where, source = Box.around(np.asarray(data, dtype=np.float64).reshape(rows, -1)), "data"
     elif where is None:
@@ -181,6 +180,18 @@ def _input_names(
         if names is not None and source is given:
             raise InvalidInputError(f"{len(names)} names of inputs, but there are {size} inputs")
     return None
+
+
+def _asked_outputs(network: Network, data: ArrayLike | None) -> Array | None:
+    """What the network computes on the first rows, for the order of its classes."""
+    if data is None:
+        return None
+    x, _ = network._batch(as_numbers(data, "the data"))
+    x = x[: _affordable(network, MAX_ROWS)]
+    if not len(x) or not np.isfinite(x).all():
+        return None
+    with np.errstate(all="ignore"):  # the largest output of a row may be an infinite one
+        return network(x)
 
 
 def _affordable(network: Network, rows: int) -> int:

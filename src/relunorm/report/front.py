@@ -10,12 +10,10 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 import relunorm
+from relunorm.border import Model, Place, as_network
 from relunorm.clock import Clock, Listener
-from relunorm.domain import Domain
-from relunorm.errors import InvalidInputError, RelunormError, UnsupportedFormatError
-from relunorm.io import load
-from relunorm.network import Network
-from relunorm.report.case import Case, as_numbers, make_case
+from relunorm.errors import InvalidInputError
+from relunorm.report.case import Case, make_case
 from relunorm.report.plane import PRINTED, printed
 from relunorm.report.result import SCHEMA, Report
 from relunorm.report.runner import run_sections
@@ -23,10 +21,10 @@ from relunorm.report.sections.advice import advise
 
 
 def report(
-    model: Any,
+    model: Model,
     data: ArrayLike | None = None,
     target: ArrayLike | None = None,
-    domain: Domain | None = None,
+    domain: Place | None = None,
     *,
     slice: Any = None,
     name: str = "",
@@ -74,7 +72,7 @@ def report(
             f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
             "all but small networks never ends"
         )
-    network = _read(model, data)
+    network = as_network(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(
         network, data, target, domain, name=name, target_name=target_name, classes=classes,
@@ -100,20 +98,6 @@ def report(
             "advice": advise(sections, case, clock.limit),
         }
     )
-
-
-def _read(model: Any, data: ArrayLike | None) -> Network:
-    """The network; where the model leaves the shape of its input open, the data's."""
-    if data is None or isinstance(model, str | Path | Network):
-        return load(model)
-    rows = as_numbers(data, "the data")
-    try:
-        return load(model, rows[:1] if rows.ndim > 1 else None)
-    except UnsupportedFormatError as error:
-        try:
-            return load(model)  # it fixes its shape: the check of the data says what is wrong
-        except RelunormError:
-            raise error from None
 
 
 def _digest(case: Case, sections: dict[str, Any]) -> str:

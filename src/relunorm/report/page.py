@@ -18,7 +18,8 @@ SCRIPTS = (
     "dom.js", "format.js", "figure.js", "scale.js", "palette.js", "polygons.js", "tabs.js",
     "theme.js", "section.js", "classes.js", "quality.js", "advice.js", "overview.js",
     "robustness.js", "sensitivity.js", "map.js", "regions.js", "profile.js", "removal.js",
-    "units.js", "cone.js", "lipschitz.js", "geometry.js", "layers.js", "main.js",
+    "units.js", "cone.js", "lipschitz.js", "geometry.js", "program.js",
+    "layers.js", "main.js",
 )  # fmt: skip
 STYLES = ("page.css",)
 

@@ -68,6 +68,7 @@ SECTIONS = (
     Section(
         "lipschitz", "Lipschitz constant", 2.0, "rn.lipschitz(model, domain, time_limit=600)", True
     ),
+    Section("program", "On a board", 1.0, 'rn.to_c(network, domain, bits=16).save("net.c")'),
 )
 
 

@@ -13,6 +13,7 @@
     { id: "units", title: "Units", of: sections.units, draw: R.units },
     { id: "lipschitz", title: "Lipschitz", of: sections.lipschitz, draw: R.lipschitz },
     { id: "geometry", title: "Geometry", of: sections.geometry, draw: R.geometry },
+    { id: "program", title: "On a board", of: sections.program, draw: R.program },
     { id: "layers", title: "Layers", of: sections.network, draw: R.layers },
   ].filter(({ of }) => of?.status !== "not asked")
     .map(({ draw, ...entry }) => ({ content: draw?.(report), ...entry }));

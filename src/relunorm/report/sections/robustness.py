@@ -37,13 +37,16 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         raise InvalidInputError("the classes of the target do not match the outputs")
     if case.network.parameters > MOST_WORK:
         raise InvalidInputError("the network is too large to certify rows beside the other parts")
+    if not case.network.head.decides_plainly(outputs.shape[1]):
+        raise InvalidInputError("the model does not decide by its largest output")
+    network = case.network.without_head()  # the class is the same; labels are its numbers
     clock = Clock(seconds)
     picks: list[int] = []
     rows: list[RowRobustness] = []
     for k in np.random.default_rng(0).permutation(len(case.x))[:MOST_ROWS].tolist():
         share = clock.left() / max(SHARING - len(rows), 1)
         one = certify(
-            case.network, case.x[[k]], label=case.y[[k]], time_limit=share, tolerance=TOLERANCE
+            network, case.x[[k]], label=case.y[[k]], time_limit=share, tolerance=TOLERANCE
         ).rows[0]
         picks.append(k)
         rows.append(replace(one, row=k))
