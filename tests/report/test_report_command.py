@@ -24,7 +24,7 @@ def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> No
         "rows": 2000, "used": 2000, "columns": 2, "target": "y", "classes": None
     }  # fmt: skip
     assert document["model"]["name"] == "example:moons"
-    assert "[1/10] What it is" in done.stderr
+    assert "[1/11] What it is" in done.stderr
     assert "moons" in page.read_text(encoding="utf-8")
 
 
