@@ -181,7 +181,7 @@ def test_progress_needs_a_terminal(capsys, monkeypatch, model, tmp_path) -> None
     _, _, error = run(capsys, *options, "--json")
     assert error == ""
     _, _, error = run(capsys, *options)
-    assert "stability" in error
+    assert "looking at units" in error
 
 
 def test_help_stays_light() -> None:

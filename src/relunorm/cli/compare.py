@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.normalize import check_certifiable
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Json, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def compare(
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Decide whether A and B agree over the domain.
@@ -53,7 +54,7 @@ def compare(
     place = parse_domain(domain, a.input_size)
     if certificate is not None:
         check_certifiable(place)
-    with showing("comparing", json) as show:
+    with showing("comparing", json or quiet) as show:
         found = run(
             a, b, place, tolerance=tolerance, factor=factor, top1=top1, time_limit=time_limit,
             progress=show,

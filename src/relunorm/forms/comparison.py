@@ -13,12 +13,13 @@ from relunorm.forms.certificate import Certificate
 from relunorm.forms.classes import SameClass
 from relunorm.head import NO_HEAD, Head, of_words
 from relunorm.matrix import Vector
+from relunorm.shown import Shown
 
 Verdict = Literal["equal", "within", "different", "unknown"]
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """What was found about max |f - g| over a domain, the maximum taken over outputs too.
 
     Attributes:
