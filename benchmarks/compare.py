@@ -1,10 +1,12 @@
 """Comparing networks with their reduced, permuted, rescaled copies, against a twin MILP.
 
-    python benchmarks/compare.py [--twin SECONDS] [--split CASES]
+    python benchmarks/compare.py [--twin SECONDS] [--near SECONDS] [--only TEXT] [--split CASES]
 
 The peer is what one would write without this package: one MILP that maximises f - g for both
-networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. With --split only
-networks against what a splitter made of them (see removal.py).
+networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. --near asks only
+for both ends of the difference of rounded, pruned and tuned copies (near_copies.py), --only for
+those pairs whose name holds a text. With --split only networks against what a splitter made of them
+(see removal.py).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from near_copies import table
 from record import record
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
@@ -130,12 +133,23 @@ def rewritten(cases: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--twin", type=float, default=20.0, help="seconds for the twin MILP")
+    parser.add_argument("--near", type=float, default=0.0, help="seconds for a near copy")
+    parser.add_argument("--only", default="", help="near copies whose names hold this text")
     parser.add_argument("--split", type=Path, help="a folder with mnistfc and relusplitter")
     options = parser.parse_args()
-    limit = options.twin
     if options.split:
         rewritten(options.split)
         return
+    if options.near:
+        record(
+            "compare: near copies",
+            ["network", "copy", "verdict", "lower", "upper", "ratio", "CPU s"],
+            table(options.near, options.only),
+            f"Both ends of max |f - g|, {options.near:g} s of wall time each, factor 3 asked for. "
+            f"Load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
+        )
+        return
+    limit = options.twin
     rng = np.random.default_rng(0)
     rows = []
     eye = np.eye(2)

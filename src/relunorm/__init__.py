@@ -6,7 +6,9 @@ numba and scikit-learn are loaded only by the calls that need them.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from relunorm.errors import optional_packages as _optional_packages
@@ -30,10 +32,11 @@ _HOME = {
     "diagnose": "relunorm.dying.diagnosis",
     "Domain": "relunorm.domain",
     "dying": "relunorm.dying",
+    "errors": "relunorm.errors",
     "fingerprint": "relunorm.forms.fingerprint",
     "geometry": "relunorm.batchnorm.probes",
     "Layer": "relunorm.network",
-    "lipschitz": "relunorm.lipschitz",
+    "lipschitz": "relunorm.lipschitz.front",
     "Head": "relunorm.head",
     "load": "relunorm.io",
     "load_regions": "relunorm.regions.storage",
@@ -48,8 +51,8 @@ _HOME = {
     "Region": "relunorm.regions.region",
     "region_at": "relunorm.regions.region",
     "Regions": "relunorm.regions.result",
-    "regions": "relunorm.regions",
-    "report": "relunorm.report",
+    "regions": "relunorm.regions.enumerate",
+    "report": "relunorm.report.front",
     "Report": "relunorm.report.result",
     "ReLUClassifier": "relunorm.train.classifier",
     "ReLURegressor": "relunorm.train.estimator",
@@ -58,7 +61,7 @@ _HOME = {
     "Step": "relunorm.head",
     "Store": "relunorm.sweep.store",
     "Sweep": "relunorm.sweep.front",
-    "sweep": "relunorm.sweep",
+    "sweep": "relunorm.sweep.front",
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_c": "relunorm.embedded.front",
     "to_keras": "relunorm.io.keras",
@@ -74,6 +77,7 @@ __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 if TYPE_CHECKING:
     from relunorm import batchnorm as batchnorm
     from relunorm import dying as dying
+    from relunorm import errors as errors
     from relunorm import nn as nn
     from relunorm.batchnorm.probes import geometry as geometry
     from relunorm.domain import Ball as Ball
@@ -138,4 +142,19 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps ``relunorm.regions`` the function that users call.
+
+    Importing a module of the package of the same name would bind the package there.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        package = isinstance(value, ModuleType) and _HOME.get(name, value.__name__)
+        if not (package and package != value.__name__):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

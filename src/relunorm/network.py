@@ -33,6 +33,7 @@ from relunorm.layer import (
     whole,
 )
 from relunorm.matrix import Matrix, Vector
+from relunorm.shown import Shown
 from relunorm.structure import Structure
 
 __all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Head", "Layer", "Network", "substitute"]
@@ -42,7 +43,7 @@ __all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Head", "Layer", "Network
 CHUNK_DOUBLES = 1 << 21
 
 
-class Network:
+class Network(Shown):
     """An immutable piecewise affine network.
 
     Args:

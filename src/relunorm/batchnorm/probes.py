@@ -30,6 +30,7 @@ from relunorm.batchnorm.measure import (
 from relunorm.border import as_network
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
+from relunorm.shown import Shown
 
 #: Pairs whose angles are kept, before and after each layer.
 MAX_PAIRS = 2000
@@ -106,7 +107,7 @@ class LayerGeometry:
 
 
 @dataclass(frozen=True, eq=False)
-class Geometry:
+class Geometry(Shown):
     """The geometry of a batch through a model, layer by layer."""
 
     layers: tuple[LayerGeometry, ...]

@@ -37,6 +37,12 @@ compiled: Any = njit(**options)
 #: The same for parts of kernels: Python cannot call them, which saves compiling how it would.
 part: Any = njit(**options, no_cpython_wrapper=True)
 
+#: For what only steers a search: sums may be reordered, which makes them vector instructions.
+loosely: Any = njit(**options, no_cpython_wrapper=True, fastmath={"reassoc", "contract", "nsz"})
+
+#: As `part`, and never cached.
+repeatable: Any = njit(**{**options, "cache": False}, no_cpython_wrapper=True)
+
 EPS = 2.220446049250313e-16
 
 #: Added to every error: what products that underflow may lose.
@@ -181,26 +187,15 @@ def chord(low, high):  # type: ignore[no-untyped-def]
     return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
-@part
-def _dot(row, start, x, n):  # type: ignore[no-untyped-def]
-    """Sum of row[start + k] x[k], k < n: four sums side by side, which vector instructions take."""
-    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-    whole = n - n % 4
-    for k in range(0, whole, 4):
-        s0 += row[start + k] * x[k]
-        s1 += row[start + k + 1] * x[k + 1]
-        s2 += row[start + k + 2] * x[k + 2]
-        s3 += row[start + k + 3] * x[k + 3]
-    for k in range(whole, n):
-        s0 += row[start + k] * x[k]
-    return (s0 + s2) + (s1 + s3)
-
-
-@part
-def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
+def _forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
+    d = len(x)
     for j in range(n):
-        total = row_at(M[j], c[j], x, y, j)
+        total = c[j]
+        for k in range(d):
+            total += M[j, k] * x[k]
+        for k in range(j):
+            total += M[j, d + k] * y[k]
         z[j] = total
         if zl[j] >= 0.0:
             y[j] = total
@@ -213,15 +208,32 @@ def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-de
             y[j] = max(total, 0.0)
 
 
-@part
-def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
-    """Values y of the units themselves at x."""
-    for j in range(n):
-        y[j] = max(row_at(M[j], c[j], x, y, j), 0.0)
-
-
-@part
-def row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
+def _row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
     """A linear row at a point (x, y)."""
     d = len(x)
-    return const + _dot(row, 0, x, d) + _dot(row, d, y, n)
+    total = const
+    for k in range(d):
+        total += row[k] * x[k]
+    for k in range(n):
+        total += row[d + k] * y[k]
+    return total
+
+
+forward, row_at = loosely(_forward), loosely(_row_at)
+
+#: The same in one order of summation, for descents that a replay repeats. Not cached: what calls
+#: them is, and two versions of one function would share a place in the cache.
+forward_again, row_again = repeatable(_forward), repeatable(_row_at)
+
+
+@loosely
+def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
+    """Values y of the units themselves at x."""
+    d = len(x)
+    for j in range(n):
+        total = c[j]
+        for k in range(d):
+            total += M[j, k] * x[k]
+        for k in range(j):
+            total += M[j, d + k] * y[k]
+        y[j] = max(total, 0.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Jobs, Json, Quiet, emit, showing, threads
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ def certify(
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     limit: Annotated[
-        float, typer.Option("--limit", "--time-limit", help="Seconds for all rows together.")
+        float, typer.Option("--time-limit", help="Seconds for all rows together.")
     ] = 60.0,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that search side by side.")] = 1,
+    jobs: Jobs = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the attacks.")] = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Decide for each row whether MODEL answers the same for every valid input nearby.
@@ -67,7 +69,8 @@ def certify(
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]
     named: dict[str, Any] = {}
-    if table.classes and delta is None:  # matched to the outputs by all rows, not only the first
+    if table.classes and table.labels is not None and delta is None:
+        # text is matched to the outputs by all rows, not only by those that are asked about
         outputs = network(np.nan_to_num(table.x))
         found_classes = as_classes(table.labels, None, network.head, outputs)
         if found_classes is not None and found_classes[1].decided(outputs) is not None:
@@ -75,10 +78,10 @@ def certify(
             label = codes[:rows].astype(int)
             named = {"classes": list(classes.names), "classes_from": classes.source}
             network = network.replace(head=Head(network.head.steps))  # labels are numbers now
-    with showing("certifying", json) as show:
+    with showing("certifying", json or quiet) as show:
         found = run(
             network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
-            workers=workers, progress=show,
+            workers=threads(jobs), random_state=seed, progress=show,
         )  # fmt: skip
     document = {"model": model, "data": data, **found.to_dict(), **named}
     for row in found.rows:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Json, Quiet, emit, showing
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def export(
     flash: Annotated[int | None, typer.Option(help="Bytes of flash there are.")] = None,
     ram: Annotated[int | None, typer.Option(help="Bytes of RAM there are.")] = None,
     parts: Annotated[int, typer.Option(help="Boxes the domain is cut into, at most.")] = 256,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Write MODEL as a C program of integers and prove that it cannot overflow, and its error.
@@ -76,7 +77,7 @@ def export(
             "a quantized .onnx holds integer layers and has no certificate, which speaks of the C "
             "file; leave --float, --style, --certificate and --header out"
         )
-    with showing("export", json) as show:
+    with showing("export", json or quiet) as show:
         made = to_c(
             network,
             parse_domain(domain, network.input_size),

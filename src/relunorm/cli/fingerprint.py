@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, Quiet, emit, showing
 
 
 def fingerprint(
@@ -22,6 +22,7 @@ def fingerprint(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Print the hash of MODEL's canonical form over the domain."""
@@ -31,7 +32,8 @@ def fingerprint(
 
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)
-    value = run(network, place, digits, time_limit=time_limit)
+    with showing("canonical form", json or quiet):
+        value = run(network, place, digits, time_limit=time_limit)
     document = {
         "schema": "relunorm.fingerprint/1",
         "model": model,

@@ -18,6 +18,7 @@ from relunorm.dying.target_advice import TargetAdvice, target_advice
 from relunorm.dying.unit_entries import UnitEntries
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Layer, Network
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability
@@ -121,7 +122,7 @@ class LayerDiagnosis:
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis:
+class Diagnosis(Shown):
     """Findings per layer, the target's scale, and advice in the order to follow it.
 
     Attributes:

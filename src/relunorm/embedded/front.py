@@ -25,6 +25,7 @@ from relunorm.embedded.pieces import Piecewise
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability.reach import reach_of
 
 #: Bytes of flash and RAM of the smallest common board of a target (an ATmega328P).
@@ -33,7 +34,7 @@ STYLES = ("layers", "pieces")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Export:
+class Export(Shown):
     """A C program, its model in Python and its certificate.
 
     Attributes:

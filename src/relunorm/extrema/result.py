@@ -10,6 +10,7 @@ import numpy as np
 
 from relunorm.head import of_words
 from relunorm.matrix import Vector
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof
@@ -22,7 +23,7 @@ def _number(value: float) -> float | None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Maximum:
+class Maximum(Shown):
     """An interval that holds the maximum of direction . f over a domain.
 
     Args:
@@ -75,7 +76,7 @@ class Maximum:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Decision:
+class Decision(Shown):
     """Whether some input of a domain satisfies A f(x) <= b.
 
     Args:

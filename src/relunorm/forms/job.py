@@ -163,6 +163,14 @@ class Job:
             None,
         )
 
+    def unchanged(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+        """The network as it was given, with the certificate that it is itself if there is time."""
+        certificate = None
+        if self.reach is not None:
+            with suppress(TimeLimitError):
+                certificate = self._certificate(self.network, self.reach, Forced())
+        return Reduced.whole(self.base), self.network, {}, certificate
+
     def _certificate(self, result: Network, reach: Reach, forced: Forced) -> Certificate | None:
         """Of the relation that proves most: by the bounds of the analysis, or by bounds on demand.
 

@@ -143,8 +143,16 @@ def normalize(
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
     kept = ""
     if form == "minimal" and prefer == "parameters" and result.parameters > network.parameters:
-        kept = f"the result would have {result.parameters:,} parameters"
-        reduced, result, facts, certificate = job.whole()
+        # folded units became skips with more weights than they had: remove without folding
+        size = result.parameters
+        plain = replace(job, architecture="keep")
+        try:
+            reduced, result, facts, certificate = within(plain, wanted, eps, rational)
+        except TimeLimitError:
+            reduced, result, facts, certificate = job.whole()
+        if result.parameters > network.parameters or certificate is None:
+            kept = f"the result would have {size:,} parameters"
+            reduced, result, facts, certificate = job.unchanged()
     return Normalized(
         result,
         network,

@@ -11,11 +11,12 @@ from relunorm.forms.certificate import Certificate
 from relunorm.forms.exact import ShallowForm
 from relunorm.forms.removal import Removal
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability import Stability
 
 
 @dataclass(frozen=True, repr=False)
-class Normalized:
+class Normalized(Shown):
     """A network in normal form and the proof that it is the same function.
 
     Attributes:

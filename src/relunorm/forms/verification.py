@@ -19,6 +19,7 @@ from relunorm.forms.domains import reach_from_dict
 from relunorm.forms.inclusion import holds
 from relunorm.forms.narrow import is_single
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability.certain import certain_outputs, enclosed
 from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs, TrustedProof
@@ -32,7 +33,7 @@ STARTS = 24
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Shown):
     """The outcome of replaying a certificate.
 
     Attributes:

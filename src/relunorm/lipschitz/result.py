@@ -9,6 +9,7 @@ import numpy as np
 
 from relunorm.head import of_words
 from relunorm.matrix import Vector
+from relunorm.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class LipschitzBound:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LipschitzResult:
+class LipschitzResult(Shown):
     """An interval that holds the Lipschitz constant of a network over a domain.
 
     The constant is the smallest K with |f(x) - f(y)|_p <= K |x - y|_p for all x, y of the domain,

@@ -27,12 +27,15 @@ from relunorm.questions.neighbourhood import (
     wrong_outputs,
 )
 from relunorm.search.engine import warm_up
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
 
 #: Doublings of the radius in the search for a first adversarial input.
 DOUBLINGS = 60
+#: So many of them are attacked at once.
+TOGETHER = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,7 +90,7 @@ class RowRobustness:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Robustness:
+class Robustness(Shown):
     """What `certify` found, row by row.
 
     Args:
@@ -150,6 +153,9 @@ class Robustness:
         }
 
     def __repr__(self) -> str:
+        if self.asked is None and self.rows:
+            safe = float(np.median([row.radius[0] for row in self.rows]))
+            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
         return f"Robustness({len(self.rows)} rows: {counts})"
 
@@ -436,6 +442,8 @@ class _Job:
         Every adversarial input moves the upper end to its distance, every proof the lower end.
         """
         clock, began, nodes = Clock(seconds), time.perf_counter(), 0
+        if clock.expired():
+            return RowRobustness(row, "unknown", self._label(row), True)
         point, high, everything = self._first_attack(row, clock)
         low, undecided = 0.0, math.inf
         guess = high if point is None else 0.5 * high
@@ -472,12 +480,16 @@ class _Job:
         if self.valid is not None:
             limit = distance_to_corner(x, self.valid, self.norm)
         radius = min(size, limit)
-        for _ in range(DOUBLINGS):
-            place = neighbourhood(x, radius, self.norm, self.valid).inner
-            point = attack_all(self.network, [place], [groups], self.random_state)[0]
-            sure = checked(self.network, groups, place, point)
-            if sure is not None and sure[1] >= 0.0:
-                return sure[0], distance(x, sure[0], self.norm), limit
+        for _ in range(DOUBLINGS // TOGETHER):
+            radii = [min(radius * 2.0**k, limit) for k in range(TOGETHER)]
+            places = [neighbourhood(x, r, self.norm, self.valid).inner for r in radii]
+            points = attack_all(self.network, places, [groups] * TOGETHER, self.random_state)
+            for place, point in zip(places, points, strict=True):
+                value = max(float((b - A @ self.network(point)).min()) for A, b in groups)
+                sure = checked(self.network, groups, place, point) if value >= 0.0 else None
+                if sure is not None and sure[1] >= 0.0:
+                    return sure[0], distance(x, sure[0], self.norm), limit
+            radius = radii[-1]
             if radius >= limit or clock.expired():
                 break
             radius = min(2.0 * radius, limit)

@@ -24,6 +24,7 @@ from relunorm.questions.vnnlib import Assertions, parse_vnnlib, read_vnnlib
 from relunorm.search.engine import warm_up
 from relunorm.search.proof import SearchProof
 from relunorm.search.replay import Replayed
+from relunorm.shown import Shown
 from relunorm.stability.certain import satisfied
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]
@@ -32,7 +33,7 @@ SCHEMA = "relunorm.check-proof/1"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Check:
+class Check(Shown):
     """Whether some input satisfies all assertions of a property file.
 
     Args:

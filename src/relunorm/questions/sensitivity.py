@@ -24,6 +24,7 @@ from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.questions.jacobian import jacobian_interval
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,7 @@ MOST_INPUTS, MOST_UNITS = 64, 2000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sensitivity:
+class Sensitivity(Shown):
     """The range of every partial derivative over a domain.
 
     Args:
@@ -287,6 +288,8 @@ class _Search:
         total = len(ends)
         while ends and not self.clock.expired():  # what some leave over the others get
             for done, (side, i, j) in enumerate(ends):
+                if self.clock.expired():
+                    break
                 tell("searching", total - len(ends) + done, total)
                 part = self.clock.part(share=1 / (len(ends) - done))
                 self._close(side, i, j, float(error[i, j]), part)

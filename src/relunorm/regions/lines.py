@@ -26,6 +26,7 @@ from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.budget import Budget
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ SHORTEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Line:
+class Line(Shown):
     """The straight pieces of a polyline on which the hidden pattern is constant.
 
     Args:

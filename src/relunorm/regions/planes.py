@@ -18,6 +18,7 @@ from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.pack import packed_size
 from relunorm.regions.result import Regions
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -26,7 +27,7 @@ PACKED_LIMIT = 4 << 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Slice:
+class Slice(Shown):
     """A network on the plane x = origin + s u + t v, and its regions there.
 
     ``regions`` is a list like any other, of the network of two inputs (s, t); ``embed`` leads from

@@ -17,6 +17,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
 from relunorm.regions.pack import affine_maps, check_units
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.regions.atoms import Atoms
@@ -31,7 +32,7 @@ FACET_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Region:
+class Region(Shown):
     """A maximal set of constant hidden pattern, and the affine map the network is on it.
 
     Args:

@@ -16,10 +16,16 @@ from relunorm.report.numbers import quantity
 WIDTHS = (8, 16)
 #: Boxes the domain is cut into for the bound, and points the search starts from: a first look.
 PARTS, SAMPLES = 16, 500
+#: Parameters of a program that a second is enough for: `to_c` does not look at the clock.
+PACE = 20_000
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`to_c` with 8 and 16 bits, nothing removed first; its proofs, and its outputs on the data."""
+    if case.network.parameters > PACE * seconds:
+        raise InvalidInputError(
+            f"{seconds:.2g} s are too short for a program of {case.network.parameters:,} parameters"
+        )
     clock = Clock(seconds)
     rows, cut = [], False
     for bits in WIDTHS:

@@ -1,4 +1,4 @@
-"""Whether Ctrl-C was pressed, also where a room caught it to keep what it had found."""
+"""Whether Ctrl-C was pressed, also where a function caught it to keep what it had found."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ followed along a line and through the layers.
 
 from itertools import pairwise
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import relunorm as rn
@@ -25,8 +24,7 @@ cells = rn.regions(net, box)
 # %%
 # Layer by layer: each layer folds the pieces of the one before.
 
-plot_refinement(cells)
-plt.show()
+refinement = plot_refinement(cells)
 
 # %%
 # Coloured by the norm of the gradient; the decision boundary f = 0 as exact segments on top.
@@ -35,7 +33,6 @@ fig = plot_regions(cells, color="gradient")
 ax = fig.axes[0]
 for segment in level_set(cells, 0.0).pieces:
     ax.plot(*np.asarray(segment).T, color="w", lw=1.5)
-plt.show()
 
 # %%
 # Along a line every breakpoint is found by matrix products alone, so this works for networks
@@ -43,8 +40,7 @@ plt.show()
 
 line = rn.along(net, [-2, -1], [3, 2])
 print(line)
-plot_line(line)
-plt.show()
+profile = plot_line(line)
 
 # %%
 # In numbers, with the bounds that the widths alone give.
@@ -63,5 +59,4 @@ deep = rn.Network.from_weights(
 p, q, r = rng.normal(size=(3, 20))
 slice_ = rn.on_plane(deep, p, q - p, r - p, bounds=(-1, 2, -1, 2))
 print(slice_)
-plot_regions(slice_, color="pattern")
-plt.show()
+plane = plot_regions(slice_, color="pattern")

@@ -1,6 +1,6 @@
 """
-Why is my network dead?
-=======================
+Watch a training run
+====================
 
 Adam with too large a step: units die one after another while the training loss still falls. The
 monitor sees it, the diagnosis explains it, revival mends it.

@@ -1,7 +1,22 @@
 // Sliders, choices and numbers: what the explorer's panels share.
 "use strict";
 (() => {
-  const { el, svg } = window.relunormReport;
+  // An element with attributes and children; texts go in as text nodes, never as markup.
+  const fill = (node, attributes, children) => {
+    for (const [name, value] of Object.entries(attributes ?? {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name === "text") node.textContent = value;
+      else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value === true ? "" : String(value));
+    }
+    for (const child of children.flat(Infinity)) {
+      if (child !== null && child !== undefined && child !== false) node.append(child);
+    }
+    return node;
+  };
+  const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+  const svg = (tag, attributes, ...children) =>
+    fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
   let serial = 0;
 
   // A labelled range input with its value beside it; `read` turns its position into the number.

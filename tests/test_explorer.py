@@ -1,10 +1,10 @@
-"""The explorer's arithmetic, run in a real browser, against the library's."""
+"""The explorer of the documentation, in a real browser: its arithmetic against the library's."""
 
 from __future__ import annotations
 
 import shutil
 from fractions import Fraction
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import pytest
 import relunorm as rn
 from relunorm.dying import cones
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 MATH = ("unit_math", "tree_math", "shallow_math")
 
 
@@ -28,8 +29,7 @@ def browser_page():
         page = browser.new_page()
         page.goto("about:blank")
         for name in MATH:
-            text = files("relunorm.report") / "assets" / f"explorer_{name}.js"
-            page.add_script_tag(content=text.read_text(encoding="utf-8"))
+            page.add_script_tag(path=DOCS / "_static" / "explorer" / f"explorer_{name}.js")
         yield page
         browser.close()
 
@@ -136,3 +136,70 @@ def test_cells_and_canonical_form_of_a_shallow_network(browser_page, seed):
         [[unit["b"] for unit in found["signed"]], [0.0]],
     )
     np.testing.assert_allclose(signed(x), net(x), atol=1e-12)
+
+
+def test_the_explorer_answers_every_control(browser_page, tmp_path):
+    block = (DOCS / "explorer.md").read_text().split("```{raw} html\n")[1].split("```")[0]
+    path = tmp_path / "explorer.html"
+    path.write_text(f'<!doctype html><meta charset="utf-8"><base href="{DOCS.as_uri()}/">{block}')
+    page = browser_page.context.browser.new_page()
+    trouble = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto(path.as_uri())
+    assert page.locator(".ex-panel").count() == 3
+    unit, tree, shallow = page.locator(".ex-panel").all()
+    page.wait_for_selector(".ex-map[data-done=true]")
+    shares, path = (unit.locator("[role=status]").nth(k) for k in (0, 1))
+    said = {shares.inner_text()}
+    for slider in unit.locator("input[type=range]").all():
+        slider.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".ex-map[data-done=true]")
+        said.add(shares.inner_text())
+    assert len(said) == 4
+    before = path.inner_text()
+    unit.locator(".ex-plot").click(position={"x": 40, "y": 60})
+    clicked = path.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert len({before, clicked, path.inner_text()}) == 3
+    unit.locator("select").select_option("0.1")
+
+    drawn = tree.locator(".ex-strip").count()
+    tree.locator("input[type=range]").focus()
+    page.keyboard.press("ArrowRight")
+    assert tree.locator(".ex-strip").count() == 2 * drawn + 1
+    tree.locator("input[type=text]").fill("1, two")
+    assert "not a number" in tree.inner_text()
+    assert tree.locator("svg, .ex-bars").count() == 0  # nothing is left of the tree before
+    tree.locator("input[type=text]").fill("1, 2")
+    assert (
+        "Points 1, 2 have the largest norm; the angle between the two is 90°" in tree.inner_text()
+    )
+    assert "none" not in tree.inner_text()
+    tree.locator("input[type=text]").fill("1, 2, 8")
+    assert "Point 3 has the largest norm" in tree.inner_text()
+
+    formula = shallow.locator(".ex-formula")
+    written = {formula.inner_text()}
+    grip = shallow.locator("[role=button]").nth(1)
+    grip.focus()
+    page.keyboard.press("ArrowUp")
+    written.add(formula.inner_text())
+    page.keyboard.press("Shift+ArrowRight")
+    written.add(formula.inner_text())
+    box = grip.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 40, box["y"] + 30)
+    page.mouse.up()
+    written.add(formula.inner_text())
+    assert len(written) == 4
+    assert "bias b" in shallow.inner_text()
+    shallow.locator("select").select_option("signed")
+    assert {cell.inner_text() for cell in shallow.locator("tbody td:nth-child(4)").all()} <= {
+        "1",
+        "\u22121",
+    }
+    page.close()
+    assert not trouble

@@ -1,6 +1,6 @@
 """
-Did my export change the model?
-===============================
+Verify an export
+================
 
 Two files that should be the same network: ``compare`` proves it over a whole domain, or shows
 an input where they differ. Testing a few inputs can miss what this finds.

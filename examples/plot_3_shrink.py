@@ -1,6 +1,6 @@
 """
-Shrink an ONNX model and prove it
-=================================
+Shrink a model and prove it
+===========================
 
 Units that are never on, always on, copies of one another or read by nobody can go without
 changing the function on the inputs that matter. The result comes with a certificate that
