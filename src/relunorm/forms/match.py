@@ -174,7 +174,8 @@ class Matcher:
         """Open units that have an opposite one among themselves."""
         result = np.zeros(form.size, dtype=bool)
         fresh = np.flatnonzero(relation.kind == NEW)
-        if activation.kind != "step":
+        theirs = any((r.kind == OPPOSITE).any() for r in walk.sides[0].relations)
+        if activation.kind != "step" and not theirs:  # pairs of both are matched like other units
             doubles, heads, _, sign = self._doubles(walk, rows(form, fresh))
             result[fresh[doubles[sign < 0]]] = result[fresh[heads[sign < 0]]] = True
         return result
