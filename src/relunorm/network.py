@@ -34,6 +34,7 @@ from relunorm.layer import (
 )
 from relunorm.matrix import Matrix, Vector
 from relunorm.shown import Shown
+from relunorm.structure import Structure
 
 __all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Head", "Layer", "Network", "substitute"]
 
@@ -53,6 +54,8 @@ class Network(Shown):
         head: what the model does after its last affine map (softmax, sigmoid, ...) and the labels
             of its outputs. The network computes what comes before it; `predict` applies it.
         origin: where the network came from (a file, a class), for messages.
+        structure: the operations it was read as, where all of them are known; no part of the
+            function, and dropped by `replace` when the function changes.
 
     Exactness: all numbers are float64; evaluation rounds as any float64 matrix product does.
 
@@ -63,7 +66,10 @@ class Network(Shown):
     Network(1 -> 2 relu -> 1, 7 parameters)
     """
 
-    __slots__ = ("__dict__", "head", "input_shape", "layers", "origin", "output", "output_shape")
+    __slots__ = (
+        "__dict__", "head", "input_shape", "layers", "origin", "output", "output_shape",
+        "structure",
+    )  # fmt: skip
 
     layers: tuple[Layer, ...]
     output: Affine
@@ -71,6 +77,7 @@ class Network(Shown):
     output_shape: tuple[int, ...]
     head: Head
     origin: str
+    structure: Structure | None
 
     def __init__(
         self,
@@ -81,6 +88,7 @@ class Network(Shown):
         output_shape: Sequence[int] = (),
         head: Head = NO_HEAD,
         origin: str = "",
+        structure: Structure | None = None,
     ):
         shape = (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)
         put = object.__setattr__
@@ -90,6 +98,7 @@ class Network(Shown):
         put(self, "output_shape", tuple(int(n) for n in output_shape) or (output.size,))
         put(self, "head", head)
         put(self, "origin", origin)
+        put(self, "structure", structure)
         self._check()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -149,11 +158,13 @@ class Network(Shown):
         return cls(layers, maps[-1], input_shape=matrices[0].shape[1], origin=origin)
 
     def replace(self, **changes: Any) -> Network:
-        """A copy with some of layers, output, input_shape, output_shape, head, origin exchanged.
+        """A copy with some of its fields exchanged; all but head and origin drop the structure.
 
         An output of another size is another output: shape and head are then no longer the old ones.
         """
         fields = self._fields()
+        if set(changes) - {"head", "origin"}:
+            fields["structure"] = None
         if "output" in changes and changes["output"].size != self.output.size:
             fields |= {"output_shape": (), "head": NO_HEAD}
         return Network(**{**fields, **changes})
@@ -198,7 +209,12 @@ class Network(Shown):
 
     @property
     def parameters(self) -> int:
-        """Stored weights and biases (a sparse matrix counts its non-zero entries)."""
+        """Stored weights and biases: of the structure where it is known, else of the matrices.
+
+        A convolution then counts its kernels, and a sparse matrix its non-zero entries.
+        """
+        if self.structure is not None:
+            return self.structure.parameters
         return sum(a.size + sum(map(mx.nnz, a.terms.values())) for a in self.maps)
 
     @property

@@ -25,10 +25,16 @@ def compare(
     tolerance: Annotated[
         float | None,
         typer.Option(
-            help="How far the outputs may be apart. By default 1e-9, and 1e-5 of the outputs where "
-            "one of the two is in single precision."
+            help="How far the outputs may be apart; by default it follows the models' precision."
         ),
     ] = None,
+    factor: Annotated[
+        float, typer.Option(help="How close the two ends are brought, as a ratio.")
+    ] = 3.0,
+    top1: Annotated[
+        bool,
+        typer.Option("--top1", help="Ask, too, whether both choose the same class everywhere."),
+    ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
@@ -50,7 +56,7 @@ def compare(
         check_certifiable(place)
     with showing("comparing", json or quiet) as show:
         found = run(
-            a, b, place, tolerance=tolerance, time_limit=time_limit,
+            a, b, place, tolerance=tolerance, factor=factor, top1=top1, time_limit=time_limit,
             progress=show,
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
@@ -74,13 +80,24 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print(
             f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"
         )
-    console.print(f"tolerance {document['tolerance']:.3g}")
     if document["apart"] is not None:
         console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
+    follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
+    console.print(f"tolerance {document['tolerance']:.3g}{follows}")
+    if document["top1"] is not None:
+        _render_classes(console, document["top1"])
     if document["verdict"] == "different":
         console.print(f"input    {_short(document['witness'])}")
         console.print(f"A there  {_short(document['first'])}")
         console.print(f"B there  {_short(document['second'])}")
+
+
+def _render_classes(console: Console, top1: dict[str, Any]) -> None:
+    if top1["verdict"] == "different":
+        console.print(f"classes  {top1['first']} and {top1['second']} at {_short(top1['witness'])}")
+    else:
+        known = {"same": "the same everywhere, proved", "unknown": "not decided"}
+        console.print(f"classes  {known[top1['verdict']]}")
 
 
 def _short(numbers: list[float]) -> str:

@@ -12,7 +12,8 @@ from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
 from relunorm.forms.exact import shallow_form
-from relunorm.forms.job import NEED_DOMAIN, Dtype, Job, within
+from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
+from relunorm.forms.narrow import is_single
 from relunorm.forms.normalized import Normalized
 from relunorm.forms.removal import Architecture, Prefer
 from relunorm.stability import Stability, stability
@@ -94,6 +95,8 @@ def normalize(
         domain.check_dimension(network.input_size)
         reach = reach_of(domain)
     base = network.folded()
+    if base.structure is not None:  # what follows speaks of matrices
+        base = base.replace(output=base.output)
     if analysis is not None:
         if domain is None:
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
@@ -115,9 +118,11 @@ def normalize(
             random_state=random_state,
             milp=milp,
         )
+    loosely = wanted and domain is not None and form != "canonical" and is_single(network)
     job = Job(
-        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype, clock
-    )
+        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype,
+        SINGLE if loosely else 0.0, clock,
+    )  # fmt: skip
     rational = shallow_form(network, domain) if exact else None
     try:
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
@@ -136,6 +141,18 @@ def normalize(
         )  # fmt: skip
         job = replace(job, found=found)
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
+    kept = ""
+    if form == "minimal" and prefer == "parameters" and result.parameters > network.parameters:
+        # folded units became skips with more weights than they had: remove without folding
+        size = result.parameters
+        plain = replace(job, architecture="keep")
+        try:
+            reduced, result, facts, certificate = within(plain, wanted, eps, rational)
+        except TimeLimitError:
+            reduced, result, facts, certificate = job.whole()
+        if result.parameters > network.parameters or certificate is None:
+            kept = f"the result would have {size:,} parameters"
+            reduced, result, facts, certificate = job.unchanged()
     return Normalized(
         result,
         network,
@@ -148,6 +165,7 @@ def normalize(
         rational,
         clock.elapsed(),
         TIME_LIMIT if clock.expired() else "",
+        kept,
     )
 
 

@@ -33,6 +33,7 @@ class Normalized(Shown):
         exact: the rational form, where it was asked for.
         seconds: wall time.
         stopped: "" or why the work ended early: ``time limit``.
+        kept: "" or why the network came back as it was: the minimal one would be larger.
     """
 
     network: Network
@@ -46,6 +47,7 @@ class Normalized(Shown):
     exact: ShallowForm | None
     seconds: float
     stopped: str = ""
+    kept: str = ""
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
@@ -76,10 +78,12 @@ class Normalized(Shown):
             "exact_digest": None if self.exact is None else self.exact.digest,
             "seconds": self.seconds,
             "stopped": self.stopped,
+            "kept": self.kept,
         }
 
     def __repr__(self) -> str:
         gone = ", ".join(f"{n} {reason}" for reason, n in self.counts.items()) or "nothing"
         bound = "" if self.certificate is None else f", |f - f'| <= {self.certificate.bound:.2g}"
         bound += f", stopped: {self.stopped}" if self.stopped else ""
+        bound += f", kept: {self.kept}" if self.kept else ""
         return f"Normalized({self.form}: {self.network!r}; removed {gone}{bound})"

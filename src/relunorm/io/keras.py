@@ -20,6 +20,7 @@ from relunorm.head import Step
 from relunorm.io import input_shape
 from relunorm.io.heads import Headed, Stuck, finished
 from relunorm.io.keras_layers import LAYERS, after_head
+from relunorm.io.keras_structured import build, can_build
 from relunorm.io.lower import CannotLower, Lowering, Tensor
 from relunorm.io.windows import check_entries
 from relunorm.network import Affine, Network
@@ -161,13 +162,23 @@ def _tensors(values: Any) -> list[Any]:
 def to_keras(network: Model, dtype: str = "float64") -> Any:
     """A Keras model that computes the network: Sequential for a chain, else functional.
 
-    Sparse maps become dense ones, since Keras has no others; step activations are refused. The
-    weights are stored in ``dtype``, but most backends of Keras multiply in float32 whatever it is.
+    A network whose structure is known becomes the convolutions, poolings and dense layers it was
+    read from. Otherwise sparse maps become dense ones, since Keras has no others; step activations
+    are refused. The weights are stored in ``dtype``, but most backends of Keras multiply in float32
+    whatever it is.
     """
     keras = _keras()
     for place, layer in enumerate(network.layers):
         if layer.activation.kind == "step":
             raise UnsupportedFormatError(f"layer {place} ({layer.name}): Keras has no step layer")
+    layered = all(step.kind not in _OPERATIONS for step in network.head.steps)
+    structure = network.structure
+    if structure is not None and can_build(structure):
+        inputs, result = build(keras, structure, dtype)
+        for step in network.head.steps:
+            result = _head_step(keras, step, result, dtype)
+        model = keras.Model(inputs, result)
+        return keras.Sequential(model.layers) if structure.is_chain and layered else model
     for affine in network.maps:
         check_entries(sum(m.shape[0] * m.shape[1] for m in affine.terms.values()))
     inputs = keras.Input(network.input_shape, dtype=dtype)
@@ -189,7 +200,6 @@ def to_keras(network: Model, dtype: str = "float64") -> Any:
     for step in network.head.steps:
         result = _head_step(keras, step, result, dtype)
     model = keras.Model(inputs, result)
-    layered = all(step.kind not in _OPERATIONS for step in network.head.steps)
     return keras.Sequential(model.layers) if network.is_chain and layered else model
 
 

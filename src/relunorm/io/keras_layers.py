@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from relunorm.io import heads
 from relunorm.io.heads import Headed, Stuck
 from relunorm.io.lower import CannotLower, Lowering, Tensor
-from relunorm.io.windows import Windows, sliding_windows
+from relunorm.io.windows import sliding_windows
 from relunorm.network import RELU, Activation
 
 #: Class name -> function(lowering, layer, tensors) -> tensor.
@@ -328,14 +326,14 @@ def _pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tenso
 
 def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
     x = _channels_first(low, op, tensors[0])
-    taps = math.prod(x.shape[2:])
-    whole = Windows((1,), np.arange(taps)[None], np.ones((1, taps), dtype=bool), np.array([taps]))
+    spatial, ones = x.shape[2:], (1,) * (len(x.shape) - 2)
+    whole = sliding_windows(spatial, spatial, ones, [(0, 0)] * len(ones), ones)
     pooled = low.max_pool(x, whole, op.name) if largest else low.average(x, whole, False)
-    channels, ones = x.shape[1], (1,) * (len(x.shape) - 2)
-    if not op.keepdims:
-        return replace(pooled, shape=(1, channels))
-    first = op.data_format == "channels_first"
-    return replace(pooled, shape=(1, channels, *ones) if first else (1, *ones, channels))
+    shape = (1, x.shape[1])
+    if op.keepdims:
+        first = op.data_format == "channels_first"
+        shape = (*shape, *ones) if first else (1, *ones, x.shape[1])
+    return low.rearrange(pooled, pooled.index.reshape(shape))
 
 
 for _axes in (1, 2, 3):

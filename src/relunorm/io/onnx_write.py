@@ -1,4 +1,6 @@
-"""Networks out to ONNX: dense maps as Gemm, sparse ones as Conv where they are one, else gathered.
+"""Networks out to ONNX: by their structure where it is known, else map by map.
+
+A dense map becomes Gemm, a sparse one Conv where it is one, else it is gathered.
 
 The graph has one input of shape (batch, *input_shape) and one output (batch, *output_shape). Opset
 17 and IR version 8, which every onnxruntime since 1.12 runs.
@@ -22,6 +24,7 @@ from relunorm.atomic import write_bytes
 from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.onnx_head import write_head
+from relunorm.io.onnx_structured import can_write, write_steps
 from relunorm.io.recover import Convolution, recover_convolution
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
@@ -84,11 +87,15 @@ class _Writer:
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
 
     def model(self) -> onnx.ModelProto:
-        network = self.network
-        for index, layer in enumerate(network.layers):
-            z = self.affine(layer.affine, f"layer{index}", layer.shape)
-            self.values.append(self.activation(layer.activation, z, f"layer{index}"))
-        last = self.affine(network.output, "last", network.output_shape)
+        network, structure = self.network, self.network.structure
+        # onnxruntime has no Conv in float64.
+        if structure is not None and can_write(structure) and self.dtype == np.float32:
+            last = write_steps(structure, "input", self.leaky, self.node, self.tensor)
+        else:
+            for index, layer in enumerate(network.layers):
+                z = self.affine(layer.affine, f"layer{index}", layer.shape)
+                self.values.append(self.activation(layer.activation, z, f"layer{index}"))
+            last = self.affine(network.output, "last", network.output_shape)
         head = network.head
         self.node("Identity", [write_head(self, head, last, network.output_shape)], "output")
         result = head(np.zeros((1, network.output_size)), network.output_shape).shape[1:]

@@ -16,6 +16,7 @@ from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
 from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
+from relunorm.io.torch_structured import build, can_build
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
 
@@ -26,9 +27,10 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 def to_torch(network: Model, dtype: str | torch.dtype | None = None) -> nn.Module:
     """A module that computes the network, in eval mode; weights are parameters.
 
-    A plain chain of dense maps becomes an nn.Sequential of Linear and ReLU or LeakyReLU; networks
-    with skips, sparse maps or steps a `NetworkModule`. float64 unless ``dtype`` says otherwise, in
-    which the outputs are the network's up to rounding.
+    A network whose structure is known becomes the convolutions, poolings and Linear modules it was
+    read from, a plain chain of dense maps an nn.Sequential of Linear and ReLU or LeakyReLU; other
+    networks with skips, sparse maps or steps a `NetworkModule`. float64 unless ``dtype`` says
+    otherwise, in which the outputs are the network's up to rounding.
 
     >>> to_torch(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]))
     Sequential(
@@ -42,6 +44,11 @@ def to_torch(network: Model, dtype: str | torch.dtype | None = None) -> nn.Modul
         for number, affine in enumerate(network.maps):
             for part in (affine.bias, *map(mx.entries, affine.terms.values())):
                 mx.narrowed(part, np.float32, f"layer {number}")  # raises where one overflows
+    if network.structure is not None and can_build(network.structure):
+        built = build(network.structure, kind)
+        last = [_head_step(step, network.output_shape, kind) for step in network.head.steps]
+        parts = list(built) if isinstance(built, nn.Sequential) else [built]
+        return nn.Sequential(*parts, *last).eval() if last else built
     plain = network.is_chain and not any(
         sp.issparse(matrix) for affine in network.maps for matrix in affine.terms.values()
     )
