@@ -80,7 +80,7 @@ def run(command: list[str], limit: float, text: str = "") -> tuple[int, str, str
 def ours(network: Path, prop: Path, limit: float, result: Path) -> dict[str, object]:
     """What the command says, also as a file in the competition's format."""
     command = [sys.executable, "-m", "relunorm", "check", str(network), str(prop), "--json"]
-    command += ["--limit", str(limit), "--result", str(result)]
+    command += ["--time-limit", str(limit), "--result", str(result)]
     code, out, err, wall, cpu = run(command, limit)
     row: dict[str, object] = {"verdict": "error", "wall": wall, "cpu": cpu, "again": ""}
     if code not in (0, 1, 3) or not out.startswith("{"):  # Python itself ends with 1, too
