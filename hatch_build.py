@@ -13,9 +13,12 @@ class Readme(MetadataHookInterface):
     """Sets ``readme``; named in pyproject.toml."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Put absolute links into the place of relative ones."""
-        urls = metadata["urls"]
+        """Put absolute links into the place of relative ones, once [project.urls] says where."""
+        urls = metadata.get("urls", {})
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        if not {"Documentation", "Source"} <= set(urls):
+            metadata["readme"] = {"content-type": "text/markdown", "text": text}
+            return
         pages, files = urls["Documentation"].rstrip("/"), urls["Source"].rstrip("/")
         text = re.sub(r"\]\(docs/([\w/-]+)\.md", rf"]({pages}/\1.html", text)
         text = re.sub(r"\]\(docs/([\w/-]+\.png)", rf"]({pages}/_images/\1", text)

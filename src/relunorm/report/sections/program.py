@@ -22,7 +22,7 @@ PACE = 20_000
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`to_c` with 8 and 16 bits, nothing removed first; its proofs, and its outputs on the data."""
-    if case.network.parameters > PACE * seconds:
+    if case.network.parameters > PACE * max(seconds, 0.1):
         raise InvalidInputError(
             f"{seconds:.2g} s are too short for a program of {case.network.parameters:,} parameters"
         )
