@@ -1,9 +1,12 @@
 """Comparing networks with their reduced, permuted, rescaled copies, against a twin MILP.
 
-    python benchmarks/compare.py [--twin SECONDS]
+    python benchmarks/compare.py [--twin SECONDS] [--near SECONDS] [--only TEXT] [--split CASES]
 
 The peer is what one would write without this package: one MILP that maximises f - g for both
-networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out.
+networks side by side, big-M from interval bounds, HiGHS. --twin 0 leaves it out. --near asks only
+for both ends of the difference of rounded, pruned and tuned copies (near_copies.py), --only for
+those pairs whose name holds a text. With --split only networks against what a splitter made of them
+(see removal.py).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from near_copies import table
 from record import record
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
@@ -107,10 +111,45 @@ def twin_milp(first: Network, second: Network, domain: rn.Box, seconds: float) -
     return float(bound), found.message.split(".")[0][:40]
 
 
+def rewritten(cases: Path) -> None:
+    """Networks against what a splitter made of them, over [0, 1]^n."""
+    from removal import pairs
+
+    rows = []
+    for name, (original, split) in pairs(cases).items():
+        domain = rn.Box.cube(original.input_size, 0, 1)
+        begin = time.process_time()
+        found = rn.compare(original, split, domain, tolerance=1e-3, time_limit=60)
+        took = time.process_time() - begin
+        rows.append([name, found.verdict, found.lower, found.upper, found.method, took])
+    record(
+        "compare: rewritten networks",
+        ["network", "verdict", "lower", "upper", "method", "CPU s"],
+        rows,
+        "Tolerance 1e-3, time limit 60 s.",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--twin", type=float, default=20.0, help="seconds for the twin MILP")
-    limit = parser.parse_args().twin
+    parser.add_argument("--near", type=float, default=0.0, help="seconds for a near copy")
+    parser.add_argument("--only", default="", help="near copies whose names hold this text")
+    parser.add_argument("--split", type=Path, help="a folder with mnistfc and relusplitter")
+    options = parser.parse_args()
+    if options.split:
+        rewritten(options.split)
+        return
+    if options.near:
+        record(
+            "compare: near copies",
+            ["network", "copy", "verdict", "lower", "upper", "ratio", "CPU s"],
+            table(options.near, options.only),
+            f"Both ends of max |f - g|, {options.near:g} s of wall time each, factor 3 asked for. "
+            f"Load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
+        )
+        return
+    limit = options.twin
     rng = np.random.default_rng(0)
     rows = []
     eye = np.eye(2)

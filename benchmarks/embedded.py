@@ -26,21 +26,44 @@ from record import record
 
 import relunorm as rn
 from relunorm.embedded import Export, verify
+from relunorm.embedded.pieces import Pieces
 from relunorm.errors import InvalidInputError
+from relunorm.head import NO_HEAD
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "embedded"))
-from c_programs import drawn, on_arm, on_avr, on_host
+from c_programs import DTYPES, compile_host, drawn, on_arm, on_avr, run
 
+#: Trains the model of `embedded_models.py` again, inputs scaled, and writes emlearn's C.
 PEER = """
 import sys, warnings
 warnings.simplefilter("ignore")
 import emlearn
-from sklearn.datasets import load_digits
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.neural_network import MLPClassifier
-x, y = load_digits(return_X_y=True)
-model = MLPClassifier(hidden_layer_sizes=(32, 16), max_iter=300, random_state=0).fit(x / 16, y)
-emlearn.convert(model, method="inline").save(file=sys.argv[1], name="digits")
+from sklearn.preprocessing import StandardScaler
+folder, what = sys.argv[1:]
+if what == "digits":
+    x, y = load_digits(return_X_y=True)
+    x, hidden, rounds = x / 16, (32, 16), 300
+else:
+    x, y = load_breast_cancer(return_X_y=True)
+    x, hidden, rounds = StandardScaler().fit_transform(x), (16, 8), 500
+model = MLPClassifier(hidden_layer_sizes=hidden, max_iter=rounds, random_state=0).fit(x, y)
+emlearn.convert(model, method="inline").save(file=folder + "/eml.h", name="peer")
+x.astype("<f4").tofile(folder + "/x.bin")
 print(emlearn.includedir)
+"""
+PEER_MAIN = """
+#include <stdio.h>
+#include "eml.h"
+int main(void)
+{
+    static float x[%d];
+    while (fread(x, sizeof x, 1, stdin) == 1)
+        printf("%%d\\n", (int)peer_predict(x, %d));
+    return 0;
+}
 """
 
 
@@ -107,28 +130,23 @@ def row(name: str, case: Case, bits: int, **options: Any) -> tuple[list[object],
 def exactness(name: str, made: Export, million: int) -> list[object]:
     """How many inputs gave the integers of the Python model, on each machine."""
     program: Any = made.program
-    kinds = (program.input_type, program.output.accumulator)
-    low, high = program.input_low, program.input_high
-    rng = np.random.default_rng(0)
-    work = program.multiplications
-    count = min(million, 10**9 if work < 10_000 else 200_000 if work < 50_000 else 2000)
-    inputs = rng.integers(low, high + 1, (count, program.input_size))
-    corners = rng.random((count // 10, program.input_size)) < 0.5
-    inputs[: len(corners)] = np.where(corners, low, high)
-    cells: list[object] = [name, kinds[0], kinds[1]]
+    start = program.inputs if isinstance(program, Pieces) else program
+    kinds = (start.input_type, output_type(program))
+    low, high = start.input_low, start.input_high
+    cells: list[object] = [name, *kinds]
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        same = np.array_equal(on_host(made.source, kinds, inputs, folder), program(inputs))
-        cells.append(f"{count:,} {'equal' if same else 'DIFFERENT'}")
-        some = min(count, 5000)
-        found = on_arm(made.source, kinds, low, high, some, folder)
-        same = np.array_equal(found, program(drawn(low, high, kinds[0], some)))
-        cells.append(f"{some:,} {'equal' if same else 'DIFFERENT'}")
+        same = host_exact(made.source, program, kinds, (low, high), million, folder)
+        cells.append(f"{million:,} {'equal' if same else 'DIFFERENT'}")
+        found = on_arm(made.source, kinds, low, high, 5000, folder)
+        same = np.array_equal(found, program(drawn(low, high, kinds[0], 5000)))
+        cells.append(f"5,000 {'equal' if same else 'DIFFERENT'}")
         try:
             other = rn.to_c(
                 made.network,
                 _box(made),
                 bits=weight_bits(program),
+                style="pieces" if isinstance(program, Pieces) else "layers",
                 target="avr",
                 parts=1,
                 samples=10,
@@ -137,12 +155,42 @@ def exactness(name: str, made: Export, million: int) -> list[object]:
             cells.append(str(error).split(";")[0])
             return cells
         program = other.program
-        some = 2000 if work < 1000 else 1000
-        kinds = (program.input_type, program.output.accumulator)
-        found = on_avr(other.source, kinds, program.input_low, program.input_high, some, folder)
-        want = program(drawn(program.input_low, program.input_high, kinds[0], some))
-        cells.append(f"{some:,} {'equal' if np.array_equal(found, want) else 'DIFFERENT'}")
+        start = program.inputs if isinstance(program, Pieces) else program
+        kinds = (start.input_type, output_type(program))
+        low, high = start.input_low, start.input_high
+        found = on_avr(other.source, kinds, low, high, 2000, folder)
+        want = program(drawn(low, high, kinds[0], 2000))
+        cells.append(f"2,000 {'equal' if np.array_equal(found, want) else 'DIFFERENT'}")
     return cells
+
+
+def host_exact(
+    source: str,
+    program: Any,
+    kinds: tuple[str, str],
+    ends: tuple[np.ndarray, np.ndarray],
+    count: int,
+    folder: Path,
+) -> bool:
+    """Whether the program compiled here gives the model's integers; a tenth are corners."""
+    rng = np.random.default_rng(0)
+    low, high = ends
+    binary = compile_host(source, kinds, folder, sanitize=True)
+    step = max(1, min(count, 20_000_000 // len(low)))
+    same = True
+    for begin in range(0, count, step):
+        inputs = rng.integers(low, high + 1, (min(step, count - begin), len(low)))
+        corners = rng.random((len(inputs) // 10, len(low))) < 0.5
+        inputs[: len(corners)] = np.where(corners, low, high)
+        raw = run([str(binary)], folder, inputs.astype(DTYPES[kinds[0]]).tobytes())
+        found = np.frombuffer(raw, dtype=DTYPES[kinds[1]]).reshape(len(inputs), -1)
+        same = same and np.array_equal(found, program(inputs))
+    return same
+
+
+def output_type(program: Any) -> str:
+    """The C type of the outputs."""
+    return program.accumulator if isinstance(program, Pieces) else program.output.accumulator
 
 
 def _box(made: Export) -> rn.Box:
@@ -152,7 +200,8 @@ def _box(made: Export) -> rn.Box:
 
 def weight_bits(program: Any) -> int:
     """Bits of the weights."""
-    return int("".join(filter(str.isdigit, program.maps[0].weight_type)))
+    held = program if isinstance(program, Pieces) else program.maps[0]
+    return int("".join(filter(str.isdigit, held.weight_type)))
 
 
 def onnxruntime_8(case: Case) -> tuple[float, float]:
@@ -174,7 +223,7 @@ def onnxruntime_8(case: Case) -> tuple[float, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         plain, small = f"{folder}/plain.onnx", f"{folder}/small.onnx"
-        rn.save(network, plain, dtype="float32")
+        rn.save(network.replace(head=NO_HEAD), plain, dtype="float32")
         quantize_static(
             plain, small, Reader(), per_channel=True, weight_type=QuantType.QInt8,
             activation_type=QuantType.QUInt8,
@@ -190,22 +239,33 @@ def onnxruntime_8(case: Case) -> tuple[float, float]:
         return gap, (score(case, predict) if x is not None else float("nan"))
 
 
-def emlearn_digits(python: str, made: Export, floats: Export) -> list[list[object]]:
-    """emlearn's C for the digits beside ours: bytes compiled here with -Os, and accuracy."""
+def emlearn_rows(python: str, name: str, case: Case, made: Export) -> list[list[object]]:
+    """emlearn's C beside ours: bytes compiled here with -Os, and accuracy."""
+    floats = rn.to_c(*case[:2], floats=True, shrink=False)
+    _, _, x, y = case
+    assert x is not None
+    size = x.shape[1]
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        done = subprocess.run(
-            [python, "-c", PEER, str(folder / "eml.h")], capture_output=True, text=True, check=True
-        )
-        include = done.stdout.strip().splitlines()[-1]
-        source = f'#include "{folder}/eml.h"\n'
-        theirs = object_bytes(source, ["gcc", "-Os", f"-I{include}"], "size")
+        what = "digits" if name.startswith("digits") else "cancer"
+        command = [python, "-c", PEER, text, what]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        include = f"-I{done.stdout.strip().splitlines()[-1]}"
+        theirs = object_bytes(f'#include "{text}/eml.h"\n', ["gcc", "-Os", include], "size")
+        (folder / "peer.c").write_text(PEER_MAIN % (size, size))
+        subprocess.run(["gcc", "-Os", include, "peer.c", "-lm", "-o", "peer"], cwd=text, check=True)
+        classes = run(["./peer"], folder, (folder / "x.bin").read_bytes()).split()
+        right = float((np.array(classes, dtype=int) == y).mean())
     here = ["gcc", "-Os"]
     ours = [object_bytes(x.source, here, "size") for x in (made, floats)]
+    scores = [
+        f"{score(case, made.program.predict):.4g}",
+        f"{score(case, floats.program.predict):.4g}",
+    ]
     return [
-        ["emlearn 0.23, float", theirs, "none"],
-        ["relunorm, float", ours[1], f"{floats.epsilon:.3g}"],
-        ["relunorm, 16 bits", ours[0], f"{made.epsilon:.3g}"],
+        [name, "emlearn 0.23, float", theirs, "none", f"{right:.4g}"],
+        [name, "relunorm, float", ours[1], f"{floats.epsilon:.3g}", scores[1]],
+        [name, "relunorm, 16 bits", ours[0], f"{made.epsilon:.3g}", scores[0]],
     ]
 
 
@@ -262,10 +322,12 @@ def main() -> None:
             if bits == 8:
                 found["third"] = [[name, made.epsilon, made.found, line[-1], *onnxruntime_8(case)]]
             if bits == 16 and name.startswith("sine"):
-                found["first"].append(row(f"{name}, pieces", case, 16, style="pieces")[0])
-            if bits == 16 and name.startswith("digits") and options.peer_python:
-                floats = rn.to_c(*case[:2], floats=True, shrink=False)
-                found["fourth"] = emlearn_digits(options.peer_python, made, floats)
+                title = f"{name}, pieces"
+                line, pieces = row(title, case, 16, style="pieces")
+                found["first"].append(line)
+                found["second"].append(exactness(f"{title}, 16 bits", pieces, options.million))
+            if bits == 16 and name.startswith(("digits", "breast")) and options.peer_python:
+                found["fourth"] = emlearn_rows(options.peer_python, name, case, made)
             rows.add(job, found)
     first, second, third, fourth = (rows.of(k) for k in ("first", "second", "third", "fourth"))
     header = ["model", "bits", "tables, bytes", "Cortex-M4 object, bytes", "buffers, bytes"]
@@ -287,10 +349,10 @@ def main() -> None:
     )
     if fourth:
         record(
-            "embedded: digits 64-32-16-10 beside emlearn",
-            ["program", "x86-64 object at -Os, bytes", "epsilon proved"],
+            "embedded: beside emlearn",
+            ["model", "program", "x86-64 object at -Os, bytes", "epsilon proved", "accuracy"],
             fourth,
-            "emlearn's file holds the interpreter it includes.",
+            "emlearn's file holds the interpreter it includes; its inputs are scaled beforehand.",
         )
 
 

@@ -1,13 +1,19 @@
 """Property files of VNN-COMP through the command line: verdicts, seconds, counterexamples re-run.
 
     python benchmarks/verification.py FOLDER [FOLDER ...] [--limit SECONDS] [--only TEXT]
-        [--first N] [--record]
+        [--first N] [--out FOLDER] [--marabou PYTHON] [--record]
 
 Every FOLDER holds instances.csv (network, property, limit_s, a verdict) and the files it names;
 networks are also looked for in a folder real/ beside it. Each instance is one run of ``relunorm
 check --json`` in a process of its own, whose CPU seconds are counted, start-up included. The limit
 is wall time: the smaller one of --limit and the instance's own. A counterexample is run again in
 onnxruntime, in float32, and checked against the assertions without any tolerance.
+
+--out keeps what was done: rows.jsonl, from which a run that was broken off goes on; the answers in
+the competition's format (results/, one file an instance); and for every tool TOOL.csv with the
+competition's columns (category, network, property, seconds to prepare, result, seconds to run).
+--marabou names a Python that has maraboupy; it answers the same instances, each in a process of its
+own.
 """
 
 from __future__ import annotations
@@ -18,15 +24,23 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
+import time
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 from record import record
 
+from relunorm.domain import Box
+from relunorm.io import load
+from relunorm.questions.cases import make_cases
 from relunorm.questions.vnnlib import Assertions, read_vnnlib
 
 MEANING = {"holds": "unsat", "violated": "sat"}
+#: Stands for the exit code of a process that ran far past its limit.
+KILLED = -9
+SHOWN = ("verdict", "expected", "cpu", "again", "error")
 
 
 def instances(folder: Path) -> list[tuple[Path, Path, float, str]]:
@@ -43,18 +57,59 @@ def instances(folder: Path) -> list[tuple[Path, Path, float, str]]:
     return found
 
 
-def run(network: Path, prop: Path, limit: float) -> tuple[dict[str, object], float]:
-    """What the command says, and its CPU seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "relunorm", "check", str(network), str(prop), "--json"]
-    done = subprocess.run(
-        [*command, "--limit", str(limit)], capture_output=True, text=True, check=False
-    )
+def run(command: list[str], limit: float, text: str = "") -> tuple[int, str, str, float, float]:
+    """Exit code, stdout, stderr, wall and CPU seconds of a command; killed well past its limit."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * limit + 120,
+        )
+        code, out, err = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        code, out, err = KILLED, "", "killed"
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
-    if done.returncode not in (0, 1, 3):
-        return {"verdict": "error", "point": None, "error": done.stderr.strip()}, cpu
-    return json.loads(done.stdout), cpu
+    return code, out, err, time.monotonic() - begin, cpu
+
+
+def ours(network: Path, prop: Path, limit: float, result: Path) -> dict[str, object]:
+    """What the command says, also as a file in the competition's format."""
+    command = [sys.executable, "-m", "relunorm", "check", str(network), str(prop), "--json"]
+    command += ["--time-limit", str(limit), "--result", str(result)]
+    code, out, err, wall, cpu = run(command, limit)
+    row: dict[str, object] = {"verdict": "error", "wall": wall, "cpu": cpu, "again": ""}
+    if code not in (0, 1, 3) or not out.startswith("{"):  # Python itself ends with 1, too
+        return {**row, "verdict": "timeout" if code == KILLED else "error", "error": err.strip()}
+    found = json.loads(out)
+    row["verdict"] = found["verdict"]
+    if found["verdict"] == "sat":
+        good = holds_in_onnxruntime(network, read_vnnlib(prop), found["point"])
+        row["again"] = "confirmed" if good else "not confirmed"
+    return row
+
+
+def marabou(python: str, network: Path, prop: Path, limit: float) -> dict[str, object]:
+    """What Marabou says of the same question."""
+    asked = make_cases(read_vnnlib(prop), load(str(network)))
+    parts = []
+    for case in asked.cases:
+        if not isinstance(case.domain, Box):
+            return {"verdict": "error", "wall": 0.0, "cpu": 0.0, "again": "", "error": "no box"}
+        ends = {"lo": case.domain.lo.tolist(), "hi": case.domain.hi.tolist()}
+        for A, b in case.groups:
+            rows = [[r.tolist(), float(end)] for r, end in zip(A, b, strict=True)]
+            parts.append({**ends, "rows": rows})
+    peer = Path(__file__).with_name("marabou_peer.py")
+    command = [python, str(peer), str(network), str(limit)]
+    code, out, err, wall, cpu = run(command, limit, json.dumps(parts))
+    words = out.split()
+    verdict = words[-1] if code == 0 and words else ("timeout" if code == KILLED else "error")
+    return {"verdict": verdict, "wall": wall, "cpu": cpu, "again": "", "error": err.strip()[-300:]}
 
 
 def holds_in_onnxruntime(network: Path, assertions: Assertions, point: list[float]) -> bool:
@@ -89,42 +144,68 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--only", default="", help="instances whose names hold this text")
     parser.add_argument("--first", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=None, help="keep results here, and go on")
+    parser.add_argument("--marabou", default=None, help="a Python that has maraboupy")
     parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
     options = parser.parse_args()
-    rows, table = [], []
+    out = options.out or Path(tempfile.mkdtemp())
+    (out / "results").mkdir(parents=True, exist_ok=True)
+    store = out / "rows.jsonl"
+    lines = store.read_text().splitlines() if store.exists() else []
+    done = {tuple(row["key"]): row for row in map(json.loads, lines)}
+    tools = ["relunorm", *(["Marabou"] if options.marabou else [])]
+    table = []
     for folder in options.folders:
         chosen = [
             one for one in instances(folder) if options.only in f"{one[0].name} {one[1].name}"
         ][: options.first]
-        counts = {"decided": 0, "wrong": 0, "open": 0, "error": 0}
-        total, confirmed, sat = 0.0, 0, 0
-        for network, prop, own, expected in chosen:
-            found, cpu = run(network, prop, min(own, options.limit))
-            verdict = str(found["verdict"])
-            total += cpu
-            again = ""
-            if verdict == "sat":
-                sat += 1
-                good = holds_in_onnxruntime(network, read_vnnlib(prop), found["point"])  # type: ignore[arg-type]
-                confirmed += good
-                again = "confirmed" if good else "not confirmed"
-            if verdict in ("sat", "unsat"):
-                counts["wrong" if expected not in (verdict, "?") else "decided"] += 1
-            else:
-                counts["error" if verdict == "error" else "open"] += 1
-            rows.append((network.name, prop.name, verdict, expected, cpu, again))
-            print(*rows[-1], found.get("error", ""), flush=True)
-        table.append(
-            (folder.name, len(chosen), *counts.values(), f"{confirmed} of {sat}", total)
-        )  # fmt: skip
+        for tool in tools:
+            rows = []
+            for network, prop, own, expected in chosen:
+                key = (tool, folder.name, network.name, prop.name, options.limit)
+                if key not in done:
+                    limit = min(own, options.limit)
+                    if tool == "relunorm":
+                        result = out / "results" / f"{network.stem}_{prop.stem}.txt"
+                        row = ours(network, prop, limit, result)
+                    else:
+                        row = marabou(options.marabou, network, prop, limit)
+                    done[key] = {"key": key, "expected": expected, **row}
+                    with store.open("a") as file:
+                        file.write(json.dumps(done[key]) + "\n")
+                rows.append(done[key])
+                print(*key[:4], *(rows[-1].get(k, "") for k in SHOWN), flush=True)
+            table.append((folder.name, tool, *summary(rows)))
+            with (out / f"{tool.lower()}.csv").open("w", newline="") as file:
+                write = csv.writer(file)
+                for row in done.values():
+                    name, category, network_name, prop_name, _ = row["key"]
+                    if name == tool:
+                        answer = row["verdict"], f"{row['wall']:.3f}"
+                        write.writerow([category, network_name, prop_name, "0.0", *answer])
     header = (
-        "folder", "instances", "decided", "against the majority", "open", "errors",
-        "counterexamples confirmed in float32", "CPU s",
+        "folder", "tool", "instances", "decided", "against the majority", "open", "errors",
+        "counterexamples confirmed in float32", "CPU s", "median CPU s",
     )  # fmt: skip
     if options.record:
         record("property files of VNN-COMP", header, table, f"Limit {options.limit:g} s (wall).")
     else:
         print(header, *table, sep="\n")
+
+
+def summary(rows: list[dict[str, object]]) -> tuple[object, ...]:
+    """Counts, counterexamples confirmed, and CPU seconds of one tool on one folder."""
+    verdicts = [(str(row["verdict"]), str(row["expected"])) for row in rows]
+    decided = [(v, e) for v, e in verdicts if v in ("sat", "unsat")]
+    wrong = sum(e not in (v, "?") for v, e in decided)
+    errors = sum(v == "error" for v, _ in verdicts)
+    sat = sum(v == "sat" for v, _ in verdicts)
+    again = sum(row["again"] == "confirmed" for row in rows)
+    cpu = [float(row["cpu"]) for row in rows]  # type: ignore[arg-type]
+    shown = f"{again} of {sat}" if any(row["again"] for row in rows) else "-"
+    left = len(rows) - len(decided) - errors
+    middle = float(np.median(cpu)) if cpu else 0.0
+    return len(rows), len(decided) - wrong, wrong, left, errors, shown, sum(cpu), middle
 
 
 if __name__ == "__main__":

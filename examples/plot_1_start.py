@@ -11,10 +11,7 @@ largest value. Every answer here is exact.
 # torch module, a scikit-learn or Keras model, an .npz of weights. ``example:moons`` ships with
 # the package.
 
-import matplotlib.pyplot as plt
-
 import relunorm as rn
-from relunorm.regions.plot import plot_regions
 
 net = rn.load("example:moons")
 box = rn.Box.cube(2, -2, 3)
@@ -26,8 +23,7 @@ print("f(0.1, 0.2) =", net([[0.1, 0.2]]).item(), " gradient", net.jacobian([0.1,
 
 cells = rn.regions(net, box)
 print(cells)
-plot_regions(cells)
-plt.show()
+picture = cells.plot()
 
 # %%
 # One region, from a point inside: which units are active, the affine map, the walls.

@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ACTIVATIONS, networks
@@ -64,6 +65,16 @@ def test_evaluation_matches_scalar_arithmetic(network: rn.Network, seed: int) ->
         flat = [z > 0 for layer in hidden for z in layer]
         assert pattern[row].tolist() == flat
         np.testing.assert_allclose(network(x), outputs[row], rtol=1e-12, atol=1e-12)
+
+
+def test_the_derivative_at_a_kink_is_that_of_the_left() -> None:
+    """Seed 003 takes 0 at 0 in (6) and 1 in (13); here it is 0, as in torch."""
+    zero = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    torch.relu(zero).sum().backward()
+    assert zero.grad is not None
+    assert rn.Activation("relu").derivative(np.zeros(1)) == zero.grad.numpy() == 0.0
+    net = rn.Network.from_weights([[[1.0]], [[1.0]]])
+    assert net.jacobian([0.0]) == 0.0
 
 
 @given(networks(activations=KINKS), st.integers(0, 2**32 - 1))

@@ -6,7 +6,6 @@ looks is a place where some test stops. What comes back is checked against point
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from itertools import pairwise
 
@@ -273,9 +272,6 @@ def test_sweeps(looks):
 
 #: Everything public that takes a time limit, wherever it lives.
 PUBLIC = {name: getattr(rn, name) for name in rn.__all__}
-for front in ("regions.enumerate", "lipschitz.front", "report.front", "sweep.front"):  # packages
-    name = front.partition(".")[0]
-    PUBLIC[name] = getattr(importlib.import_module(f"relunorm.{front}"), name)
 PUBLIC |= {"gamma": gamma, "propagate": propagate, "stability": stability}
 LIMITED = sorted(
     name

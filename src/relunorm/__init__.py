@@ -6,8 +6,12 @@ numba and scikit-learn are loaded only by the calls that need them.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from relunorm.errors import optional_packages as _optional_packages
 
 __version__ = "0.1.0"
 
@@ -28,10 +32,12 @@ _HOME = {
     "diagnose": "relunorm.dying.diagnosis",
     "Domain": "relunorm.domain",
     "dying": "relunorm.dying",
+    "errors": "relunorm.errors",
     "fingerprint": "relunorm.forms.fingerprint",
     "geometry": "relunorm.batchnorm.probes",
     "Layer": "relunorm.network",
-    "lipschitz": "relunorm.lipschitz",
+    "lipschitz": "relunorm.lipschitz.front",
+    "Head": "relunorm.head",
     "load": "relunorm.io",
     "load_regions": "relunorm.regions.storage",
     "maximize": "relunorm.extrema.front",
@@ -45,16 +51,17 @@ _HOME = {
     "Region": "relunorm.regions.region",
     "region_at": "relunorm.regions.region",
     "Regions": "relunorm.regions.result",
-    "regions": "relunorm.regions",
-    "report": "relunorm.report",
+    "regions": "relunorm.regions.enumerate",
+    "report": "relunorm.report.front",
     "Report": "relunorm.report.result",
     "ReLUClassifier": "relunorm.train.classifier",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
     "sensitivity": "relunorm.questions.sensitivity",
+    "Step": "relunorm.head",
     "Store": "relunorm.sweep.store",
     "Sweep": "relunorm.sweep.front",
-    "sweep": "relunorm.sweep",
+    "sweep": "relunorm.sweep.front",
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_c": "relunorm.embedded.front",
     "to_keras": "relunorm.io.keras",
@@ -62,6 +69,7 @@ _HOME = {
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
     "verify": "relunorm.forms.verification",
+    "warm_up": "relunorm.kernels",
 }
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -69,6 +77,7 @@ __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 if TYPE_CHECKING:
     from relunorm import batchnorm as batchnorm
     from relunorm import dying as dying
+    from relunorm import errors as errors
     from relunorm import nn as nn
     from relunorm.batchnorm.probes import geometry as geometry
     from relunorm.domain import Ball as Ball
@@ -87,12 +96,15 @@ if TYPE_CHECKING:
     from relunorm.forms.fingerprint import fingerprint as fingerprint
     from relunorm.forms.normalize import normalize as normalize
     from relunorm.forms.verification import verify as verify
+    from relunorm.head import Head as Head
+    from relunorm.head import Step as Step
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras
     from relunorm.io.onnx_write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
     from relunorm.io.torch_write import to_torch as to_torch
+    from relunorm.kernels import warm_up as warm_up
     from relunorm.lipschitz.front import lipschitz as lipschitz
     from relunorm.lipschitz.theorem6 import theorem6 as theorem6
     from relunorm.network import Activation as Activation
@@ -122,11 +134,27 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'relunorm' has no attribute {name!r}")
-    module = import_module(home)
+    with _optional_packages():
+        module = import_module(home)
     value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps ``relunorm.regions`` the function that users call.
+
+    Importing a module of the package of the same name would bind the package there.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        package = isinstance(value, ModuleType) and _HOME.get(name, value.__name__)
+        if not (package and package != value.__name__):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -3,14 +3,16 @@
 The bytes follow one grammar, and everything in it says how long it is, so they can be read back in
 one way only:
 
-    network  = header, ints(input shape), ints(output shape), ints([layers]), layer ..., map
+    network  = header, ints(input shape), ints(output shape), ints([layers]), layer ..., map, [head]
     layer    = text(kind), floats(the kind's parameter, if it has one), map
     map      = floats(bias), ints([terms]), term ...
     term     = ints([source, rows, columns]), ints(row ends), ints(columns), floats(values)
+    head     = ints([steps]), step ...          (left out where the network has no head)
+    step     = text(kind), ints([axis]), floats(numbers)
     ints, floats, text = the length as one integer, then the entries; all little-endian, 8 bytes
 
 Terms whose entries are all 0 are left out, -0.0 is 0.0, and storage (dense or sparse) leaves no
-trace: a network is what it computes with, not how it is kept.
+trace: a network is what it computes with, not how it is kept. Class labels are names.
 """
 
 from __future__ import annotations
@@ -40,6 +42,12 @@ def encoding(network: Network) -> Iterator[bytes | memoryview]:
         yield from _floats(_parameters(layer.activation))
         yield from _map(layer.affine)
     yield from _map(network.output)
+    if network.head:
+        yield from _ints([len(network.head.steps)])
+        for step in network.head.steps:
+            yield from _text(step.kind)
+            yield from _ints([step.axis])
+            yield from _floats(step.numbers)
 
 
 def _map(affine: Affine) -> Iterator[bytes | memoryview]:

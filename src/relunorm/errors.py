@@ -5,7 +5,8 @@ A message says what was found, where, what was expected and what to do next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class RelunormError(Exception):
@@ -38,6 +39,24 @@ class UnsupportedFormatError(RelunormError, ValueError):
 
 class MissingDependencyError(RelunormError, ImportError):
     """An optional package that this call needs is not installed."""
+
+
+#: Packages that an extra of relunorm installs.
+_EXTRAS = {"torch": "torch", "onnx": "onnx", "safetensors": "safetensors", "keras": "keras"}
+
+
+@contextmanager
+def optional_packages() -> Iterator[None]:
+    """Turn the import error of a package that is not installed into one that says what to do."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "relunorm"):
+            raise
+        extra = _EXTRAS.get(package)
+        how = f"pip install 'relunorm[{extra}]'" if extra else f"pip install {package}"
+        raise MissingDependencyError(f"the package {package} is not installed: {how}") from None
 
 
 class UnsupportedOperationError(RelunormError, ValueError):

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm import matrix as mx
 from relunorm.encoding import encoding
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.head import NO_HEAD, Head
 from relunorm.layer import (
     IDENTITY,
     RELU,
@@ -32,15 +33,17 @@ from relunorm.layer import (
     whole,
 )
 from relunorm.matrix import Matrix, Vector
+from relunorm.shown import Shown
+from relunorm.structure import Structure
 
-__all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Layer", "Network", "substitute"]
+__all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Head", "Layer", "Network", "substitute"]
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best
 #: for sparse layers, and no slower for dense ones).
 CHUNK_DOUBLES = 1 << 21
 
 
-class Network:
+class Network(Shown):
     """An immutable piecewise affine network.
 
     Args:
@@ -48,7 +51,11 @@ class Network:
         output: the output map.
         input_shape: shape of one input (an int for a vector). Images are flattened in C order.
         output_shape: shape of one output; a vector by default.
+        head: what the model does after its last affine map (softmax, sigmoid, ...) and the labels
+            of its outputs. The network computes what comes before it; `predict` applies it.
         origin: where the network came from (a file, a class), for messages.
+        structure: the operations it was read as, where all of them are known; no part of the
+            function, and dropped by `replace` when the function changes.
 
     Exactness: all numbers are float64; evaluation rounds as any float64 matrix product does.
 
@@ -59,13 +66,18 @@ class Network:
     Network(1 -> 2 relu -> 1, 7 parameters)
     """
 
-    __slots__ = ("__dict__", "input_shape", "layers", "origin", "output", "output_shape")
+    __slots__ = (
+        "__dict__", "head", "input_shape", "layers", "origin", "output", "output_shape",
+        "structure",
+    )  # fmt: skip
 
     layers: tuple[Layer, ...]
     output: Affine
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
+    head: Head
     origin: str
+    structure: Structure | None
 
     def __init__(
         self,
@@ -74,7 +86,9 @@ class Network:
         *,
         input_shape: int | Sequence[int],
         output_shape: Sequence[int] = (),
+        head: Head = NO_HEAD,
         origin: str = "",
+        structure: Structure | None = None,
     ):
         shape = (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)
         put = object.__setattr__
@@ -82,7 +96,9 @@ class Network:
         put(self, "output", output)
         put(self, "input_shape", tuple(int(n) for n in shape))
         put(self, "output_shape", tuple(int(n) for n in output_shape) or (output.size,))
+        put(self, "head", head)
         put(self, "origin", origin)
+        put(self, "structure", structure)
         self._check()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -102,6 +118,7 @@ class Network:
             raise InvalidNetworkError(
                 f"{where}output shape {self.output_shape} does not have {self.output.size} entries"
             )
+        self.head.check(self.output_shape, where)
 
     @classmethod
     def from_weights(
@@ -141,12 +158,20 @@ class Network:
         return cls(layers, maps[-1], input_shape=matrices[0].shape[1], origin=origin)
 
     def replace(self, **changes: Any) -> Network:
-        """A copy with some of layers, output, input_shape, output_shape, origin exchanged."""
+        """A copy with some of its fields exchanged; all but head and origin drop the structure.
+
+        An output of another size is another output: shape and head are then no longer the old ones.
+        """
         fields = self._fields()
-        if "output" in changes and "output_shape" not in changes:
-            same_size = changes["output"].size == self.output.size
-            fields["output_shape"] = self.output_shape if same_size else ()
+        if set(changes) - {"head", "origin"}:
+            fields["structure"] = None
+        if "output" in changes and changes["output"].size != self.output.size:
+            fields |= {"output_shape": (), "head": NO_HEAD}
         return Network(**{**fields, **changes})
+
+    def without_head(self) -> Network:
+        """The same network without what follows its last affine map, and without class labels."""
+        return self if self.head == NO_HEAD else self.replace(head=NO_HEAD)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__ if name != "__dict__"}
@@ -184,7 +209,12 @@ class Network:
 
     @property
     def parameters(self) -> int:
-        """Stored weights and biases (a sparse matrix counts its non-zero entries)."""
+        """Stored weights and biases: of the structure where it is known, else of the matrices.
+
+        A convolution then counts its kernels, and a sparse matrix its non-zero entries.
+        """
+        if self.structure is not None:
+            return self.structure.parameters
         return sum(a.size + sum(map(mx.nnz, a.terms.values())) for a in self.maps)
 
     @property
@@ -217,6 +247,17 @@ class Network:
             part = batch[start : start + step]
             values = self._forward(part, keep=False)
             result[start : start + step] = self.output(values)
+        return result[0] if single else result
+
+    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """What the model itself returns: the network's values with its head applied.
+
+        Returns:
+            shape (n, *shape of the model's output), or without n for a single input; for a model
+            without a head the same numbers as calling the network.
+        """
+        batch, single = self._batch(inputs)
+        result = self.head(self(batch), self.output_shape)
         return result[0] if single else result
 
     def values(self, inputs: ArrayLike) -> list[NDArray[np.float64]]:
@@ -337,7 +378,7 @@ class Network:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of structure and numbers (not of names or storage), as hex.
+        """sha256 of structure, numbers and head (not of names, labels or storage), as hex.
 
         Of bytes that only this network has (module `encoding`), so that networks with the same
         digest are the same network.
@@ -376,6 +417,7 @@ class Network:
             "digest": self.digest,
             "layers": layers,
             "output": {**output, **describe(self.output)},
+            "head": self.head.to_dict(),
         }
 
     def __eq__(self, other: object) -> bool:
@@ -396,6 +438,7 @@ class Network:
         if len(stages) > 9:
             stages = [*stages[:4], f"... {len(stages) - 7} more ...", *stages[-3:]]
         chain = " -> ".join([*stages, size(self.output_shape)])
+        chain += f", then {self.head.label}" if self.head else ""
         skips = "" if self.is_chain else ", with skips"
         plural = "s" if self.parameters != 1 else ""
         return f"Network({chain}, {self.parameters:,} parameter{plural}{skips})"

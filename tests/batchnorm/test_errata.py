@@ -289,6 +289,37 @@ def test_equation_48_lacks_the_weight_of_l2():
     assert gram[1, 1] / gram[0, 0] > 1.5 * one / ends
 
 
+def test_equation_42_leaves_out_the_last_point():
+    """Printed: rows split 1 and n-1 keep all of 2, ..., n together. The last point may be alone."""
+    rows = [np.array([0.0, 1.0, 2.2, 2.9, 5.0])]
+    for _ in range(7):
+        rows = [f(row) for row in rows for f in (positive_transformation, negative_transformation)]
+    split = [row for row in rows if sorted(np.unique(row, return_counts=True)[1]) == [1, 4]]
+    assert any(np.ptp(row[1:]) > 0 for row in split)
+    assert all(np.ptp(row[1:-1]) == 0 for row in split)
+
+
+def test_equation_92_divides_by_the_last_norm():
+    """Printed: the product of points 2 and n over |x_2| |x_1|. The right side is over |x_n|."""
+    n = 8
+    gram = Tree(np.r_[-4.0, np.linspace(-1, 1, n - 2), 5.0]).jump(20_000).gram(normalize=True)
+    ratio = gram[1, 0] / gram[1, -1]  # (B + D) / (A + C)
+    right = 1 / math.sqrt((1 + (n - 1) ** 2 * ratio) * (1 + ratio))
+    first, second, last = np.sqrt(np.diag(gram))[[0, 1, -1]]
+    assert gram[1, -1] / (second * last) == pytest.approx(right, rel=1e-9)
+    assert gram[1, -1] / (second * first) != pytest.approx(right, rel=0.1)
+
+
+def test_projections_that_put_the_cluster_below_the_mean_empty_it():
+    """Printed: those with w nu > mu map many more points to zero than those with w nu < mu."""
+    rng = np.random.default_rng(0)
+    x = 0.01 * rng.normal(size=(20, 10))
+    x[0, 0] += 1.0
+    z = (x - x.mean(axis=0)) @ rng.normal(size=(10, 500))
+    zeros, above = (z <= 0).sum(axis=0), z[1:].mean(axis=0) > 0
+    assert zeros[~above].mean() > 2 * zeros[above].mean()
+
+
 def test_equation_35d_is_not_strict():
     """Printed: x_max - mean falls strictly from one negative transformation to the next. With none
     between nothing has happened yet."""

@@ -78,3 +78,14 @@ def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_version() -> None:
     assert relunorm("--version").stdout.strip() == f"relunorm {rn.__version__}"
+
+
+def test_warm_up_names_what_it_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    from relunorm.cli import main
+
+    with pytest.raises(SystemExit) as stopped:
+        main(["warm-up", "--json"])
+    assert stopped.value.code == 0
+    seconds = json.loads(capsys.readouterr().out)["cpu_seconds"]
+    assert len(seconds) >= 6
+    assert all(value >= 0 for value in seconds.values())

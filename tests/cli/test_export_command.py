@@ -54,8 +54,10 @@ def test_the_page_says_what_was_proved_and_what_was_found(tmp_path: Path) -> Non
     [
         ((), "needs --domain"),
         ((*DOMAIN, "--epsilon", "1e-14", "--parts", "1"), "the best that can be proved is"),
-        ((*DOMAIN, "--style", "pieces"), "one input"),
+        ((*DOMAIN, "--style", "pieces", "--float"), "pieces are integers"),
         ((*DOMAIN, "--certificate", "nowhere/c.json", "--parts", "1"), "nowhere/c.json"),
+        ((*DOMAIN, "--input-shift", "4,x"), "expected a whole number"),
+        ((*DOMAIN, "--input-shift", "1,2,3", "--parts", "1"), "one for each input"),
         ((*DOMAIN, "--target", "avr", "--flash", "100", "--parts", "1"), "the tables need"),
     ],
 )
@@ -67,6 +69,20 @@ def test_nothing_is_written_when_something_is_wrong(
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_one_path_for_two_files_is_refused(tmp_path: Path) -> None:
+    target, model = tmp_path / "my net.c", tmp_path / "net.npz"
+    twice = relunorm("export", "example:moons", "-o", target, *DOMAIN, "--certificate", target)
+    assert twice.returncode == 2
+    assert "path of its own" in twice.stderr
+    relunorm("convert", "example:moons", model)
+    before = model.read_bytes()
+    over = relunorm("export", model, "-o", model, *DOMAIN, "--parts", 1)
+    assert over.returncode == 2
+    assert "the model too" in over.stderr
+    assert model.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [model]
 
 
 def test_a_quantized_onnx_model(tmp_path: Path) -> None:

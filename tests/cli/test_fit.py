@@ -60,7 +60,7 @@ def test_document_and_written_model(table, tmp_path, capsys):
 def test_page_and_certificate(tmp_path, capsys):
     x = np.linspace(0, 1, 150)
     np.savez(tmp_path / "d.npz", x=x[:, None], y=np.abs(x - 0.5) + x**2)
-    code, shown, _ = run(capsys, str(tmp_path / "d.npz"), "--hidden", "5", "--no-progress")
+    code, shown, _ = run(capsys, str(tmp_path / "d.npz"), "--hidden", "5", "--quiet")
     assert code == 0
     assert "certified" in shown
     assert "gradient boosting" in shown

@@ -49,7 +49,7 @@ def test_words_as_classes(tmp_path, capsys):
     network = rn.load(out)
     right = (network(X)[:, 0] > 0) == (KIND == "oak")
     assert right.mean() > 0.9
-    code, shown, _ = run(capsys, table, *arguments, "--no-progress")
+    code, shown, _ = run(capsys, table, *arguments, "--quiet")
     assert code == 0
     assert "log-loss" in shown
 
@@ -79,7 +79,7 @@ def test_pieces_with_their_bound(tmp_path, capsys):
     fitted = np.interp(x, pieces["knots"], pieces["values"])
     assert np.mean((fitted - y) ** 2) == pytest.approx(pieces["mse"])
     assert picture.read_bytes().startswith(b"\x89PNG")
-    code, shown, _ = run(capsys, table, "--target", "y", "--pieces", "3", "--no-progress")
+    code, shown, _ = run(capsys, table, "--target", "y", "--pieces", "3", "--quiet")
     assert code == 0
     assert "slope" in shown
     assert "certified" in shown
@@ -88,7 +88,7 @@ def test_pieces_with_their_bound(tmp_path, capsys):
 def test_effects_are_drawn(tmp_path, capsys):
     table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], y=np.abs(X[:, 0] - 0.5) + X[:, 1])
     picture = tmp_path / "e.svg"
-    arguments = ("--hidden", "4", "--alpha", "1e-4", "--plot", str(picture), "--no-progress")
+    arguments = ("--hidden", "4", "--alpha", "1e-4", "--plot", str(picture), "--quiet")
     code, shown, _ = run(capsys, table, "--target", "y", *arguments)
     assert code == 0
     assert "drawn in" in shown

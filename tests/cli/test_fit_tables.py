@@ -27,7 +27,7 @@ def added(line: str) -> bytes:
 
 def fit(capsys, *arguments: str) -> tuple[int, str, str]:
     try:
-        main(["fit", *arguments, "--no-progress", "--json"])
+        main(["fit", *arguments, "--quiet", "--json"])
         code = 0
     except SystemExit as stop:
         code = int(stop.code or 0)

@@ -107,6 +107,18 @@ def test_lower_left_quadrant_dies_without_momentum():
     assert (found.classes[quadrant] == 1).all()  # the prose says it reaches the ground truth
 
 
+def test_without_momentum_the_dying_region_spreads_to_both_sides():
+    """Printed: a majority converges at every gamma, and the region that dies switches sign."""
+    large, small = (dying.basin(g, 0.0, grid=41) for g in (1.0, 0.001))
+    dead = [
+        [(found.classes[:, side] == 1).mean() for side in (found.axis < 0, found.axis > 0)]
+        for found in (large, small)
+    ]
+    assert dead[0][0] > 0.5 > dead[0][1]
+    assert min(dead[1]) > 0.5  # it has not left w < 0
+    assert small.optimum < 50 < large.optimum
+
+
 def test_momentum_helps_at_gamma_one_and_hurts_at_small_gamma():
     share = {(g, b): dying.basin(g, b, grid=41).optimum for g in (1.0, 0.01) for b in (0.0, 0.95)}
     assert share[1.0, 0.95] > share[1.0, 0.0]

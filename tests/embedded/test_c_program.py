@@ -158,19 +158,34 @@ def test_a_kernel_is_stored_once_and_looped_over() -> None:
     assert "net_bias1[3]" in made.source
 
 
+@pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("bits", [8, 16, 32])
-def test_pieces_are_looked_up(bits: int, tmp_path: Path) -> None:
+def test_pieces_are_looked_up(bits: int, size: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     network = Network.from_weights(
-        [rng.normal(size=(9, 1)), rng.normal(size=(3, 9))], [rng.normal(size=9), np.zeros(3)]
+        [rng.normal(size=(9, size)), rng.normal(size=(3, 9))], [rng.normal(size=9), np.zeros(3)]
     )
-    made = to_c(network, Box([-2.0], [1.0]), bits=bits, style="pieces", classes=True, **QUICK)
+    box = Box([-2.0, 0.5][:size], [1.0, 3.0][:size])
+    made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
     kinds = (made.program.inputs.input_type, made.program.accumulator)
     inputs = inputs_for(made.program.inputs, 3000)
     found = on_host(made.source, kinds, inputs, tmp_path)
     assert np.array_equal(found, made.program(inputs))
     if bits == 16:
         check(made.source, tmp_path)
+
+
+def test_the_same_pieces_on_avr(tmp_path: Path) -> None:
+    need("avr-gcc", "simavr")
+    rng = np.random.default_rng(1)
+    weights = [rng.normal(size=(6, 2)), rng.normal(size=(2, 6))]
+    network = Network.from_weights(weights, [rng.normal(size=6), np.zeros(2)])
+    made = to_c(network, Box.cube(2), bits=16, style="pieces", target="avr", **QUICK)
+    start = made.program.inputs
+    kinds = (start.input_type, made.program.accumulator)
+    found = on_avr(made.source, kinds, start.input_low, start.input_high, 200, tmp_path)
+    inputs = drawn(start.input_low, start.input_high, kinds[0], 200)
+    assert np.array_equal(found, made.program(inputs))
 
 
 @pytest.mark.parametrize("name", ["relu", "skips", "poolings"])
@@ -185,6 +200,18 @@ def test_single_precision_stays_within_its_bound(name: str, tmp_path: Path) -> N
         assert gap.max() <= made.epsilon
     else:
         assert gap.max() <= made.epsilon < 1e-3
+    check(made.source, tmp_path)
+
+
+@pytest.mark.parametrize("high", [0.5, 255 / 256], ids=["counted", "no end to pass"])
+def test_a_constant_network_reads_nothing(high: float, tmp_path: Path) -> None:
+    weights, biases = [np.zeros((3, 2)), np.ones((1, 3))], [np.ones(3), np.array([0.5])]
+    network = Network.from_weights(weights, biases)
+    made = to_c(network, Box.cube(2, 0, high), bits=8, input_shift=8, classes=True)
+    kinds = made.program.input_type, made.program.output.accumulator
+    inputs = inputs_for(made.program, 50)
+    found = on_host(made.source, kinds, inputs, tmp_path)
+    assert np.array_equal(np.ldexp(found, -made.program.output_exponent), np.full((150, 1), 3.5))
     check(made.source, tmp_path)
 
 

@@ -150,6 +150,46 @@ def test_cuts_that_leave_a_part_out_are_refused(made: Export) -> None:
         assert not verify(resealed(document), network(), made.source).holds
 
 
+@pytest.fixture(scope="module")
+def tree() -> Export:
+    rng = np.random.default_rng(3)
+    weights = [rng.normal(size=(6, 2)), rng.normal(size=(1, 6))]
+    net = Network.from_weights(weights, [rng.normal(size=6), np.zeros(1)])
+    return to_c(net, Box.cube(2), bits=16, style="pieces", samples=50, shrink=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "place", "step"),
+    [
+        ("wall", (0, 0), 3000),
+        ("threshold", (0,), 10**7),
+        ("slope", (0, 0, 1), 500),
+        ("start", (1, 0), 10**7),
+    ],
+)
+def test_a_tree_with_another_number_exceeds_its_bound(
+    tree: Export, field: str, place: tuple[int, ...], step: int
+) -> None:
+    """File and document written anew around the change: the bound itself refuses it."""
+    table = getattr(tree.program, field).copy()
+    table[place] += step if table[place] < 0 else -step
+    wrong = replace(tree.program, **{field: table})
+    found = verify(*forged(tree, wrong, tree.certificate.document))
+    assert any("of_floats" in problem for problem in found.problems)
+
+
+def test_what_is_no_tree_is_refused(tree: Export) -> None:
+    follow = tree.program.follow
+    for wrong in (follow[:, ::-1], np.where(follow == 1, 0, follow), np.full_like(follow, 1)):
+        program = replace(tree.program, follow=wrong)
+        assert not verify(*forged(tree, program, tree.certificate.document)).holds
+    wide = replace(tree.program, wall=tree.program.wall * 4)
+    assert not verify(*forged(tree, wide, tree.certificate.document)).holds
+    huge = replace(tree.program, start=tree.program.start * 64)
+    found = verify(*forged(tree, huge, tree.certificate.document))
+    assert any("could leave" in problem or "hold" in problem for problem in found.problems)
+
+
 def test_one_more_bit_overflows(made: Export) -> None:
     """Accumulators are the narrowest: one bit less, or weights one bit larger, are refused."""
     program = made.program

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from scalar_program import exact_network, run_scalar
 from strategies import networks
 
-from relunorm import Ball, Box, Network, Polytope, to_c
+from relunorm import Ball, Box, Network, Polytope, load, regions, to_c
 from relunorm.embedded import verify
 from relunorm.embedded.integers import RANGES, chosen
+from relunorm.embedded.scales import _Builder, build
+from relunorm.embedded.terms import Kernel
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
+from relunorm.head import Head, Step
 from relunorm.network import Activation, Affine, Layer
 
 QUICK: dict[str, Any] = {"parts": 4, "samples": 50}
@@ -206,6 +209,56 @@ def test_pieces_of_one_input(bits: int) -> None:
     assert gap <= made.epsilon <= 10 * made.found
 
 
+@pytest.mark.parametrize("activation", ["relu", Activation("leaky", -0.2)])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_pieces_of_two_inputs(bits: int, activation: Any) -> None:
+    network = mlp(2, 5, 4, 2, seed=5, activation=activation)
+    box = Box([-1.0, 0.0], [2.0, 1.5])
+    made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
+    program = made.program
+    scale = Fraction(2) ** program.output_exponent
+    start, bounds = program.inputs, made.certificate.document["bounds"]
+    rng = np.random.default_rng(0)
+    points = hard_points(box, 60, 1)
+    integers = np.vstack(
+        [
+            rng.integers(start.input_low, start.input_high + 1, (60, 2)),
+            program.quantize(points),
+        ]
+    )
+    outputs = program(integers)
+    for q, out in zip(integers.tolist(), outputs.tolist(), strict=True):
+        steps = (Fraction(2) ** -int(s) for s in start.input_exponent)
+        exact = [v * step for v, step in zip(q, steps, strict=True)]
+        for y, f, limit in zip(out, exact_network(network, exact), bounds["on_grid"], strict=True):
+            assert abs(y / scale - f) <= Fraction(limit)
+    for x, out in zip(points, program(program.quantize(points)).tolist(), strict=True):
+        real = exact_network(network, [Fraction(float(v)) for v in x])
+        for y, f, limit in zip(out, real, bounds["of_floats"], strict=True):
+            assert abs(y / scale - f) <= Fraction(limit)
+    assert made.epsilon <= 20 * made.found
+    assert verify(made.certificate, network, made.source).holds
+
+
+def test_the_leaves_of_a_tree_are_the_regions() -> None:
+    network, box = mlp(2, 8, 6, 1, seed=2), Box.cube(2, -2, 2)
+    layers, pieces = (
+        to_c(network, box, shrink=False, style=s, **QUICK) for s in ("layers", "pieces")
+    )
+    assert len(pieces.program.start) == len(regions(network, box))
+    assert pieces.multiplications < layers.multiplications / 2
+    assert pieces.found < layers.found
+
+
+def test_a_tree_of_one_leaf_and_one_of_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = to_c(mlp(2, 3), Box.cube(2), style="pieces", **QUICK)
+    assert made.multiplications == 6
+    assert verify(made.certificate, made.network, made.source).holds
+    monkeypatch.setattr("relunorm.embedded.tree_build.MOST_PIECES", 5)
+    with pytest.raises(InvalidInputError, match="more than 5 affine pieces"):
+        to_c(mlp(2, 8, 1), Box.cube(2, -2, 2), style="pieces", **QUICK)
+
+
 def test_pieces_are_smaller_than_layers_where_there_are_few() -> None:
     network, box = mlp(1, 16, 16, 1, seed=1), Box([-1.0], [1.0])
     layers, pieces = (to_c(network, box, style=s, **QUICK) for s in ("layers", "pieces"))
@@ -240,7 +293,6 @@ def test_single_precision_is_bounded_too() -> None:
         ({"epsilon": 1e-3, "bits": 8}, "16 bits meet it, with [0-9,]+ bytes of tables"),
         ({"target": "z80"}, "choose c99, avr, arm"),
         ({"style": "tree"}, "choose layers or pieces"),
-        ({"style": "pieces"}, "networks with one input, this one has 2"),
         ({"name": "2net"}, "no name in C"),
         ({"name": "while"}, "no name in C"),
         ({"input_shift": 40}, "more than int16_t holds"),
@@ -248,6 +300,9 @@ def test_single_precision_is_bounded_too() -> None:
         ({"flash": 10}, "the tables need [0-9,]+ bytes"),
         ({"ram": 1}, "the buffers need [0-9,]+ bytes"),
         ({"parts": 0}, "expected a whole number >= 1"),
+        ({"samples": 0}, "samples is 0, expected a whole number >= 1"),
+        ({"flash": "much"}, "flash is 'much', expected a whole number >= 0"),
+        ({"epsilon": "0.1"}, "expected a number > 0"),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(options: Any, message: str) -> None:
@@ -257,10 +312,136 @@ def test_bad_options_are_refused_in_one_sentence(options: Any, message: str) -> 
 
 
 def test_a_domain_is_needed_and_has_to_fit() -> None:
-    with pytest.raises(InvalidDomainError, match="bounded domain"):
+    with pytest.raises(InvalidDomainError, match="domain is None, expected a Box"):
         to_c(mlp(2, 4, 1), None)  # type: ignore[arg-type]
     with pytest.raises(InvalidDomainError, match="coordinates"):
         to_c(mlp(2, 4, 1), Box.cube(3))
+
+
+def sampled_gap(made: Any, network: Network, box: Box, count: int = 2000) -> float:
+    points = hard_points(box, count, 0)
+    return float(np.abs(made.program.predict(points) - network(points)).max())
+
+
+def test_norms_hold_for_every_value_of_the_program() -> None:
+    """|d_k| and |v_k - c_k| against the integers themselves, on random points and corners."""
+    network = mlp(30, 40, 40, 3, seed=4)
+    box = Box.cube(30, -1, 1)
+    program, walk = build(network, box, weight_bits=[8] * 3, value_bits=8)
+    integers = program.quantize(hard_points(box, 500, 1))
+    exact = np.ldexp(integers.astype(float), -program.input_exponent.astype(np.int32))
+    norms = walk.difference.norms
+    for k, (ours, theirs) in enumerate(
+        zip(program.values(integers), network.values(exact), strict=True)
+    ):
+        held = np.ldexp(ours.astype(float), -program.exponents(k).astype(np.int32))
+        gap = np.linalg.norm(held - theirs, axis=1).max()
+        far = np.linalg.norm(theirs - norms.center[k], axis=1).max()
+        assert gap <= norms.gap[k]
+        assert far <= norms.radius[k]
+        if k:
+            single = np.linalg.norm(walk.difference.gap(k))
+            assert gap > 0
+            assert norms.gap[k] <= single * (1 + 1e-9)
+
+
+def test_wide_layers_are_bounded_by_singular_values() -> None:
+    """An orthogonal layer keeps lengths; the sums of its rows grow with the root of its width."""
+    rng = np.random.default_rng(0)
+    turns = [np.linalg.qr(rng.normal(size=(64, 64)))[0] for _ in range(4)]
+    network = Network.from_weights([*turns, rng.normal(size=(1, 64)) / 8])
+    made = to_c(network, Box.cube(64), bits=16, parts=1, samples=200)
+    found = sampled_gap(made, network, Box.cube(64))
+    assert found <= made.epsilon <= 60 * found
+
+
+def test_long_sums_leave_bits_to_the_weights() -> None:
+    network, box = mlp(400, 30, 2), Box.cube(400)
+    program, walk = build(network, box, weight_bits=[16, 16], value_bits=16)
+    plain = _Builder(network, box, [16, 16], 16, None, balance=False).run()
+    largest = [np.abs(p.maps[0].terms[0].weight).max() for p in (program, plain[0])]
+    assert largest[0] > 4 * largest[1]
+    errors = [np.abs(w.errors[-1]).max() for w in (walk, plain[1])]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_a_convolution_shrinks_by_channels_and_its_inputs_share_a_shift() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 3, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(48, 12),
+        torch.nn.ReLU(),
+        torch.nn.Linear(12, 2),
+    ).double()
+    with torch.no_grad():
+        model[0].bias[1] = -100.0  # a dead channel
+        model[3].bias[:6] = -100.0  # six dead units
+    network = load(model, example=torch.zeros(1, 1, 4, 4).double())
+    rng = np.random.default_rng(0)
+    reach = np.exp(rng.normal(size=16))
+    box = Box(-reach, reach * rng.random(16))
+    made = to_c(network, box, bits=8, **QUICK)
+    assert made.certificate.document["shrunk"] is not None
+    assert len(set(made.program.input_exponent.tolist())) == 1
+    assert made.program.layers[0].shape == (2, 4, 4)
+    assert isinstance(made.program.maps[0].terms[0], Kernel)
+    assert verify(made.certificate, network, made.source).holds
+
+
+SIGMOID, SOFTMAX = Head((Step("sigmoid"),), ("no", "yes")), Head((Step("softmax"),))
+
+
+@pytest.mark.parametrize(("outputs", "head"), [(1, SIGMOID), (3, SOFTMAX)])
+def test_a_head_is_not_run_but_its_outputs_are_bounded(outputs: int, head: Head) -> None:
+    plain = mlp(2, 8, outputs, seed=2)
+    weights, biases = plain.weights()
+    dead = np.append(np.full(3, -50.0), biases[0][3:])  # three units to shrink away
+    network = Network.from_weights(weights, [dead, biases[1]]).replace(head=head)
+    box = Box.cube(2)
+    made = to_c(network, box, bits=8, classes=True, **QUICK)
+    told = made.certificate.document["head"]
+    assert told["of"] in made.source
+    assert verify(made.certificate, network, made.source).holds
+    points = hard_points(box, 2000, 0)
+    gap = np.abs(head(made.program.predict(points)) - network.predict(points)).max()
+    assert 0 < gap <= told["bound"] <= 0.51 * made.epsilon
+    assert told["bound_on_grid"] <= told["bound"]
+    assert made.to_dict()["head"] == told
+    wide = to_c(network, Box.cube(2, -1000, 1000), bits=8, **QUICK)
+    assert wide.epsilon > 4
+    assert wide.certificate.document["head"]["bound"] == 1.0  # probabilities move no further
+    assert ("1 yes" in made.header) == bool(head.classes)
+    assert not verify(made.certificate, network.replace(head=Head()), made.source).holds
+
+
+def test_a_head_whose_class_the_outputs_do_not_decide_is_refused() -> None:
+    box = Box.cube(2)
+    for outputs, steps in (
+        (1, (Step("greater", numbers=(0.1,)),)),
+        (1, (Step("sigmoid"), Step("greater", numbers=(0.9,)))),
+        (2, (Step("scale", numbers=(-1.0, 0.0)),)),
+    ):
+        network = mlp(2, 4, outputs).replace(head=Head(steps))
+        with pytest.raises(InvalidInputError, match="leave classes out"):
+            to_c(network, box, classes=True, **QUICK)
+        assert to_c(network, box, **QUICK).certificate.document["head"] is not None
+    decided = mlp(2, 4, 1).replace(head=Head((Step("sigmoid"), Step("round"))))
+    assert to_c(decided, box, classes=True, **QUICK).certificate.margin is not None
+
+
+def test_long_labels_are_wrapped() -> None:
+    network = mlp(2, 3, 2).replace(head=Head((Step("softmax"),), ("a" * 300, "*/ int x; /*")))
+    made = to_c(network, Box.cube(2), classes=True, **QUICK)
+    assert max(map(len, made.header.splitlines())) <= 100
+    assert "*/ int x" not in made.header
+
+
+def test_pieces_of_many_inputs_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="one or two inputs, this one has 3"):
+        to_c(mlp(3, 4, 1), Box.cube(3), style="pieces", **QUICK)
 
 
 def test_a_network_too_large_for_the_board_is_refused() -> None:

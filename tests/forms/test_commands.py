@@ -68,6 +68,13 @@ def test_compare_exit_codes(capsys, tmp_path, model) -> None:
     assert code == 1
     found = json.loads(text)
     assert found["verdict"] == "different"
+    assert found["lower"] <= found["upper"]
+    assert (found["precision"], found["top1"]) == ("float64", None)
+    asked = "compare", model, other, "--domain", "box:-1,1", "--top1", "--factor", "100"
+    code, text, _ = run(capsys, *asked)
+    assert code == 1
+    assert "classes" in text
+    assert "tolerance 1e-09 (for float64 models)" in text
     assert len(found["witness"]) == 16
     assert (
         run(capsys, "compare", model, other, "--domain", "box:-1,1", "--tolerance", "1e9")[0] == 0
@@ -174,7 +181,7 @@ def test_progress_needs_a_terminal(capsys, monkeypatch, model, tmp_path) -> None
     _, _, error = run(capsys, *options, "--json")
     assert error == ""
     _, _, error = run(capsys, *options)
-    assert "stability" in error
+    assert "looking at units" in error
 
 
 def test_help_stays_light() -> None:

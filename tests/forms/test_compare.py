@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def test_stability_is_proved_when_needed() -> None:
         methods = {r.method for r in reduced.removed}
         if methods - {"structure", "interval", "linear"}:
             copy = disguised(reduced.network, rng, exact=False)
-            found = rn.compare(network, copy, domain)
+            found = rn.compare(network, copy, domain, time_limit=None)
             assert found.verdict == "within"
             assert rn.verify(found.certificate, network, copy).holds
             return
@@ -306,3 +307,107 @@ def test_a_solvers_word_proves_nothing() -> None:
     assert found.upper >= 1
     with pytest.raises(InvalidInputError, match="solver's word"):
         rn.normalize(network, "minimal", box, analysis=lie, milp=False)
+
+
+def in_float32(network: Network) -> Network:
+    weights, biases = network.weights()
+    cast = [[np.float32(v).astype(float) for v in part] for part in (weights, biases)]
+    return Network.from_weights(*cast)
+
+
+def test_the_tolerance_follows_the_precision_of_the_models() -> None:
+    network, domain = random_net(0, [3, 8, 6, 2]), rn.Box.cube(3)
+    copy = in_float32(network)
+    found = rn.compare(network, copy, domain, time_limit=None)
+    assert (found.verdict, found.precision) == ("within", "float32")
+    assert 0 < found.lower <= found.upper <= found.tolerance < 1e-4
+    assert found.upper <= 3 * found.lower
+    assert found.to_dict()["precision"] == "float32"
+    assert "for float32" in repr(found)
+    asked = rn.compare(network, copy, domain, tolerance=1e-9, time_limit=None)
+    assert (asked.verdict, asked.precision, asked.tolerance) == ("different", "given", 1e-9)
+    assert asked.upper <= 3 * asked.lower
+    whole = Network.from_weights([[[1.0], [-3.0]], [[2.0, 5.0]]])  # written by hand
+    double = rn.compare(whole, random_net(0, [1, 2, 1]), rn.Box.cube(1))
+    assert (double.precision, double.tolerance) == ("float64", 1e-9)
+
+
+@pytest.mark.parametrize("bits", [3, 7, 12])
+def test_rounded_copies_get_both_ends(bits: int) -> None:
+    """Against all corners and a grid, evaluated without rounding where they differ most."""
+    network, domain = random_net(1, [2, 10, 8, 2]), rn.Box.cube(2)
+    weights, biases = network.weights()
+    rounded = [np.round(np.asarray(w) * 2**bits) / 2**bits for w in weights]
+    copy = Network.from_weights(rounded, biases)
+    found = rn.compare(network, copy, domain, factor=1.2, time_limit=None)
+    assert found.verdict == "different"
+    assert found.upper <= 1.2 * found.lower
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 101)] * 2), axis=-1).reshape(-1, 2)
+    gaps = np.abs(network(grid) - copy(grid)).max(axis=1)
+    worst = grid[gaps.argmax()]
+    exact = zip(exact_value(network, worst), exact_value(copy, worst), strict=True)
+    assert max(abs(a - b) for a, b in exact) <= Fraction(found.upper)
+    assert found.lower <= 1.2 * gaps.max()
+
+
+def test_networks_that_differ_get_an_upper_end_whatever_their_layers() -> None:
+    domain = rn.Box.cube(3)
+    found = rn.compare(random_net(0, [3, 5, 2]), random_net(1, [3, 4, 4, 2]), domain)
+    assert found.verdict == "different"
+    assert found.lower <= found.upper < np.inf
+
+
+def test_the_same_class_everywhere_or_where_not() -> None:
+    network, domain = random_net(2, [3, 10, 8, 3]), rn.Box.cube(3)
+    weights, biases = network.weights()
+    copy = Network.from_weights([np.round(w * 256) / 256 for w in weights], biases)
+    found = rn.compare(network, copy, domain, top1=True).top1
+    assert found is not None
+    assert found.verdict == "different"
+    assert domain.holds(found.witness)[0]
+    values = [exact_value(n, found.witness) for n in (network, copy)]
+    classes = [max(range(3), key=lambda k: (v[k], -k)) for v in values]
+    assert classes == [found.first, found.second]
+    assert classes[0] != classes[1]
+    ahead = [biases[0], biases[1], biases[2] + np.array([0.0, 30.0, 0.0])]
+    sure = [Network.from_weights(w, ahead) for w in (weights, copy.weights()[0])]
+    same = rn.compare(*sure, domain, top1=True).top1
+    assert same is not None
+    assert (same.verdict, same.first, same.second) == ("same", 1, 1)
+    assert rn.compare(network, network, domain, top1=True).top1.verdict == "same"  # type: ignore[union-attr]
+    assert rn.compare(network, copy, domain).top1 is None
+
+
+def test_classes_of_one_output_are_its_signs() -> None:
+    network = Network.from_weights([[[1.0]], [[1.0]]], [[0.0], [-0.5]])  # relu(x) - 1/2
+    moved = Network.from_weights([[[1.0]], [[1.0]]], [[0.0], [-0.5625]])
+    found = rn.compare(network, moved, rn.Box([0.0], [1.0]), top1=True).top1
+    assert found is not None
+    assert found.verdict == "different"
+    assert 0.5 < float(found.witness[0]) <= 0.5625  # type: ignore[index]
+    assert (found.first, found.second) == (1, 0)
+    apart = rn.compare(network, moved, rn.Box([0.0], [0.4]), top1=True).top1
+    assert apart is not None
+    assert (apart.verdict, apart.first) == ("same", 0)
+
+
+@pytest.mark.parametrize("factor", [0.5, float("nan")])
+def test_a_factor_below_one_is_refused(factor: float) -> None:
+    network = random_net(0, [2, 3, 1])
+    with pytest.raises(InvalidInputError, match="factor is"):
+        rn.compare(network, network, rn.Box.cube(2), factor=factor)
+
+
+def test_an_export_in_single_precision_is_within_the_usual_tolerance(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    net = rn.Network.from_weights([rng.normal(size=(6, 3)), 50 * rng.normal(size=(2, 6))])
+    rn.save(net, tmp_path / "single.onnx")
+    box = rn.Box.cube(3)
+    found = rn.compare(net, tmp_path / "single.onnx", box)
+    assert found.verdict == "within"
+    assert 1e-7 < found.upper <= found.tolerance <= 1e-5 * 1000
+    assert rn.compare(net, tmp_path / "single.onnx", box, tolerance=1e-9).verdict == "different"
+    assert rn.compare(net, net, box).tolerance == 1e-9
+    moved = net.replace(output=rn.Affine(net.output.terms, net.output.bias + np.array([0.5, 0.0])))
+    rn.save(moved, tmp_path / "moved.onnx")
+    assert rn.compare(net, tmp_path / "moved.onnx", box).verdict == "different"

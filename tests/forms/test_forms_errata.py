@@ -32,6 +32,15 @@ def test_000_the_printed_construction_divides_where_it_must_multiply(scalar_net)
     assert np.isin(result.output.terms[1], (-1.0, 1.0)).all()
 
 
+def test_000_activations_are_equal_up_to_the_factor(scalar_net) -> None:
+    """The proof says relu(Wx + b)_i = relu(W'x + b')_i for its W' = W/|v|; |v_i| is lost."""
+    w, b, v, x = scalar_net
+    size = np.abs(v)
+    before, after = relu(x @ w.T + b), relu(x @ (w / size[:, None]).T + b / size)
+    assert np.abs(before - after).max() > 0.1
+    np.testing.assert_allclose(before, size * after, rtol=0, atol=1e-14)
+
+
 def test_000_the_last_line_says_every_contribution_is_zero(scalar_net) -> None:
     w, b, v, x = scalar_net
     assert np.abs(relu(x @ w.T + b) * v).max() > 0.1
@@ -113,6 +122,16 @@ def test_001_the_support_interval_is_tighter_than_the_radius() -> None:
     domain = rn.Box.cube(2, 0, 1)
     assert domain.radius > 1
     assert rn.normalize(network, "bounded", domain).network.units == 0
+
+
+def test_001_4_4_holds_up_to_the_last_hidden_layer() -> None:
+    """Printed for m = 2, ..., M; (4.3) constrains no weight of the output M."""
+    network = Network.from_weights([[[1.0]], [[3.0]]], [[0.0], [0.0]])
+    x = np.array([[1.0]])
+    assert rn.normalize(network, "unit").network == network  # unit rows already
+    hidden, output = network.values(x)[1], network(x)
+    assert np.abs(hidden).max() <= np.linalg.norm(x)
+    assert np.abs(output).max() > np.linalg.norm(hidden)
 
 
 def test_001_4_5_is_too_small() -> None:

@@ -16,6 +16,7 @@ from fuzzing.nets import Kind, Rng, network
 from fuzzing.outcome import Case, Outcome, short
 from fuzzing.places import Place
 from fuzzing.regions import NOISE, judge_list, sizes
+from relunorm.regions.lines import Line
 
 #: docs/regions.md: pieces below 1e-10 of their leg are merged; ten times that leaves no doubt.
 SHORT = 1e-9
@@ -96,9 +97,7 @@ def _steepness(there: object, way: Rows, unit: int) -> float:
     return abs(float(sum(a * s for a, s in zip(rows[unit], slopes, strict=False))))
 
 
-def _values(
-    line: rn.regions.lines.Line, parts: list, net: object, far: object, out: Outcome
-) -> None:
+def _values(line: Line, parts: list, net: object, far: object, out: Outcome) -> None:
     """Outputs at the breakpoints, allowing for where rounding and merging may have put them."""
     for t, values in zip(line.breakpoints, line.values, strict=True):
         place = Fraction(float(t))

@@ -25,11 +25,12 @@ NET = rn.load("example:moons")
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_poisson_regressor_is_refused() -> None:
+def test_a_poisson_regressor_ends_in_exp() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2))
     fitted = MLPRegressor(loss="poisson", hidden_layer_sizes=(3,), max_iter=3).fit(X, abs(X[:, 0]))
-    with pytest.raises(UnsupportedOperationError, match="Poisson"):
-        rn.load(fitted)
+    network = rn.load(fitted)
+    assert network.head.label == "exp"
+    np.testing.assert_allclose(network.predict(X)[:, 0], fitted.predict(X), rtol=1e-12)
 
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors", "pt2", "onnx"])
@@ -85,10 +86,10 @@ def test_modules_that_mix_a_batch_are_refused(forward) -> None:  # type: ignore[
 
 
 def test_unsupported_operations_behind_others_are_listed_too() -> None:
-    chain: Nodes = [("Sigmoid", ["x"], {}), ("Tanh", ["n0"], {}), ("Softmax", ["n1"], {})]
+    chain: Nodes = [("Sin", ["x"], {}), ("Cos", ["n0"], {}), ("Erf", ["n1"], {})]
     with pytest.raises(UnsupportedOperationError) as caught:
         rn.load(model(chain, {}, ["N", 3]))
-    assert [op for _, op in caught.value.operations] == ["Sigmoid", "Tanh", "Softmax"]
+    assert [op for _, op in caught.value.operations] == ["Sin", "Cos", "Erf"]
 
 
 def test_functions_of_weights_are_evaluated() -> None:
@@ -144,7 +145,7 @@ def test_nonsense_arguments_get_our_errors(tmp_path: Path) -> None:
     torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "state.pt")
     with pytest.raises(UnsupportedFormatError, match=r"torch\.nn\.Module"):
         rn.load(tmp_path / "state.pt", architecture=3)
-    with pytest.raises(UnsupportedFormatError, match="takes a Network"):
+    with pytest.raises(UnsupportedFormatError, match="cannot read an object"):
         rn.save(None, tmp_path / "x.npz")  # type: ignore[arg-type]
     with pytest.raises(ModelFileError, match="null character"):
         rn.load("a\0.onnx")

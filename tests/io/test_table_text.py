@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relunorm.cli.domains import parse_domain
 from relunorm.errors import InvalidInputError
+from relunorm.io.domains import parse_domain
 from relunorm.io.table import Table, read_table
 
 ROWS = 'a,kind,b\n1,"z, last",2\n3,first,4\ntrue,first,6\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
@@ -50,7 +51,7 @@ def test_operator_norm_is_numpy_s_rounded_up(shape, norm):
 
 
 def test_operator_norm_of_large_sparse_matrix_is_sound(monkeypatch):
-    monkeypatch.setattr("relunorm.lipschitz.norms.GRAM_ROWS", 4)
+    monkeypatch.setattr(import_module("relunorm.lipschitz.norms"), "GRAM_ROWS", 4)
     matrix = sp.random_array((40, 30), density=0.2, rng=np.random.default_rng(1))
     exact = np.linalg.norm(matrix.toarray(), 2)
     assert exact <= operator_norm(sp.csr_array(matrix), 2.0) <= 1.01 * exact  # entries are >= 0
@@ -170,6 +171,6 @@ def test_lipsdp_takes_skips_and_degenerate_networks():
 def test_lipsdp_refuses_steps_and_very_wide_networks(monkeypatch):
     with pytest.raises(InvalidNetworkError, match="step"):
         lipsdp(Network.from_weights([[[1.0]], [[1.0]]], activation="step"))
-    monkeypatch.setattr("relunorm.lipschitz.sdp.MAX_SIZE", 5)
+    monkeypatch.setattr(import_module("relunorm.lipschitz.sdp"), "MAX_SIZE", 5)
     with pytest.raises(InvalidNetworkError, match="stops at 5"):
         lipsdp(he_net(0, 4, 4, 1))

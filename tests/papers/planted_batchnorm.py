@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from planted_pieces import Lying
 
+from relunorm.batchnorm.cells import gamma
 from relunorm.batchnorm.fixed_points import odd_state
 from relunorm.batchnorm.gram import gram_step, kernel_gram
 from relunorm.batchnorm.invariants import invariant_gram, theorem14
@@ -22,6 +23,11 @@ def many_neurons(X, trials, **options):
     """Twenty times as many neurons are needed."""
     found = sample_neuron_counts(X, trials, **options)
     return replace(found, counts=20 * found.counts, mean=20 * found.mean)
+
+
+def rising_gamma(X):
+    """The more points, the larger the smallest cell."""
+    return Lying(gamma(X), gamma=0.01 * len(X))
 
 
 def other_bounds(printed=1.0, sharper=1.0, sure=None):
@@ -114,6 +120,13 @@ def apart(gram):
     return gram + np.trace(gram) * np.eye(len(gram))
 
 
+def first_is_odd(gram):
+    """The first point is by far the longest."""
+    longest = np.zeros_like(gram)
+    longest[0, 0] = 1e3 * np.trace(gram)
+    return gram + longest
+
+
 def one_weight(gram):
     """The two weights are one: only the last point escapes."""
     n = len(gram)
@@ -185,6 +198,7 @@ def wider(gram):
 PLANTED = {
     "Figure 1, IV: rescaling alone": {"propagate": other_parts(nl="relu")},
     "Figure 2": {"train_deep": trains},
+    "Figure 2: the default variance is too small": {"train_deep": trains},
     "Figure 3": {"propagate": other_parts(nl="linear")},
     "Figure 3, the cluster is one point": {"odd_state": lambda n: Lying(odd_state(n), angle=2.0)},
     "Discussion: active for the odd point only": {"norm_constant": lambda n: 1 / (10 * n)},
@@ -197,6 +211,7 @@ PLANTED = {
     "Theorem 3, item 1": {"sample_counts": many_neurons},
     "Theorem 3, item 2": {"sample_counts": many_neurons},
     "(26)-(27) waiting times": {"sample_counts": many_neurons},
+    "(27): gamma falls with the points": {"gamma": rising_gamma},
     "(28): y_t are independent": {"relu": same_sign},
     "(28b)-(28d) Chernoff's bound": {"rank_bounds": other_bounds(sure=lambda b, a: (0.5, 0.4))},
     "ours: 2 + (n-1)/(2 gamma)": {"rank_bounds": other_bounds(sharper=0.2)},
@@ -204,6 +219,8 @@ PLANTED = {
     "Section I: comparison with Dittmer et al.": {"relu": lambda z: z},
     "Section II: recentering alone": {"propagate": other_parts(nl="relu")},
     "Section III: every batch": {"odd_state": odd_from(5)},
+    "Section III: which projections empty the cluster": {"relu": lambda z: relu(-z)},
+    "Section III: coordinates have odd points of their own": {"tree": other_tree(first_is_odd)},
     "Section III: a symmetric batch has no odd point": {"propagate": tilted},
     "ours: onset and width": {"propagate": lambda X, n, width, **o: propagate(X, n, 100, **o)},
     "Remark: the odd point is the largest": {"propagate": shuffled},
@@ -224,13 +241,16 @@ PLANTED = {
     "ours: sharp limits of the tree": {"tree": other_tree(towards_the_largest)},
     "Appendix D: (39)-(40) a row's contribution": {"relu": lambda z: 1.01 * relu(z)},
     "Appendix D: (41)-(45) the unbalanced rows dominate": {"tree": other_tree(**{SLOW: True})},
+    "Appendix D: (42) one set for all pairs": {"relu": lambda z: z},
     "Appendix D: (46)-(47) norms of the ends": {"tree": other_tree(apart)},
     "Appendix D: (48) the ratio": {"tree": other_tree(one_weight)},
     "Appendix D: (49)-(52) the ratio's bound": {"tree": other_tree(apart)},
     "Appendix D: (53)-(60) angles": {"tree": other_tree(apart)},
+    "Appendix E: the middle cluster is one point": {"relu": lambda z: np.round(relu(z), 1)},
     "Appendix E: (61)-(62) three-cluster rows": {"positive": not_below_mean},
     "Appendix E: (63)-(80) norm ratios": {"tree": other_tree(apart)},
     "Appendix E: (81)-(94) cosines": {"tree": other_tree(towards_the_largest)},
+    "Appendix E: (92) its norms": {"tree": other_tree(apart)},
     "Appendix E: (87) and (88)": {"angle_constant": lambda n: math.sqrt(2) * math.pi / (n - 2)},
     "Figure 7": {"positive": rising},
     "Figure 8": {"positive": keeps_all},
@@ -251,5 +271,6 @@ PLANTED = {
     "Figure 5, full": {"propagate": other_parts(recenter=False, statistic="rms")},
     "Figure 6": {"propagate": other_parts(recenter=True)},
     "ours: sampling in the batch's span": {"propagate": by_method(recenter=False)},
+    "Discussion: an orthogonal representation": {"represent": lambda x: x},
     "Discussion: one neuron per point": {"train_shallow": bad_start},
 }

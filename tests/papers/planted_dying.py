@@ -118,6 +118,12 @@ def die_with_depth(kind, optimizer, depth, born, dead):
     return born, born + 0.01 * depth * (1 + np.arange(len(born)))
 
 
+def lifted(w, b, gamma, **more):
+    """Paths that end with a bias too large by 1."""
+    path = trajectory(w, b, gamma, **more)
+    return SimpleNamespace(w=path.w, b=path.b + 1)
+
+
 def flattened(w):
     """A "rotation" that throws away all but the last coordinate."""
     return np.diag([0.0] * (len(w) - 1) + [1.0]) @ rotation(w)
@@ -161,6 +167,15 @@ PLANTED = {
     "(25)-(26) gradients": {"gradient": biased},
     "(27)-(29) rotated gradients": {"gradient": biased},
     "Section 5: critical points": {"gradient": biased},
+    "Section 5: saddle points": {
+        "loss": lambda w, b, goal, delta: loss([-abs(w[0])], b, goal, delta)
+    },
+    "Section 5: the optimum ends between the cones": {"trajectory": lifted},
+    "Section 5: an attracting line": {
+        "gradient": lambda w, b, gamma, **more: gradient(w, b, 1.0, **more)
+    },
+    "Section 5: starts in the linear cone": {"basin": other_basin(beta=lambda b: 0.9)},
+    "Section 5: from the linear cone into the dead one": {"basin": other_basin(beta=lambda b: 0.0)},
     "Section 5: linear cone is affine": {"gradient": lambda *a: [1.1 * g for g in gradient(*a)]},
     "ours: the field is homogeneous": {"gradient": biased},
     "(30)-(32) one weight": {"gradient": biased},

@@ -39,6 +39,13 @@ def wrong_maps(net, domain):
     return regions(Network.from_weights(weights, [np.asarray(b) + 1e-3 for b in biases]), domain)
 
 
+def torn(net, domain):
+    """Every region's map shifted by its own amount."""
+    found = regions(net, domain)
+    A, c = found.affine()
+    return Lying(found, affine=lambda: (A, c + 1e-3 * np.arange(len(c))[:, None]))
+
+
 def biased_regions(net, domain):
     """The regions of the network with biases."""
     weights, biases = net.weights()
@@ -139,6 +146,7 @@ PLANTED = {
     "Proposition 3 (i)": {"regions": wrong_maps},
     "Proposition 3 (ii)": {"regions": lossy},
     "Proposition 3, index of Theta": {"network": always_on},
+    "footnote 1: pieces agree on their boundaries": {"regions": torn},
     "Corollary 4 (i)": {"regions": wrong_maps},
     "Corollary 4 (ii)": {"regions": biased_regions},
     "ours: one bit apart is not adjacent": {"regions": other_adjacency},
@@ -160,5 +168,8 @@ PLANTED = {
     "before (14): norm of a matrix": {"ones": lambda m, n: np.eye(m, n)},
     "(14) largest gradient": {"last_weight": 0.5},
     "(15) smoothness": {"last_weight": 0.5},
+    "after (15): a difference of inputs": {
+        "network": lambda rng, widths: he_network(rng, widths, 0.0)
+    },
     "Section 3.2: smoothness in x": {"last_weight": 0.5},
 }

@@ -34,6 +34,7 @@ PLANTED = {
     "Lemma 1, construction": {"printed": signed_form},
     "Lemma 1, proof: units with v = 0": {"printed": leaking},
     "Lemma 1, proof: preactivations": {"printed": signed_form},
+    "Lemma 1, proof: equal activations": {"printed": lambda net: net},
     "Lemma 1, proof: equal contributions": {"printed": signed_form},
     "Lemma 1, proof: last line": {"network": never},
     "Lemma 1, uniqueness": {"signed": one_form},

@@ -266,7 +266,7 @@ def test_no_time_gives_timeout(tmp_path):
     top = rn.maximize(net, [1.0], rn.Box.cube(6), time_limit=0.0)
     prop.write_text(f"{text}(assert (>= Y_0 {0.5 * (top.lower + min(top.upper, 1e6))!r}))")
     out = tmp_path / "r.txt"
-    done = run(str(model), str(prop), "--limit", "0", "--result", str(out), "--json")
+    done = run(str(model), str(prop), "--time-limit", "0", "--result", str(out), "--json")
     assert done.exit_code == 3
     assert json.loads(done.stdout)["verdict"] == "timeout"
     assert out.read_text() == "timeout\n"

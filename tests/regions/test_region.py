@@ -52,6 +52,16 @@ def test_a_zero_first_map_leaves_the_biases_of_later_layers():
     assert found.tolist() == [[False, False, True]]
 
 
+def test_the_map_of_a_difference_is_not_the_difference_of_the_maps():
+    """Seed 003 bounds |M(x - x')| by the norms of the weights; that is true of |Mx - Mx'|."""
+    net = he_net("2-16-16")
+    A, c = region_at(net, [0.3, -0.2]).affine
+    step = np.array([1e-6, 0.0])
+    bound = np.prod([np.linalg.norm(np.asarray(w), 2) for w in net.weights()[0]]) * 1e-6
+    assert np.linalg.norm(A @ step + c) > bound
+    assert np.linalg.norm(A @ step) <= bound
+
+
 def test_neighbors_match_the_list():
     net = he_net("2-16-16")
     found = regions(net, Box.cube(2))

@@ -9,9 +9,9 @@ import pytest
 from report.validation import check, random_network
 
 import relunorm as rn
+from relunorm.classes import as_classes
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
-from relunorm.report.classes import as_classes
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 NET = random_network(2, 5, 3, seed=23)
@@ -24,20 +24,23 @@ def document(names: list[str], **options: Any) -> dict[str, Any]:
     return check(found.to_dict())
 
 
-def test_labels_are_sorted_unless_an_order_is_given() -> None:
+def test_the_order_of_labels_is_asked_of_the_data_unless_it_is_given() -> None:
     sorted_ones = document(["a", "b", "c"])
     classes = sorted_ones["data"]["classes"]
     assert classes["names"] == ["a", "b", "c"]
     assert classes["counts"] == np.bincount(WINNER, minlength=3).tolist()
     assert classes["from"] == "sorted"
-    assert sorted_ones["sections"]["network"]["body"]["classified"] == {
-        "kind": "exact", "right": 30, "rows": 30, "rule": "largest"
-    }  # fmt: skip
+    body = sorted_ones["sections"]["quality"]["body"]
+    assert body["accuracy"] == {"kind": "estimate", "right": 30, "rows": 30}
+    assert body["rule"] == "largest"
+    assert body["confusion"]["mistakes"] == []
     turned = document(["c", "a", "b"])
-    assert turned["sections"]["network"]["body"]["classified"]["right"] < 30
+    assert turned["data"]["classes"]["from"] == "data"
+    assert turned["data"]["classes"]["names"] == ["c", "a", "b"]
+    assert turned["sections"]["quality"]["body"]["accuracy"]["right"] == 30
     given = document(["c", "a", "b"], classes=["c", "a", "b"])
     assert given["data"]["classes"]["from"] == "given"
-    assert given["sections"]["network"]["body"]["classified"]["right"] == 30
+    assert given["sections"]["quality"]["body"]["accuracy"]["right"] == 30
     assert given["sections"]["regions"]["body"]["points"]["labels"] == WINNER.tolist()
 
 
@@ -63,11 +66,13 @@ def test_of_two_classes_the_sign_of_one_output_decides() -> None:
     net = random_network(2, 4, 1, seed=23)
     above = net(X)[:, 0] > 0
     labels = np.where(above, "yes", "no")
-    body = rn.report(net, X, labels, time_limit=4).sections["network"]["body"]
-    assert body["classified"] == {"kind": "exact", "right": 30, "rows": 30, "rule": "sign"}
-    assert rn.report(net, X, np.array(["a", "b", "c"])[WINNER], time_limit=4).sections["network"][
-        "body"
-    ]["classified"] is None  # fmt: skip
+    body = rn.report(net, X, labels, time_limit=4).sections["quality"]["body"]
+    assert body["accuracy"] == {"kind": "estimate", "right": 30, "rows": 30}
+    assert body["rule"] == "sign"
+    three = np.array(["a", "b", "c"])[WINNER]
+    entry = rn.report(net, X, three, time_limit=4).sections["quality"]
+    assert entry["body"] is None
+    assert "3 classes and the network 1 output" in entry["why"]
 
 
 @pytest.mark.parametrize(

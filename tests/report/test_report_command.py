@@ -24,7 +24,7 @@ def test_the_command_writes_a_page_and_prints_the_document(tmp_path: Path) -> No
         "rows": 2000, "used": 2000, "columns": 2, "target": "y", "classes": None
     }  # fmt: skip
     assert document["model"]["name"] == "example:moons"
-    assert "[1/7] What it is" in done.stderr
+    assert "[1/11] What it is" in done.stderr
     assert "moons" in page.read_text(encoding="utf-8")
 
 
@@ -46,7 +46,7 @@ def test_without_json_the_page_is_named_and_the_advice_printed(
     [
         (["-o", "page.pdf"], "written as .html"),
         (["-o", "nowhere/page.html"], "does not exist"),
-        (["--slice", "1"], "two coordinates"),
+        (["--slice", "1"], "two inputs such as 0,3"),
         (["--slice", "0,9"], "two different coordinates"),
         (["--target", "y"], "--data, which was not given"),
         (["--data", "example:sun"], "no example 'sun'"),

@@ -20,14 +20,16 @@ from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
 from relunorm.report.engine import Here
 from relunorm.report.runner import SECTIONS, run_sections
-from relunorm.report.sections import lipschitz, regions
+from relunorm.report.sections import lipschitz, program, regions
 from relunorm.stability import stability
 from relunorm.stability.result import Stability
 
 
 def test_the_demo_is_whole_and_says_what_the_rooms_say(moons: rn.Report) -> None:
     document = check(moons.to_dict())
-    assert {entry["status"] for entry in document["sections"].values()} == {"done"}
+    statuses = {name: entry["status"] for name, entry in document["sections"].items()}
+    assert statuses.pop("robustness") == "not asked"  # the target is a number
+    assert set(statuses.values()) == {"done"}
     net, box = rn.load("example:moons"), rn.Box.cube(2, -2, 3)
     body = {name: entry["body"] for name, entry in document["sections"].items()}
     assert body["regions"]["count"] == {"value": 745, "kind": "exact"}
@@ -152,6 +154,31 @@ def test_an_exact_lipschitz_constant_is_one_number() -> None:
     assert ends["lower"] < ends["upper"]  # both stand among the bounds
 
 
+def test_integer_programs_say_what_to_c_proves() -> None:
+    net, box = random_network(2, 5, 5, 3), rn.Box.cube(2)
+    x = box.sample(200, 0)
+    labels = net(x).argmax(axis=1).astype(str)
+    case = make_case(net, x, labels, box, name="net", classes=["0", "1", "2"])
+    for row in program.compute(case, 60.0)["programs"]["rows"]:
+        made = rn.to_c(net, box, bits=row["bits"], shrink=False, parts=16, samples=500)
+        assert row["sizes"]["tables"] == made.flash
+        assert row["moves"]["proved"]["value"] == made.epsilon
+        ours = made.program.predict(x)
+        assert row["on_data"]["largest"] == np.abs(ours - net(x)).max()
+        same = (ours.argmax(axis=1) == net(x).argmax(axis=1)).sum()
+        assert row["on_data"]["same_class"] == same
+    late = program.compute(case, 0.0)
+    assert [row["bits"] for row in late["programs"]["rows"]] == [8]
+    assert late["partial"]
+
+
+def test_a_network_that_integers_cannot_hold_says_so() -> None:
+    net = rn.Network.from_weights([np.array([[1e80]]), np.array([[1.0]])])
+    case = make_case(net, None, None, rn.Box([-1e90], [1e90]), name="net")
+    rows = program.compute(case, 60.0)["programs"]["rows"]
+    assert all(row["sizes"] is None and row["why"] for row in rows)
+
+
 def test_layers_are_counted_while_there_is_time() -> None:
     found = rn.regions(random_network(2, 5, 5, 1), rn.Box.cube(2))
     counted = regions._counts(found, Clock(60))["per_layer"]["values"]
@@ -187,7 +214,8 @@ def test_the_domain_is_said_where_it_was_chosen() -> None:
     net = random_network(2, 3, 1)
     assumed = check(rn.report(net, time_limit=60).to_dict())
     assert assumed["domain"]["from"] == "default"
-    assert "No domain was given" in assumed["advice"][0]["text"]
+    assert "Give data with a target" in assumed["advice"][0]["text"]
+    assert "No domain was given" in assumed["advice"][1]["text"]
     data = np.array([[0.0, -1.0], [2.0, 5.0], [1.0, 1.0]])
     found = check(rn.report(net, data, time_limit=60).to_dict())
     assert found["domain"]["from"] == "data"
@@ -204,10 +232,11 @@ def test_the_sections_share_one_stability_analysis(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("relunorm.stability.stability", counted)
     case = make_case(random_network(2, 3, 1), None, None, None, name="")
-    assert SECTIONS[4].compute(case, 1.0)["units"]["value"] == 3
-    SECTIONS[5].compute(case, 2.0)  # the first one ran out of time
-    SECTIONS[5].compute(case, 2.0)
-    assert limits == [0.7, 1.4]
+    by_name = {section.name: section for section in SECTIONS}
+    assert by_name["units"].compute(case, 1.0)["units"]["value"] == 3
+    by_name["removal"].compute(case, 2.0)  # the first one ran out of time
+    by_name["removal"].compute(case, 2.0)
+    assert limits == [0.7, 1.0]
 
 
 @pytest.mark.parametrize("name", [section.name for section in SECTIONS])
@@ -222,7 +251,9 @@ def test_a_section_that_fails_leaves_the_others(
 
     monkeypatch.setattr(import_module(f"relunorm.report.sections.{name}"), "compute", fail)
     data = np.random.default_rng(0).normal(size=(20, 2))
-    document = check(rn.report(random_network(2, 3, 1), data, time_limit=60).to_dict())
+    net = random_network(2, 3, 2)
+    labels = np.array(["a", "b"])[net(data).argmax(axis=1)]
+    document = check(rn.report(net, data, labels, time_limit=60).to_dict())
     for other, entry in document["sections"].items():
         assert entry["status"] == ("not computed" if other == name else "done")
     failed = document["sections"][name]
@@ -291,7 +322,7 @@ def test_more_rows_than_are_used_make_estimates() -> None:
         ({"slice": np.zeros((3, 5))}, "three inputs of 2 numbers"),
         ({"slice": "01"}, "slice: not an array of numbers|slice of shape"),
         ({"domain": rn.Box.cube(3)}, "3 coordinates"),
-        ({"domain": "box:-1,1"}, "expected a Box, Ball or Polytope"),
+        ({"domain": 3}, "expected a Box, Ball or Polytope"),
         ({"data": [[1.0, 2.0]], "target": [[1.0], [1.0, 2.0]]}, "the target: not an array"),
     ],
 )

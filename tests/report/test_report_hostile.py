@@ -12,11 +12,15 @@ from report.validation import check, random_network
 import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.network import Affine, Layer, Network
+from relunorm.report import engine as engine_module
 from relunorm.report import runner
 from relunorm.report.case import make_case
 from relunorm.report.engine import Apart
 from relunorm.report.sections import regions
 from relunorm.report.sections.removal import safe_stem
+
+#: A section that needs no data.
+LINE = next(section for section in runner.SECTIONS if section.name == "line")
 
 NAMES = [
     "</script><img src=x onerror=alert(1)>",
@@ -100,7 +104,7 @@ def test_a_layer_of_a_million_units_ends_within_the_budgets() -> None:
 
 @pytest.mark.parametrize(
     ("widths", "rows"),
-    [((2, 3000, 1), 0), ((2, 12_000, 1), 0), ((2, 100, 100, 100, 1), 0), ((2, 900, 1), 2000)],
+    [((2, 3000, 1), 0), ((2, 12_000, 1), 0), ((2, 400, 400, 400, 1), 0), ((2, 900, 1), 2000)],
     ids=["wide", "wider", "wide and deep", "many values"],
 )
 def test_what_may_take_long_is_looked_at_in_a_process_that_can_be_killed(
@@ -130,10 +134,10 @@ def test_a_process_of_its_own_gives_the_same_and_can_be_killed(
     worker = engine.worker
     assert worker is not None
     with monkeypatch.context() as patch:
-        patch.setattr("relunorm.report.engine.HANDING_OVER", 0.0)
+        patch.setattr(engine_module, "HANDING_OVER", 0.0)
         killed = engine.run(runner.SECTIONS[-1], 1.0, 0.0)
     assert killed["status"] == "not computed"
-    assert killed["why"].endswith("(its share was 1 s)")
+    assert killed["why"].startswith("it needs more time than the")
     assert worker._process.poll() is not None
     engine.close()
 
@@ -146,12 +150,12 @@ def test_a_section_that_hangs_is_replaced_while_it_is_waited_for() -> None:
     hung = engine.worker
     assert hung is not None
     hung._process.send_signal(signal.SIGSTOP)  # as if it never ended
-    lost = engine.run(runner.SECTIONS[1], 0.05, 60.0)
+    lost = engine.run(LINE, 0.05, 60.0)
     assert lost["status"] == "not computed"
     assert hung._process.poll() is not None
     assert engine.spare is not None
     spare = engine.spare
-    assert engine.run(runner.SECTIONS[1], 60.0, 60.0)["status"] == "done"
+    assert engine.run(LINE, 60.0, 60.0)["status"] == "done"
     assert engine.worker is spare
     engine.close()
     assert spare._process.poll() is not None

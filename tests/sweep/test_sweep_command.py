@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_the_scheduler_waited_for_is_named(
     script: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed", reason="dask and distributed are optional")
-    monkeypatch.setattr("relunorm.sweep.backends.ANSWER", 0.2)
+    monkeypatch.setattr(import_module("relunorm.sweep.backends"), "ANSWER", 0.2)
     where = ["--backend", "dask", "--scheduler", "tcp://127.0.0.1:9"]
     code, out, err = call(capsys, f"{script}:product", "--grid", "a=1", *where, "--json")
     assert (code, out) == (2, "")

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -170,7 +171,7 @@ def test_a_write_protected_file_is_an_error_at_once(tmp_path: Path) -> None:
 
 
 def test_a_waiting_writer_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relunorm.sweep.store.PATIENCE", 0.05)
+    monkeypatch.setattr(import_module("relunorm.sweep.store"), "PATIENCE", 0.05)
     with rn.Store(tmp_path / "s.sqlite") as store:
         store._open.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="another process has held it"):

@@ -12,7 +12,7 @@ if [ "${model%.gz}" != "$model" ]; then
     gunzip --stdout "$3" > "$model" || exit 1
 fi
 rm -f "$5"
-"$root/.venv/bin/relunorm" check "$model" "$4" --limit "$6" --result "$5" --workers "$(nproc)"
+"$root/.venv/bin/relunorm" check "$model" "$4" --time-limit "$6" --result "$5" --jobs "$(nproc)"
 code=$?
 # 0, 1 and 3 are verdicts; anything else is an input that is not supported.
 case $code in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,10 @@ from relunorm.batchnorm.measure import (
     pair_angles,
     soft_rank,
 )
+from relunorm.border import as_network
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
+from relunorm.shown import Shown
 
 #: Pairs whose angles are kept, before and after each layer.
 MAX_PAIRS = 2000
@@ -105,7 +107,7 @@ class LayerGeometry:
 
 
 @dataclass(frozen=True, eq=False)
-class Geometry:
+class Geometry(Shown):
     """The geometry of a batch through a model, layer by layer."""
 
     layers: tuple[LayerGeometry, ...]
@@ -229,6 +231,8 @@ def _raws(
         from relunorm.batchnorm._torch_stream import stream
 
         return stream(model, batch, layers, chunk, settings)
+    if batch is not None and not isinstance(model, Mapping | list | tuple | np.ndarray):
+        return from_network(as_network(model, batch), batch, layers, settings)
     if batch is not None:
         raise InvalidInputError(
             f"{type(model).__name__} is neither a torch module nor a Network; activations alone "

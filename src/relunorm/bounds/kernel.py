@@ -34,19 +34,28 @@ from relunorm.regions.jit import njit, options
 #: No reordering of sums, so that what a proof rests on comes out the same everywhere.
 compiled: Any = njit(**options)
 
+#: The same for parts of kernels: Python cannot call them, which saves compiling how it would.
+part: Any = njit(**options, no_cpython_wrapper=True)
+
+#: For what only steers a search: sums may be reordered, which makes them vector instructions.
+loosely: Any = njit(**options, no_cpython_wrapper=True, fastmath={"reassoc", "contract", "nsz"})
+
+#: As `part`, and never cached.
+repeatable: Any = njit(**{**options, "cache": False}, no_cpython_wrapper=True)
+
 EPS = 2.220446049250313e-16
 
 #: Added to every error: what products that underflow may lose.
 TINY = 1e-300
 
 
-@compiled
+@part
 def gamma(n):  # type: ignore[no-untyped-def]
     """A bound on the relative error of a sum of n products, doubled for the sum of magnitudes."""
     return (2.0 * n + 16.0) * EPS
 
 
-@compiled
+@part
 def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . x over a box, or the part of it in a ball; fills x with a maximiser.
 
@@ -63,7 +72,7 @@ def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     return _clipped(v, lo, hi, ball, x)
 
 
-@compiled
+@part
 def outside(x, ball):  # type: ignore[no-untyped-def]
     """How far a point is from the centre beyond the radius (for norm 2: squares)."""
     d = len(x)
@@ -74,7 +83,7 @@ def outside(x, ball):  # type: ignore[no-untyped-def]
     return total - (ball[d] if ball[d + 1] == 1.0 else ball[d] * ball[d])
 
 
-@compiled
+@part
 def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Over a box and a ball at once, by the multiplier of the ball: every one gives a bound.
 
@@ -118,7 +127,7 @@ def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled
+@part
 def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
     """The maximiser over the box with the ball's multiplier w."""
     d = len(lo)
@@ -133,7 +142,7 @@ def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
             x[k] = min(max(ball[k] + 0.5 * v[k] / max(w, 1e-300), lo[k]), hi[k])
 
 
-@compiled
+@part
 def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . (x, y) + const over the node; v becomes the linear form in x.
 
@@ -167,7 +176,7 @@ def backward(v, const, M, c, err, mag, zl, zu, alpha, box, size, n, lam, a, x): 
     return total + error * (1.0 + 1e-9) + rounding * swing + TINY
 
 
-@compiled
+@part
 def chord(low, high):  # type: ignore[no-untyped-def]
     """Slope and shift of a line above max(z, 0) on [low, high], low < 0 < high.
 
@@ -178,26 +187,15 @@ def chord(low, high):  # type: ignore[no-untyped-def]
     return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
-@compiled
-def _dot(row, start, x, n):  # type: ignore[no-untyped-def]
-    """Sum of row[start + k] x[k], k < n: four sums side by side, which vector instructions take."""
-    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-    whole = n - n % 4
-    for k in range(0, whole, 4):
-        s0 += row[start + k] * x[k]
-        s1 += row[start + k + 1] * x[k + 1]
-        s2 += row[start + k + 2] * x[k + 2]
-        s3 += row[start + k + 3] * x[k + 3]
-    for k in range(whole, n):
-        s0 += row[start + k] * x[k]
-    return (s0 + s2) + (s1 + s3)
-
-
-@compiled
-def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
+def _forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
+    d = len(x)
     for j in range(n):
-        total = row_at(M[j], c[j], x, y, j)
+        total = c[j]
+        for k in range(d):
+            total += M[j, k] * x[k]
+        for k in range(j):
+            total += M[j, d + k] * y[k]
         z[j] = total
         if zl[j] >= 0.0:
             y[j] = total
@@ -210,15 +208,32 @@ def forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-de
             y[j] = max(total, 0.0)
 
 
-@compiled
-def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
-    """Values y of the units themselves at x."""
-    for j in range(n):
-        y[j] = max(row_at(M[j], c[j], x, y, j), 0.0)
-
-
-@compiled
-def row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
+def _row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
     """A linear row at a point (x, y)."""
     d = len(x)
-    return const + _dot(row, 0, x, d) + _dot(row, d, y, n)
+    total = const
+    for k in range(d):
+        total += row[k] * x[k]
+    for k in range(n):
+        total += row[d + k] * y[k]
+    return total
+
+
+forward, row_at = loosely(_forward), loosely(_row_at)
+
+#: The same in one order of summation, for descents that a replay repeats. Not cached: what calls
+#: them is, and two versions of one function would share a place in the cache.
+forward_again, row_again = repeatable(_forward), repeatable(_row_at)
+
+
+@loosely
+def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
+    """Values y of the units themselves at x."""
+    d = len(x)
+    for j in range(n):
+        total = c[j]
+        for k in range(d):
+            total += M[j, k] * x[k]
+        for k in range(j):
+            total += M[j, d + k] * y[k]
+        y[j] = max(total, 0.0)

@@ -23,6 +23,7 @@ from relunorm.bounds.kernel import (
     forward,
     gamma,
     outside,
+    part,
     row_at,
     support,
 )
@@ -82,7 +83,7 @@ def parts(arena, at, n, known, d, goals, disjuncts):  # type: ignore[no-untyped-
     return lo, hi, M, c, err, mag, zl, zu, ids, names, alpha, beta, tau, bound
 
 
-@compiled
+@part
 def _reduce(row, const, error, n, d, state, place, folded, fc, ferr, fweight, size, out):  # type: ignore[no-untyped-def]
     """A parent's row over the first n units in terms of the child's open units.
 
@@ -116,7 +117,7 @@ def _reduce(row, const, error, n, d, state, place, folded, fc, ferr, fweight, si
     return const, error
 
 
-@compiled
+@part
 def _magnitude(row, const, width, size):  # type: ignore[no-untyped-def]
     total = abs(const)
     for k in range(width):
@@ -124,7 +125,7 @@ def _magnitude(row, const, width, size):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled
+@part
 def _range(row, const, d, m, box, top, v, x):  # type: ignore[no-untyped-def]
     """Range of a row over the box (and ball) and 0 <= y_k <= top_k, not rounded outward."""
     lo, hi, ball = box
@@ -154,7 +155,7 @@ def _range(row, const, d, m, box, top, v, x):  # type: ignore[no-untyped-def]
     return low, high
 
 
-@compiled
+@part
 def _tightest(row, sign, const, d, m, box, form, rule, steps, work):  # type: ignore[no-untyped-def]
     """Upper bound of sign * row + const; a few steps of descent on the slopes if asked for."""
     T, tc, terr, tmag, tl, tu, size = form
@@ -216,7 +217,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
             return -1, 0  # the point nearest to the centre is outside the ball
     box = (lo, hi, ball)
     form = (T, tc, terr, tmag, tl, tu, size)
-    m = 0
+    m = np.int64(0)  # typed, or numba compiles all that it is passed to for a constant 0 too
     for i in range(n):
         row = T[m]
         const, error = _reduce(
@@ -286,7 +287,7 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
     return m, kept
 
 
-@compiled
+@part
 def _reads(row, d, m):  # type: ignore[no-untyped-def]
     """Whether a row reads an open unit: intervals are exact where it does not."""
     count = 0
@@ -326,7 +327,7 @@ def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, out, name): 
     return node
 
 
-@compiled
+@part
 def start_row(node, d, m, kept, first, last, q, v):  # type: ignore[no-untyped-def]
     """The row to bound: tau times the goals plus beta times the known rows; its constant."""
     T, tc, terr, tmag, tau, beta = (
@@ -357,7 +358,7 @@ def start_row(node, d, m, kept, first, last, q, v):  # type: ignore[no-untyped-d
     return const
 
 
-@compiled
+@part
 def bound_of(node, ball, d, m, kept, first, last, q, size, v, lam, a, x):  # type: ignore[no-untyped-def]
     """The bound of a goal group at the node's own alpha, beta and tau."""
     lo, hi = node[LO], node[HI]
@@ -456,7 +457,7 @@ def tune(node, ball, d, m, kept, first, last, q, cut, steps, patient, work):  # 
     return best
 
 
-@compiled
+@part
 def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
     """Whether the rows of a goal group read no open unit; -kept to 0 are the known rows."""
     for g in range(first, last):
@@ -466,7 +467,7 @@ def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
     return True
 
 
-@compiled
+@part
 def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ignore[no-untyped-def]
     """A goal group that reads no open unit: one linear programme; its multipliers become beta, tau.
 
@@ -502,7 +503,7 @@ def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ig
         low, high = np.inf, -np.inf
         for g in range(first, last):
             t = m + kept + g
-            a, b = _range(T[t], tc[t], d, 0, (lo, hi, ball), lo, work[0], x)
+            a, b = _range(T[t], tc[t], d, np.int64(0), (lo, hi, ball), lo, work[0], x)
             low, high = min(low, a), max(high, b)
         plo[d], phi[d] = low - 1.0, high + 1.0
     stop = cut - (0.0 if extra else tc[m + kept + first])
@@ -550,7 +551,7 @@ def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ig
     )
 
 
-@compiled
+@part
 def open_units(node, m):  # type: ignore[no-untyped-def]
     """How many units can change sign; the others are active and were not folded."""
     count = 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import EPS, backward, compiled, forward, row_at
+from relunorm.bounds.kernel import EPS, backward, compiled, forward_again, part, row_again
 from relunorm.bounds.node import CONST, ERR, HI, HIGH, LO, LOW, MAG, ROWS
 
 #: Steps of descent for each end of a unit.
@@ -63,7 +63,7 @@ def tighten(node, ball, d, m, kept, first, last, cut, work):  # type: ignore[no-
     return changed
 
 
-@compiled
+@part
 def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: ignore[no-untyped-def]
     """Upper bound of sign times a unit's row under the known rows; never above what is known."""
     lo, hi, T, tc, tl, tu = node[LO], node[HI], node[ROWS], node[CONST], node[LOW], node[HIGH]
@@ -97,7 +97,7 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
         best = min(best, value)
         if step == STEPS or best <= 0.0:
             break
-        forward(x, T, tc, lam, alpha, tl, tu, m, z, y)
+        forward_again(x, T, tc, lam, alpha, tl, tu, m, z, y)
         p1 *= 0.9
         p2 *= 0.98
         scale = np.sqrt(1.0 - p2) / (1.0 - p1) * rate
@@ -110,7 +110,7 @@ def _end(node, ball, d, m, kept, rows, first, cut, unit, sign, work):  # type: i
         moved = False
         for r in range(rows):
             t = m + r if r < kept else m + first + r
-            g = row_at(T[t], tc[t], x, y, m) - (cut if r >= kept else 0.0)
+            g = row_again(T[t], tc[t], x, y, m) - (cut if r >= kept else 0.0)
             m1[r] += 0.1 * (g - m1[r])
             m2[r] += 0.02 * (g * g - m2[r])
             if m2[r] > 0.0 and reach[r] > 0.0:

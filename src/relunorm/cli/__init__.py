@@ -1,7 +1,7 @@
 """The ``relunorm`` command: parse, call one library function, render.
 
-Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input, 3 undecided,
-130 interrupted.
+Exit codes: 0 done, 1 the check the user asked for failed, 2 bad usage or bad input, 3 undecided or
+not finished within the time given, 130 interrupted (what was found is written first).
 One file per command; heavy packages are imported inside them, so that ``--help`` stays light.
 """
 
@@ -19,6 +19,7 @@ from relunorm.cli.compare import compare
 from relunorm.cli.convert import convert
 from relunorm.cli.diagnose import diagnose
 from relunorm.cli.dying import dying
+from relunorm.cli.examples import epilog
 from relunorm.cli.export import export
 from relunorm.cli.fingerprint import fingerprint
 from relunorm.cli.fit import fit
@@ -35,13 +36,14 @@ from relunorm.cli.report import report
 from relunorm.cli.sensitivity import sensitivity
 from relunorm.cli.sweep import sweep
 from relunorm.cli.verify import verify
-from relunorm.errors import RelunormError
+from relunorm.cli.warm_up import warm_up
+from relunorm.errors import RelunormError, optional_packages
+from relunorm.interrupts import Interrupts
 
 app = typer.Typer(
     name="relunorm",
     help="Exact answers about ReLU networks: what they compute, what in them does nothing.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -83,22 +85,30 @@ for _command in (
     fit,
     diagnose,
     sweep,
+    warm_up,
 ):
-    app.command()(_command)
+    app.command(epilog=epilog(_command.__name__.replace("_", "-")))(_command)
 
 app.add_typer(dying)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; the package's own errors become one paragraph on stderr."""
-    try:
-        app(arguments, prog_name="relunorm")
-    except (RelunormError, OSError) as error:
-        typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("relunorm: interrupted", err=True)
-        sys.exit(130)
+    with Interrupts() as interrupts:
+        try:
+            with optional_packages():
+                app(arguments, prog_name="relunorm")
+        except (RelunormError, OSError) as error:
+            typer.echo(f"relunorm: {printable(_describe(error))}", err=True)
+            sys.exit(130 if interrupts.seen else 2)
+        except KeyboardInterrupt:
+            typer.echo("relunorm: interrupted", err=True)
+            sys.exit(130)
+        except SystemExit:
+            if interrupts.seen:  # a function caught it to keep what it had found
+                typer.echo("relunorm: interrupted; what was found until then is kept", err=True)
+                sys.exit(130)
+            raise
 
 
 def _describe(error: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Jobs, Json, Quiet, emit, showing, threads
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ def certify(
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     limit: Annotated[
-        float, typer.Option("--limit", "--time-limit", help="Seconds for all rows together.")
+        float, typer.Option("--time-limit", help="Seconds for all rows together.")
     ] = 60.0,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that search side by side.")] = 1,
+    jobs: Jobs = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the attacks.")] = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Decide for each row whether MODEL answers the same for every valid input nearby.
@@ -49,10 +51,14 @@ def certify(
     Exit code 0: all rows robust (without --eps: all rows answered); 1: a row is attacked; 2: bad
     input, or a row that is; 3: a row is undecided within the time.
     """
-    from relunorm.cli.domains import parse_domain
+    import numpy as np
+
+    from relunorm.classes import as_classes
     from relunorm.cli.tables import parse_table
     from relunorm.domain import Box
+    from relunorm.head import Head
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.questions.certify import certify as run
 
     network = load(model)
@@ -61,13 +67,23 @@ def certify(
     if place is not None and not isinstance(place, Box):
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
-    label = None if table.y is None else table.y[:rows]
-    with showing("certifying", json) as show:
+    label = None if table.labels is None else table.labels[:rows]
+    named: dict[str, Any] = {}
+    if table.classes and table.labels is not None and delta is None:
+        # text is matched to the outputs by all rows, not only by those that are asked about
+        outputs = network(np.nan_to_num(table.x))
+        found_classes = as_classes(table.labels, None, network.head, outputs)
+        if found_classes is not None and found_classes[1].decided(outputs) is not None:
+            codes, classes = found_classes
+            label = codes[:rows].astype(int)
+            named = {"classes": list(classes.names), "classes_from": classes.source}
+            network = network.replace(head=Head(network.head.steps))  # labels are numbers now
+    with showing("certifying", json or quiet) as show:
         found = run(
             network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
-            workers=workers, progress=show,
+            workers=threads(jobs), random_state=seed, progress=show,
         )  # fmt: skip
-    document = {"model": model, "data": data, "classes": list(table.classes), **found.to_dict()}
+    document = {"model": model, "data": data, **found.to_dict(), **named}
     for row in found.rows:
         if row.reason:
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
@@ -93,6 +109,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         word = row["verdict"] if row["correct"] else "wrong"
         table.add_row(str(row["row"]), str(label), word, *(_radius(end) for end in row["radius"]))
     console.print(table)
+    if document["classes_from"] in ("data", "sorted"):
+        order = ", ".join(document["classes"])
+        console.print(f"the model does not name its classes; taken to be, in order: {order}")
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
     console.print(f"{len(document['rows'])} rows: {counts}; {document['seconds']:.1f} s")
     curve = Table("radius", "certified", "possible", title="accuracy against radius")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import atomic_path
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Jobs, Json, Quiet, emit, showing, threads
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ def check(
     model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
     prop: Annotated[str, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, 1.0 or 2.0.")],
     limit: Annotated[
-        float, typer.Option("--limit", "--time-limit", help="Seconds for all parts together.")
+        float, typer.Option("--time-limit", help="Seconds for all parts together.")
     ] = 60.0,
     proof: Annotated[str | None, typer.Option(help="Write the proof of unsat, as JSON.")] = None,
     replay: Annotated[
@@ -36,7 +36,8 @@ def check(
     result: Annotated[
         str | None, typer.Option(help="Write the answer here, in the format of VNN-COMP.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that search side by side.")] = 1,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Decide whether some input of MODEL satisfies the assertions of PROPERTY.
@@ -64,8 +65,8 @@ def check(
         }
         emit(document, json, lambda console: _render_replay(console, document))
         raise typer.Exit(0 if found.holds else 1)
-    with showing("checking", json) as show:
-        answer = run(network, prop, limit, workers=workers, progress=show)
+    with showing("checking", json or quiet) as show:
+        answer = run(network, prop, limit, workers=threads(jobs), progress=show)
     written = None
     if proof is not None and answer.proof is not None:
         answer.proof.save(proof)

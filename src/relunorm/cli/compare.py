@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.normalize import check_certifiable
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Json, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -22,28 +22,41 @@ def compare(
     domain: Annotated[
         str, typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
     ],
-    tolerance: Annotated[float, typer.Option(help="How far the outputs may be apart.")] = 1e-9,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="How far the outputs may be apart; by default it follows the models' precision."
+        ),
+    ] = None,
+    factor: Annotated[
+        float, typer.Option(help="How close the two ends are brought, as a ratio.")
+    ] = 3.0,
+    top1: Annotated[
+        bool,
+        typer.Option("--top1", help="Ask, too, whether both choose the same class everywhere."),
+    ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     certificate: Annotated[
         str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Decide whether A and B agree over the domain.
 
     Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.compare import compare as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     a, b = load(first), load(second)
     place = parse_domain(domain, a.input_size)
     if certificate is not None:
         check_certifiable(place)
-    with showing("comparing", json) as show:
+    with showing("comparing", json or quiet) as show:
         found = run(
-            a, b, place, tolerance=tolerance, time_limit=time_limit,
+            a, b, place, tolerance=tolerance, factor=factor, top1=top1, time_limit=time_limit,
             progress=show,
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
@@ -63,12 +76,28 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
     console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    if document["upper_after_head"] is not None and document["of"] != "outputs":
+        console.print(
+            f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"
+        )
     if document["apart"] is not None:
         console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
+    follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
+    console.print(f"tolerance {document['tolerance']:.3g}{follows}")
+    if document["top1"] is not None:
+        _render_classes(console, document["top1"])
     if document["verdict"] == "different":
         console.print(f"input    {_short(document['witness'])}")
         console.print(f"A there  {_short(document['first'])}")
         console.print(f"B there  {_short(document['second'])}")
+
+
+def _render_classes(console: Console, top1: dict[str, Any]) -> None:
+    if top1["verdict"] == "different":
+        console.print(f"classes  {top1['first']} and {top1['second']} at {_short(top1['witness'])}")
+    else:
+        known = {"same": "the same everywhere, proved", "unknown": "not decided"}
+        console.print(f"classes  {known[top1['verdict']]}")
 
 
 def _short(numbers: list[float]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup, printable
+from relunorm.cli.output import Json, Quiet, emit, markup, printable, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,21 +31,23 @@ def diagnose(
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for proofs on the domain.")] = 30.0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Dead, dormant, linear and duplicate units of MODEL, the target's scale, and advice."""
-    from relunorm.cli.domains import parse_domain
     from relunorm.cli.tables import parse_table
     from relunorm.dying.diagnosis import diagnose as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     table = parse_table(data, target, network.input_size, labels=True)
     where = parse_domain(domain, network.input_size) if domain is not None else None
-    found = run(
-        network, table.x, None if table.classes else table.y, where, tau=tau, optimizer=optimizer,
-        lr=lr, momentum=momentum, time_limit=time_limit,
-    )  # fmt: skip
+    with showing("looking at units", json or quiet):
+        found = run(
+            network, table.x, None if table.classes else table.y, where, tau=tau,
+            optimizer=optimizer, lr=lr, momentum=momentum, time_limit=time_limit,
+        )  # fmt: skip
     named = {"model": model, "data": data, "classes": list(table.classes)}
     document = {**named, **found.to_dict()}
     emit(document, json, lambda console: _render(console, document))

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.examples import epilog
+from relunorm.cli.output import Json, Quiet, emit, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from relunorm.clock import Progress
 
 dying = typer.Typer(
     name="dying",
@@ -21,7 +20,7 @@ dying = typer.Typer(
 )
 
 
-@dying.command(name="map")
+@dying.command(name="map", epilog=epilog("dying map"))
 def map_(
     gamma: Annotated[float, typer.Option(help="Scale of the target.")] = 1.0,
     beta: Annotated[float, typer.Option(help="Momentum.")] = 0.0,
@@ -30,8 +29,8 @@ def map_(
     grid: Annotated[int, typer.Option(help="Starts per axis.")] = 201,
     extent: Annotated[float, typer.Option(help="Half the side of the window.")] = 2.0,
     device: Annotated[str | None, typer.Option(help="A torch device, for example cuda.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the map (png, pdf, svg).")
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the map (png, pdf, svg).")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -39,27 +38,27 @@ def map_(
     from relunorm.dying.basins import basin
     from relunorm.errors import UnsupportedFormatError
 
-    if output is not None and output.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UnsupportedFormatError(f"{output}: plots are written as .png, .pdf or .svg")
+    if out is not None and out.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UnsupportedFormatError(f"{out}: plots are written as .png, .pdf or .svg")
     found = basin(gamma, beta, eta, grid, extent, delta=delta, device=device)
-    if output is not None:
+    if out is not None:
         from relunorm.dying.plots import plot_basin
 
-        plot_basin(found).savefig(output, dpi=120)
-    document = {**found.to_dict(), "file": str(output) if output is not None else None}
+        plot_basin(found).savefig(out, dpi=120)
+    document = {**found.to_dict(), "file": str(out) if out is not None else None}
 
     def render(console: Console) -> None:
         console.print(
             f"gamma {gamma:g}, beta {beta:g}: optimum {found.optimum:.1f}%, "
             f"dead {found.dead:.1f}%, other {found.other:.1f}% of {grid}x{grid} starts"
         )
-        if output is not None:
-            console.print(f"wrote {output}", markup=False)
+        if out is not None:
+            console.print(f"wrote {out}", markup=False)
 
     emit(document, json, render)
 
 
-@dying.command()
+@dying.command(epilog=epilog("dying sweep"))
 def sweep(
     data: Annotated[
         list[str] | None,
@@ -83,7 +82,7 @@ def sweep(
     ] = None,
     every: Annotated[int, typer.Option(help="Updates between checkpoints.")] = 1000,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; stops and keeps.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Train figure 1's grid, all runs together; print error and dead share per setting."""
@@ -103,15 +102,11 @@ def sweep(
     )
     run = Sweep(plan, tables, device=device, checkpoint=checkpoint, every=every)
 
-    def show(said: Progress) -> None:
-        text = f"\r{said.done:,.0f} of {said.total:,.0f} updates, {said.left:.0f} s left   "
-        typer.echo(text, nl=False, err=True)
-
-    found = run.run(None if quiet else show, time_limit)
-    if not quiet:
-        typer.echo("", err=True)
+    with showing("training", json or quiet) as show:
+        found = run.run(show, time_limit)
     document = found.to_dict()
     emit(document, json, lambda console: _render(console, plan, found))
+    raise typer.Exit(0 if found.updates >= updates else 3)
 
 
 def _render(console: Console, plan: Any, found: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Json, Quiet, emit, showing
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def export(
     epsilon: Annotated[float | None, typer.Option(help="How far outputs may move.")] = None,
     target: Annotated[str, typer.Option(help="c99, avr or arm.")] = "c99",
     style: Annotated[
-        str, typer.Option(help="layers, or pieces for a network with one input.")
+        str, typer.Option(help="layers, or pieces for a network with one or two inputs.")
     ] = "layers",
     floats: Annotated[
         bool, typer.Option("--float", help="Single precision instead of integers.")
@@ -40,7 +40,8 @@ def export(
     ] = False,
     name: Annotated[str, typer.Option(help="Prefix of everything the file defines.")] = "net",
     input_shift: Annotated[
-        int | None, typer.Option(help="Inputs are real * 2^N; the finest that fits if omitted.")
+        str | None,
+        typer.Option(help="Inputs are real * 2^N, N or N,N,... for each; chosen if omitted."),
     ] = None,
     certificate: Annotated[
         str | None, typer.Option(help="Write the proofs as JSON, for relunorm verify.")
@@ -52,15 +53,16 @@ def export(
     flash: Annotated[int | None, typer.Option(help="Bytes of flash there are.")] = None,
     ram: Annotated[int | None, typer.Option(help="Bytes of RAM there are.")] = None,
     parts: Annotated[int, typer.Option(help="Boxes the domain is cut into, at most.")] = 256,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Write MODEL as a C program of integers and prove that it cannot overflow, and its error.
 
     Exit code 0: written; 2: bad input, or an epsilon that no width meets: nothing is written.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.embedded import to_c
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     if domain is None:
@@ -68,13 +70,14 @@ def export(
             "export needs --domain: every range and the error are proved over it; such as "
             "--domain box:-1,1 or --domain data:train.csv"
         )
+    _check_paths(model, {"-o": out, "--certificate": certificate, "--header": header})
     onnx = Path(out).suffix == ".onnx"
     if onnx and (floats or style != "layers" or certificate or header):
         raise InvalidInputError(
             "a quantized .onnx holds integer layers and has no certificate, which speaks of the C "
             "file; leave --float, --style, --certificate and --header out"
         )
-    with showing("export", json) as show:
+    with showing("export", json or quiet) as show:
         made = to_c(
             network,
             parse_domain(domain, network.input_size),
@@ -85,7 +88,7 @@ def export(
             floats=floats,
             classes=classes,
             name=name,
-            input_shift=input_shift,
+            input_shift=_shifts(input_shift),
             shrink=not keep,
             flash=flash,
             ram=ram,
@@ -98,6 +101,32 @@ def export(
         made.save(out, certificate, header)
     document = {**made.to_dict(), "source": model, "target": out, "certificate": certificate}
     emit(document, json, lambda console: _render(console, document))
+
+
+def _check_paths(model: str, outputs: dict[str, str | None]) -> None:
+    """Raise where one file would be written twice, or over the model."""
+    seen = {Path(model).resolve(): "the model"}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        place = Path(path).resolve()
+        if place in seen:
+            raise InvalidInputError(
+                f"{option} {path} is {seen[place]} too; give every file a path of its own"
+            )
+        seen[place] = f"the file of {option}"
+
+
+def _shifts(text: str | None) -> int | list[int] | None:
+    if text is None:
+        return None
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInputError(
+            f"--input-shift {text}: expected a whole number, or one for each input with commas"
+        ) from None
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
@@ -124,6 +153,14 @@ def _render(console: Console, document: dict[str, Any]) -> None:
             f"for inputs that are the program's own: {document['epsilon_on_grid']:.3g} proved, "
             f"{found['on_grid']:.3g} found"
         )
+    head = document["head"]
+    if head is not None:
+        console.print(f"outputs are the {head['of']}")
+        if head["bound"] is not None:
+            console.print(
+                f"{head['label']} of them moves by at most {head['bound']:.3g} "
+                f"({head['bound_on_grid']:.3g} for its own inputs), proved"
+            )
     classes = document["classes"]
     if classes is not None and classes["everywhere"] is not None:
         console.print(f"the class is {classes['everywhere']} everywhere, as in the model")

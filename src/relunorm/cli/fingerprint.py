@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, Quiet, emit, showing
 
 
 def fingerprint(
@@ -22,16 +22,18 @@ def fingerprint(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Print the hash of MODEL's canonical form over the domain."""
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.fingerprint import fingerprint as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)
-    value = run(network, place, digits, time_limit=time_limit)
+    with showing("canonical form", json or quiet):
+        value = run(network, place, digits, time_limit=time_limit)
     document = {
         "schema": "relunorm.fingerprint/1",
         "model": model,

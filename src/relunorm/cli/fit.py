@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup
+from relunorm.cli.output import Json, Quiet, emit, markup
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def fit(
     hidden: Annotated[
         str, typer.Option(help="ReLU units; one number per hidden layer, such as 20 or 20,10.")
     ] = "20",
-    output: Annotated[
+    out: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="Write the network here; the ending says the format."),
+        typer.Option("-o", "--out", help="Write the network here; the ending says the format."),
     ] = None,
     plot: Annotated[
         str | None,
@@ -83,7 +83,7 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")] = "cpu",
-    progress: Annotated[bool, typer.Option(help="Show a progress bar on stderr.")] = True,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Fit a small ReLU network to DATA and compare it with a linear model and boosted trees.
@@ -92,8 +92,8 @@ def fit(
     """
     from relunorm.cli.fit_table import Reading, read, split
 
-    if output is not None:
-        _check_output(Path(output))
+    if out is not None:
+        _check_out(Path(out))
     if plot is not None:
         _check_plot(Path(plot))
     if missing not in ("refuse", "median"):
@@ -115,7 +115,7 @@ def fit(
         "random_state": seed,
         "device": device,
         "missing": missing,
-        "verbose": progress and not json and sys.stderr.isatty(),
+        "verbose": not quiet and not json and sys.stderr.isatty(),
     }
     if pieces is not None:
         _check_pieces(table, data)
@@ -137,10 +137,10 @@ def fit(
         _draw_effects(model, train, plot)
     if plot is not None:
         document["plot"] = plot
-    if output is not None:
-        _write(model, Path(output))
-        document["output"] = output
-        document["notes"] += _float32_note(model, train, Path(output))
+    if out is not None:
+        _write(model, Path(out))
+        document["output"] = out
+        document["notes"] += _float32_note(model, train, Path(out))
     emit(document, json, lambda console: _render(console, document))
 
 
@@ -168,7 +168,7 @@ def _draw_effects(model: Any, train: Table, plot: str) -> None:
     plot_effects(effects).savefig(plot, dpi=150)
 
 
-def _check_output(path: Path) -> None:
+def _check_out(path: Path) -> None:
     """A wrong ending or folder is an error before the fit, not after it."""
     from relunorm import io
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup
+from relunorm.cli.output import Json, Quiet, emit, markup, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,14 +20,15 @@ def geometry(
     target: Annotated[
         str | None, typer.Option(help="A column of the table that is not an input.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write a page of plots (png, pdf, svg).")
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write a page of plots (png, pdf, svg).")
     ] = None,
     max_points: Annotated[int, typer.Option(help="Points used for pairwise measures.")] = 512,
     rank_tolerance: Annotated[
         float | None, typer.Option(help="Singular values below this share of the largest are 0.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random state for the choice of points.")] = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Ranks, angles, norms, clusters, odd points and activity of a batch through MODEL."""
@@ -36,24 +37,22 @@ def geometry(
     from relunorm.errors import UnsupportedFormatError
     from relunorm.io import load
 
-    if output is not None and output.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UnsupportedFormatError(f"{output}: plots are written as .png, .pdf or .svg")
+    if out is not None and out.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UnsupportedFormatError(f"{out}: plots are written as .png, .pdf or .svg")
     network = load(model)
     table = parse_table(data, target, network.input_size, labels=True)
-    found = probe(
-        network,
-        table.x,
-        max_points=max_points,
-        rank_tolerance=rank_tolerance,
-        random_state=seed,
-    )
-    if output is not None:
-        found.figure().savefig(output, dpi=120)
+    with showing("measuring", json or quiet):
+        found = probe(
+            network, table.x, max_points=max_points, rank_tolerance=rank_tolerance,
+            random_state=seed,
+        )  # fmt: skip
+    if out is not None:
+        found.figure().savefig(out, dpi=120)
     document = {"model": model, "data": data, **found.to_dict()}
-    emit(document, json, lambda console: _render(console, document, output))
+    emit(document, json, lambda console: _render(console, document, out))
 
 
-def _render(console: Console, document: dict[str, Any], output: Path | None) -> None:
+def _render(console: Console, document: dict[str, Any], out: Path | None) -> None:
     from rich.table import Table
 
     columns = ("layer", "width", "rank", "soft rank", "angle", "clusters", "odd", "broad", "dead")
@@ -74,5 +73,5 @@ def _render(console: Console, document: dict[str, Any], output: Path | None) -> 
             str(row["dead"]),
         )
     console.print(table)
-    if output is not None:
-        console.print(f"wrote {output}", markup=False)
+    if out is not None:
+        console.print(f"wrote {out}", markup=False)

@@ -47,3 +47,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         f"input {size(document['input_shape'])}, {document['units']:,} units, "
         f"{document['parameters']:,} parameters"
     )
+    head = document["head"]
+    if head["label"]:
+        console.print(f"then {head['label']}; answers speak of the {head['of']}", markup=False)
+    if head["classes"]:
+        shown = ", ".join(map(str, head["classes"][:20]))
+        more = ", ..." if len(head["classes"]) > 20 else ""
+        console.print(f"classes in the order of the outputs: {shown}{more}", markup=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, Quiet, emit, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,20 +29,23 @@ def lipschitz(
     ] = "auto",
     time_limit: Annotated[float, typer.Option(help="Seconds for the long methods.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the search for the lower end.")] = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Bound the Lipschitz constant of MODEL from both sides; exact where the two meet.
 
-    Ctrl-C keeps what was found so far.
+    Ctrl-C keeps what was found so far. Exit code 3: a long method was cut short by the time limit.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.lipschitz.front import lipschitz as compute
 
     network = load(model)
     where = None if domain is None else parse_domain(domain, network.input_size)
-    result = compute(network, where, norm, time_limit, method, seed)
+    with showing("bounding", json or quiet) as show:
+        result = compute(network, where, norm, time_limit, method, seed, progress=show)
     emit({"model": model, **result.to_dict()}, json, lambda console: _render(console, result))
+    raise typer.Exit(0 if result.exact or result.complete else 3)
 
 
 def _render(console: Console, result: LipschitzResult) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -27,20 +27,23 @@ def maximize(
     proof: Annotated[
         str | None, typer.Option(help="Write a proof of the upper end to this file, JSON.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Find the maximum of a linear combination of MODEL's outputs, with the input that attains it.
 
-    Negate the weights for a minimum. Ctrl-C keeps the interval reached so far.
+    Negate the weights for a minimum. Ctrl-C keeps the interval reached so far. Exit code 3:
+    the interval is not closed.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.extrema.front import maximize as compute
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     where = parse_domain(domain, network.input_size)
     weights = _weights(direction, network.output_size)
-    result = compute(network, weights, where, time_limit)
+    with showing("searching", json or quiet) as show:
+        result = compute(network, weights, where, time_limit, progress=show)
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
     if proof is not None:
         if result.certificate is None:
@@ -50,6 +53,7 @@ def maximize(
         result.certificate.save(proof)
     document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
     emit(document, json, lambda console: _render(console, result, what))
+    raise typer.Exit(0 if result.exact else 3)
 
 
 def _weights(text: str, outputs: int) -> int | list[float]:

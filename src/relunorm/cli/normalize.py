@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, showing
+from relunorm.cli.output import Json, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -57,18 +57,22 @@ def normalize(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
     ] = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Put MODEL into a normal form, show what was removed and why, and write the result."""
-    from relunorm.cli.domains import parse_domain
+    """Put MODEL into a normal form, show what was removed and why, and write the result.
+
+    Exit code 3: the time limit left units undecided; they stay.
+    """
     from relunorm.forms.normalize import normalize as run
     from relunorm.io import load, save
+    from relunorm.io.domains import parse_domain
 
     network = load(model)
     place = None if domain is None else parse_domain(domain, network.input_size)
     if certificate is not None:
         check_certifiable(place)
-    with showing("stability", json) as show:
+    with showing("looking at units", json or quiet) as show:
         result = run(
             network,
             form,  # type: ignore[arg-type]
@@ -96,6 +100,7 @@ def normalize(
         result.certificate.save(certificate)
         document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))
+    raise typer.Exit(3 if result.stopped or result.undecided else 0)
 
 
 def check_certifiable(domain: Domain | None) -> None:

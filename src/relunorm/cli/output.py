@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,14 @@ Json = Annotated[
 ]
 
 
+#: The option of every command that shows its progress.
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+
+#: Threads or processes of a command that can use several.
+Jobs = Annotated[
+    int | None, typer.Option("-j", "--jobs", help="Threads or processes; -1 for all cores.")
+]
+
 #: For models whose file does not fix the input shape.
 Example = Annotated[
     str | None,
@@ -38,6 +47,17 @@ def parse_example(text: str | None) -> tuple[int, ...] | None:
         raise typer.BadParameter(f"{text!r} is not a shape; write it as 1,28,28") from None
 
 
+def threads(jobs: int | None) -> int:
+    """The number behind `--jobs`: one by default, all cores for -1."""
+    if jobs is None:
+        return 1
+    if jobs == -1:
+        return os.cpu_count() or 1
+    if jobs < 1:
+        raise typer.BadParameter(f"--jobs {jobs}: expected at least 1, or -1 for all cores")
+    return jobs
+
+
 def printable(text: str) -> str:
     """Text from a file, safe on a terminal: control characters shown, not obeyed."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
@@ -51,22 +71,28 @@ def markup(text: str) -> str:
 
 
 def emit(document: dict[str, Any], as_json: bool, render: Callable[[Console], None]) -> None:
-    """Print ``document`` as JSON, or let ``render`` draw it on a rich console."""
+    """Print ``document`` as JSON, or let ``render`` draw it on a rich console.
+
+    Where the model has a head, a last line says that the answer is about what comes before it.
+    """
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
         return
     from rich.console import Console
 
-    render(Console())
+    console = Console()
+    render(console)
+    if document.get("of", "outputs") != "outputs":
+        console.print(f"This speaks of the {document['of']}.", markup=False)
 
 
 @contextmanager
-def showing(what: str, as_json: bool) -> Iterator[Listener | None]:
-    """A progress line on stderr while something long runs; none without a terminal or with --json.
+def showing(what: str, off: bool) -> Iterator[Listener | None]:
+    """A progress line on stderr while something long runs; none if off or without a terminal.
 
     Yields what a function takes as ``progress``.
     """
-    if as_json or not sys.stderr.isatty():
+    if off or not sys.stderr.isatty():
         yield None
         return
     from rich import progress as rich
@@ -82,7 +108,8 @@ def showing(what: str, as_json: bool) -> Iterator[Listener | None]:
         task = bar.add_task(what, total=None)
 
         def show(said: Progress) -> None:
-            text = f"{what}: {said.message}"
+            left = "" if said.left is None else f", about {said.left:,.0f} s left"
+            text = f"{what}: {said.message}{left}"
             bar.update(task, description=text, completed=said.done, total=said.total)
 
         yield show

@@ -32,11 +32,11 @@ def papers(
             metavar="[EXHIBIT]...", help="Which exhibits; all of them if none is named."
         ),
     ] = None,
-    output: Annotated[
+    out: Annotated[
         Path | None,
         typer.Option(
             "-o",
-            "--output",
+            "--out",
             help="Folder for figures (png, svg), tables (csv, json), index.html and verdicts.csv. "
             "What it holds already is not run again.",
         ),
@@ -77,19 +77,19 @@ def papers(
 
     paper = paper_key(paper)
     tasks = [Task(key, name, full, seed, data, target) for key, name in _wanted(paper, names, data)]
-    if paper == "all" and output is None:
+    if paper == "all" and out is None:
         raise typer.BadParameter("papers all needs -o DIR to write to", param_hint="-o")
     where = {"jobs": jobs or None, "backend": backend or "loky", "scheduler": scheduler}
-    outcomes, interrupted = _run(tasks, output, where, quiet=json)
+    outcomes, interrupted = _run(tasks, out, where, quiet=json)
     if paper != "all" and not json:
         for outcome in outcomes:
             if outcome.document is not None:
                 _render(_console(), outcome.document)
     rows = [row for outcome in outcomes for row in outcome.rows]
-    if output is not None and outcomes:
+    if out is not None and outcomes:
         what = "sizes of the papers" if full else "quick sizes"
         heading = f"{len(outcomes)} exhibits, {what}, random state {seed}."
-        write_page(outcomes, output, heading)
+        write_page(outcomes, out, heading)
     document = {
         "schema": "relunorm.papers/2",
         "paper": paper,
@@ -100,7 +100,7 @@ def papers(
         "seconds": sum(outcome.seconds for outcome in outcomes),
         "failed": [f"{o.task.paper} {o.task.name}" for o in outcomes if o.error],
     }
-    emit(document, json, lambda console: _verdicts(console, document, output))
+    emit(document, json, lambda console: _verdicts(console, document, out))
     if interrupted:
         raise KeyboardInterrupt
     if document["failed"]:

@@ -30,8 +30,8 @@ def region(
     json: Json = False,
 ) -> None:
     """Show the configuration and the affine map of MODEL at one input."""
-    from relunorm.cli.domains import parse_domain
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.regions.region import region_at
 
     network = load(model)

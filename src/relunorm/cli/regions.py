@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Jobs, Json, Quiet, emit, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from relunorm.clock import Progress
+    from relunorm.domain import Domain
+    from relunorm.network import Network
     from relunorm.regions.result import Regions
+
+#: Inputs up to which all regions of a domain are listed without asking whether that ends.
+FEW_INPUTS = 8
 
 PICTURES = (".png", ".svg", ".pdf")
 MESHES = (".obj", ".ply")
@@ -32,15 +36,21 @@ def regions(
         typer.Option(
             "-o",
             "--out",
-            help="Write the list (.npz), a picture (.png .svg .pdf, one or two inputs) or the "
-            "surface output = level (.obj .ply, three inputs).",
+            help="Write the list (.npz), a picture (.png .svg .pdf; of more than two inputs with "
+            "--slice) or the surface output = level (.obj .ply, three inputs).",
+        ),
+    ] = None,
+    plane: Annotated[
+        str | None,
+        typer.Option(
+            "--slice",
+            help="Only the plane of two inputs, such as 0,3, through the domain's centre; or the "
+            "plane through the three rows of @points.npy.",
         ),
     ] = None,
     max_regions: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Threads or processes; -1 for all cores.")
-    ] = None,
+    jobs: Jobs = None,
     backend: Annotated[
         str | None, typer.Option(help="loky, dask or ray: processes instead of threads.")
     ] = None,
@@ -55,13 +65,18 @@ def regions(
     statistics: Annotated[
         bool, typer.Option("--statistics", help="Volumes, inradii, degrees and bounds, too.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """List all linear regions of MODEL on a domain. Ctrl-C keeps what was found."""
-    from relunorm.cli.domains import parse_domain
+    """List all linear regions of MODEL on a domain.
+
+    Ctrl-C keeps what was found. Exit code 3: the search was stopped before it was complete.
+    """
+    import numpy as np
+
     from relunorm.errors import UnsupportedFormatError
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.regions.enumerate import regions as enumerate_regions
 
     if out is not None and out.suffix.lower() not in (".npz", *PICTURES, *MESHES):
@@ -70,13 +85,27 @@ def regions(
         )
     network = load(model)
     where = None if domain == "all" else parse_domain(domain, network.input_size)
-    with _progress(quiet or json) as report:
+    if plane is not None:
+        from relunorm.cli.slices import plane_of
+        from relunorm.domain import Box
+        from relunorm.regions.planes import restrict
+
+        view = plane_of(network, plane, where)
+        network = restrict(network.folded(), np.stack([view.u, view.v]).T, view.origin)
+        where = Box(np.array(view.window[::2]), np.array(view.window[1::2]))
+    elif out is not None and out.suffix.lower() in PICTURES and network.input_size > 2:
+        raise UnsupportedFormatError(
+            f"{out}: a picture of {network.input_size} inputs needs a plane; add --slice 0,1"
+        )
+    elif max_regions is None and time_limit is None:
+        _refuse_hopeless(network, where)
+    with showing("searching", json or quiet) as report:
         found = enumerate_regions(
             network,
             where,
             max_regions=max_regions,
             time_limit=time_limit,
-            workers=workers,
+            workers=jobs,
             backend=backend,
             scheduler=scheduler,
             progress=report,
@@ -90,6 +119,7 @@ def regions(
         _write(found, out, color, output, level)
         document["written"] = str(out)
     emit(document, json, lambda console: _render(console, document))
+    raise typer.Exit(0 if found.complete else 3)
 
 
 def _write(found: Regions, out: Path, color: str, output: int, level: float) -> None:
@@ -123,33 +153,29 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
         plot_regions(found, color=color, output=output).savefig(out, dpi=150)
 
 
-class _progress:
-    """A line on stderr with regions found, the rate and the time left where it can be told."""
+def _refuse_hopeless(network: Network, where: Domain | None) -> None:
+    """Say at once that a list without end was asked for, and what can be had instead.
 
-    def __init__(self, off: bool):
-        self.off = off
+    Random points tell: if no two of them share a region, there are far more regions than half the
+    square of their number (the birthday problem).
+    """
+    import numpy as np
 
-    def __enter__(self):  # type: ignore[no-untyped-def]
-        if self.off:
-            return None
-        from rich.console import Console
-        from rich.status import Status
+    if network.input_size <= FEW_INPUTS or where is None:
+        return
+    count = int(np.clip(2e9 / network.parameters, 200, 20_000))
+    signs = [z > 0 for z in network.preactivations(where.sample(count, 0))]
+    patterns = np.packbits(np.hstack(signs), axis=1)
+    if len(np.unique(patterns, axis=0)) < count:
+        return
+    from relunorm.errors import InvalidInputError
 
-        self.status = Status("searching", console=Console(stderr=True))
-        self.status.start()
-        return self.report
-
-    def report(self, said: Progress) -> None:
-        if "found" not in said.facts:
-            self.status.update(said.message)
-            return
-        rate = said.facts["found"] / max(said.elapsed, 1e-9)
-        ending = "" if said.left is None else f", about {said.left:,.0f} s left"
-        self.status.update(f"{said.message}, {rate:,.0f} a second{ending}")
-
-    def __exit__(self, *_: object) -> None:
-        if not self.off:
-            self.status.stop()
+    raise InvalidInputError(
+        f"{network.input_size} inputs: no two of {count:,} random points of the domain lie in the "
+        f"same region, so there are far more than {count**2 // 2:,} of them and no list would end. "
+        "Ask for a plane (--slice 0,1), for the region of one input (relunorm region MODEL --at "
+        "x.npy), for a smaller --domain, or for as many as --max-regions or --time-limit allow."
+    )
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
@@ -163,6 +189,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     )
     if document["hidden"]:
         console.print("regions thinner than 1e-10 of the domain exist and are not listed")
+    if not document["regions"] and not document["complete"]:
+        console.print("none was found in the time given; --slice 0,1 lists those on a plane")
+        return
     table = Table("after layer", "regions")
     for k, count in enumerate(document["regions_per_layer"], start=1):
         table.add_row(str(k), f"{count:,}")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Example, Json, emit, parse_example
+from relunorm.cli.output import Example, Json, Quiet, emit, parse_example
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from relunorm.clock import Progress
+    from relunorm.io.table import Table
 
 
 def report(
@@ -48,23 +49,24 @@ def report(
         str | None,
         typer.Option(
             "--slice",
-            help="With more than two inputs, the plane to draw: two coordinates such as 0,3, or "
-            "@points.npy with three inputs as rows.",
+            help="With more than two inputs, the plane to draw: two inputs by number or name, such "
+            "as 0,3; rows:4,17,30 of the data; or @points.npy with three inputs as rows.",
         ),
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 40.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 12.0,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     example: Example = None,
     json: Json = False,
 ) -> None:
-    """Write one offline page about MODEL: structure, removal, regions, Lipschitz, units, advice.
+    """Write one offline page about MODEL: how well it does, what to do, and what it is.
 
     Ctrl-C keeps the sections that are finished.
     """
-    from relunorm.cli.domains import parse_domain
+    from relunorm.cli.slices import parse_slice
     from relunorm.cli.tables import parse_table
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.report.front import report as run
 
     if out is None and (open_it or not json):
@@ -82,9 +84,11 @@ def report(
         None if table is None else table.x,
         None if table is None else table.labels,
         None if domain is None else parse_domain(domain, network.input_size),
-        slice=None if plane is None else _plane(plane),
+        slice=None if plane is None else parse_slice(plane, table),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,
+        data_name="" if data is None else Path(data).name,
+        feature_names=None if table is None else _names(table),
         classes=None if classes is None else _classes(classes),
         time_limit=time_limit,
         progress=None if quiet else _progress,
@@ -122,22 +126,10 @@ def _classes(text: str) -> list[str]:
     return found
 
 
-def _plane(text: str) -> Any:
-    """Two coordinates, or the rows of a file."""
-    import numpy as np
-
-    if text.startswith("@"):
-        try:
-            return np.load(text[1:], allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise InvalidInputError(f"{text[1:]} is not an array file: {error}") from None
-    try:
-        first, second = (int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInputError(
-            f"--slice {text!r}: write two coordinates such as 0,3, or @points.npy"
-        ) from None
-    return first, second
+def _names(table: Table) -> tuple[str, ...] | None:
+    """The columns' names, where the file has any of its own."""
+    own = tuple(f"x{k}" for k in range(len(table.names)))
+    return None if table.names == own else table.names
 
 
 def _progress(said: Progress) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup, showing
+from relunorm.cli.output import Json, Quiet, emit, markup, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,11 +21,12 @@ def sensitivity(
     domain: Annotated[
         str, typer.Option(help="box:LO,HI, ball:R, box:@f.npz, polytope:@f.npz or data:f.csv.")
     ],
-    limit: Annotated[float, typer.Option("--limit", "--time-limit", help="Seconds.")] = 60.0,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Write a heat map: .png, .svg or .pdf.")
+    time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+    out: Annotated[
+        str | None, typer.Option("-o", "--out", help="Write a heat map: .png, .svg or .pdf.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the points tried.")] = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Bound the derivative of every output of MODEL in every input, over the whole domain.
@@ -33,8 +34,8 @@ def sensitivity(
     Says which inputs certainly push an output up or down, and which are not used. A domain
     data:f.csv also gives the inputs their names. Exit code 3: not every interval is exact.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
     from relunorm.io.table import read_table
     from relunorm.questions.sensitivity import sensitivity as compute
 
@@ -44,11 +45,11 @@ def sensitivity(
     if domain.startswith("data:"):
         file, _, target = domain.removeprefix("data:").partition("?target=")
         names = read_table(Path(file), target or None, network.input_size, text=True).names
-    with showing("searching", json) as show:
-        found = compute(network, where, limit, seed, show, names)
-    if output is not None:
-        found.plot().savefig(output, bbox_inches="tight")
-    document = {"model": model, "domain": domain, "figure": output, **found.to_dict()}
+    with showing("searching", json or quiet) as show:
+        found = compute(network, where, time_limit, seed, show, names)
+    if out is not None:
+        found.plot().savefig(out, bbox_inches="tight")
+    document = {"model": model, "domain": domain, "figure": out, **found.to_dict()}
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.exact.all() else 3)
 

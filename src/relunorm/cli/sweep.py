@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit, markup, printable
+from relunorm.cli.output import Json, Quiet, emit, markup, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,7 @@ def sweep(
     export: Annotated[
         Path | None, typer.Option(help="Write the rows of this sweep as .csv or .parquet.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run FUNCTION for every combination of the grid. Ctrl-C keeps what is finished.

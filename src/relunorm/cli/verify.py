@@ -49,10 +49,10 @@ def verify(
     Exit code 0: it holds (with --trust-solver: given the verdicts that are counted); 1: it does
     not; 2: bad input.
     """
-    from relunorm.cli.domains import parse_domain
     from relunorm.forms.certificate import Certificate
     from relunorm.forms.verification import verify as run
     from relunorm.io import load
+    from relunorm.io.domains import parse_domain
 
     a = load(first)
     if second is None:

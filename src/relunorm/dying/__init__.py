@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from relunorm.errors import optional_packages
+
 _HOME = {
     "TargetScaler": "target",
     "RunningTargetScaler": "target",
@@ -90,7 +92,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'relunorm.dying' has no attribute {name!r}")
-    return getattr(import_module(f"relunorm.dying.{home}"), name)
+    with optional_packages():
+        return getattr(import_module(f"relunorm.dying.{home}"), name)
 
 
 def __dir__() -> list[str]:

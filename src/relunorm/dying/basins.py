@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
+from relunorm.shown import Shown
 
 #: Classes of a start in `BasinMap.classes`.
 OPTIMUM, DEAD, OTHER = 0, 1, 2
 
 
 @dataclass(frozen=True, repr=False)
-class BasinMap:
+class BasinMap(Shown):
     """Where gradient descent from each point of a grid over [-extent, extent]^2 ends.
 
     Attributes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.dying.duplicate_units import duplicate_units
@@ -17,6 +18,7 @@ from relunorm.dying.target_advice import TargetAdvice, target_advice
 from relunorm.dying.unit_entries import UnitEntries
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Layer, Network
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability
@@ -120,7 +122,7 @@ class LayerDiagnosis:
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis:
+class Diagnosis(Shown):
     """Findings per layer, the target's scale, and advice in the order to follow it.
 
     Attributes:
@@ -170,11 +172,12 @@ class Diagnosis:
         }
 
 
+@accepts("model", domains=("domain",), data="X")
 def diagnose(
-    model: Any,
+    model: Model,
     X: ArrayLike,
     y: ArrayLike | None = None,
-    domain: Domain | None = None,
+    domain: Place | None = None,
     *,
     tau: float = 0.025,
     optimizer: str | None = None,
@@ -207,15 +210,10 @@ def diagnose(
     """
     if not tau >= 0:
         raise InvalidInputError(f"tau is {tau}, expected a number of at least 0")
-    if domain is not None and not isinstance(domain, Domain):
-        raise InvalidInputError(
-            f"domain is {domain!r}, expected a Domain such as relunorm.Box.cube(2, -1.0, 1.0); "
-            "texts like box:-1,1 are for the command line"
-        )
     rows = _data(X)
     if y is not None and np.shape(y)[:1] != (len(rows),):
         raise InvalidInputError(f"y has shape {np.shape(y)}, but X has {len(rows)} rows")
-    network = _network(model, rows)
+    network: Network = model
     if not network.hidden:
         raise InvalidInputError(f"{network!r} has no units to diagnose")
     names = _unit_layers(network)
@@ -248,14 +246,6 @@ def _data(X: Any) -> NDArray[np.float64]:
     if not np.isfinite(rows).all():
         raise InvalidInputError("X holds NaN or infinite entries; fill or drop those rows first")
     return rows
-
-
-def _network(model: Any, rows: NDArray[np.float64]) -> Network:
-    if isinstance(model, Network):
-        return model
-    from relunorm.io import load
-
-    return load(model, rows[:1])
 
 
 def _proofs(

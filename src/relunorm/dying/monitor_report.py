@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.shown import Shown
+
 Mask = NDArray[np.bool_]
 
 
@@ -92,7 +94,7 @@ class SiteReport:
 
 
 @dataclass(frozen=True, repr=False)
-class MonitorReport:
+class MonitorReport(Shown):
     """All sites of a model after ``batches`` forward passes, over the last ``window`` of them."""
 
     sites: tuple[SiteReport, ...]

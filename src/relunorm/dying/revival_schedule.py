@@ -80,6 +80,8 @@ class Reviver:
                 f"pull is {pull} with rule {rule!r}, expected a share in [0, 1) with redo, and 0 "
                 "with live, which keeps the function"
             )
+        if not isinstance(model, nn.Module):
+            raise InvalidInputError(f"model is {type(model).__name__}, expected a torch.nn.Module")
         check_batch(batch)
         self.model, self.batch, self.rule, self.tau = model, batch, rule, tau
         self.every, self.until, self.pull, self.updates = every, until, pull, 0

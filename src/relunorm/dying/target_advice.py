@@ -100,6 +100,8 @@ def target_advice(
                 f"(mean {delta:.3g}) SGD steps as large as the error throw units past the "
                 "data, where they stay dead"
             )
+        elif gamma > 1 and name is None:
+            what = "SGD throws units past the data, where they stay dead, and Adam is slow"
         elif gamma > 1:
             what = "steps are small against the targets and the fit is slow"
         else:

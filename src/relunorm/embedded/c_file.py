@@ -37,13 +37,16 @@ class Options:
         name: prefix of everything the file defines.
         target: c99, avr or arm.
         classes: whether to add a function that gives the class.
+        labels: what the classes are called, for a comment.
     """
 
     name: str = "net"
     target: str = "c99"
     classes: bool = False
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", tuple(map(str, self.labels)))
         if not NAME.match(self.name) or RESERVED.fullmatch(self.name):
             raise InvalidInputError(
                 f"name {self.name!r} is no name in C; use letters, digits and underscores"
@@ -147,7 +150,11 @@ class CFile(ABC):
         ]
         if self.options.classes:
             what = "the first largest output" if self.outputs > 1 else "y > 0"
-            lines += [f"/* The class: {what}. */", f"int {self.name}_class(const {kind} *x);"]
+            names = enumerate(map(comment_text, self.options.labels))
+            text = ", ".join(f"{k} {label}" for k, label in names if label != str(k))
+            told = _lines(f"The class: {what}{f' ({text})' if text else ''}. */", 92)
+            lines += [("/* ", "   ")[k > 0] + line for k, line in enumerate(told)]
+            lines.append(f"int {self.name}_class(const {kind} *x);")
         return lines
 
     def readers(self) -> list[str]:
@@ -185,8 +192,11 @@ class CFile(ABC):
         self.used.add(kind)
         return f"{self.reader(kind)}({self.name}_{table} + {at})"
 
-    def clamp(self, into: str) -> list[str]:
-        """Copy the inputs into a buffer, those outside the domain clamped and counted."""
+    def clamp(self, into: str | None) -> list[str]:
+        """Copy the inputs into a buffer, those outside the domain clamped and counted.
+
+        A constant network reads none: they are only counted.
+        """
         kind = self.kinds[0]
         below = above = True
         if f"{self.name}_low" in self.tables:
@@ -197,11 +207,15 @@ class CFile(ABC):
             if kind != "float":  # no comparison that its type settles
                 least, most = RANGES[kind]
                 below, above = self.low[0] > least, self.high[0] < most
-        lines = [
-            f"    for ({self.index} j = 0; j < {len(self.low)}; j++) {{",
-            f"        {kind} v = x[j];",
-            "",
-        ]
+        if into is None and not (below or above):
+            return ["    (void)x;"]
+        lines = [f"    for ({self.index} j = 0; j < {len(self.low)}; j++) {{"]
+        if into is None:
+            ends = ((below, f"x[j] < {low}"), (above, f"x[j] > {high}"))
+            outside = [text for wanted, text in ends if wanted]
+            lines += [f"        if ({' || '.join(outside)})", "            clamped++;"]
+            return [*lines, "    }"]
+        lines += [f"        {kind} v = x[j];", ""]
         for wanted, end, sign in ((below, low, "<"), (above, high, ">")):
             if wanted:
                 lines += [
@@ -283,7 +297,7 @@ def wrapped(values: NDArray[Any], kind: str) -> list[str]:
 def _lines(text: str, width: int) -> list[str]:
     lines, start = [], 0
     while len(text) - start > width:
-        stop = text.rfind(" ", start, start + width) + 1
+        stop = text.rfind(" ", start, start + width) + 1 or start + width
         lines.append(text[start:stop].rstrip())
         start = stop
     return [*lines, text[start:]]

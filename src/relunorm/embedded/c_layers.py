@@ -268,8 +268,7 @@ class LayersFile(CFile):
         lines = [f"int {name}_run(const {kind} *x, {out} *y)", "{"]
         lines += [f"    {k} buffer{i}[{n}];" for i, (k, n) in enumerate(slots)]
         lines += ["    int clamped = 0;", ""]
-        if 0 in place:
-            lines += self.clamp(f"buffer{place[0]}")
+        lines += self.clamp(f"buffer{place[0]}" if 0 in place else None)
         for index, affine in enumerate(network.maps):
             arguments = [f"buffer{place[s]}" for s in affine.terms]
             last = index == len(network.layers)
@@ -287,6 +286,8 @@ def _slots(network: AnyNetwork) -> tuple[list[tuple[str, int]], dict[int, int]]:
     free: list[int] = []
     place: dict[int, int] = {}
     for value, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
+        if value == 0 and 0 not in last:
+            continue
         if value not in last:
             last[value] = value  # never read: held only while it is made
         fits = [s for s in free if slots[s][0] == kind]

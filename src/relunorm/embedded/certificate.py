@@ -25,7 +25,7 @@ from relunorm.embedded.c_tables import read_tables
 from relunorm.embedded.claims import claims, compare_claims, rows_of
 from relunorm.embedded.cutting import replay_cuts
 from relunorm.embedded.packed import network_from_dict
-from relunorm.embedded.pieces import Pieces, bound_pieces
+from relunorm.embedded.pieces import Piecewise
 from relunorm.embedded.programs import c_file, change_of, check_inputs, outer_box, program_from
 from relunorm.embedded.terms import without_empty_terms
 from relunorm.errors import InvalidInputError, RelunormError
@@ -168,9 +168,9 @@ def _replay(
     if problems:
         return
     change = None
-    if isinstance(program, Pieces):
+    if isinstance(program, Piecewise):
         rows = rows_of(smaller.output_size, False)
-        found = bound_pieces(smaller, program)
+        found = program.bound(smaller)
     else:
         change = change_of(smaller, program)
         rows = rows_of(smaller.output_size, options.classes)
@@ -236,6 +236,12 @@ def notes(document: dict[str, Any]) -> list[str]:
         )
     else:
         lines.append("- no bound on |output - network|.")
+    head = document["head"]
+    if head is not None:
+        lines[5:5] = [f"outputs are the {head['of']}"]
+        if head["bound"] is not None:
+            rest = f" ({head['bound_on_grid']:.4g} without)" if integer else ""
+            lines.append(f"- |{head['label']} of them - the model| <= {head['bound']:.4g}{rest};")
     classes = document["classes"]
     if classes is not None and classes["everywhere"] is not None:
         lines.append(f"- the class is {classes['everywhere']} everywhere, as in the network.")

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.embedded.cutting import Bounds, bound_part
 from relunorm.embedded.difference import Change
+from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate import slackened
+from relunorm.head import Head
 from relunorm.network import Affine, Network
 from relunorm.stability.problem import Bounds as ValueBounds
 from relunorm.stability.problem import Problem
@@ -55,6 +57,7 @@ def claims(
         },
         "classes": None,
         "steps": None,
+        "head": None,
     }
     if classes:
         margins = [_margin(side, outputs) for side in (total.of_floats, total.on_grid)]
@@ -64,6 +67,15 @@ def claims(
             "margin": margins[0],
             "margin_on_grid": margins[1],
             "everywhere": fixed,
+        }
+    if network.head:
+        sides = total.of_floats, total.on_grid
+        moves = [_after(network.head, float(side[:outputs].max())) for side in sides]
+        result["head"] = {
+            "label": network.head.label,
+            "of": network.head.of,
+            "bound": moves[0],
+            "bound_on_grid": moves[1],
         }
     steps = any(layer.activation.kind == "step" for layer in network.layers)
     if steps and change is not None:
@@ -78,6 +90,25 @@ def claims(
             ],
         }
     return result
+
+
+def _after(head: Head, bound: float) -> float | None:
+    """How far the model's own outputs can move; None where that is not known."""
+    if head.gain is None or not np.isfinite(bound):
+        return None
+    moved = slackened(head.gain * bound)
+    return min(moved, 1.0) if head.is_probability else moved
+
+
+def check_classes(network: Network) -> None:
+    """Raise unless the class that the outputs choose is the one the model itself gives."""
+    head, several = network.head, sum(n > 1 for n in network.output_shape) > 1
+    if not head.decides_plainly(network.output_size) or (several and head):
+        raise InvalidInputError(
+            f"the model ends in {head.label}, after which its class is not the largest of the "
+            f"program's {network.output_size} outputs, or the sign of a single one; leave classes "
+            "out"
+        )
 
 
 def _margin(bounds: NDArray[np.float64], outputs: int) -> float:
@@ -100,6 +131,14 @@ def compare_claims(found: dict[str, Any], stated: dict[str, Any], problems: list
         margins = ("margin", "margin_on_grid")
         if not same or not all(ours[m] <= theirs[m] * (1 + 1e-9) for m in margins):
             problems.append(f"classes: {ours} was found, {theirs} is stated")
+    ours, theirs = found["head"], stated["head"]
+    if (ours is None) != (theirs is None):
+        problems.append("head: the claim is not the one that was found")
+    elif ours is not None:
+        if any(ours[key] != theirs[key] for key in ("label", "of")):
+            problems.append(f"head: {ours} was found, {theirs} is stated")
+        keys = ("bound", "bound_on_grid")
+        _compare("head", [ours[key] for key in keys], [theirs[key] for key in keys], problems)
     ours, theirs = found["steps"], stated["steps"]
     if (ours is None) != (theirs is None):
         problems.append("steps: the claim is not the one that was found")

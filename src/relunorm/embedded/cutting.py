@@ -63,7 +63,9 @@ def bound_part(
         plain = np.maximum(rows, 0) @ high - np.maximum(-rows, 0) @ low
         other = np.maximum(-rows, 0) @ high - np.maximum(rows, 0) @ low
         plain, other = (np.nextafter(x * (1 + 1e-12), np.inf) for x in (plain, other))
-        found.append(np.maximum(np.minimum(top[:count], plain), np.minimum(top[count:], other)))
+        size = part.norms.error(last, part.before[last], rows)
+        sides = np.fmin(top[:count], plain), np.fmin(top[count:], other)
+        found.append(np.fmin(np.maximum(*sides), size))
     return Bounds(found[0], np.maximum(*found)), second
 
 

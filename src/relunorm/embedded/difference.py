@@ -27,7 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.embedded.norms import Norms
 from relunorm.layer import Affine
+from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector
 from relunorm.stability.intervals import interval_bounds
 from relunorm.stability.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
@@ -71,6 +73,7 @@ class Change:
         self.moved: list[dict[int, Matrix]] = []
         self.matrix_size: list[dict[int, Matrix]] = []
         self.moved_size: list[dict[int, Matrix]] = []
+        self._norms: dict[tuple[int, int], tuple[float, float]] = {}
 
     def add(self, network: Affine, program: Affine) -> None:
         """Take the next map of both."""
@@ -80,6 +83,20 @@ class Change:
         self.moved.append(moved)
         self.matrix_size.append({s: abs(m) for s, m in program.terms.items()})
         self.moved_size.append({s: abs(m) for s, m in moved.items()})
+
+    def truncate(self, maps: int) -> None:
+        """Forget all but the first maps."""
+        lists = (self.bias, self.matrix, self.moved, self.matrix_size, self.moved_size)
+        for entries in lists:
+            del entries[maps:]
+        self._norms = {place: pair for place, pair in self._norms.items() if place[0] < maps}
+
+    def norms(self, index: int, source: int) -> tuple[float, float]:
+        """Upper bounds of the largest singular values of W' and of what it moved by."""
+        if (index, source) not in self._norms:
+            both = self.matrix[index][source], self.moved[index][source]
+            self._norms[index, source] = operator_norm(both[0], 2.0), operator_norm(both[1], 2.0)
+        return self._norms[index, source]
 
 
 class Difference:
@@ -111,6 +128,7 @@ class Difference:
         self.rounding: list[Vector] = []
         self.before: list[Vector] = []
         self.margins: list[Vector | None] = []
+        self.norms = Norms(problem, change, self.bounds, wide)
 
     def gap(self, value: int) -> Vector:
         """max |d| of value k, entry by entry."""
@@ -128,7 +146,7 @@ class Difference:
         return result
 
     def error(self, index: int) -> Ends:
-        """Bounds of e of map ``index``: intervals, and one backward pass."""
+        """Bounds of e of map ``index``: intervals, one backward pass, and Euclidean norms."""
         self._open(index)
         low, high = self._interval(index)
         size = self.problem.maps[index].size
@@ -139,6 +157,8 @@ class Difference:
             found = self.descend(index, np.vstack([rows, -rows]))
             low[take] = np.maximum(low[take], -found[len(rows) :])
             high[take] = np.minimum(high[take], found[: len(rows)])
+        size = self.norms.error(index, self.before[index])
+        low, high = np.fmax(low, -size), np.fmin(high, size)
         return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
     def _open(self, index: int) -> None:
@@ -165,6 +185,7 @@ class Difference:
             high = np.minimum(high, np.nextafter(hull[1] - value_low, np.inf))
         self.gap_low.append(low)
         self.gap_high.append(high)
+        self.norms.advance(index, error, (low, high), self.rounding[index], self.before[index])
 
     def _moved(self, index: int, rest: Vector, low: Vector, high: Vector) -> Ends:
         """d of units without a jump: a slope times e, and the rounding after it."""

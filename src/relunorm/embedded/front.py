@@ -6,22 +6,26 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from relunorm.atomic import atomic_path
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate, notes
+from relunorm.embedded.claims import check_classes
 from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.job import WIDTHS, Job
-from relunorm.embedded.pieces import Pieces
+from relunorm.embedded.pieces import Piecewise
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability.reach import reach_of
 
 #: Bytes of flash and RAM of the smallest common board of a target (an ATmega328P).
@@ -30,14 +34,14 @@ STYLES = ("layers", "pieces")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Export:
+class Export(Shown):
     """A C program, its model in Python and its certificate.
 
     Attributes:
         source: the C file.
         header: declarations for files that call it.
-        program: the same in Python: an `IntegerNetwork` or `Pieces` (bit for bit), or
-            a `FloatNetwork`.
+        program: the same in Python: an `IntegerNetwork`, `Pieces` or a `PieceTree` (bit for bit),
+            or a `FloatNetwork`.
         network: the network it was made from, as given.
         certificate: the two proofs.
     """
@@ -104,9 +108,19 @@ class Export:
     def to_dict(self) -> dict[str, Any]:
         """The results without the proofs, JSON-safe."""
         document = self.certificate.document
-        keys = ("bounds", "found", "classes", "steps", "sizes", "options", "domain", "digest")
+        keys = (
+            "bounds",
+            "found",
+            "classes",
+            "head",
+            "steps",
+            "sizes",
+            "options",
+            "domain",
+            "digest",
+        )
         steps = document["steps"]
-        maps = (self.program,) if isinstance(self.program, Pieces) else self.program.maps
+        maps = (self.program,) if isinstance(self.program, Piecewise) else self.program.maps
         return {
             "schema": "relunorm.export/1",
             "epsilon": _or_none(self.epsilon),
@@ -126,9 +140,10 @@ class Export:
         )
 
 
+@accepts("network", domains=("domain",))
 def to_c(
-    network: Network,
-    domain: Domain,
+    network: Model,
+    domain: Place,
     *,
     bits: int | None = None,
     epsilon: float | None = None,
@@ -160,7 +175,7 @@ def to_c(
             included, because inputs are integers then.
         target: ``c99``, ``avr`` (tables in flash) or ``arm``.
         floats: single precision instead of integers.
-        style: ``layers``, or for a single input ``pieces``: its affine pieces in a search tree.
+        style: ``layers``, or for one or two inputs ``pieces``: the affine pieces in a search tree.
         classes: add a function that gives the class, and a claim about it.
         name: prefix of what the file defines.
         input_shift: the shift of the inputs where a sensor fixes it, one or one for each.
@@ -183,8 +198,18 @@ def to_c(
     >>> made.epsilon < 0.02, made.program.predict([[0.5], [-0.25]]).ravel().tolist()
     (True, [0.5, 0.25])
     """
-    options = Options(name, target, classes)
-    box = _checked(network, domain, bits, epsilon, floats, style, parts)
+    labels = tuple(map(str, network.head.classes))
+    options = Options(name, target, classes, labels if classes else ())
+    box = _checked(network, domain, bits, epsilon, floats, style)
+    for what, value, least in (
+        ("parts", parts, 1),
+        ("samples", samples, 1),
+        ("flash", flash, 0),
+        ("ram", ram, 0),
+    ):
+        _check_count(what, value, least, optional=what in ("flash", "ram"))
+    if classes:
+        check_classes(network)
     exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
     if exponent is not None and (
         exponent.dtype.kind != "i" or exponent.shape not in ((1,), (network.input_size,))
@@ -195,7 +220,7 @@ def to_c(
     job = Job(network, domain, box, options, exponent, parts, samples, random_state, progress)
     with np.errstate(over="ignore", invalid="ignore"):
         widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
-        job.shrink(shrink, widths, floats)
+        job.shrink(shrink, widths, floats, style == "layers")
         if floats:
             program, found = job.floats()
         elif style == "pieces":
@@ -213,11 +238,7 @@ def to_c(
     return Export(file.source(notes(document)), file.header(), program, network, certificate)
 
 
-def _checked(
-    network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any, parts: Any
-) -> Box:
-    if not isinstance(network, Network):
-        raise InvalidInputError(f"expected a Network, found {type(network).__name__}; use load")
+def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, style: Any) -> Box:
     if not isinstance(domain, Domain):
         raise InvalidDomainError(
             "a program needs a bounded domain, because every range is proved over it; pass a Box, "
@@ -230,12 +251,17 @@ def _checked(
     if style not in STYLES or (style == "pieces" and floats):
         what = "pieces are integers" if style in STYLES else "choose layers or pieces"
         raise InvalidInputError(f"style {style!r}: {what}")
-    if epsilon is not None and not (np.isfinite(epsilon) and epsilon > 0):
+    if epsilon is not None and not (isinstance(epsilon, Real) and 0 < float(epsilon) < np.inf):
         raise InvalidInputError(f"epsilon is {epsilon!r}, expected a number > 0")
-    if not isinstance(parts, int) or parts < 1:
-        raise InvalidInputError(f"parts is {parts!r}, expected a whole number >= 1")
     reach = reach_of(domain)
     return Box(reach.lo, reach.hi)
+
+
+def _check_count(what: str, value: Any, least: int, *, optional: bool) -> None:
+    if optional and value is None:
+        return
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InvalidInputError(f"{what} is {value!r}, expected a whole number >= {least}")
 
 
 def _check_size(program: AnyProgram, options: Options, flash: int | None, ram: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ from relunorm.embedded.cutting import Bounds, cut
 from relunorm.embedded.floats import FloatNetwork, build_floats
 from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.packed import network_to_dict
-from relunorm.embedded.pieces import Pieces, bound_pieces, build_pieces
+from relunorm.embedded.pieces import Piecewise, build_pieces
 from relunorm.embedded.programs import (
     AnyProgram,
     change_of,
@@ -31,17 +32,64 @@ from relunorm.embedded.programs import (
 )
 from relunorm.embedded.scales import build, start_of
 from relunorm.embedded.search import Found, largest_difference
-from relunorm.embedded.terms import Integers, stored_numbers, without_empty_terms
+from relunorm.embedded.terms import (
+    Integers,
+    geometry_of,
+    stored_numbers,
+    without_empty_terms,
+)
+from relunorm.embedded.tree_build import build_tree
 from relunorm.embedded.walk import grid_box
 from relunorm.errors import InvalidInputError
 from relunorm.forms.domains import domain_to_dict
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of
+from relunorm.stability.result import Stability
 
 WIDTHS = (8, 16, 32)
 
 #: Called with what is being done and, where known, the share that is done.
 Proved = tuple[Bounds, list[Any]]
+
+
+def _analyses(network: Network, found: Stability) -> list[Stability]:
+    """What may be removed: everything, or of convolutions whole channels only.
+
+    A convolution that has lost single units is a matrix, which takes more room than its kernel.
+    """
+    shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
+    kernels = {
+        k
+        for k, layer in enumerate(network.layers)
+        if any(
+            geometry_of(matrix, shapes[source], shapes[k + 1]) is not None
+            for source, matrix in layer.affine.terms.items()
+        )
+    }
+    if not kernels:
+        return [found]
+    kept = []
+    for layer in found.layers:
+        if layer.layer in kernels:
+            shape = shapes[layer.layer + 1]
+            dead = (layer.verdict.reshape(shape[0], -1) == "dead").all(axis=1)
+            dead = np.repeat(dead, len(layer.verdict) // shape[0])
+            layer = replace(layer, verdict=np.where(dead, "dead", "undecided"))
+        kept.append(layer)
+    return [found, replace(found, layers=tuple(kept))]
+
+
+def _shaped(network: Network, old: Network) -> Network:
+    """Layers that still are whole channels get their shapes back, which removal forgets."""
+    if len(network.layers) != len(old.layers):
+        return network
+    layers = []
+    for ours, theirs in zip(network.layers, old.layers, strict=True):
+        size, plane = ours.affine.size, math.prod(theirs.shape[1:])
+        if len(theirs.shape) > 1 and size % plane == 0:
+            ours = replace(ours, shape=(size // plane, *theirs.shape[1:]))
+        layers.append(ours)
+    return network.replace(layers=layers)
 
 
 class Job:
@@ -67,6 +115,22 @@ class Job:
         self.moved = np.zeros(network.output_size)
         self.trusted = 0
         self.best: tuple[float, int, str] | None = None
+        self.grids: dict[int, Integers] = {}
+
+    def inputs(self, width: int) -> Integers:
+        """The exponents of the inputs: as given, or chosen once for the network as it came.
+
+        Raises:
+            InvalidInputError: no power of two fits.
+        """
+        if self.exponent is not None:
+            return self.exponent
+        if width not in self.grids:
+            whole = without_empty_terms(self.network)
+            bits = [width] * (len(whole.layers) + 1)
+            made = build(whole, self.box, weight_bits=bits, value_bits=width)[0]
+            self.grids[width] = made.input_exponent
+        return self.grids[width]
 
     def show(self, what: str, share: float | None = None) -> None:
         if share is None:
@@ -74,7 +138,7 @@ class Job:
         else:
             self.tell(what, share, 1.0)
 
-    def shrink(self, wanted: bool, widths: Sequence[int], floats: bool) -> None:
+    def shrink(self, wanted: bool, widths: Sequence[int], floats: bool, layers: bool) -> None:
         """Remove what does nothing over the domain and the inputs' grids, if that saves tables."""
         if not wanted:
             return
@@ -86,7 +150,8 @@ class Job:
         grids = []
         for width in () if floats else widths:
             with suppress(InvalidInputError):  # said where the program is built
-                grids.append(grid_box(start_of(self.network, outer, width, self.exponent)))
+                power = self.inputs(width) if layers else self.exponent
+                grids.append(grid_box(start_of(self.network, outer, width, power)))
         if floats:
             single = [side.astype(np.float32).astype(np.float64) for side in (outer.lo, outer.hi)]
             grids = [Box(*single)]
@@ -97,12 +162,20 @@ class Job:
         if any(layer.activation.kind == "step" for layer in self.network.layers):
             return  # removal may move a threshold, and then no bound holds near it
         found = stability(self.network.folded(), outer, time_limit=10.0, milp=False)
-        result = normalize(self.network, "minimal", outer, analysis=found, architecture="keep")
-        if result.certificate is None or stored_numbers(result.network) >= stored_numbers(
-            self.network
-        ):
+        results = [
+            normalize(self.network, "minimal", outer, analysis=analysis, architecture="keep")
+            for analysis in _analyses(self.network.folded(), found)
+        ]
+        networks = [_shaped(r.network, self.network.folded()) for r in results]
+        sizes = [
+            np.inf if r.certificate is None else stored_numbers(n)
+            for r, n in zip(results, networks, strict=True)
+        ]
+        best = int(np.argmin(sizes))
+        result = results[best]
+        if result.certificate is None or sizes[best] >= stored_numbers(self.network):
             return
-        self.smaller = without_empty_terms(result.network)
+        self.smaller = without_empty_terms(networks[best])
         self.moved = np.array(result.certificate.bounds)
         self.trusted = result.certificate.trusted
         self.shrunk = {
@@ -171,21 +244,33 @@ class Job:
             self.box,
             weight_bits=weight_bits,
             value_bits=value_bits,
-            input_exponent=self.exponent,
+            input_exponent=self.inputs(value_bits),
         )[0]
 
-    def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Pieces, Proved]:
-        """The pieces of a network with one input, in the first width that meets epsilon."""
+    def pieces(self, widths: Sequence[int], epsilon: float | None) -> tuple[Piecewise, Proved]:
+        """The pieces of a network with one or two inputs, in the first width that meets epsilon.
 
-        def prove(program: Pieces) -> Proved:
-            found = bound_pieces(self.smaller, program)
+        Raises:
+            InvalidInputError: more inputs than two, or too many pieces.
+        """
+        makers = {1: build_pieces, 2: build_tree}
+        if self.network.input_size not in makers:
+            raise InvalidInputError(
+                f"style pieces is for networks with one or two inputs, this one has "
+                f"{self.network.input_size}; use style layers"
+            )
+        make = makers[self.network.input_size]
+
+        def prove(program: Piecewise) -> Proved:
+            self.show("proving")
+            found = program.bound(self.smaller)
             self.note(program, found, program.weight_type)
             return found, []
 
         return self.first(
             widths,
             epsilon,
-            lambda width: build_pieces(self.smaller, self.box, width, self.exponent),
+            lambda width: make(self.smaller, self.box, width, self.exponent),
             prove,
         )
 
@@ -253,7 +338,7 @@ class Job:
         """Search for the largest difference, then write everything down."""
         self.show("searching")
         change, classes = None, self.options.classes
-        if not isinstance(program, Pieces):
+        if not isinstance(program, Piecewise):
             change = change_of(self.smaller, program)
         rows = rows_of(self.smaller.output_size, classes and change is not None)
         outer = outer_box(self.box, program)
@@ -288,7 +373,7 @@ class Job:
 
     def search(self, program: AnyProgram) -> tuple[Found, Found]:
         """The largest differences found on the program's own inputs, and on any."""
-        smooth = self.smaller if isinstance(program, Pieces) else program.dequantized()
+        smooth = self.smaller if isinstance(program, Piecewise) else program.dequantized()
 
         def search(snap: Any = None) -> Found:
             return largest_difference(
@@ -304,7 +389,7 @@ class Job:
         real = search()
         if isinstance(program, FloatNetwork):
             return real, real
-        start = program.inputs if isinstance(program, Pieces) else program
+        start = program.inputs if isinstance(program, Piecewise) else program
         power = -start.input_exponent.astype(np.int32)
         grid = search(lambda x: np.ldexp(program.quantize(x).astype(np.float64), power))
         if grid.difference > real.difference and self.box.contains(grid.inputs).all():

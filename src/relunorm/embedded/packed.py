@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
+from relunorm.head import Head
 from relunorm.network import Activation, Affine, Layer, Network
 
 
 def network_to_dict(network: Network) -> dict[str, Any]:
-    """Structure and numbers; names are kept, origins are not."""
+    """Structure, numbers and head; names are kept, origins are not."""
     return {
         "input_shape": list(network.input_shape),
         "output_shape": list(network.output_shape),
@@ -34,6 +35,7 @@ def network_to_dict(network: Network) -> dict[str, Any]:
             for layer in network.layers
         ],
         "output": _affine(network.output),
+        "head": network.head.to_dict(),
     }
 
 
@@ -57,6 +59,7 @@ def network_from_dict(document: dict[str, Any]) -> Network:
         _affine_from(document["output"]),
         input_shape=document["input_shape"],
         output_shape=document["output_shape"],
+        head=Head.from_dict(document["head"]),
     )
 
 

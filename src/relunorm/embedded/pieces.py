@@ -15,6 +15,7 @@ its affine map is bounded by backward linear bounds, and hardly any unit changes
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -26,7 +27,7 @@ from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.embedded.c_file import CFile, Options, Tables, number
 from relunorm.embedded.cutting import Bounds
-from relunorm.embedded.integers import RANGES, IntegerNetwork
+from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
 from relunorm.embedded.scales import start_of
 from relunorm.embedded.terms import Integers
 from relunorm.errors import InvalidInputError
@@ -37,8 +38,62 @@ from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import rule_bounds
 
 
+class Piecewise(ABC):
+    """A program that looks its affine piece up: what programs of one and two inputs share."""
+
+    inputs: IntegerNetwork
+    output_exponent: int
+    weight_type: str
+    accumulator: str
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many."""
+
+    @property
+    @abstractmethod
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+
+    @property
+    @abstractmethod
+    def ram(self) -> int:
+        """Bytes of the variables on the stack."""
+
+    @abstractmethod
+    def __call__(self, inputs: ArrayLike) -> Integers:
+        """Integer inputs to integer outputs."""
+
+    @abstractmethod
+    def tables(self, name: str) -> Tables:
+        """Every table of the program, in order."""
+
+    @abstractmethod
+    def file(self, options: Options) -> CFile:
+        """The C file, ready to be written."""
+
+    @abstractmethod
+    def structure(self) -> dict[str, Any]:
+        """Everything but the tables, JSON-safe."""
+
+    @abstractmethod
+    def bound(self, network: Network) -> Bounds:
+        """Bounds of |program - network|, or `InvalidInputError` where a sum could overflow."""
+
+    def quantize(self, inputs: ArrayLike) -> Integers:
+        """Real inputs to the nearest integers the program takes."""
+        return self.inputs.quantize(inputs)
+
+    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """Real inputs to real outputs, by way of integers."""
+        batch = np.asarray(inputs).reshape(-1, self.inputs.input_size)
+        out = np.atleast_2d(self(self.quantize(batch)))
+        return np.ldexp(out.astype(np.float64), -self.output_exponent)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Pieces:
+class Pieces(Piecewise):
     """The pieces of a network with one input, in integers.
 
     Attributes:
@@ -72,14 +127,42 @@ class Pieces:
         result = self.start[piece] + self.slope[piece] * run
         return result[0] if single else result
 
-    def quantize(self, inputs: ArrayLike) -> Integers:
-        """Real inputs to the nearest integers the program takes."""
-        return self.inputs.quantize(inputs)
+    @property
+    def outputs(self) -> int:
+        """How many."""
+        return self.start.shape[1]
 
-    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
-        """Real inputs to real outputs, by way of integers."""
-        out = np.atleast_2d(self(self.quantize(np.asarray(inputs).reshape(-1, 1))))
-        return np.ldexp(out.astype(np.float64), -self.output_exponent)
+    @property
+    def ram(self) -> int:
+        """Bytes of the variables on the stack."""
+        return size_of(self.inputs.input_type) + size_of(self.accumulator)
+
+    def tables(self, name: str) -> Tables:
+        """Every table of the program, in order."""
+        return {
+            f"{name}_first": (self.inputs.input_type, self.first),
+            f"{name}_start": (self.accumulator, self.start.ravel()),
+            f"{name}_slope": (self.weight_type, self.slope.ravel()),
+        }
+
+    def file(self, options: Options) -> CFile:
+        """The C file, ready to be written."""
+        return PiecesFile(self, options)
+
+    def structure(self) -> dict[str, Any]:
+        """Everything but the tables, JSON-safe."""
+        return {
+            "arithmetic": "pieces",
+            **inputs_structure(self.inputs),
+            "outputs": self.outputs,
+            "output_exponent": self.output_exponent,
+            "weight_type": self.weight_type,
+            "accumulator": self.accumulator,
+        }
+
+    def bound(self, network: Network) -> Bounds:
+        """Bounds of |program - network| for every output, over all integers and real inputs."""
+        return bound_pieces(network, self)
 
     def __repr__(self) -> str:
         return f"Pieces({len(self.first)} pieces, slopes {self.weight_type})"
@@ -89,15 +172,10 @@ def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers
     """The pieces of a network with one input, slopes of so many bits.
 
     Raises:
-        InvalidInputError: more inputs than one, or numbers that no power of two fits.
+        InvalidInputError: numbers that no power of two fits.
     """
     from relunorm.regions.lines import along
 
-    if network.input_size != 1:
-        raise InvalidInputError(
-            f"style pieces is for networks with one input, this one has {network.input_size}; "
-            "use style layers"
-        )
     inputs = start_of(network, box, bits, input_exponent)
     low, high, power = (
         int(inputs.input_low[0]),
@@ -214,15 +292,6 @@ def _apart(
     return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)
 
 
-def pieces_tables(program: Pieces, name: str) -> Tables:
-    """Every table of the program, in order."""
-    return {
-        f"{name}_first": (program.inputs.input_type, program.first),
-        f"{name}_start": (program.accumulator, program.start.ravel()),
-        f"{name}_slope": (program.weight_type, program.slope.ravel()),
-    }
-
-
 class PiecesFile(CFile):
     """The program that looks its piece up."""
 
@@ -235,7 +304,7 @@ class PiecesFile(CFile):
             (program.inputs.input_type, program.accumulator),
             program.start.shape[1],
             (program.inputs.input_exponent, program.output_exponent),
-            pieces_tables(program, options.name),
+            program.tables(options.name),
         )
 
     def functions(self) -> list[str]:
@@ -273,19 +342,37 @@ class PiecesFile(CFile):
         ]
 
 
-def pieces_structure(program: Pieces) -> dict[str, Any]:
-    """Everything but the tables, JSON-safe."""
+def inputs_structure(inputs: IntegerNetwork) -> dict[str, Any]:
+    """Scales, clamps and type of the inputs, JSON-safe."""
     return {
-        "arithmetic": "pieces",
-        "input_exponent": int(program.inputs.input_exponent[0]),
-        "input_low": int(program.inputs.input_low[0]),
-        "input_high": int(program.inputs.input_high[0]),
-        "input_type": program.inputs.input_type,
-        "outputs": program.start.shape[1],
-        "output_exponent": program.output_exponent,
-        "weight_type": program.weight_type,
-        "accumulator": program.accumulator,
+        "input_exponent": inputs.input_exponent.tolist(),
+        "input_low": inputs.input_low.tolist(),
+        "input_high": inputs.input_high.tolist(),
+        "input_type": inputs.input_type,
     }
+
+
+def inputs_from(structure: dict[str, Any], network: Network) -> IntegerNetwork:
+    """What `inputs_structure` wrote.
+
+    Raises:
+        InvalidInputError: it does not fit the network's inputs.
+    """
+    size = network.input_size
+    parts = [
+        np.array(structure[key], dtype=np.int64)
+        for key in ("input_exponent", "input_low", "input_high")
+    ]
+    if any(part.shape != (size,) for part in parts) or np.abs(parts[0]).max() > 400:
+        raise InvalidInputError("the inputs of the pieces do not fit the network's")
+    start = start_of(network, Box(np.zeros(size), np.zeros(size)), 8)
+    return dataclasses.replace(
+        start,
+        input_exponent=parts[0],
+        input_low=parts[1],
+        input_high=parts[2],
+        input_type=str(structure["input_type"]),
+    )
 
 
 def pieces_from(
@@ -303,19 +390,11 @@ def pieces_from(
     outputs = int(structure["outputs"])
     if outputs != network.output_size or not (len(start) == len(slope) == len(first) * outputs):
         raise InvalidInputError("the tables of the pieces do not fit each other")
-    if max(abs(int(structure[key])) for key in ("input_exponent", "output_exponent")) > 400:
+    if abs(int(structure["output_exponent"])) > 400:
         raise InvalidInputError("an exponent of the pieces is out of range")
-    box = Box(np.zeros(1), np.zeros(1))
-    inputs = dataclasses.replace(
-        start_of(network, box, 8),
-        input_exponent=np.array([int(structure["input_exponent"])], dtype=np.int64),
-        input_low=np.array([int(structure["input_low"])], dtype=np.int64),
-        input_high=np.array([int(structure["input_high"])], dtype=np.int64),
-        input_type=str(structure["input_type"]),
-    )
     shape = (len(first), outputs)
     return Pieces(
-        inputs,
+        inputs_from(structure, network),
         first,
         start.reshape(shape),
         slope.reshape(shape),

@@ -1,4 +1,4 @@
-"""The three kinds of program behind one face: integers, floats, pieces."""
+"""The kinds of program behind one face: integers, floats, pieces."""
 
 from __future__ import annotations
 
@@ -13,44 +13,41 @@ from relunorm.embedded.c_layers import LayersFile, ram_of_layers, tables_of
 from relunorm.embedded.c_tables import network_from, structure_of
 from relunorm.embedded.difference import Change
 from relunorm.embedded.floats import FloatNetwork, FloatProgram
-from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
-from relunorm.embedded.pieces import (
-    Pieces,
-    PiecesFile,
-    pieces_from,
-    pieces_structure,
-    pieces_tables,
-)
+from relunorm.embedded.integers import RANGES, IntegerNetwork
+from relunorm.embedded.pieces import Piecewise, pieces_from
 from relunorm.embedded.scales import rounded_half_up
+from relunorm.embedded.tree import tree_from
 from relunorm.embedded.walk import grid_box, walk_through
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 
-AnyProgram = IntegerNetwork | FloatNetwork | Pieces
+AnyProgram = IntegerNetwork | FloatNetwork | Piecewise
 
 
 def c_file(program: AnyProgram, options: Options) -> CFile:
     """The C file of a program, ready to be written."""
-    if isinstance(program, Pieces):
-        return PiecesFile(program, options)
+    if isinstance(program, Piecewise):
+        return program.file(options)
     return LayersFile(program, options)
 
 
 def tables(program: AnyProgram, name: str) -> Tables:
     """Every table of a program."""
-    return pieces_tables(program, name) if isinstance(program, Pieces) else tables_of(program, name)
+    if isinstance(program, Piecewise):
+        return program.tables(name)
+    return tables_of(program, name)
 
 
 def ram_bytes(program: AnyProgram) -> int:
     """Bytes of the buffers on the stack."""
-    if isinstance(program, Pieces):
-        return size_of(program.inputs.input_type) + size_of(program.accumulator)
+    if isinstance(program, Piecewise):
+        return program.ram
     return ram_of_layers(program)
 
 
 def structure(program: AnyProgram) -> dict[str, Any]:
     """Everything but the tables, JSON-safe."""
-    return pieces_structure(program) if isinstance(program, Pieces) else structure_of(program)
+    return program.structure() if isinstance(program, Piecewise) else structure_of(program)
 
 
 def program_from(
@@ -59,12 +56,14 @@ def program_from(
     """The program with this structure and these tables; raises `InvalidInputError`."""
     if document["arithmetic"] == "pieces":
         return pieces_from(document, found, name, network)
+    if document["arithmetic"] == "tree":
+        return tree_from(document, found, name, network)
     return network_from(document, found, name)
 
 
 def check_inputs(box: Box, program: AnyProgram) -> None:
     """Raise unless every input of the domain, rounded, passes the program's clamps unchanged."""
-    start = program.inputs if isinstance(program, Pieces) else program
+    start = program.inputs if isinstance(program, Piecewise) else program
     low: NDArray[Any]
     high: NDArray[Any]
     if isinstance(start, IntegerNetwork):
@@ -83,7 +82,7 @@ def check_inputs(box: Box, program: AnyProgram) -> None:
 
 def outer_box(box: Box, program: AnyProgram) -> Box:
     """The domain's box and the box of the program's own inputs together."""
-    start = program.inputs if isinstance(program, Pieces) else program
+    start = program.inputs if isinstance(program, Piecewise) else program
     if isinstance(start, IntegerNetwork):
         grid = grid_box(start)
     else:

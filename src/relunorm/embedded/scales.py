@@ -1,8 +1,10 @@
 """From a network to integers: powers of two and widths, chosen layer by layer from proved ranges.
 
 A row's exponent is the largest for which its weights fit their type and no partial sum can leave
-the accumulator; a value's exponent the largest for which its proved range fits its type. Rows of a
-convolution share the exponent of their channel, so that one kernel serves all positions.
+the accumulator; a value's exponent the largest for which its proved range fits its type, less what
+the weights that multiply it need more: in a long sum fine values leave few bits to the weights,
+and the two roundings are balanced. Rows of a convolution share the exponent of their channel, so
+that one kernel serves all positions.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
@@ -54,8 +57,13 @@ def build(
     Raises:
         InvalidInputError: no power of two fits, or integers cannot express a part of the network.
     """
-    builder = _Builder(network, box, weight_bits, value_bits, input_exponent)
-    return builder.run()
+    arguments = (network, box, weight_bits, value_bits, input_exponent)
+    balanced = _Builder(*arguments, balance=True)
+    found = balanced.run()
+    if not balanced.coarsened:
+        return found
+    plain = _Builder(*arguments, balance=False).run()
+    return min(found, plain, key=lambda made: float(np.max(np.abs(made[1].errors[-1]))))
 
 
 def start_of(
@@ -102,7 +110,10 @@ class _Builder:
         weight_bits: Sequence[int],
         value_bits: int,
         input_exponent: Integers | None,
+        *,
+        balance: bool,
     ):
+        self.balance, self.coarsened = balance, False
         self.network, self.value_bits, self.weight_bits = network, value_bits, weight_bits
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
         self.outs = [*self.shapes[1:], network.output_shape]
@@ -111,8 +122,58 @@ class _Builder:
             for i, affine in enumerate(network.maps)
         ]
         self.groups = [self._group(k) for k in range(len(self.shapes))]
+        self.samples = [(v.min(axis=0), v.max(axis=0)) for v in network.values(_spread(box))]
         start = start_of(network, box, value_bits, input_exponent, self.groups[0])
+        if input_exponent is None:
+            size = np.maximum(np.abs(box.lo), np.abs(box.hi))
+            balanced = start.input_exponent - self._coarser(0, start.input_exponent, size)
+            start = start_of(network, box, value_bits, balanced, self.groups[0])
         self.walk = Walk(network, start)
+
+    def _coarser(self, value: int, exponent: Integers, size: Vector) -> int:
+        """How many bits value k had better not use, because the weights on it need them.
+
+        A row of sums up to 2^31 shares its bits between values and weights. With steps 2^-s of the
+        values and weights rounded by D, whose steps follow from the sums', it can be off by
+
+            sum_j |W_ij| 2^-s_j / 2 + |sum_j D_ij c_j| + sum_j |D_ij| r_j,      |v_j - c_j| <= r_j;
+
+        the coarsening that makes the total over all rows smallest is returned. Every choice is
+        sound, so c and r are what samples show: deep in a network proved ranges are far wider.
+        """
+        if not self.balance:
+            return 0
+        readers = [
+            (self.weight_bits[index], affine.terms[value], affine.bias)
+            for index, affine in enumerate(self.network.maps)
+            if value in affine.terms
+        ]
+        low, high = self.samples[value]
+        totals = []
+        for fewer in range(self.value_bits - 4):
+            total = 0.0
+            for bits, matrix, bias in readers:
+                room = min(RANGES[self._cap(bits)][1] * 0.9, 2.0**60)
+                ends, columns, weights = mx.csr_parts(matrix)
+                steps = np.ldexp(np.abs(weights), fewer - _int(exponent[columns]))
+                rows = sp.csr_array((steps, columns, ends), shape=matrix.shape)
+                power = np.minimum(
+                    _room(abs(matrix) @ size + np.abs(bias), room),
+                    _room(mx.dense(rows.max(axis=1)).ravel(), 2 ** (bits - 1) - 1),
+                )
+                places = np.repeat(power, np.diff(ends)) - exponent[columns] + fewer
+                moved = np.ldexp(np.rint(np.ldexp(weights, _int(places))), -_int(places)) - weights
+                parts = sp.csr_array((moved, columns, ends), shape=matrix.shape)
+                lost = np.abs(parts @ ((low + high) / 2)) + abs(parts) @ ((high - low) / 2)
+                total += 0.5 * float(steps.sum()) + float(lost.sum())
+            totals.append(total)
+        best = int(np.argmin(totals)) if np.isfinite(totals).all() else 0
+        self.coarsened = self.coarsened or best > 0
+        return best
+
+    def _cap(self, bits: int) -> str:
+        """The widest accumulator for weights of so many bits."""
+        return "int64_t" if max(bits, self.value_bits) > 16 else "int32_t"
 
     def _group(self, value: int) -> NDArray[np.intp]:
         """Which entries of value k share an exponent: a channel where a convolution is near."""
@@ -140,7 +201,7 @@ class _Builder:
     def _map(self, index: int, affine: Affine, *, common: bool = False) -> tuple[IntegerMap, Sums]:
         """The finest integers for one map whose partial sums fit the widest accumulator wanted."""
         bits = self.weight_bits[index]
-        cap = "int64_t" if max(bits, self.value_bits) > 16 else "int32_t"
+        cap = self._cap(bits)
         rows = self._rows(index, affine, common)
         exponent = _per_group(rows, self._finest(index, affine, bits, cap))
         for _ in range(80):
@@ -236,7 +297,9 @@ class _Builder:
         value_type = self._type(signed)
         top = RANGES[value_type][1]
         longest = 14 if affine.accumulator == "int16_t" else 30
-        exponent = np.minimum(_room(size, top), affine.exponent)
+        exponent = _room(size, top)
+        exponent = exponent - self._coarser(index + 1, _per_group(group, exponent), size)
+        exponent = np.minimum(exponent, affine.exponent)
         exponent = np.maximum(_per_group(group, exponent), affine.exponent - longest)
         exponent = _per_group(group, exponent)
         for _ in range(80):
@@ -258,6 +321,13 @@ class _Builder:
             if overflow(made, made.affine, sums) is None:
                 return made
         raise InvalidInputError("a sum fits no accumulator")
+
+
+def _spread(box: Box, count: int = 128) -> NDArray[np.float64]:
+    """Random points and corners of a box."""
+    rng = np.random.default_rng(0)
+    corners = np.where(rng.random((count, box.dimension)) < 0.5, box.lo, box.hi)
+    return np.vstack([box.sample(count, rng), corners])
 
 
 def rounded_half_up(values: Vector, exponent: Integers) -> Integers:

@@ -102,8 +102,7 @@ class Walk:
         """
         index = len(self.sums)
         network = [*(x.affine for x in self.network.layers), self.network.output][index]
-        del self.change.bias[index:], self.change.matrix[index:], self.change.moved[index:]
-        del self.change.matrix_size[index:], self.change.moved_size[index:]
+        self.change.truncate(index)
         self.change.add(network, real_map(self.program, affine))  # type: ignore[arg-type]
         sums = partial_sums(affine, self.program.low, self.program.high)
         error = self.difference.error(index)

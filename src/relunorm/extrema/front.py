@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Model, Place, accepts
 from relunorm.bounds.form import fits
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, NormBall
@@ -35,10 +36,11 @@ TOLERANCE = 1e-9
 MARGIN = 1e-12
 
 
+@accepts("network", domains=("domain",))
 def maximize(
-    network: Network,
+    network: Model,
     direction: ArrayLike,
-    domain: Domain,
+    domain: Place,
     time_limit: float | Clock | None = 60.0,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
@@ -114,6 +116,7 @@ def _maximum(
         search.complete and not interrupted,
         _proof(search, upper, strict=False),
         resume,
+        search.network.head.of,
     )
 
 
@@ -184,11 +187,12 @@ def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float
     return float(np.nextafter((b - A @ value - unsure).min(), -np.inf))
 
 
+@accepts("network", domains=("domain",))
 def decide(
-    network: Network,
+    network: Model,
     A: ArrayLike,
     b: ArrayLike,
-    domain: Domain,
+    domain: Place,
     time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -293,6 +297,7 @@ def _decision(
         clock.elapsed(),
         _proof(search, search.below, strict=True) if verdict == "proved" else None,
         resume,
+        search.network.head.of,
     )
 
 
@@ -336,8 +341,9 @@ def _single(domain: Domain, point: Vector) -> Vector | None:
     return None
 
 
+@accepts("network", domains=("domain",))
 def never_smallest(
-    network: Network, output: int, domain: Domain, time_limit: float | Clock | None = 60.0
+    network: Model, output: int, domain: Place, time_limit: float | Clock | None = 60.0
 ) -> Decision:
     """Decide whether ``output`` is nowhere on the domain the smallest (a tie counts as smallest).
 

@@ -51,7 +51,9 @@ def maximize_large(
     point, lower = certain_point(network, domain, found, (-weights[None], np.zeros(1)))
     upper = max(_raised(search), lower)
     exact = is_exact(lower, upper, tolerance)
-    return Maximum(lower, upper, point, exact, search.nodes, clock.elapsed(), bool(closed))
+    return Maximum(
+        lower, upper, point, exact, search.nodes, clock.elapsed(), bool(closed), of=network.head.of
+    )
 
 
 def decide_large(
@@ -86,7 +88,9 @@ def decide_large(
         verdict = "counterexample"
     elif upper <= -TOLERANCE / 4:  # what the last programmes take for empty is within this
         verdict = "proved"
-    return Decision(verdict, point, (reached, max(upper, reached)), nodes, clock.elapsed())
+    return Decision(
+        verdict, point, (reached, max(upper, reached)), nodes, clock.elapsed(), of=network.head.of
+    )
 
 
 def _raised(search: Search) -> float:

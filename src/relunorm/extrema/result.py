@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from relunorm.head import of_words
 from relunorm.matrix import Vector
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.search.proof import SearchProof
@@ -21,7 +23,7 @@ def _number(value: float) -> float | None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Maximum:
+class Maximum(Shown):
     """An interval that holds the maximum of direction . f over a domain.
 
     Args:
@@ -37,6 +39,7 @@ class Maximum:
             the network is too large for one triangular form.
         resume: called with further seconds it goes on and returns another result; None for
             networks as large as that.
+        of: what the numbers speak of: the model's outputs, or what comes before its head.
     """
 
     lower: float
@@ -48,6 +51,7 @@ class Maximum:
     complete: bool
     certificate: SearchProof | None = None
     resume: Callable[..., Maximum] | None = None
+    of: str = "outputs"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -60,16 +64,19 @@ class Maximum:
             "nodes": self.nodes,
             "seconds": self.seconds,
             "complete": self.complete,
+            "of": self.of,
         }
 
     def __repr__(self) -> str:
         if self.exact:
-            return f"Maximum({self.lower:.12g}, exact, {self.nodes} nodes)"
-        return f"Maximum([{self.lower:.9g}, {self.upper:.9g}], {self.nodes} nodes)"
+            return f"Maximum({self.lower:.12g}, exact, {self.nodes} nodes{of_words(self.of)})"
+        return (
+            f"Maximum([{self.lower:.9g}, {self.upper:.9g}], {self.nodes} nodes{of_words(self.of)})"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Decision:
+class Decision(Shown):
     """Whether some input of a domain satisfies A f(x) <= b.
 
     Args:
@@ -84,6 +91,7 @@ class Decision:
             triangular form.
         resume: called with further seconds it goes on and returns another result; None for
             networks as large as that.
+        of: what the numbers speak of: the model's outputs, or what comes before its head.
     """
 
     verdict: Verdict
@@ -93,6 +101,7 @@ class Decision:
     seconds: float
     certificate: SearchProof | None = None
     resume: Callable[..., Decision] | None = None
+    of: str = "outputs"
 
     def __bool__(self) -> bool:
         """True when the property is proved."""
@@ -107,8 +116,12 @@ class Decision:
             "margin": [_number(m) for m in self.margin],
             "nodes": self.nodes,
             "seconds": self.seconds,
+            "of": self.of,
         }
 
     def __repr__(self) -> str:
         low, high = self.margin
-        return f"Decision({self.verdict}, margin in [{low:.6g}, {high:.6g}], {self.nodes} nodes)"
+        return (
+            f"Decision({self.verdict}, margin in [{low:.6g}, {high:.6g}], "
+            f"{self.nodes} nodes{of_words(self.of)})"
+        )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
+from relunorm.difference.front import bound_difference
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.bounds import quick_bounds, self_evident
 from relunorm.forms.certificate import Certificate, certify
+from relunorm.forms.classes import SameClass, same_class
 from relunorm.forms.comparison import Comparison, Verdict
 from relunorm.forms.counterexample import Counterexample
 from relunorm.forms.demand import NODES, Asking, relate_on_demand
@@ -21,6 +25,7 @@ from relunorm.forms.folding import folding_error
 from relunorm.forms.identical import same_arrangement
 from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
+from relunorm.forms.precision import default_tolerance
 from relunorm.forms.relation import Walk
 from relunorm.forms.residual import linear_bounds, residual
 from relunorm.forms.step_values import largest_difference
@@ -40,13 +45,16 @@ MANY_NODES = 100_000
 FINEST = 1e-15
 
 
+@accepts("first", "second", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # an infinite bound proves nothing
 def compare(
-    first: Network,
-    second: Network,
-    domain: Domain,
+    first: Model,
+    second: Model,
+    domain: Place,
     *,
-    tolerance: float = 1e-9,
+    tolerance: float | None = None,
+    factor: float = 3.0,
+    top1: bool = False,
     time_limit: float | Clock | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
     workers: int | None = None,
@@ -61,10 +69,17 @@ def compare(
     steps, rational arithmetic on one hidden layer or on every piece of an interval; a search for a
     counterexample; the same relation with more time for its proofs, then with the stability of
     every unit proved; linear bounds and branch and bound on what is left of f - g once shared units
-    have cancelled.
+    have cancelled. Networks that differ a little get both ends of max |f - g| from bounds on their
+    difference, unit by unit, and a search on those (`relunorm.difference`).
 
     Args:
-        tolerance: how far apart the outputs may be.
+        first, second: networks, or anything `load` reads, with the same head; the comparison is of
+            what comes before it, and ``.upper_after_head`` carries the bound over.
+        tolerance: how far apart the outputs may be. None follows the precision of the models:
+            1e-9 for double precision, else 64 roundings of the largest output.
+        factor: the search for both ends stops when the upper is at most this factor times the
+            lower.
+        top1: whether to ask, too, if both choose the same class everywhere (`Comparison.top1`).
         time_limit: wall seconds for everything after the fast path; None for no limit.
         analysis: the results of `stability` on either network, if at hand.
         progress: called with a `Progress`: what is being tried; its facts are ``lower``, ``upper``.
@@ -79,19 +94,22 @@ def compare(
     'within'
     """
     clock = Clock(time_limit)
-    _check(first, second, domain, tolerance)
+    _check(first, second, domain, tolerance, factor)
     for network, found in zip((first, second), analysis, strict=True):
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, clock, analysis, workers, progress, random_state
+        first, second, domain, tolerance, factor, clock, analysis, workers, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
-        return search.run()
+        found = search.run()
+        return replace(found, top1=search.classes(found)) if top1 else found
 
 
-def _check(first: Network, second: Network, domain: Domain, tolerance: float) -> None:
+def _check(
+    first: Network, second: Network, domain: Domain, tolerance: float | None, factor: float
+) -> None:
     for what, a, b in (
         ("inputs", first.input_size, second.input_size),
         ("outputs", first.output_size, second.output_size),
@@ -101,9 +119,17 @@ def _check(first: Network, second: Network, domain: Domain, tolerance: float) ->
                 f"the networks have {a} and {b} {what}; only functions of the same shape can be "
                 "compared"
             )
+    if first.head.steps != second.head.steps:
+        heads = [network.head.label or "nothing" for network in (first, second)]
+        raise InvalidInputError(
+            f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
+            "for what comes before, compare first.without_head() and second.without_head()"
+        )
     domain.check_dimension(first.input_size)
-    if not (np.isfinite(tolerance) and tolerance >= 0):
+    if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise InvalidInputError(f"tolerance is {tolerance}, expected a number >= 0")
+    if not factor >= 1:
+        raise InvalidInputError(f"factor is {factor}, expected a number >= 1")
 
 
 class _Search:
@@ -115,6 +141,7 @@ class _Search:
         second,
         domain,
         tolerance,
+        factor,
         clock,
         analysis,
         workers,
@@ -123,7 +150,13 @@ class _Search:
     ):
         self.given = (first, second)
         self.first, self.second = first.folded(), second.folded()
-        self.domain, self.reach, self.tolerance = domain, reach_of(domain), tolerance
+        self.domain, self.reach, self.factor = domain, reach_of(domain), factor
+        rng = np.random.default_rng(random_state)
+        self.seen = Counterexample(self.given, domain, 0.0, rng, clock)
+        self.tolerance, self.precision = tolerance, "given"
+        if tolerance is None:
+            self.tolerance, self.precision = default_tolerance(self.given, self.seen.points)
+        self.seen.tolerance = self.tolerance
         self.clock, self.tell = clock, Teller(progress, clock)
         self.workers, self.progress = workers, progress
         self.analysis = [
@@ -141,8 +174,6 @@ class _Search:
         self.unproved = self.same = False
         self.forms: list[ShallowForm] = []
         self.apart: float | None = None
-        rng = np.random.default_rng(random_state)
-        self.seen = Counterexample(self.given, domain, tolerance, rng, self.clock)
 
     def _evident(self, network: Network, found: Stability) -> tuple[list[Range], Proofs] | None:
         """What an analysis proves without a solver's word; None where the time ends before."""
@@ -168,6 +199,7 @@ class _Search:
             self._values,
             self._between,
             self.seen.climb,
+            self._near,
             self._insist,
             self._proved,
             self._solve,
@@ -182,8 +214,11 @@ class _Search:
                 if self.same:
                     return self._answer("equal")
                 if self.upper <= self.tolerance:
+                    if self.seen.lower > 0:
+                        self._ends()
                     return self._answer("within")
                 if self.seen.found:
+                    self._ends()
                     return self._answer("different")
         except KeyboardInterrupt:
             self.method += f", {INTERRUPTED}"
@@ -280,6 +315,58 @@ class _Search:
             if self.upper <= self.tolerance:
                 return
 
+    def _ends(self) -> None:
+        """Once the verdict is known: bring the ends together, or give an upper one at all."""
+        method = self.method
+        with suppress(TimeLimitError):
+            self._near(1.0)
+        if not np.isfinite(self.upper):
+            with suppress(TimeLimitError):
+                self._residual()
+        if self.seen.found:
+            self.method = method
+
+    def _near(self, share: float = 0.5) -> None:
+        """Bound the difference unit by unit, and search on it.
+
+        Args:
+            share: of the time left.
+        """
+        if self.jumps or self.upper <= self._enough():
+            return
+        folding = float(self.folding.max())
+
+        def tell(upper: float, method: str) -> None:
+            if upper + folding < self.upper:
+                self.upper, self.method = upper + folding, method
+            self._say(self.method)
+
+        bound_difference(
+            self.first,
+            self.second,
+            self.domain,
+            self.seen.offer_best,
+            self._enough,
+            self.clock.part(share=share),
+            tell,
+        )
+
+    def _enough(self) -> float:
+        """The upper bound at which to stop: it decides, and is near the lower one."""
+        if self.seen.found or self.upper <= self.tolerance:
+            return self.factor * self.seen.lower
+        if self.tolerance == 0 and self.seen.lower <= 0:
+            return np.inf  # no search shows that two functions are equal
+        return self.tolerance
+
+    def classes(self, found: Comparison) -> SameClass:
+        """Whether both networks choose the same class everywhere."""
+        if found.verdict == "equal":
+            return SameClass("same")
+        if self.jumps:
+            return SameClass("unknown")
+        return same_class(*self.given, self.domain, self.seen.points, self.clock)
+
     def _listener(self, stage: str) -> Listener | None:
         """Hear of a stage that takes long and pass it on."""
         if self.progress is None:
@@ -293,8 +380,14 @@ class _Search:
 
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
+        left = self._residual()
+        if left is not None and self.upper > self.tolerance:
+            self._branch(*left)
+
+    def _residual(self) -> tuple[Network, Vector, Vector] | None:
+        """Bound the residual network linearly; the network, its error and the bounds."""
         if self.jumps:
-            return
+            return None
         # only copies are shared now: what merely resembles another unit must stay visible
         first, second = self._bounds()
         walk = relate(
@@ -304,14 +397,13 @@ class _Search:
             rest, error = residual(walk)
         except InvalidNetworkError:  # a product of weights left the range of float64
             self.method += ", the residual overflows"
-            return
+            return None
         low, high = linear_bounds(rest, walk, self.clock)
         error = error + self.folding
         bounds = np.concatenate([high + error, error - low])
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
-        if self.upper > self.tolerance:
-            self._branch(rest, error, bounds)
+        return rest, error, bounds
 
     def _branch(self, rest: Network, error: Vector, bounds: Vector) -> None:
         """Maximise f - g and g - f, output by output, the most open one first."""
@@ -386,7 +478,9 @@ class _Search:
             self.method,
             self.clock.elapsed(),
             self.apart,
-            self.proof,
+            self.precision,
+            proof=self.proof,
+            head=self.given[0].head,
         )
 
 

@@ -68,10 +68,17 @@ class Counterexample:
         if len(points):
             self._best(points, 4)
 
-    def climb(self) -> None:
-        """Go uphill from many starts."""
-        point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock)
+    def climb(self, **more: int) -> None:
+        """Go uphill from many starts; ``more`` of them, say."""
+        point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock, **more)
         self.offer(point)
+
+    def offer_best(self, points: NDArray[np.float64]) -> None:
+        """Try the best of many points; given none, climb with more starts."""
+        if len(points):
+            self._best(points, 1)
+        else:
+            self.climb(starts=128, samples=8192, rounds=100)
 
     def offer(self, point: Vector) -> None:
         """Take a point if it lies in the domain and shows a larger difference for certain."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import TimeLimitError
-from relunorm.forms.match import ALIKE, SAME, Forced, Matcher
+from relunorm.forms.match import ALIKE, ROUNDED, SAME, Forced, Matcher
+from relunorm.forms.narrow import is_single
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import NEW, OPPOSITE, SCALED, Relation, Side, Walk
 from relunorm.network import Activation, Network
@@ -63,8 +64,8 @@ class Asking:
 class AskingMatcher(Matcher):
     """A matcher that has bounds proved for units without a partner."""
 
-    def __init__(self, asking: Asking, alike: float = ALIKE):
-        super().__init__(Forced(), alike)
+    def __init__(self, asking: Asking, alike: float = ALIKE, same: float = SAME):
+        super().__init__(Forced(), alike, same)
         self.asking = asking
         self.astray = False
 
@@ -136,6 +137,9 @@ def relate_on_demand(
             best = min(best, _walk(pair, reach, away, ALIKE, clock), key=_bound)
         if best.largest > tolerance:  # what is merely alike may have a better partner, or none
             best = min(best, _walk(pair, reach, away, SAME, clock), key=_bound)
+        networks = [asking.query.network for asking in pair]
+        if best.largest > tolerance and any(map(is_single, networks)):
+            best = min(best, _walk(pair, reach, away, ALIKE, clock, ROUNDED), key=_bound)
     return best
 
 
@@ -143,13 +147,20 @@ def _bound(found: Related) -> float:
     return found.largest
 
 
-def _walk(pair: Sequence[Asking], reach: Reach, away: bool, alike: float, clock: Clock) -> Related:
+def _walk(
+    pair: Sequence[Asking],
+    reach: Reach,
+    away: bool,
+    alike: float,
+    clock: Clock,
+    same: float = SAME,
+) -> Related:
     walk = Walk(reach, away=away, clock=clock)
     for asking in pair:
         network = asking.query.network
         endless = [np.full(layer.width, np.inf) for layer in network.layers]
         side = walk.add(network, [Range(-e, e) for e in endless])
-        walk.run(side, AskingMatcher(asking, alike))
+        walk.run(side, AskingMatcher(asking, alike, same))
     return Related(walk, tuple(asking.query.proofs for asking in pair))
 
 

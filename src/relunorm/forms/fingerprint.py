@@ -7,8 +7,9 @@ import hashlib
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener
-from relunorm.domain import Domain, Polytope
+from relunorm.domain import Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.forms.bounds import unit_ranges
 from relunorm.forms.canonical import canonical, pin_inputs, without_stages
@@ -23,10 +24,11 @@ from relunorm.stability.reach import reach_of
 RATIONAL = 5_000_000
 
 
+@accepts("network", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
 def fingerprint(
-    network: Network,
-    domain: Domain | None = None,
+    network: Model,
+    domain: Place | None = None,
     digits: int | None = None,
     *,
     analysis: Stability | None = None,
@@ -56,7 +58,8 @@ def fingerprint(
     functions, and different ones different functions. Elsewhere the canonical form is written with
     sums in doubled precision that are rounded to float64 at the end: equal fingerprints mean
     functions that agree up to that rounding (a few 1e-16 of the largest values on the way), or up
-    to ``digits``; different ones prove nothing. Cost: the stability analysis.
+    to ``digits``; different ones prove nothing. A head (softmax, ...) is hashed as it is, behind
+    the form of what comes before it. Cost: the stability analysis.
 
     >>> first = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])
     >>> second = Network.from_weights([[[-4.0], [2.0]], [[0.25, 0.5]]])
@@ -66,15 +69,17 @@ def fingerprint(
     if digits is not None and not 1 <= digits <= 15:
         raise InvalidInputError(f"digits is {digits}, expected 1 to 15 or None")
     clock = Clock(time_limit)
+    given = network.folded()
+    ending, network = f" {network.head.steps}" if network.head else "", network.without_head()
     base = network.folded()
     reach = None
     if domain is not None:
         domain.check_dimension(base.input_size)
         reach = reach_of(domain)
         if analysis is not None:
-            analysis.check(base, domain)
+            analysis.check(given, domain)
     if digits is None and shallow_cost(network) <= RATIONAL and not isinstance(domain, Polytope):
-        return _hash("shallow", shallow_form(network, domain).digest)
+        return _hash("shallow", shallow_form(network, domain).digest, ending)
     # multiplied out in doubled precision, which does not depend on the order of what is summed
     exact = without_stages(network, clock)
     found = None if domain is None else analysis
@@ -93,9 +98,9 @@ def fingerprint(
     form = canonical(pinned, straight, ranges, reach, digits=digits, clock=clock).network
     form = form.replace(input_shape=form.input_size, output_shape=())
     if digits is None:
-        return _hash("exact", form.digest)
+        return _hash("exact", form.digest, ending)
     form, powers = rounded(form, digits)
-    return _hash(f"digits {digits}", f"{form.digest} {powers}")
+    return _hash(f"digits {digits}", f"{form.digest} {powers}", ending)
 
 
 def rounded(network: Network, digits: int) -> tuple[Network, list[list[int]]]:
@@ -132,5 +137,6 @@ def _rounded(affine: Affine, digits: int) -> tuple[Affine, list[int]]:
     return Affine(terms, whole(affine.bias, ())), powers
 
 
-def _hash(kind: str, digest: str) -> str:
-    return hashlib.sha256(f"relunorm.fingerprint/1 {kind} {digest}".encode()).hexdigest()
+def _hash(kind: str, digest: str, ending: str) -> str:
+    text = f"relunorm.fingerprint/1 {kind} {digest}{ending}"
+    return hashlib.sha256(text.encode()).hexdigest()

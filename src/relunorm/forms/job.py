@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from relunorm.forms.bounded import bounded
 from relunorm.forms.bounds import proved_bounds, quick_bounds, unit_ranges
 from relunorm.forms.canonical import canonical, pin_inputs
 from relunorm.forms.certificate import Certificate, certify
+from relunorm.forms.channels import reduce_channels
 from relunorm.forms.demand import Asking, largest, relate_on_demand
 from relunorm.forms.exact import ShallowForm
 from relunorm.forms.l1 import check_l1, l1
@@ -27,12 +28,13 @@ from relunorm.forms.outward import Range
 from relunorm.forms.pow2 import pow2
 from relunorm.forms.removal import Architecture, Prefer, Reduced, Rules, Straight
 from relunorm.forms.signed import signed
-from relunorm.forms.straight import nothing_known, proved, spend
+from relunorm.forms.straight import by_sign, nothing_known, proved, spend
 from relunorm.forms.sweep import remove as remove_units
 from relunorm.forms.unit import unit
 from relunorm.network import Network
 from relunorm.stability import Stability
 from relunorm.stability.reach import Reach
+from relunorm.structure import Structure
 
 Dtype = Literal["float32", "float64"]
 #: Forms whose thresholds lie within what reaches a unit over the domain.
@@ -43,6 +45,9 @@ RESCALING = ("signed", "unit", "pow2")
 TIGHT = 1e-12
 #: Removals on a solver's word are undone when the bound exceeds this share of the outputs.
 UNBELIEVED = 1e-3
+#: Rows of float32 numbers are multiples of one another when entries agree to this share of the
+#: largest: two roundings of each.
+SINGLE = 2.0**-21
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Job:
     split: bool
     pure: bool
     dtype: Dtype
+    relative: float = 0.0
     clock: Clock = NO_LIMIT
 
     @property
@@ -89,7 +95,12 @@ class Job:
         free = self.architecture == "any"
         ranges = unit_ranges(base, reach, found)
         straight = nothing_known(base) if found is None else proved(base, found)
-        if budget:
+        if self.form != "canonical":
+            straight = by_sign(base, straight)
+        whole = self.network.structure if wanted and self.form == "minimal" else None
+        if whole is not None and (self.prefer == "units" or not whole.convolves):
+            whole = None
+        if budget and whole is None:
             straight = spend(base, straight, ranges, budget, skips=free)
         if rational is not None:
             reduced = Reduced(_like(rational.network(), base), [])
@@ -98,12 +109,19 @@ class Job:
             reduced = canonical(
                 work, straight, ranges, reach, architecture=self.architecture, clock=self.clock
             )
+        elif whole is not None:
+            reduced = self._channels(whole, straight)
         elif wanted:
             fold = free and self.pure and self.form == "bounded"
             rules = Rules(
                 architecture=self.architecture, prefer=self.prefer, fold_all=fold, clock=self.clock
             )
             reduced = remove_units(base, straight, ranges, reach, rules)
+            if self.relative:  # only where that makes a difference, as it moves the function more
+                rules = replace(rules, relative=self.relative)
+                loose = remove_units(base, straight, ranges, reach, rules)
+                if loose.network.units < reduced.network.units:
+                    reduced = replace(loose, loosely=True)
         else:  # pow2 promises the same bits, and multiplying linear stages out would round
             reduced = Reduced.whole(self.network if self.form == "pow2" else base)
         result, facts = _shape(self.form, reduced, ranges, reach, split=self.split, pure=self.pure)
@@ -111,10 +129,26 @@ class Job:
             result = narrow(result)
         certificate = None
         if reach is not None:
-            forced = _linearised(straight) if budget else Forced()
+            forced = _linearised(straight) if budget and whole is None else Forced()
             with suppress(TimeLimitError):  # then there is none
                 certificate = self._certificate(result, reach, forced)
         return reduced, result, facts, certificate
+
+    def _channels(self, structure: Structure, straight: Straight) -> Reduced:
+        """Whole channels removed, so that the structure stays."""
+        from relunorm.io.structured import lower
+
+        found = None
+        for relative in (0.0, self.relative) if self.relative else (0.0,):
+            rules = Rules(prefer=self.prefer, relative=relative, clock=self.clock)
+            smaller, gone = reduce_channels(self.network, structure, straight, rules)
+            if found is None or smaller.parameters < found[0].parameters:
+                found = smaller, gone, bool(relative)
+        assert found is not None
+        smaller, gone, loosely = found
+        if not gone:
+            return Reduced(self.network, [])
+        return Reduced(lower(smaller, self.network), [], gone, loosely)
 
     def whole(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
         """Nothing removed, where no time is left; forms that only rescale are still made."""
@@ -128,6 +162,14 @@ class Job:
             {},
             None,
         )
+
+    def unchanged(self) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+        """The network as it was given, with the certificate that it is itself if there is time."""
+        certificate = None
+        if self.reach is not None:
+            with suppress(TimeLimitError):
+                certificate = self._certificate(self.network, self.reach, Forced())
+        return Reduced.whole(self.base), self.network, {}, certificate
 
     def _certificate(self, result: Network, reach: Reach, forced: Forced) -> Certificate | None:
         """Of the relation that proves most: by the bounds of the analysis, or by bounds on demand.
@@ -170,6 +212,18 @@ class Job:
 
 
 def within(
+    job: Job, wanted: bool, eps: float, rational: ShallowForm | None
+) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
+    """The result for an eps budget; what float32 cannot tell apart is merged if that is proved."""
+    made = _spending(job, wanted, eps, rational)
+    if not made[0].loosely or job.domain is None or job.clock.expired():
+        return made
+    if job.believed(made[1], made[3], eps, job.domain):
+        return made
+    return _spending(replace(job, relative=0.0), wanted, eps, rational)
+
+
+def _spending(
     job: Job, wanted: bool, eps: float, rational: ShallowForm | None
 ) -> tuple[Reduced, Network, dict[str, Any], Certificate | None]:
     """Spend the eps budget so that the proved bound stays within it."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
+from relunorm.forms.narrow import is_single
 from relunorm.forms.outward import Range
 from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side, Walk, proportion
 from relunorm.forms.rewrite import rows
@@ -27,6 +28,8 @@ from relunorm.stability.reach import Reach
 SAME = 1e-11
 #: Units of two networks are related when they differ by less than this share of their magnitude.
 ALIKE = 0.05
+#: The same for what is only rounded differently, in networks whose numbers are all float32.
+ROUNDED = 2.0**-20
 #: A unit is called linear when its kink costs at most this share of its range.
 FLAT = 1e-11
 PROJECTIONS = 8
@@ -48,6 +51,7 @@ def relate(
     second_bounds: Sequence[Range],
     forced: Sequence[Forced] = (Forced(), Forced()),
     alike: float = ALIKE,
+    same: float = SAME,
     away: bool = False,
     clock: Clock = NO_LIMIT,
 ) -> Walk:
@@ -58,6 +62,7 @@ def relate(
         forced: per network the units to be replaced by a linear function of their pre-activation.
         alike: units of the two networks are related when they differ by less than this share of
             their magnitude; what they differ by then counts as error.
+        same: the same for units of one network.
         away: leave out inputs near the threshold of a related step unit (see `Walk`).
         clock: see `Walk`.
     """
@@ -65,16 +70,16 @@ def relate(
     for network, bounds, fixed in zip(
         (first, second), (first_bounds, second_bounds), forced, strict=True
     ):
-        walk.run(walk.add(network, bounds), Matcher(fixed, alike))
+        walk.run(walk.add(network, bounds), Matcher(fixed, alike, same))
     return walk
 
 
 class Matcher:
     """Decides the relation of each unit of one network."""
 
-    def __init__(self, forced: Forced, alike: float = ALIKE):
+    def __init__(self, forced: Forced, alike: float = ALIKE, same: float = SAME):
         self.forced = forced
-        self.alike = alike
+        self.alike, self.same = alike, same
         self.directions: list[NDArray[np.float64]] = []
         self.trees: dict[int, Any] = {}  # of the finished blocks
 
@@ -86,8 +91,17 @@ class Matcher:
         relation = Relation.fresh(form.size)
         if side.number:  # a known function first: its own bounds may prove more than the other's
             self._basis(walk, side, form, activation, relation, SAME)
+            if is_single(side.network):  # no bounds have to be found for what is merely rounded
+                self._basis(walk, side, form, activation, relation, min(self.alike, ROUNDED))
         self.linear(side, k, activation, span, relation)
-        self._basis(walk, side, form, activation, relation, self.alike if side.number else SAME)
+        if side.number:
+            # a pair that carries its pre-activation through the layer is no unit with about the
+            # same threshold
+            self._basis(walk, side, form, activation, relation, min(self.alike, ROUNDED))
+            paired = self._paired(walk, form, activation, relation)
+            self._basis(walk, side, form, activation, relation, self.alike, but=paired)
+        else:
+            self._basis(walk, side, form, activation, relation, self.same)
         if side.number:
             self._carried(walk, side, form, error, activation, relation)
         self._copies(walk, form, activation, relation)
@@ -115,12 +129,18 @@ class Matcher:
         activation: Activation,
         relation: Relation,
         alike: float,
+        but: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Units whose row is a multiple of a basis function's row, to a share of its size."""
+        """Units whose row is a multiple of a basis function's row, to a share of its size.
+
+        Args:
+            but: units to leave alone.
+        """
         keys: NDArray[np.float64] | None = None
         for number in _by_depth(walk, len(side.forms)):
             block = walk.blocks[number]
-            open_units = np.flatnonzero(relation.kind == NEW)
+            free = relation.kind == NEW
+            open_units = np.flatnonzero(free if but is None else free & ~but)
             if block is None or block.activation != activation or not block.forms.size:
                 continue
             if not len(open_units):
@@ -131,35 +151,56 @@ class Matcher:
                 self.trees[number] = _tree(self._keys(walk, block.forms))
             near = _nearest(self.trees[number], keys[open_units])
             sharp = block.network == side.number or activation.kind == "step"
-            share = SAME if sharp else alike
+            share = min(self.same, alike) if sharp else alike
             self._attach(walk, form, open_units, near, block.forms, number, share, relation)
 
     def _copies(self, walk: Walk, form: Affine, activation: Activation, relation: Relation) -> None:
         """Units of this layer that are multiples of an earlier unit of this layer."""
         fresh = np.flatnonzero(relation.kind == NEW)
         # taking step units for copies of one another costs a jump unless thresholds are left out
-        if len(fresh) < 2 or (activation.kind == "step" and not walk.away):
+        if activation.kind == "step" and not walk.away:
             return
-        keys = self._keys(walk, rows(form, fresh))
-        leader = _leaders(keys)
-        doubles = np.flatnonzero(leader != np.arange(len(fresh)))
-        if not len(doubles):
-            return
-        heads = leader[doubles]
-        sign = np.where(np.abs(keys[doubles] - keys[heads]).sum(axis=1) < 1e-6, 1.0, -1.0)
-        ours, theirs = rows(form, fresh[doubles]), rows(form, fresh[heads])
-        factor = sign * proportion(ours, theirs, walk.ranges)
-        gap = walk.gap(ours, theirs, sign * factor)
-        size = walk.gap(ours, theirs, np.zeros(len(doubles)))
-        good = (gap <= SAME * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
-        doubles, heads = doubles[good], heads[good]
-        factor, sign = factor[good], sign[good]
+        doubles, heads, factor, sign = self._doubles(walk, rows(form, fresh))
         units = fresh[doubles]
         relation.kind[units] = np.where(sign > 0, SCALED, OPPOSITE)
         relation.factor[units] = factor
         relation.block[units] = len(walk.blocks)
         stays = np.setdiff1d(np.arange(len(fresh)), doubles)
         relation.index[units] = np.searchsorted(stays, heads)
+
+    def _paired(
+        self, walk: Walk, form: Affine, activation: Activation, relation: Relation
+    ) -> NDArray[np.bool_]:
+        """Open units that have an opposite one among themselves."""
+        result = np.zeros(form.size, dtype=bool)
+        fresh = np.flatnonzero(relation.kind == NEW)
+        theirs = any((r.kind == OPPOSITE).any() for r in walk.sides[0].relations)
+        if activation.kind != "step" and not theirs:  # pairs of both are matched like other units
+            doubles, heads, _, sign = self._doubles(walk, rows(form, fresh))
+            result[fresh[doubles[sign < 0]]] = result[fresh[heads[sign < 0]]] = True
+        return result
+
+    def _doubles(
+        self, walk: Walk, form: Affine
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector, Vector]:
+        """Rows that are multiples of an earlier one: both, the factor's size and its sign."""
+        none = np.empty(0, dtype=np.intp)
+        if form.size < 2:
+            return none, none, np.empty(0), np.empty(0)
+        keys = self._keys(walk, form)
+        leader = _leaders(keys, max(1e-9, 4 * self.same))
+        doubles = np.flatnonzero(leader != np.arange(form.size))
+        if not len(doubles):
+            return none, none, np.empty(0), np.empty(0)
+        heads = leader[doubles]
+        same, turned = (np.abs(keys[doubles] - s * keys[heads]).sum(axis=1) for s in (1.0, -1.0))
+        sign = np.where(same < turned, 1.0, -1.0)
+        ours, theirs = rows(form, doubles), rows(form, heads)
+        factor = sign * proportion(ours, theirs, walk.ranges)
+        gap = walk.gap(ours, theirs, sign * factor)
+        size = walk.gap(ours, theirs, np.zeros(len(doubles)))
+        good = (gap <= self.same * size) & (factor > 0) & np.isfinite(size) & np.isfinite(factor)
+        return doubles[good], heads[good], factor[good], sign[good]
 
     def _carried(
         self,
@@ -296,12 +337,12 @@ def _centered(walk: Walk, form: Affine) -> Affine:
     return Affine(form.terms, middle)
 
 
-def _leaders(keys: NDArray[np.float64]) -> NDArray[np.intp]:
-    """For every row the first row that is the same up to sign, within 1e-9."""
+def _leaders(keys: NDArray[np.float64], near: float) -> NDArray[np.intp]:
+    """For every row the first row that is the same up to sign."""
     flip = np.sign(keys[:, :1])
     oriented = keys * np.where(flip == 0, 1.0, flip)
     order = np.lexsort(oriented.T[::-1])
-    step = np.abs(np.diff(oriented[order], axis=0)).max(axis=1) > 1e-9
+    step = np.abs(np.diff(oriented[order], axis=0)).max(axis=1) > near
     group = np.concatenate([[0], np.cumsum(step)])
     leader = np.full(group[-1] + 1, len(keys), dtype=np.intp)
     np.minimum.at(leader, group, order)

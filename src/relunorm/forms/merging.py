@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.forms.rewrite import dense_rows
-from relunorm.matrix import Vector
+from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine
 
 #: Rows of l1 norm 1 count as equal when no entry differs by more than this.
@@ -29,46 +31,74 @@ class Groups:
     factor: Vector
 
 
-def proportional(affine: Affine, *, opposite: bool, tolerance: float = TOLERANCE) -> Groups:
+def proportional(
+    affine: Affine, *, opposite: bool, tolerance: float = TOLERANCE, relative: float = 0.0
+) -> Groups:
     """Group the rows (weights and bias together) of a map that are multiples of one another.
 
     Args:
         opposite: whether negative multiples count too.
         tolerance: on entries of rows of l1 norm 1; 0 asks for equality after division.
+        relative: the same as a share of the row's largest entry; the larger of the two counts.
 
     The leader of a group points to the standard side (`orientation`) if one does, and is the
     largest of those in lexicographic order: the choice does not depend on the order of the units.
-    Cost: a sort of the rows.
+    Cost: a product with a vector and a sort; only rows that may be multiples are made dense.
 
     >>> affine = Affine({0: np.array([[1.0], [2.0], [-1.0]])}, np.zeros(3))
     >>> groups = proportional(affine, opposite=True)
     >>> groups.leader.tolist(), groups.factor.tolist()
     ([0, 0, 0], [1.0, 2.0, -1.0])
     """
-    table = np.column_stack([dense_rows(affine), affine.bias])
-    norms = np.abs(table).sum(axis=1)
-    units = np.arange(len(table))
-    leader, factor = units.copy(), np.ones(len(table))
+    table = _side_by_side(affine)
+    norms = np.asarray(abs(table).sum(axis=1)).ravel()
+    leader, factor = np.arange(affine.size), np.ones(affine.size)
     live = np.flatnonzero(norms > 0)
     if len(live) < 2:
         return Groups(leader, factor)
-    scaled = table[live] / norms[live, None]
-    sign = orientation(scaled) if opposite else np.ones(len(live))
-    oriented = scaled * sign[:, None]
-    # rows that tie after division may still differ in their last bits: scale by powers of two
-    raw = np.ldexp(table[live] * sign[:, None], -np.frexp(norms[live])[1][:, None])
     rng = np.random.default_rng(0)
-    key = oriented @ rng.uniform(-1, 1, table.shape[1])
+    sign = _orientation(table)[live] if opposite else np.ones(len(live))
+    with np.errstate(over="ignore", invalid="ignore"):
+        key = (sign / norms[live]) * (table[live] @ rng.uniform(-1, 1, table.shape[1]))
+    key = np.where(np.isfinite(key), key, 0.0)
     order = np.argsort(key, kind="stable")
-    reach = tolerance * table.shape[1] + 1e-15
-    for start, stop in _runs(key[order], reach):
+    size = max(tolerance, relative)
+    for start, stop in _runs(key[order], size * table.shape[1] + 1e-15):
         members = order[start:stop]
-        for group in _split(oriented, members, tolerance):
-            head = _first(np.hstack([oriented, raw]), sign, group)
-            leader[live[group]] = live[head]
-            ratio = sign[group] * sign[head] * norms[live[group]] / norms[live[head]]
-            factor[live[group]] = np.where(group == head, 1.0, ratio)
+        block = mx.dense(table[live[members]])
+        oriented = block / norms[live[members], None] * sign[members, None]
+        # rows that tie after division may still differ in their last bits: scale by powers of two
+        raw = np.ldexp(block * sign[members, None], -np.frexp(norms[live[members]])[1][:, None])
+        near = np.maximum(tolerance, relative * np.abs(oriented).max(axis=1))
+        for group in _split(oriented, np.arange(len(members)), near):
+            head = _first(np.hstack([oriented, raw]), sign[members], group)
+            units, lead = live[members[group]], live[members[head]]
+            leader[units] = lead
+            ratio = sign[members[group]] * sign[members[head]] * norms[units] / norms[lead]
+            factor[units] = np.where(group == head, 1.0, ratio)
     return Groups(leader, factor)
+
+
+def _side_by_side(affine: Affine) -> Matrix:
+    """Weights and bias in one table, sparse where all the weights are."""
+    parts = list(affine.terms.values())
+    if not parts or not all(map(sp.issparse, parts)):
+        return np.column_stack([dense_rows(affine), affine.bias])
+    return mx.as_matrix(sp.hstack([*parts, sp.csr_array(affine.bias[:, None])], format="csr"))
+
+
+def _orientation(table: Matrix) -> Vector:
+    """`orientation` of the rows of a table that may be sparse."""
+    if not sp.issparse(table):
+        return orientation(table)
+    result = np.zeros(table.shape[0])
+    full = np.flatnonzero(np.diff(table.indptr))
+    starts = table.indptr[full]
+    size = np.abs(table.data)
+    largest = np.repeat(np.maximum.reduceat(size, starts), np.diff(table.indptr)[full])
+    place = np.where(size >= 0.5 * largest, np.arange(len(size)), len(size))
+    result[full] = np.sign(table.data[np.minimum.reduceat(place, starts)])
+    return result
 
 
 def orientation(rows: NDArray[np.float64]) -> Vector:
@@ -90,12 +120,12 @@ def _runs(keys: Vector, reach: float) -> list[tuple[int, int]]:
 
 
 def _split(
-    rows: NDArray[np.float64], members: NDArray[np.intp], tolerance: float
+    rows: NDArray[np.float64], members: NDArray[np.intp], near: Vector
 ) -> list[NDArray[np.intp]]:
     """Groups of members that agree entry by entry with the group's first member."""
     groups, rest = [], members
     while len(rest) > 1:
-        close = np.abs(rows[rest] - rows[rest[0]]).max(axis=1) <= tolerance
+        close = np.abs(rows[rest] - rows[rest[0]]).max(axis=1) <= near[rest[0]]
         if close.sum() > 1:
             groups.append(rest[close])
         rest = rest[~close]
@@ -104,5 +134,7 @@ def _split(
 
 def _first(rows: NDArray[np.float64], sign: Vector, group: NDArray[np.intp]) -> int:
     """The largest of the rows that point to the standard side, the first of equal ones."""
-    order = np.lexsort((-group, *rows[group].T[::-1], sign[group]))
+    table = rows[group]
+    keys = table[:, (table != table[0]).any(axis=0)]  # equal columns decide nothing
+    order = np.lexsort((-group, *keys.T[::-1], sign[group]))
     return int(group[order[-1]])

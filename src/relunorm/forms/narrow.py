@@ -28,3 +28,10 @@ def narrow(network: Network) -> Network:
         for k, x in enumerate(network.layers)
     ]
     return network.replace(layers=layers, output=rounded(network.output, "the output"))
+
+
+def is_single(network: Network) -> bool:
+    """Whether every number of the network is a float32."""
+    numbers = (x for a in network.maps for x in (a.bias, *map(mx.entries, a.terms.values())))
+    with np.errstate(over="ignore", under="ignore"):
+        return all(bool((x.astype(np.float32) == x).all()) for x in numbers)

@@ -7,14 +7,15 @@ from typing import Literal
 
 import numpy as np
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
 from relunorm.forms.exact import shallow_form
-from relunorm.forms.job import NEED_DOMAIN, Dtype, Job, within
+from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
+from relunorm.forms.narrow import is_single
 from relunorm.forms.normalized import Normalized
 from relunorm.forms.removal import Architecture, Prefer
-from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.reach import reach_of
 
@@ -24,11 +25,12 @@ FORMS = ("minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonic
 MINIMAL_FIRST = ("minimal", "bounded", "l1", "canonical")
 
 
+@accepts("network", domains=("domain",))
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused or unproved
 def normalize(
-    network: Network,
+    network: Model,
     form: Form = "minimal",
-    domain: Domain | None = None,
+    domain: Place | None = None,
     *,
     remove: bool | None = None,
     eps: float = 0.0,
@@ -73,7 +75,7 @@ def normalize(
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
     units are to be removed; otherwise a few matrix products.
 
-    >>> from relunorm import Box
+    >>> from relunorm import Box, Network
     >>> weights, biases = [[[1.0], [1.0], [2.0]], [[1.0, 1.0, 1.0]]], [[-2.0, 0.0, 0.0], [0.0]]
     >>> net = Network.from_weights(weights, biases)
     >>> normalize(net, "minimal", Box([-1.0], [1.0])).counts
@@ -93,6 +95,8 @@ def normalize(
         domain.check_dimension(network.input_size)
         reach = reach_of(domain)
     base = network.folded()
+    if base.structure is not None:  # what follows speaks of matrices
+        base = base.replace(output=base.output)
     if analysis is not None:
         if domain is None:
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
@@ -114,9 +118,11 @@ def normalize(
             random_state=random_state,
             milp=milp,
         )
+    loosely = wanted and domain is not None and form != "canonical" and is_single(network)
     job = Job(
-        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype, clock
-    )
+        network, base, form, domain, reach, found, architecture, prefer, split, pure, dtype,
+        SINGLE if loosely else 0.0, clock,
+    )  # fmt: skip
     rational = shallow_form(network, domain) if exact else None
     try:
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
@@ -135,6 +141,18 @@ def normalize(
         )  # fmt: skip
         job = replace(job, found=found)
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
+    kept = ""
+    if form == "minimal" and prefer == "parameters" and result.parameters > network.parameters:
+        # folded units became skips with more weights than they had: remove without folding
+        size = result.parameters
+        plain = replace(job, architecture="keep")
+        try:
+            reduced, result, facts, certificate = within(plain, wanted, eps, rational)
+        except TimeLimitError:
+            reduced, result, facts, certificate = job.whole()
+        if result.parameters > network.parameters or certificate is None:
+            kept = f"the result would have {size:,} parameters"
+            reduced, result, facts, certificate = job.unchanged()
     return Normalized(
         result,
         network,
@@ -147,6 +165,7 @@ def normalize(
         rational,
         clock.elapsed(),
         TIME_LIMIT if clock.expired() else "",
+        kept,
     )
 
 

@@ -11,11 +11,12 @@ from relunorm.forms.certificate import Certificate
 from relunorm.forms.exact import ShallowForm
 from relunorm.forms.removal import Removal
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability import Stability
 
 
 @dataclass(frozen=True, repr=False)
-class Normalized:
+class Normalized(Shown):
     """A network in normal form and the proof that it is the same function.
 
     Attributes:
@@ -32,6 +33,7 @@ class Normalized:
         exact: the rational form, where it was asked for.
         seconds: wall time.
         stopped: "" or why the work ended early: ``time limit``.
+        kept: "" or why the network came back as it was: the minimal one would be larger.
     """
 
     network: Network
@@ -45,6 +47,7 @@ class Normalized:
     exact: ShallowForm | None
     seconds: float
     stopped: str = ""
+    kept: str = ""
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
@@ -75,10 +78,12 @@ class Normalized:
             "exact_digest": None if self.exact is None else self.exact.digest,
             "seconds": self.seconds,
             "stopped": self.stopped,
+            "kept": self.kept,
         }
 
     def __repr__(self) -> str:
         gone = ", ".join(f"{n} {reason}" for reason, n in self.counts.items()) or "nothing"
         bound = "" if self.certificate is None else f", |f - f'| <= {self.certificate.bound:.2g}"
         bound += f", stopped: {self.stopped}" if self.stopped else ""
+        bound += f", kept: {self.kept}" if self.kept else ""
         return f"Normalized({self.form}: {self.network!r}; removed {gone}{bound})"

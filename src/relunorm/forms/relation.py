@@ -13,6 +13,10 @@ Every statement is checked, not believed: `Walk` computes each pre-activation as
 the basis together with a bound on how far the true value can be from the form, in real arithmetic
 (rounding included, module `outward`). A wrong relation is never unsound: it makes the bound large.
 
+Errors are bounded unit by unit and, all units of a value together, in the Euclidean norm: a matrix
+multiplies the first by its absolute entries and the second by its spectral norm, which is several
+times smaller and makes that difference at every layer. The smaller bound counts.
+
 A step unit y = step(z) is ``scaled`` when y = g and ``opposite`` when y = 1 - g, and that holds
 only where z is further from 0 than the mismatch of the two pre-activations. `Walk(reach)` counts a
 whole jump for it. `Walk(reach, away=True)` counts none and notes the mismatch in `Side.margins`:
@@ -42,6 +46,8 @@ from relunorm.stability.reach import Reach
 
 NEW, SCALED, OPPOSITE, LINEAR = 0, 1, 2, 3
 KINDS = ("new", "scaled", "opposite", "linear")
+#: Errors above this share of a value are followed in the Euclidean norm too; rounding is not.
+WORTH_A_NORM = 2.0**-36
 
 
 @dataclass(frozen=True)
@@ -88,10 +94,12 @@ class Side:
     Attributes:
         bounds: proved bounds on the pre-activations, per layer (may be infinite).
         values, errors, sizes: per value its form, the error bound and the magnitude of the form.
+        norms: per value a bound on the Euclidean norm of its errors.
         rounding: per value what multiplying its form by a weight can lose to rounding. Most
             columns of a form hold one entry, so this is far below the textbook bound.
         boxes: per value its range.
-        forms, form_errors, ranges: per layer form, error and range of the pre-activation.
+        forms, form_errors, form_norms, ranges: per layer form, error, its norm and range of the
+            pre-activation.
         margins: per layer how close to its threshold a step unit may not come for the relation to
             hold; NaN for units that are no matter.
     """
@@ -102,10 +110,12 @@ class Side:
     values: list[Affine] = field(default_factory=list)
     errors: list[Vector] = field(default_factory=list)
     sizes: list[Vector] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
     rounding: list[Vector] = field(default_factory=list)
     boxes: list[Range] = field(default_factory=list)
     forms: list[Affine] = field(default_factory=list)
     form_errors: list[Vector] = field(default_factory=list)
+    form_norms: list[float] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
     relations: list[Relation] = field(default_factory=list)
     margins: list[Vector] = field(default_factory=list)
@@ -144,7 +154,7 @@ class Walk:
         """Walk all layers of a network, relating each by ``decide``."""
         for k, layer in enumerate(side.network.layers):
             self.clock.check()
-            form, error = self.substitute(side, layer.affine)
+            form, error, norm = self._substituted(side, layer.affine)
             # forms know what cancels, the values' own intervals know what was proved about them
             direct = outward.span(layer.affine, side.boxes, self.reach)
             span = self.span(form, error).meet(direct).meet(side.bounds[k])
@@ -152,6 +162,7 @@ class Walk:
             self._check(side, relation)
             side.forms.append(form)
             side.form_errors.append(error)
+            side.form_norms.append(norm)
             side.ranges.append(span.meet(side.bounds[k]))  # more may have been proved by now
             side.relations.append(relation)
             self._apply(side, layer.activation, relation)
@@ -172,22 +183,45 @@ class Walk:
 
     def substitute(self, side: Side, affine: Affine) -> tuple[Affine, Vector]:
         """A map of the network's values as a form in the basis, and its error bound."""
+        form, error, _ = self._substituted(side, affine)
+        return form, error
+
+    def _substituted(self, side: Side, affine: Affine) -> tuple[Affine, Vector, float]:
+        """The same, and a bound on the Euclidean norm of all errors together."""
         terms: dict[int, Matrix] = {}
         bias = affine.bias.copy()
         error = outward.gamma(len(affine.terms) + 1) * np.abs(bias)
         depth = 2 + len(affine.terms)
+        carried, norm = np.zeros(affine.size), 0.0
         for source, matrix in affine.terms.items():
             inner, weight = side.values[source], abs(matrix)
             bias += matrix @ inner.bias
-            error += weight @ (side.errors[source] + side.rounding[source])
+            part, most = self._carried(side, source, matrix, weight)
+            carried, norm = carried + part, norm + most
+            error += weight @ side.rounding[source]
             error += outward.gamma(len(affine.terms)) * (weight @ side.sizes[source])
             depth += matrix.shape[1] + 1
-            for k, part in inner.terms.items():
-                product = matrix if source == 0 else multiply(matrix, part)
+            for k, piece in inner.terms.items():
+                product = matrix if source == 0 else multiply(matrix, piece)
                 terms[k] = mx.add(terms[k], product) if k in terms else product
                 error += matrix.shape[1] * outward.faded(self.ranges[k])
         form = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
-        return form, outward.up(error, depth)
+        error, both = outward.up(error, depth), outward.up(error + carried, depth)
+        return form, both, outward.up_once(outward.euclidean(error) + norm)
+
+    def _carried(
+        self, side: Side, source: int, matrix: Matrix, weight: Matrix
+    ) -> tuple[Vector, float]:
+        """What the errors of a value become in a map of it: row by row, and in norm."""
+        part = weight @ side.errors[source]
+        norm = side.norms[source]
+        worth = norm > WORTH_A_NORM * outward.euclidean(side.sizes[source])
+        if not (worth and np.isfinite(norm)):
+            return part, outward.euclidean(outward.up(part, matrix.shape[1]))
+        lengths = outward.row_lengths(matrix)
+        part = np.minimum(part, outward.up(lengths * norm, 2))
+        straight = outward.euclidean(outward.up(part, matrix.shape[1]))
+        return part, min(straight, outward.up_once(outward.spectral_norm(matrix) * norm))
 
     def span(self, form: Affine, error: Vector) -> Range:
         """The range of what the form stands for."""
@@ -291,7 +325,13 @@ class Walk:
             constant = np.where(kind == OPPOSITE, 1.0, constant)
         straight = scaled(form, on_form)
         straight = Affine(straight.terms, straight.bias + constant)
-        self._value(side, total([straight, *picked]), outward.up(value_error, 4))
+        related = (kind == SCALED) | (kind == OPPOSITE)
+        share = np.where(related & (not step), steep, 0.0) + np.abs(on_form)
+        value_error = outward.up(value_error, 4)
+        own = value_error - share * error * (1 - 8 * outward.UNIT)  # what the form's error adds
+        norm = outward.euclidean(outward.up(np.maximum(own, 0.0), 2))
+        norm += float(share.max(initial=0.0)) * side.form_norms[-1]
+        self._value(side, total([straight, *picked]), value_error, outward.up_once(norm))
 
     def _jump(
         self, side: Side, units: NDArray[np.intp], activation: Activation, off: Vector
@@ -348,9 +388,11 @@ class Walk:
         gap = self.gap(rows(side.forms[-1], units), rows(basis.forms, targets), sign * factor)
         return outward.up(gap + side.form_errors[-1][units] + factor * basis.error[targets], 4)
 
-    def _value(self, side: Side, form: Affine, error: Vector) -> None:
+    def _value(self, side: Side, form: Affine, error: Vector, norm: float = np.inf) -> None:
         side.values.append(form)
         side.errors.append(error)
+        together = outward.euclidean(error)
+        side.norms.append(min(together, norm) if norm == norm else together)
         side.sizes.append(outward.magnitude(form, self.ranges))
         rounding = outward.gamma(1 + np.count_nonzero(form.bias)) * np.abs(form.bias)
         for k, matrix in form.terms.items():

@@ -7,6 +7,8 @@ Over a domain where l <= z <= u is known for every pre-activation, a unit is
 - unobserved: no path leads from it to the output;
 - duplicate or collinear: its row is a positive multiple of another one's;
 - opposite: its row is a negative multiple, relu(z) = z + relu(-z), which needs a skip connection;
+- a carrier: it and an opposite one only carry z to the next layer, where units are computed from
+  what the two read instead (`shortcuts`);
 - active (l >= 0): its value is affine. All active units of a layer together are folded by what
   costs least: kept, replaced by as many carriers as their rank, or sent past the layer as a skip.
 
@@ -39,7 +41,8 @@ class Removal:
 
     Attributes:
         layer, unit: where it was in the network that was given.
-        reason: dead, constant, unobserved, duplicate, collinear, opposite, active or small.
+        reason: dead, constant, unobserved, duplicate, collinear, opposite, carrier, active or
+            small; channel where all units of a channel went together.
         bound: the proved bound that decided it (the maximum of z for a dead unit, the minimum for
             an active one), None where the structure alone decides.
         method: what proved the bound.
@@ -105,6 +108,7 @@ class Rules:
         prefer: what "cheapest" counts: stored parameters or units.
         fold_all: send every active unit past its layer, whatever it costs (canonical form).
         tolerance: on rows of l1 norm 1, when two count as multiples of one another.
+        relative: the same as a share of a row's largest entry; the larger of the two counts.
         product: the matrix product for substitutions; None for the fast one.
         arrange: for a finished layer the factor every row is divided by and the order of the
             units; None leaves them as they are.
@@ -116,6 +120,7 @@ class Rules:
     prefer: Prefer = "parameters"
     fold_all: bool = False
     tolerance: float = TOLERANCE
+    relative: float = 0.0
     product: Product | None = None
     arrange: Callable[[Affine], tuple[Vector, NDArray[np.intp]]] | None = None
     orient: bool = False
@@ -124,11 +129,15 @@ class Rules:
 
 @dataclass
 class Reduced:
-    """A smaller network, where its units come from, and what was removed."""
+    """A smaller network, where its units come from, and what was removed.
+
+    ``loosely``: whether rows that float32 does not tell apart counted as multiples.
+    """
 
     network: Network
     origins: list[list[Origin]]
     removed: list[Removal] = field(default_factory=list)
+    loosely: bool = False
 
     @classmethod
     def whole(cls, network: Network) -> Reduced:

@@ -27,6 +27,25 @@ def nothing_known(network: Network) -> Straight:
     return result
 
 
+def by_sign(network: Network, straight: Straight) -> Straight:
+    """Add the units that cannot be negative anywhere: no weight is, on values that are not.
+
+    Holds for every input, so it needs no domain. Relu values and constants are not negative.
+    """
+    for k, layer in enumerate(network.layers):
+        kind = layer.activation.kind
+        sources = [network.layers[s - 1].activation.kind if s else "" for s in layer.affine.terms]
+        if kind not in ("relu", "leaky") or any(source != "relu" for source in sources):
+            continue
+        least = layer.affine.bias.copy()
+        for matrix in layer.affine.terms.values():
+            least = np.minimum(least, mx.dense(matrix.min(axis=1)).ravel())
+        for i in np.flatnonzero((least >= 0) & ~straight.flat[k]):
+            straight.flat[k][i], straight.slope[k][i] = True, 1.0
+            straight.why[k][i] = Removal(k, int(i), "active", 0.0)
+    return straight
+
+
 def proved(network: Network, found: Stability) -> Straight:
     """The units a stability analysis proved dead or always active."""
     result = nothing_known(network)

@@ -27,6 +27,7 @@ from relunorm.forms.rewrite import (
     stacked,
     total,
 )
+from relunorm.forms.shortcuts import take_shortcuts
 from relunorm.forms.unobserved import drop_unobserved
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Layer, Network
@@ -53,6 +54,8 @@ def remove(
     for sweep in itertools.count():
         before = state.network.units
         try:
+            if rules.arrange is None:  # a canonical form turns and folds whatever it can anyway
+                state = drop_unobserved(take_shortcuts(state, straight, rules))
             state = drop_unobserved(_sweep(state, straight, ranges, reach, rules))
         except TimeLimitError:
             if not sweep or rules.arrange is not None:  # a standard form is finished or none
@@ -175,12 +178,13 @@ class _Sweep:
     ) -> Groups:
         """Which of the units are multiples of another, factors as they act on values."""
         leader, factor = np.arange(affine.size), np.ones(affine.size)
-        part, tolerance = rows(affine, units), self.rules.tolerance
-        turn = self.rules.architecture == "any" and activation.kind != "step"
-        groups = proportional(part, opposite=turn, tolerance=tolerance)
+        part, rules = rows(affine, units), self.rules
+        turn = rules.architecture == "any" and activation.kind != "step"
+        near = {"tolerance": rules.tolerance, "relative": rules.relative}
+        groups = proportional(part, opposite=turn, **near)
         turned = int((groups.factor < 0).sum())
         if turned and not self._worth_turning(k, part, turned):
-            groups = proportional(part, opposite=False, tolerance=tolerance)
+            groups = proportional(part, opposite=False, **near)
         leader[units], factor[units] = units[groups.leader], groups.factor
         if activation.kind == "step":
             factor[:] = 1.0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm import matrix as mx
+from relunorm.border import Model, Place, accepts
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.attack import spread
@@ -17,7 +17,9 @@ from relunorm.forms.certificate import SCHEMA, Certificate, Recomputed, _seal, r
 from relunorm.forms.document import check_document
 from relunorm.forms.domains import reach_from_dict
 from relunorm.forms.inclusion import holds
+from relunorm.forms.narrow import is_single
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability.certain import certain_outputs, enclosed
 from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs, TrustedProof
@@ -31,7 +33,7 @@ STARTS = 24
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Shown):
     """The outcome of replaying a certificate.
 
     Attributes:
@@ -74,11 +76,12 @@ class Verification:
         }
 
 
+@accepts("first", "second", domains=("domain",))
 def verify(
     certificate: Certificate,
-    first: Network,
-    second: Network,
-    domain: Domain | None = None,
+    first: Model,
+    second: Model,
+    domain: Place | None = None,
     *,
     trust: bool = False,
     random_state: int = 0,
@@ -183,10 +186,8 @@ def _replay(
 
 def _float32_hint(network: Network) -> str:
     """What may have happened to a network whose numbers all fit float32."""
-    numbers = [x for a in network.maps for x in (a.bias, *map(mx.entries, a.terms.values()))]
-    with np.errstate(over="ignore", under="ignore"):
-        if not all((x.astype(np.float32) == x).all() for x in numbers):
-            return ""
+    if not is_single(network):
+        return ""
     return (
         "; all its numbers are float32, so a file may have rounded them: write it with "
         'save(..., dtype="float64"), or certify the rounded network with '

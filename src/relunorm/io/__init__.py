@@ -12,9 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from relunorm.errors import MissingDependencyError, ModelFileError, UnsupportedFormatError
+from relunorm.border import Model, accepts
+from relunorm.errors import ModelFileError, UnsupportedFormatError, optional_packages
 from relunorm.examples import example_path
-from relunorm.network import Network
+from relunorm.network import Head, Network
 
 DType = Literal["float32", "float64"]
 
@@ -40,7 +41,7 @@ _OBJECTS = (
     ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
     ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch_read", "from_torch"),
     ("onnx", {"ModelProto"}, "relunorm.io.onnx_read", "from_onnx"),
-    ("sklearn", {"MLPRegressor", "MLPClassifier"}, "relunorm.io.sklearn", "from_sklearn"),
+    ("sklearn", {"BaseEstimator"}, "relunorm.io.sklearn", "from_sklearn"),
 )
 
 #: Endings of torch checkpoints: read as state dicts, never as pickled objects.
@@ -63,15 +64,17 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
     Args:
         source: a path (.onnx, .npz, .safetensors, .pt2), "example:moons" for a network that ships
             with the package, or a torch.nn.Module,
-            torch.export.ExportedProgram, onnx.ModelProto, scikit-learn MLPRegressor or
-            MLPClassifier, Keras model, or Network.
+            torch.export.ExportedProgram, onnx.ModelProto, Keras model, fitted scikit-learn
+            estimator (a perceptron or a linear model, alone or in a pipeline), or Network.
         example: where the model does not fix its input shape: the shape of one input without the
             batch axis, for example (1, 28, 28), or a batch of inputs.
         architecture: the torch.nn.Module that a state dict (.pt, .pth) belongs to.
 
     Returns:
         The network in float64, exact up to the rounding of folding affine operations together.
-        The object passed in is not changed.
+        Scaling in front is folded in, so inputs are in the model's own units. A softmax, sigmoid
+        or the like at the end is kept in ``head``; the network computes what comes before it, and
+        `Network.predict` what the model returns. The object passed in is not changed.
 
     Raises:
         RelunormError: one of the package's errors, naming the file and the place.
@@ -90,25 +93,35 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
     for package, names, module, function in _OBJECTS:
         for base in type(source).__mro__:
             if base.__module__.partition(".")[0] == package and base.__name__ in names:
-                return _named(module, function)(source, example=example)
+                return _with_labels(_named(module, function)(source, example=example), source)
     raise UnsupportedFormatError(
         f"cannot read an object of type {type(source).__module__}.{type(source).__qualname__}; "
-        "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a scikit-learn "
-        "MLPRegressor or MLPClassifier, or a Keras model"
+        "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a fitted "
+        "scikit-learn estimator, a Keras model, or a Network"
     )
 
 
-def save(network: Network, path: str | Path, dtype: DType | None = None) -> None:
+def _with_labels(network: Network, source: Any) -> Network:
+    """The network with the class labels that an object carries as an attribute, if it does."""
+    wanted = 2 if network.output_size == 1 else network.output_size
+    for name in ("class_names", "classes"):
+        labels = getattr(source, name, None)
+        if network.head.classes or not isinstance(labels, list | tuple):
+            continue
+        plain = all(isinstance(label, str | int) for label in labels)
+        if plain and len(labels) == len(set(map(str, labels))) == wanted:
+            return network.replace(head=Head(network.head.steps, tuple(labels)))
+    return network
+
+
+@accepts("network")
+def save(network: Model, path: str | Path, dtype: DType | None = None) -> None:
     """Write a network in the format that the path's ending names, atomically.
 
     Args:
         dtype: number type of the written weights. By default float64, except float32 for ONNX
             (what runtimes expect as input type).
     """
-    if not isinstance(network, Network):
-        raise UnsupportedFormatError(
-            f"save takes a Network, not {type(network).__qualname__}; relunorm.load reads one first"
-        )
     path = Path(path)
     if path.suffix.lower() in (".keras", ".h5", ".hdf5"):
         raise UnsupportedFormatError(f"{path}: use relunorm.to_keras(network).save(path)")
@@ -163,15 +176,8 @@ def _format(path: Path) -> tuple[str, str, str, str]:
 
 
 def _named(module: str, function: str) -> Callable[..., Any]:
-    try:
+    with optional_packages():
         return getattr(import_module(module), function)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "relunorm":
-            raise
-        extra = {"onnx": "onnx", "safetensors": "safetensors", "keras": "keras"}.get(package)
-        how = f"pip install 'relunorm[{extra}]'" if extra else f"pip install {package}"
-        raise MissingDependencyError(f"the package {package} is not installed: {how}") from None
 
 
 def input_shape(example: Any, what: str) -> tuple[int, ...]:

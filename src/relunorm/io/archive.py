@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import ModelFileError, RelunormError
+from relunorm.head import NO_HEAD, Head
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Layer, Network
 
@@ -67,6 +68,8 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
         "layers": layers,
         "output": put(network.output, "output"),
     }
+    if network.head != NO_HEAD:
+        header["head"] = network.head.to_dict()
     return json.dumps(header), arrays
 
 
@@ -94,6 +97,7 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
             _affine(fields["output"], array),
             input_shape=fields["input_shape"],
             output_shape=fields["output_shape"],
+            head=Head.from_dict(fields["head"]) if "head" in fields else NO_HEAD,
             origin=origin,
         )
     except RelunormError:

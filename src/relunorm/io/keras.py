@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.errors import (
     InvalidNetworkError,
     MissingDependencyError,
@@ -15,13 +16,18 @@ from relunorm.errors import (
     UnsupportedFormatError,
     UnsupportedOperationError,
 )
+from relunorm.head import Step
 from relunorm.io import input_shape
-from relunorm.io.keras_layers import LAYERS
+from relunorm.io.heads import Headed, Stuck, finished
+from relunorm.io.keras_layers import LAYERS, after_head
+from relunorm.io.keras_structured import build, can_build
 from relunorm.io.lower import CannotLower, Lowering, Tensor
 from relunorm.io.windows import check_entries
 from relunorm.network import Affine, Network
 
-SUPPORTED = ", ".join(sorted(LAYERS)) + " (leave out a final Softmax or sigmoid)"
+SUPPORTED = (
+    ", ".join(sorted(LAYERS)) + "; softmax, sigmoid, tanh, softplus and the like only at the end"
+)
 
 
 def from_keras(model: Any, example: Any = None) -> Network:
@@ -46,7 +52,7 @@ def from_keras(model: Any, example: Any = None) -> Network:
     output = walk.model(model, walk.lowering.input, "")
     if walk.unsupported:
         raise UnsupportedOperationError(origin, walk.unsupported, SUPPORTED)
-    return walk.lowering.finish(output, input_shape=shape, origin=origin)
+    return finished(walk.lowering, output, input_shape=shape, origin=origin)
 
 
 def _check_structure(model: Any, origin: str) -> None:
@@ -113,7 +119,15 @@ class _Walk:
                     return self.model(op, tensors[0], f"{place}/")
                 return _UNKNOWN
             try:
-                return self._lower(op, tensors, len(args))
+                result = self._lower(op, tensors, len(args))
+                if isinstance(result, Headed) and not any(isinstance(t, Headed) for t in tensors):
+                    result.place = place
+                return result
+            except Stuck as stuck:
+                found = (stuck.value.place, f"{stuck.value.operation}: only known at the end")
+                if found not in self.unsupported:
+                    self.unsupported.append(found)
+                return _UNKNOWN
             except CannotLower as reason:
                 detail = f": {reason}" if str(reason) else ""
                 self.unsupported.append((place, f"{kind}{detail}"))
@@ -132,6 +146,8 @@ class _Walk:
             raise CannotLower("with a constant as argument")
         if any(tensor is _UNKNOWN for tensor in tensors):
             return _UNKNOWN
+        if any(isinstance(tensor, Headed) for tensor in tensors):
+            return after_head(self.lowering, op, tensors)
         return LAYERS[name](self.lowering, op, tensors)
 
 
@@ -139,19 +155,30 @@ def _tensors(values: Any) -> list[Any]:
     """The lowered (or unknown) values among nested arguments."""
     if isinstance(values, list | tuple):
         return [tensor for value in values for tensor in _tensors(value)]
-    return [values] if isinstance(values, Tensor | _Unknown) else []
+    return [values] if isinstance(values, Tensor | Headed | _Unknown) else []
 
 
-def to_keras(network: Network, dtype: str = "float64") -> Any:
+@accepts("network")
+def to_keras(network: Model, dtype: str = "float64") -> Any:
     """A Keras model that computes the network: Sequential for a chain, else functional.
 
-    Sparse maps become dense ones, since Keras has no others; step activations are refused. The
-    weights are stored in ``dtype``, but most backends of Keras multiply in float32 whatever it is.
+    A network whose structure is known becomes the convolutions, poolings and dense layers it was
+    read from. Otherwise sparse maps become dense ones, since Keras has no others; step activations
+    are refused. The weights are stored in ``dtype``, but most backends of Keras multiply in float32
+    whatever it is.
     """
     keras = _keras()
     for place, layer in enumerate(network.layers):
         if layer.activation.kind == "step":
             raise UnsupportedFormatError(f"layer {place} ({layer.name}): Keras has no step layer")
+    layered = all(step.kind not in _OPERATIONS for step in network.head.steps)
+    structure = network.structure
+    if structure is not None and can_build(structure):
+        inputs, result = build(keras, structure, dtype)
+        for step in network.head.steps:
+            result = _head_step(keras, step, result, dtype)
+        model = keras.Model(inputs, result)
+        return keras.Sequential(model.layers) if structure.is_chain and layered else model
     for affine in network.maps:
         check_entries(sum(m.shape[0] * m.shape[1] for m in affine.terms.values()))
     inputs = keras.Input(network.input_shape, dtype=dtype)
@@ -170,8 +197,39 @@ def to_keras(network: Network, dtype: str = "float64") -> Any:
     result = _apply(keras, network.output, values, dtype)
     if len(network.output_shape) > 1:
         result = keras.layers.Reshape(network.output_shape, dtype=dtype)(result)
+    for step in network.head.steps:
+        result = _head_step(keras, step, result, dtype)
     model = keras.Model(inputs, result)
-    return keras.Sequential(model.layers) if network.is_chain else model
+    return keras.Sequential(model.layers) if network.is_chain and layered else model
+
+
+#: Steps that Keras has as operations, not as layers.
+_OPERATIONS = ("argmax", "clip", "greater", "round")
+
+
+def _head_step(keras: Any, step: Step, value: Any, dtype: str) -> Any:
+    layers, ops = keras.layers, keras.ops
+    if step.kind == "softmax":
+        return layers.Softmax(axis=step.axis + 1, dtype=dtype)(value)
+    if step.kind == "log_softmax":
+        if step.axis + 2 != len(value.shape):
+            raise UnsupportedFormatError("Keras' log-softmax runs along the last axis only")
+        return layers.Activation("log_softmax", dtype=dtype)(value)
+    if step.kind == "scale":
+        shape = (1, *value.shape[1:])
+        parts = [step.factors, step.offsets]
+        scale, offset = ((p.reshape(shape) if p.size > 1 else p.item()) for p in parts)
+        return layers.Rescaling(scale, offset, dtype=dtype)(value)
+    if step.kind == "argmax":
+        return ops.argmax(value, axis=step.axis + 1)
+    if step.kind == "clip":
+        return ops.clip(value, *step.numbers)
+    if step.kind == "round":
+        return ops.round(value)
+    if step.kind == "greater":
+        raise UnsupportedFormatError(f"Keras has no layer for the head's {step}")
+    name = {"exp": "exponential"}.get(step.kind, step.kind)
+    return layers.Activation(name, dtype=dtype)(value)
 
 
 def _apply(keras: Any, affine: Affine, values: list[Any], dtype: str) -> Any:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.io import heads
+from relunorm.io.heads import Headed, Stuck
 from relunorm.io.lower import CannotLower, Lowering, Tensor
-from relunorm.io.windows import Windows, sliding_windows
+from relunorm.io.windows import sliding_windows
 from relunorm.network import RELU, Activation
 
 #: Class name -> function(lowering, layer, tensors) -> tensor.
-LAYERS: dict[str, Callable[[Lowering, Any, list[Tensor]], Tensor]] = {}
+LAYERS: dict[str, Callable[[Lowering, Any, list[Any]], Any]] = {}
+
+#: Activations and operations that may stand at the end, by Keras' names for them.
+_ENTRY = {
+    "sigmoid": "sigmoid",
+    "log_sigmoid": "log_sigmoid",
+    "tanh": "tanh",
+    "softplus": "softplus",
+    "exponential": "exp",
+    "exp": "exp",
+}
+#: Layers that may follow a step of a head: moves of entries, and what does nothing at inference.
+_MOVES = ("Identity", "Dropout", "Flatten", "Reshape", "Permute", "Squeeze", "ExpandDims")
 
 
 def layer(*names: str) -> Callable[[Any], Any]:
@@ -46,11 +58,11 @@ def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 
 @layer("Activation")
-def _activation(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _activation(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     return activate(low, op.activation, tensors[0], op.name)
 
 
-def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor:
+def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor | Headed:
     """Apply an activation as Keras names it: a function of keras.activations, or a layer."""
     if function is None:
         return x
@@ -73,7 +85,73 @@ def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor:
         return low.clip(line, 0.0, 1.0, name)
     if kind == "hard_tanh":
         return low.clip(x, -1.0, 1.0, name)
+    return step(x, kind, -1, name)
+
+
+def step(x: Tensor | Headed, kind: str, axis: int, name: str) -> Headed:
+    """A step of a head by Keras' name for it."""
+    shown = f"the activation {kind!r}"
+    if kind in ("softmax", "log_softmax"):
+        return heads.along(x, kind, axis, name, shown)
+    if kind in _ENTRY:
+        return heads.entry(x, _ENTRY[kind], name, shown)  # type: ignore[arg-type]
     raise CannotLower(f"with the activation {kind!r}")
+
+
+@layer("Softmax", "LogSoftmax")
+def _softmax(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    if not isinstance(op.axis, int):
+        raise CannotLower(f"over the axes {op.axis}")
+    kind = "softmax" if type(op).__name__ == "Softmax" else "log_softmax"
+    return step(tensors[0], kind, op.axis, op.name)
+
+
+@layer("Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Exp")
+def _entry(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    kind = {"LogSigmoid": "log_sigmoid"}.get(type(op).__name__, type(op).__name__.lower())
+    return step(tensors[0], kind, -1, op.name)
+
+
+@layer("Argmax")
+def _argmax(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    if not isinstance(op.axis, int):
+        raise CannotLower("over all entries")
+    found = heads.along(tensors[0], "argmax", op.axis, op.name, "argmax")
+    return found if op.keepdims else heads.without_axis(found, op.axis)
+
+
+@layer("Round")
+def _round(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    if getattr(op, "decimals", 0):
+        raise CannotLower("to decimals")
+    return heads.entry(tensors[0], "round", op.name, "round")
+
+
+@layer("Clip")
+def _clip(low: Lowering, op: Any, tensors: list[Any]) -> Tensor | Headed:
+    ends = [float(op.x_min), float(op.x_max)]
+    if isinstance(tensors[0], Headed):
+        return heads.entry(tensors[0], "clip", op.name, "clip", ends)
+    return low.clip(tensors[0], ends[0], ends[1], op.name)
+
+
+def after_head(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    """A layer on values after a step of a head."""
+    name, value = type(op).__name__, next(t for t in tensors if isinstance(t, Headed))
+    if name == "Activation":
+        kind = getattr(op.activation, "__name__", "")
+        return value if kind == "linear" else step(value, kind, -1, op.name)
+    if name in ("Softmax", "LogSoftmax", "Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Exp"):
+        return LAYERS[name](low, op, tensors)
+    if name in ("Argmax", "Round", "Clip"):
+        return LAYERS[name](low, op, tensors)
+    if name == "Rescaling":
+        return heads.scaled(low, value, np.asarray(op.scale), np.asarray(op.offset))
+    if name == "Concatenate" and all(isinstance(t, Headed) for t in tensors):
+        return heads.joined(low, tensors, op.axis)
+    if name in _MOVES and name in LAYERS:
+        return heads.moved(value, lambda tensor: LAYERS[name](low, op, [tensor]))
+    raise Stuck(value)
 
 
 @layer("ReLU")
@@ -105,7 +183,7 @@ def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 
 @layer("Dense")
-def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     bias = _array(op.bias) if op.use_bias else None
     return activate(low, op.activation, low.linear(tensors[0], _array(op.kernel).T, bias), op.name)
 
@@ -127,6 +205,20 @@ def _batch_normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tenso
 @layer("Rescaling")
 def _rescaling(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return low.shift(low.scale(tensors[0], np.asarray(op.scale)), np.asarray(op.offset))
+
+
+@layer("Normalization")
+def _normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """(x - mean) / max(std, epsilon), or back again, by statistics that `adapt` stored."""
+    if getattr(op, "mean", None) is None or getattr(op, "variance", None) is None:
+        raise CannotLower("has no statistics yet; call its adapt method first")
+    from keras import backend  # pyright: ignore[reportMissingImports]
+
+    mean = _array(op.mean)
+    deviation = np.maximum(np.sqrt(_array(op.variance)), backend.epsilon())
+    if op.invert:
+        return low.shift(low.scale(tensors[0], deviation), mean)
+    return low.scale(low.shift(tensors[0], -mean), 1.0 / deviation)
 
 
 @layer("Flatten")
@@ -197,13 +289,13 @@ def _concatenate(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 
 @layer("Conv1D", "Conv2D", "Conv3D")
-def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     kernel = np.moveaxis(_array(op.kernel), (-1, -2), (0, 1))
     return _convolve(low, op, tensors[0], kernel, op.groups)
 
 
 @layer("DepthwiseConv1D", "DepthwiseConv2D")
-def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
     kernel = np.moveaxis(_array(op.kernel), (-2, -1), (0, 1))
     channels, multiplier, *spatial = kernel.shape
     weight = kernel.reshape(channels * multiplier, 1, *spatial)
@@ -212,7 +304,7 @@ def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 def _convolve(
     low: Lowering, op: Any, x: Tensor, weight: NDArray[np.float64], groups: int
-) -> Tensor:
+) -> Tensor | Headed:
     x, axes = _channels_first(low, op, x), weight.ndim - 2
     strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
     pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)
@@ -234,14 +326,14 @@ def _pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tenso
 
 def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
     x = _channels_first(low, op, tensors[0])
-    taps = math.prod(x.shape[2:])
-    whole = Windows((1,), np.arange(taps)[None], np.ones((1, taps), dtype=bool), np.array([taps]))
+    spatial, ones = x.shape[2:], (1,) * (len(x.shape) - 2)
+    whole = sliding_windows(spatial, spatial, ones, [(0, 0)] * len(ones), ones)
     pooled = low.max_pool(x, whole, op.name) if largest else low.average(x, whole, False)
-    channels, ones = x.shape[1], (1,) * (len(x.shape) - 2)
-    if not op.keepdims:
-        return replace(pooled, shape=(1, channels))
-    first = op.data_format == "channels_first"
-    return replace(pooled, shape=(1, channels, *ones) if first else (1, *ones, channels))
+    shape = (1, x.shape[1])
+    if op.keepdims:
+        first = op.data_format == "channels_first"
+        shape = (*shape, *ones) if first else (1, *ones, x.shape[1])
+    return low.rearrange(pooled, pooled.index.reshape(shape))
 
 
 for _axes in (1, 2, 3):

@@ -22,6 +22,7 @@ from relunorm.io.owners import NOBODY, Owners, carried, joined, moved, numbered
 from relunorm.io.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
 from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
+from relunorm.structure import Geometry, Recorder, axes_of
 
 #: A product of two affine maps is multiplied out when it has at most this many entries, ...
 FILL_FREE = 1 << 16
@@ -41,12 +42,14 @@ class CannotLower(Exception):
 class Tensor:
     """An affine function of the values, with the shape its entries are read in.
 
-    ``owners`` tells which unit of the model each entry belongs to, where that is known.
+    ``owners`` tells which unit of the model each entry belongs to, ``step`` which step of the
+    recorded structure gives the tensor, where that is known.
     """
 
     shape: tuple[int, ...]
     affine: Affine
     owners: Owners | None = None
+    step: int | None = None
 
     @property
     def size(self) -> int:
@@ -71,17 +74,19 @@ class Lowering:
         self.layers: list[Layer] = []
         self._spent = 0
         self._owners = 0
-        self.input = self._value(0, tuple(shape))
+        self.recorder = Recorder(_without_batch(shape))
+        self.input = replace(self._value(0, tuple(shape)), step=self.recorder.input)
 
     def finish(self, output: Tensor, *, input_shape: Sequence[int], origin: str) -> Network:
         """The network that computes ``output``; axes of size one in front are dropped."""
-        shape = output.shape[1:] if len(output.shape) > 1 and output.shape[0] == 1 else output.shape
+        shape = _without_batch(output.shape)
         return Network(
             self.layers,
             output.affine,
             input_shape=input_shape,
             output_shape=shape,
             origin=origin,
+            structure=self.recorder.finish(output.step),
         )
 
     def rearrange(self, x: Tensor, index: NDArray[np.intp]) -> Tensor:
@@ -89,14 +94,18 @@ class Lowering:
         _check_size(index.size)
         flat = index.ravel()
         if flat.size == x.size and np.array_equal(flat, np.arange(x.size)):
-            return Tensor(index.shape, x.affine, x.owners)
+            step = self.recorder.reshape(x.step, _without_batch(index.shape))
+            return Tensor(index.shape, x.affine, x.owners, step)
         keep = flat >= 0
         pick = sp.csr_array(
             (np.ones(int(keep.sum())), flat[keep], np.concatenate([[0], np.cumsum(keep)])),
             shape=(flat.size, x.size),
         )
-        owners = moved(x.owners, flat)
-        return Tensor(index.shape, self._compose(pick, x, None), owners)
+        owners, step = moved(x.owners, flat), None
+        if x.step is not None and index.ndim > 2 and x.shape[0] == index.shape[0] == 1:
+            axes = axes_of(index[0], x.shape[1:])
+            step = None if axes is None else self.recorder.permute(x.step, axes)
+        return Tensor(index.shape, self._compose(pick, x, None), owners, step)
 
     def broadcast(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """x repeated to a larger shape, by numpy's rules."""
@@ -161,7 +170,12 @@ class Lowering:
         if bias is not None:
             bias = np.tile(np.broadcast_to(_float64(bias), len(weight)), repeats)
         owners = np.tile(self._new_units(len(weight)), repeats)
-        return self.map(x, matrix, bias, (*prefix, len(weight)), owners)
+        result = self.map(x, matrix, bias, (*prefix, len(weight)), owners)
+        if repeats == 1 and len(x.shape) <= 2:
+            result.step = self.recorder.affine(
+                x.step, "linear", (len(weight),), weight=matrix, bias=bias
+            )
+        return result
 
     def left_multiply(self, weight: NDArray[Any], x: Tensor) -> Tensor:
         """``weight @ x`` over the last two axes (the last one when x is a vector)."""
@@ -185,17 +199,32 @@ class Lowering:
         batch, *shape = x.shape
         if batch != 1:
             raise InvalidNetworkError(f"a convolution of shape {x.shape}: the first axis must be 1")
-        matrix, out = convolution(_float64(weight), shape, stride, pads, dilation, groups)
-        if bias is not None:
-            bias = np.repeat(_float64(bias), math.prod(out[1:]))
+        kernel, offset = _float64(weight), None if bias is None else _float64(bias)
+        matrix, out = convolution(kernel, shape, stride, pads, dilation, groups)
+        if offset is not None:
+            bias = np.repeat(offset, math.prod(out[1:]))
         owners = np.repeat(self._new_units(out[0]), math.prod(out[1:]))
-        return self.map(x, mx.compact(matrix), bias, (1, *out), owners)
+        result = self.map(x, mx.compact(matrix), bias, (1, *out), owners)
+        windows = tuple((before, after) for before, after in pads)
+        geometry = Geometry(kernel.shape[2:], tuple(stride), windows, tuple(dilation))
+        result.step = self.recorder.affine(
+            x.step, "conv", out, weight=kernel, bias=offset, geometry=geometry, groups=groups
+        )
+        return result
 
     def average(self, x: Tensor, windows: Windows, count_padding: bool) -> Tensor:
         """Average pooling of (1, channels, *spatial)."""
         channels, spatial = x.shape[1], x.shape[2:]
         matrix = averaging(channels, spatial, windows, count_padding)
-        return self.map(x, mx.compact(matrix), None, (1, channels, *windows.shape))
+        result = self.map(x, mx.compact(matrix), None, (1, channels, *windows.shape))
+        result.step = self.recorder.pool(
+            x.step,
+            "average_pool",
+            result.shape[1:],
+            windows.geometry,
+            count_padding=count_padding,
+        )
+        return result
 
     def sum(self, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
         """Sum over some axes."""
@@ -214,14 +243,16 @@ class Lowering:
         x = self.broadcast(x, np.broadcast_shapes(x.shape, factors.shape))
         flat = np.broadcast_to(factors, x.shape).ravel()
         terms = {s: mx.scale_rows(m, flat) for s, m in x.affine.terms.items()}
-        return Tensor(x.shape, Affine(_frozen(terms), x.affine.bias * flat), x.owners)
+        step = x.step if (flat == 1).all() else self.recorder.scale(x.step, flat)
+        return Tensor(x.shape, Affine(_frozen(terms), x.affine.bias * flat), x.owners, step)
 
     def shift(self, x: Tensor, constant: NDArray[Any]) -> Tensor:
         """Entrywise sum with a constant, broadcast by numpy's rules."""
         constant = _float64(constant)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, constant.shape))
-        bias = x.affine.bias + np.broadcast_to(constant, x.shape).ravel()
-        return Tensor(x.shape, Affine(x.affine.terms, bias), x.owners)
+        flat = np.broadcast_to(constant, x.shape).ravel()
+        step = x.step if not flat.any() else self.recorder.shift(x.step, flat)
+        return Tensor(x.shape, Affine(x.affine.terms, x.affine.bias + flat), x.owners, step)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """Entrywise sum of two tensors, broadcast by numpy's rules."""
@@ -231,7 +262,8 @@ class Lowering:
         for source, matrix in y.affine.terms.items():
             terms[source] = mx.add(terms[source], matrix) if source in terms else matrix
         bias, owners = x.affine.bias + y.affine.bias, joined(x.owners, y.owners)
-        total = Tensor(shape, Affine(_frozen(terms), bias), owners)
+        step = self.recorder.add(x.step, y.step)
+        total = Tensor(shape, Affine(_frozen(terms), bias), owners, step)
         # A residual stream is read by every later block: without a stage its terms pile up.
         if len(terms) > 2 and sum(map(mx.nnz, terms.values())) > FILL_FREE:
             self._stage(total)
@@ -245,10 +277,11 @@ class Lowering:
         self, x: Tensor, activation: Activation, name: str, *, piece: bool = False
     ) -> Tensor:
         """Close x into a layer; a ``piece`` only helps to write another operation."""
-        shape = x.shape[1:] if len(x.shape) > 1 and x.shape[0] == 1 else x.shape
+        shape = _without_batch(x.shape)
         layer = Layer(x.affine, activation, name, shape, piece, numbered(x.owners))
         self.layers.append(layer)
-        return replace(self._value(len(self.layers), x.shape), owners=x.owners)
+        step = None if piece else self.recorder.act(x.step, activation, name, len(self.layers) - 1)
+        return replace(self._value(len(self.layers), x.shape), owners=x.owners, step=step)
 
     def clip(self, x: Tensor, low: float | None, high: float | None, name: str) -> Tensor:
         """min(max(x, low), high), exactly: low + relu(x - low) - relu(x - high), where low < high.
@@ -261,17 +294,22 @@ class Lowering:
         if low is not None and high is not None and low >= high:
             constant = self.scale(x, np.array(0.0))
             return self.shift(constant, np.array(high))
+        step = x.step if low is None and high is None else None
+        if low != 0 or high is not None:
+            step = self.recorder.clip(x.step, low, high, name)
         if low is not None:
             above = self.activate(self.shift(x, np.array(-low)), RELU, name)
             if high is not None:
                 excess = self.shift(x, np.array(-high))
                 excess = self.activate(excess, RELU, name, piece=True)
                 above = self.subtract(above, excess)
-            return self.shift(above, np.array(low))
+            result = self.shift(above, np.array(low))
+            return replace(result, step=result.step if step is None else step)
         if high is not None:
             room = self.scale(self.shift(x, np.array(-high)), np.array(-1.0))
             room = self.activate(room, RELU, name)
-            return self.shift(self.scale(room, np.array(-1.0)), np.array(high))
+            result = self.shift(self.scale(room, np.array(-1.0)), np.array(high))
+            return replace(result, step=step)
         return x
 
     def maximum(self, x: Tensor, y: Tensor, name: str) -> Tensor:
@@ -297,7 +335,9 @@ class Lowering:
             items, remaining = self._knockout(items, remaining, name)
         if items.size != channels * outputs:
             raise InvalidNetworkError("max pooling: windows and outputs do not match")
-        return replace(items, shape=(1, channels, *windows.shape))
+        shape = (channels, *windows.shape)
+        step = self.recorder.pool(x.step, "max_pool", shape, windows.geometry)
+        return replace(items, shape=(1, *shape), step=step)
 
     def _knockout(
         self, items: Tensor, remaining: NDArray[np.int64], name: str
@@ -348,7 +388,7 @@ class Lowering:
 
     def _stage(self, x: Tensor) -> None:
         """Keep x as a linear stage: every later use reads the stage instead of its terms."""
-        shape = x.shape[1:] if len(x.shape) > 1 and x.shape[0] == 1 else x.shape
+        shape = _without_batch(x.shape)
         self.layers.append(Layer(x.affine, IDENTITY, "linear stage", shape))
         x.affine = self._value(len(self.layers), x.shape).affine
 
@@ -359,6 +399,11 @@ def as_index(x: Tensor, move: Callable[[NDArray[np.intp]], NDArray[np.intp]]) ->
         return move(x.index)
     except (ValueError, IndexError) as error:
         raise InvalidNetworkError(f"a tensor of shape {x.shape}: {error}") from None
+
+
+def _without_batch(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape without a batch axis of size one in front."""
+    return tuple(shape[1:]) if len(shape) > 1 and shape[0] == 1 else tuple(shape)
 
 
 def _frozen(terms: dict[int, Matrix]) -> dict[int, Matrix]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from relunorm.atomic import atomic_path
 from relunorm.errors import ModelFileError
+from relunorm.head import NO_HEAD
 from relunorm.io.archive import decode, encode
 from relunorm.matrix import narrowed
 from relunorm.network import RELU, Network
@@ -124,6 +125,7 @@ def _is_plain(network: Network) -> bool:
     """Whether matrices and biases say it all."""
     return (
         network.is_chain
+        and network.head == NO_HEAD
         and not any(layer.piece or layer.unit_of is not None for layer in network.layers)
         and all(layer.activation == RELU for layer in network.layers)
         and len(network.input_shape) == len(network.output_shape) == 1

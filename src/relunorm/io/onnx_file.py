@@ -40,14 +40,19 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.ModelProto.FromString(model.SerializeToString())
 
 
-def tensor_array(tensor: onnx.TensorProto, origin: str, folder: Path | None) -> NDArray[Any]:
+def tensor_array(
+    tensor: onnx.TensorProto, origin: str, folder: Path | None, *, text: bool = False
+) -> NDArray[Any]:
     """The numbers of a tensor, checked against its claimed shape before memory is taken.
 
     Args:
         folder: where external data may lie; None refuses external data.
+        text: whether a tensor of class labels is accepted too.
     """
     place = f"{origin}: tensor {tensor.name!r}"
     kind = _type_name(tensor.data_type)
+    if text and kind == "STRING" and tensor.dims == [len(tensor.string_data)]:
+        return np.array([label.decode("utf-8", "replace") for label in tensor.string_data])
     if kind not in (*_FLOATS, *_OTHERS):
         raise ModelFileError(f"{place}: element type {kind}, expected numbers")
     if any(n < 0 for n in tensor.dims):

@@ -248,3 +248,24 @@ def _sign(node: Node) -> Value:
     low = node.lowering
     step = low.activate(node.tensor(), Activation("step"), node.label)
     return low.shift(low.scale(step, np.array(2.0)), np.array(-1.0))
+
+
+@operation("Scaler")
+def _scaler(node: Node) -> Value:
+    """(x - offset) * scale, as scikit-learn's converters write a StandardScaler."""
+    x = node.tensor()
+    offset, scale = (
+        np.asarray(node.attribute(n, [d])) for n, d in (("offset", 0.0), ("scale", 1.0))
+    )
+    return node.lowering.scale(node.lowering.shift(x, -offset), scale)
+
+
+@operation("ArrayFeatureExtractor")
+def _columns(node: Node) -> Value:
+    """Some columns of the last axis."""
+    x, chosen = node.tensor(), np.ravel(node.constant(1)).astype(np.intp)
+    return node.lowering.rearrange(x, x.index[..., chosen])
+
+
+#: Operations of the ai.onnx.ml domain, which converters of scikit-learn models use.
+MACHINE_LEARNING = ("Scaler", "ArrayFeatureExtractor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,48 @@ from relunorm.errors import (
     UnsupportedOperationError,
 )
 from relunorm.io import input_shape
+from relunorm.io.heads import Headed, Stuck, finished
 from relunorm.io.lower import CannotLower, Lowering, Tensor
 from relunorm.io.onnx_constants import evaluate, is_constant
 from relunorm.io.onnx_file import parse, tensor_array, without_weights
-from relunorm.io.onnx_layers import OPERATIONS
+from relunorm.io.onnx_head import (
+    FOLLOWERS,
+    OPENERS,
+    apply_head,
+    choose_output,
+    labels_in_metadata,
+)
+from relunorm.io.onnx_layers import MACHINE_LEARNING, OPERATIONS
 from relunorm.io.onnx_ops import Node
-from relunorm.network import Network
+from relunorm.network import Head, Network
 
 #: Operations that treat the first axis of their data input as the batch.
 _BATCHED = {"Gemm", "Conv", "Flatten", "BatchNormalization", "MaxPool", "AveragePool"}
 
+#: Operations with constants in front of the first layer: preprocessing, which leaves the shape.
+_SCALING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Scaler")
+
 #: No operation has so many inputs unless it takes any number of them.
 MANY_INPUTS = 1000
 
-SUPPORTED = ", ".join(sorted(OPERATIONS)) + " (a final Softmax or Sigmoid: export without it)"
+SUPPORTED = f"{', '.join(sorted(OPERATIONS))}; at the end {', '.join(OPENERS)}"
+
+_DOMAINS = ("", "ai.onnx")
 
 
+@dataclass(frozen=True)
 class _Unknown:
-    """The value of an operation that could not be lowered; its consumers are passed over."""
+    """The value of an operation that could not be lowered; its consumers are passed over.
+
+    Attributes:
+        head: label and name of the operation that opened a head on it, if one did.
+    """
+
+    head: tuple[str, str] | None = None
 
 
 _UNKNOWN = _Unknown()
-_Value = Tensor | NDArray[Any] | _Unknown
+_Value = Tensor | Headed | NDArray[Any] | _Unknown
 
 
 def read_onnx(path: Path, example: Any = None) -> Network:
@@ -68,8 +89,11 @@ def _convert(
     lowering = Lowering(shape)
     _define(values, info.name, lowering.input, origin)
     _walk(model, lowering, values, origin, folder)
-    output = _only_output(graph, values, origin)
-    return lowering.finish(output, input_shape=shape[1:] if batched else shape, origin=origin)
+    output = _output(graph, values, origin)
+    inputs = shape[1:] if batched else shape
+    network = finished(lowering, output, input_shape=inputs, origin=origin)
+    classes = network.head.classes or labels_in_metadata(model, network.output_size)
+    return network.replace(head=Head(network.head.steps, classes)) if classes else network
 
 
 def _weights(graph: onnx.GraphProto, origin: str, folder: Path | None) -> dict[str, Any]:
@@ -77,7 +101,8 @@ def _weights(graph: onnx.GraphProto, origin: str, folder: Path | None) -> dict[s
         raise ModelFileError(f"{origin}: sparse initializers are not supported; store them dense")
     values: dict[str, Any] = {}
     for tensor in graph.initializer:
-        _define(values, tensor.name, tensor_array(tensor, origin, folder), origin)
+        array = tensor_array(tensor, origin, folder, text=True)
+        _define(values, tensor.name, array, origin)
     return values
 
 
@@ -91,9 +116,9 @@ def _walk(
     opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
     used = {name for node in _needed(model.graph) for name in node.input}
     used |= {output.name for output in model.graph.output}
-    unsupported: list[tuple[str, str]] = []
+    unsupported: dict[str, str] = {}
     for proto in _needed(model.graph):
-        label = proto.name or (proto.output[0] if proto.output else "unnamed node")
+        label = _label(proto)
         missing = [name for name in proto.input if name and name not in values]
         if missing:
             raise ModelFileError(
@@ -102,22 +127,49 @@ def _walk(
             )
         inputs = [values[name] if name else None for name in proto.input]
         results: Sequence[_Value] = [_UNKNOWN] * len(proto.output)
-        if any(value is _UNKNOWN for value in inputs):
-            if proto.op_type not in OPERATIONS:
-                unsupported.append((label, proto.op_type))
+        if any(isinstance(value, _Unknown) for value in inputs):
+            results = [_passed_over(proto, label, inputs, unsupported)] * len(proto.output)
         else:
             node = Node(proto, label, inputs, lowering, opset, used, origin, folder)
             try:
                 results = _apply(node)
             except CannotLower as reason:
-                domain = "" if proto.domain in ("", "ai.onnx") else f"{proto.domain}."
+                domain = "" if proto.domain in _DOMAINS else f"{proto.domain}."
                 detail = f" ({reason})" if str(reason) else ""
-                unsupported.append((label, f"{domain}{proto.op_type}{detail}"))
+                unsupported[label] = f"{domain}{proto.op_type}{detail}"
+            except Stuck as stuck:
+                _refuse_head(unsupported, stuck.value.place, stuck.value.operation)
         for name, value in zip(proto.output, results, strict=False):
             if name:
                 _define(values, name, value, origin)
     if unsupported:
-        raise UnsupportedOperationError(origin, unsupported, SUPPORTED)
+        order = [label for label in map(_label, model.graph.node) if label in unsupported]
+        found = [(label, unsupported[label]) for label in dict.fromkeys(order)]
+        raise UnsupportedOperationError(origin, found, SUPPORTED)
+
+
+def _label(proto: onnx.NodeProto) -> str:
+    return proto.name or (proto.output[0] if proto.output else "unnamed node")
+
+
+def _passed_over(
+    proto: onnx.NodeProto, label: str, inputs: list[Any], unsupported: dict[str, str]
+) -> _Unknown:
+    """Go on after something unknown, so that everything else unknown is named as well."""
+    heads = [value.head for value in inputs if isinstance(value, _Unknown) and value.head]
+    heads += [(value.place, value.operation) for value in inputs if isinstance(value, Headed)]
+    kind = proto.op_type
+    if kind in OPENERS or (heads and kind in FOLLOWERS):
+        return _Unknown((heads or [(label, kind)])[0])
+    for head in heads:
+        _refuse_head(unsupported, *head)
+    if kind not in OPERATIONS:
+        unsupported[label] = kind
+    return _UNKNOWN
+
+
+def _refuse_head(unsupported: dict[str, str], label: str, kind: str) -> None:
+    unsupported[label] = f"{kind} (only known at the end of a model)"
 
 
 def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -132,13 +184,19 @@ def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _apply(node: Node) -> Sequence[_Value]:
-    if is_constant(node) and node.proto.domain in ("", "ai.onnx"):
+    if is_constant(node) and node.proto.domain in _DOMAINS:
         _check_signature(node)
         return [evaluate(node)]
-    operation = OPERATIONS.get(node.kind)
-    if operation is None or node.proto.domain not in ("", "ai.onnx"):
-        raise CannotLower
-    _check_signature(node)
+    headed = any(isinstance(value, Headed) for value in node.inputs)
+    if headed or (node.kind in OPENERS and node.proto.domain in _DOMAINS):
+        operation = apply_head
+    else:
+        operation = OPERATIONS.get(node.kind)
+        home = ("ai.onnx.ml",) if node.kind in MACHINE_LEARNING else _DOMAINS
+        if operation is None or node.proto.domain not in home:
+            raise CannotLower
+    if node.proto.domain in _DOMAINS:
+        _check_signature(node)
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused by the network's own check
             result = operation(node)
@@ -186,18 +244,15 @@ def _only_input(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> 
     return inputs[0]
 
 
-def _only_output(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> Tensor:
-    if len(graph.output) != 1:
-        names = ", ".join(repr(info.name) for info in graph.output) or "none"
-        raise ModelFileError(
-            f"{origin}: {len(graph.output)} outputs ({names}), expected exactly one"
-        )
-    name = graph.output[0].name
-    if name not in values:
-        raise ModelFileError(f"{origin}: nothing computes the output {name!r}")
-    if not isinstance(values[name], Tensor):
-        raise InvalidNetworkError(f"{origin}: the output {name!r} does not depend on the input")
-    return values[name]
+def _output(graph: onnx.GraphProto, values: dict[str, Any], origin: str) -> Tensor | Headed:
+    names = [info.name for info in graph.output]
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise ModelFileError(f"{origin}: nothing computes the output {missing[0]!r}")
+    found = [values[name] for name in names]
+    if len(found) == 1 and not isinstance(found[0], Tensor | Headed):
+        raise InvalidNetworkError(f"{origin}: the output {names[0]!r} does not depend on the input")
+    return choose_output(names, found, origin)
 
 
 def _input_shape(
@@ -208,7 +263,7 @@ def _input_shape(
     example: Any,
 ) -> tuple[tuple[int, ...], bool]:
     """The shape to lower for, and whether its first axis is the batch (then of size one)."""
-    consumer = next((node for node in graph.node if info.name in node.input), None)
+    name, consumer = _behind_scaling(info.name, graph, values)
     kind = info.type.tensor_type
     known = kind.HasField("shape")
     dims = [int(d.dim_value) if d.HasField("dim_value") else None for d in kind.shape.dim]
@@ -222,7 +277,7 @@ def _input_shape(
             return wanted, False
         return (1, *wanted), True
     if not known or None in dims[1:]:
-        features = _features(info.name, consumer, values)
+        features = _features(name, consumer, values)
         if features is None or (known and len(dims) != 2):
             shown = ", ".join("?" if d is None else str(d) for d in dims) if known else "unknown"
             raise ModelFileError(
@@ -233,7 +288,7 @@ def _input_shape(
     if not dims:
         raise ModelFileError(f"{origin}: input {info.name!r} is a single number without axes")
     first, rest = dims[0], [d or 0 for d in dims[1:]]
-    batched = len(dims) > 1 and (first in (None, 1) or _reads_batch(info.name, consumer))
+    batched = len(dims) > 1 and (first in (None, 1) or _reads_batch(name, consumer))
     if first is None and not batched:
         raise ModelFileError(f"{origin}: input {info.name!r} has one axis of unknown length")
     return (1 if batched else int(first or 0), *rest), batched
@@ -244,6 +299,23 @@ def _reads_batch(name: str, consumer: onnx.NodeProto | None) -> bool:
         return False
     left = consumer.op_type == "MatMul" and consumer.input[0] == name
     return left or consumer.op_type in _BATCHED
+
+
+def _behind_scaling(
+    name: str, graph: onnx.GraphProto, values: dict[str, Any]
+) -> tuple[str, onnx.NodeProto | None]:
+    """The first operation behind casts and arithmetic with constants, and what it reads."""
+    seen: set[str] = set()
+    while name not in seen:
+        seen.add(name)
+        readers = [node for node in graph.node if name in node.input]
+        node = readers[0] if readers else None
+        others = [] if node is None else [n for n in node.input if n != name and n]
+        known = all(isinstance(values.get(n), np.ndarray) for n in others)
+        if node is None or node.op_type not in _SCALING or not known or len(readers) > 1:
+            return name, node
+        name = node.output[0]
+    return name, None
 
 
 def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]) -> int | None:

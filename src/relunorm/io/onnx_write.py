@@ -1,4 +1,6 @@
-"""Networks out to ONNX: dense maps as Gemm, sparse ones as Conv where they are one, else gathered.
+"""Networks out to ONNX: by their structure where it is known, else map by map.
+
+A dense map becomes Gemm, a sparse one Conv where it is one, else it is gathered.
 
 The graph has one input of shape (batch, *input_shape) and one output (batch, *output_shape). Opset
 17 and IR version 8, which every onnxruntime since 1.12 runs.
@@ -6,6 +8,7 @@ The graph has one input of shape (batch, *input_shape) and one output (batch, *o
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,10 @@ from onnx import helper, numpy_helper
 from relunorm import __version__
 from relunorm import matrix as mx
 from relunorm.atomic import write_bytes
+from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
+from relunorm.io.onnx_head import write_head
+from relunorm.io.onnx_structured import can_write, write_steps
 from relunorm.io.recover import Convolution, recover_convolution
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
@@ -30,7 +36,8 @@ IR_VERSION = 8
 GATHER_BELOW = 0.25
 
 
-def to_onnx(network: Network, dtype: str | None = None, *, stopped: str = "") -> onnx.ModelProto:
+@accepts("network")
+def to_onnx(network: Model, dtype: str | None = None, *, stopped: str = "") -> onnx.ModelProto:
     """The network as an ONNX model.
 
     Args:
@@ -43,8 +50,11 @@ def to_onnx(network: Network, dtype: str | None = None, *, stopped: str = "") ->
         order of summation; in float32 weights and arithmetic are rounded.
     """
     model = _Writer(network, np.dtype(dtype or "float32")).model()
-    if stopped:
-        helper.set_model_props(model, {"relunorm.stopped": stopped})
+    properties = {"relunorm.stopped": stopped} if stopped else {}
+    if network.head.classes:
+        properties["classes"] = json.dumps(network.head.classes)
+    if properties:
+        helper.set_model_props(model, properties)
     onnx.checker.check_model(model)
     return model
 
@@ -77,17 +87,29 @@ class _Writer:
         self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
 
     def model(self) -> onnx.ModelProto:
-        network = self.network
-        for index, layer in enumerate(network.layers):
-            z = self.affine(layer.affine, f"layer{index}", layer.shape)
-            self.values.append(self.activation(layer.activation, z, f"layer{index}"))
-        self.node("Identity", [self.affine(network.output, "last", network.output_shape)], "output")
+        network, structure = self.network, self.network.structure
+        # onnxruntime has no Conv in float64.
+        if structure is not None and can_write(structure) and self.dtype == np.float32:
+            last = write_steps(structure, "input", self.leaky, self.node, self.tensor)
+        else:
+            for index, layer in enumerate(network.layers):
+                z = self.affine(layer.affine, f"layer{index}", layer.shape)
+                self.values.append(self.activation(layer.activation, z, f"layer{index}"))
+            last = self.affine(network.output, "last", network.output_shape)
+        head = network.head
+        self.node("Identity", [write_head(self, head, last, network.output_shape)], "output")
+        result = head(np.zeros((1, network.output_size)), network.output_shape).shape[1:]
+        whole = bool(head) and head.steps[-1].kind == "argmax"
         kind = helper.np_dtype_to_tensor_dtype(self.dtype)
         graph = helper.make_graph(
             self.nodes,
             "relunorm",
             [helper.make_tensor_value_info("input", kind, ["batch", *network.input_shape])],
-            [helper.make_tensor_value_info("output", kind, ["batch", *network.output_shape])],
+            [
+                helper.make_tensor_value_info(
+                    "output", onnx.TensorProto.INT64 if whole else kind, ["batch", *result]
+                )
+            ],
             self.tensors,
         )
         return helper.make_model(

@@ -1,7 +1,8 @@
-"""scikit-learn multi-layer perceptrons, in and out.
+"""scikit-learn estimators in, perceptrons out.
 
 A classifier's network computes what comes before its last softmax or logistic: one column for two
-classes, one per class otherwise.
+classes, one per class otherwise. Scalers and other affine steps of a pipeline are folded into the
+first layer, so that the network reads the user's own units.
 """
 
 from __future__ import annotations
@@ -12,36 +13,146 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
-from relunorm.network import IDENTITY, RELU, Activation, Network
+from relunorm.head import NO_HEAD, Head, Step
+from relunorm.io.heads import finished
+from relunorm.io.lower import Lowering
+from relunorm.io.sklearn_transforms import transformed, unscaled
+from relunorm.network import IDENTITY, RELU, Network
 
-SUPPORTED = "MLPRegressor and MLPClassifier with activation 'relu' or 'identity'"
+SUPPORTED = (
+    "MLPRegressor and MLPClassifier with activation 'relu' or 'identity', linear models, and "
+    "pipelines of them behind StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, "
+    "selections of columns and ColumnTransformer"
+)
+
+#: Linear models, and the head of those whose prediction is not linear.
+_LINEAR: dict[str, tuple[Step, ...]] = {
+    **dict.fromkeys(("LinearRegression", "Ridge", "RidgeCV", "Lasso", "LassoCV", "ElasticNet"), ()),
+    **dict.fromkeys(("ElasticNetCV", "HuberRegressor", "SGDRegressor", "LinearSVR"), ()),
+    **dict.fromkeys(("LinearSVC", "RidgeClassifier", "SGDClassifier", "Perceptron"), ()),
+    **dict.fromkeys(("PoissonRegressor", "GammaRegressor"), (Step("exp"),)),
+}
+_LOGISTIC = ("LogisticRegression", "LogisticRegressionCV")
 
 
 def from_sklearn(estimator: Any, example: Any = None) -> Network:
-    """The network of a fitted MLPRegressor or MLPClassifier."""
+    """The network of a fitted perceptron or linear model, alone or in a pipeline."""
     del example  # the fitted estimator knows its number of features
+    origin = type(estimator).__name__
+    before, last, after = _taken_apart(estimator, origin)
+    network = _last_step(last, origin)
+    if before:
+        lowering = Lowering((1, _features(before[0][1], origin)))
+        tensor = transformed(lowering, before, origin, SUPPORTED)
+        if tensor.size != network.input_size:
+            raise InvalidNetworkError(
+                f"{origin}: its steps give {tensor.size} columns, but {type(last).__name__} was "
+                f"fitted on {network.input_size}"
+            )
+        for number, layer in enumerate(network.layers):
+            (matrix,) = layer.affine.terms.values()
+            tensor = lowering.linear(tensor, mx.dense(matrix), layer.affine.bias)
+            tensor = lowering.activate(tensor, layer.activation, f"hidden {number + 1}")
+        (matrix,) = network.output.terms.values()
+        tensor = lowering.linear(tensor, mx.dense(matrix), network.output.bias)
+        folded = finished(
+            lowering, tensor, input_shape=(lowering.input.size,), origin=origin
+        ).folded()
+        network = folded.replace(head=network.head)
+    return network if after is None else unscaled(network, after, SUPPORTED)
+
+
+def _taken_apart(estimator: Any, origin: str) -> tuple[list[tuple[str, Any]], Any, Any]:
+    """The transformers in front, the predictor, and the transformer of its target, if any."""
+    before: list[tuple[str, Any]] = []
+    after, last = None, estimator
+    while True:
+        if hasattr(last, "best_estimator_"):
+            last = last.best_estimator_
+        elif hasattr(last, "steps"):
+            if not last.steps:
+                raise InvalidNetworkError(f"{origin}: a pipeline without steps")
+            before += last.steps[:-1]
+            last = last.steps[-1][1]
+        elif hasattr(last, "regressor_") and hasattr(last, "transformer_"):
+            if after is not None:
+                raise UnsupportedOperationError(origin, [(origin, "two targets")], SUPPORTED)
+            after, last = last.transformer_, last.regressor_
+        else:
+            return before, last, after
+
+
+def _features(first: Any, origin: str) -> int:
+    found = getattr(first, "n_features_in_", None)
+    if found is None:
+        raise InvalidNetworkError(f"{origin} is not fitted, or its first step has no features")
+    return int(found)
+
+
+def _last_step(estimator: Any, origin: str) -> Network:
     name = type(estimator).__name__
+    if isinstance(getattr(estimator, "network_", None), Network):  # relunorm's own estimators
+        return _own(estimator)
+    if hasattr(estimator, "hidden_layer_sizes"):
+        return _perceptron(estimator, name)
+    if name in _LINEAR or name in _LOGISTIC:
+        return _linear(estimator, name)
+    raise UnsupportedOperationError(origin, [(origin, f"{name}")], SUPPORTED)
+
+
+def _own(estimator: Any) -> Network:
+    network: Network = estimator.network_
+    classes = getattr(estimator, "classes_", None)
+    if classes is None or network.head != NO_HEAD:
+        return network
+    kind = "sigmoid" if network.output_size == 1 else "softmax"
+    return network.replace(head=Head((Step(kind),), tuple(classes)))
+
+
+def _perceptron(estimator: Any, name: str) -> Network:
     if estimator.activation not in ("relu", "identity"):
         place = f"{name}.activation"
         raise UnsupportedOperationError(name, [(place, estimator.activation)], SUPPORTED)
     if not hasattr(estimator, "coefs_"):
         raise InvalidNetworkError(f"{name} is not fitted; call fit first")
-    if getattr(estimator, "out_activation_", "identity") == "exp":
-        place = f"{name}.out_activation_"
-        raise UnsupportedOperationError(name, [(place, "exp (a Poisson loss)")], SUPPORTED)
-    activation: Activation = RELU if estimator.activation == "relu" else IDENTITY
+    ends = {"identity": (), "logistic": ("sigmoid",), "softmax": ("softmax",), "exp": ("exp",)}
+    last = getattr(estimator, "out_activation_", "identity")
+    if last not in ends:
+        raise UnsupportedOperationError(name, [(f"{name}.out_activation_", last)], SUPPORTED)
     weights = [np.asarray(w, dtype=np.float64).T for w in estimator.coefs_]
-    return Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
+    activation = RELU if estimator.activation == "relu" else IDENTITY
+    network = Network.from_weights(weights, estimator.intercepts_, activation, origin=name).folded()
+    classes = getattr(estimator, "classes_", ())
+    if last == "logistic" and network.output_size > 1:
+        classes = ()  # several labels at once: no output excludes another
+    return network.replace(head=Head(tuple(Step(k) for k in ends[last]), tuple(classes)))
 
 
-def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any = None) -> Any:
+def _linear(estimator: Any, name: str) -> Network:
+    if not hasattr(estimator, "coef_"):
+        raise InvalidNetworkError(f"{name} is not fitted; call fit first")
+    weight = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
+    bias = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), len(weight))
+    network = Network.from_weights([weight], [bias.copy()], origin=name)
+    steps = _LINEAR.get(name, ())
+    if name in _LOGISTIC:
+        if getattr(estimator, "multi_class", "auto") == "ovr" and len(weight) > 1:
+            raise UnsupportedOperationError(name, [(f"{name}.multi_class", "ovr")], SUPPORTED)
+        steps = (Step("sigmoid" if len(weight) == 1 else "softmax"),)
+    return network.replace(head=Head(steps, tuple(getattr(estimator, "classes_", ()))))
+
+
+@accepts("network")
+def to_sklearn(network: Model, *, classes: ArrayLike | None = None, like: Any = None) -> Any:
     """A fitted scikit-learn estimator that computes the network.
 
     Args:
         network: a plain perceptron with relu everywhere, or an affine map.
         classes: class labels; gives an MLPClassifier whose scores before softmax (before the
-            logistic, for two classes and one output) are the network's outputs.
+            logistic, for two classes and one output) are the network's outputs. By default the
+            classes of the network's head, where a model named them.
         like: a fitted estimator whose class, parameters, labels and feature names are taken over.
 
     Returns:
@@ -51,6 +162,8 @@ def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any 
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
     network = network.folded()
+    if classes is None and like is None and network.head.classes:
+        classes = np.asarray(network.head.classes)
     if not network.is_chain or any(layer.activation != RELU for layer in network.layers):
         raise InvalidNetworkError(
             f"{network!r} is not a plain relu perceptron, which is all scikit-learn can hold"
@@ -67,10 +180,20 @@ def to_sklearn(network: Network, *, classes: ArrayLike | None = None, like: Any 
     elif hasattr(like, "classes_"):
         _copy_classes(estimator, like, network.output_size)
     else:
-        estimator.out_activation_ = "identity"
+        estimator.out_activation_ = _out_activation(network.head)
     if like is not None and hasattr(like, "feature_names_in_"):
         estimator.feature_names_in_ = like.feature_names_in_
     return estimator
+
+
+def _out_activation(head: Head) -> str:
+    kinds = tuple(step.kind for step in head.steps)
+    if kinds not in ((), ("exp",)):
+        raise InvalidNetworkError(
+            f"a network that ends in {head.label} is a classifier to scikit-learn: pass its "
+            "classes, or network.replace(head=relunorm.Head()) for the values before it"
+        )
+    return "exp" if kinds else "identity"
 
 
 def _fill(estimator: Any, network: Network) -> None:

@@ -11,21 +11,26 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from relunorm import head as heads
 from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
+from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
+from relunorm.io.torch_structured import build, can_build
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def to_torch(network: Network, dtype: str | torch.dtype | None = None) -> nn.Module:
+@accepts("network")
+def to_torch(network: Model, dtype: str | torch.dtype | None = None) -> nn.Module:
     """A module that computes the network, in eval mode; weights are parameters.
 
-    A plain chain of dense maps becomes an nn.Sequential of Linear and ReLU or LeakyReLU; networks
-    with skips, sparse maps or steps a `NetworkModule`. float64 unless ``dtype`` says otherwise, in
-    which the outputs are the network's up to rounding.
+    A network whose structure is known becomes the convolutions, poolings and Linear modules it was
+    read from, a plain chain of dense maps an nn.Sequential of Linear and ReLU or LeakyReLU; other
+    networks with skips, sparse maps or steps a `NetworkModule`. float64 unless ``dtype`` says
+    otherwise, in which the outputs are the network's up to rounding.
 
     >>> to_torch(Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]))
     Sequential(
@@ -39,6 +44,11 @@ def to_torch(network: Network, dtype: str | torch.dtype | None = None) -> nn.Mod
         for number, affine in enumerate(network.maps):
             for part in (affine.bias, *map(mx.entries, affine.terms.values())):
                 mx.narrowed(part, np.float32, f"layer {number}")  # raises where one overflows
+    if network.structure is not None and can_build(network.structure):
+        built = build(network.structure, kind)
+        last = [_head_step(step, network.output_shape, kind) for step in network.head.steps]
+        parts = list(built) if isinstance(built, nn.Sequential) else [built]
+        return nn.Sequential(*parts, *last).eval() if last else built
     plain = network.is_chain and not any(
         sp.issparse(matrix) for affine in network.maps for matrix in affine.terms.values()
     )
@@ -51,6 +61,7 @@ def to_torch(network: Network, dtype: str | torch.dtype | None = None) -> nn.Mod
             modules.append(_activation(network.layers[number].activation))
     if len(network.output_shape) > 1:
         modules.append(nn.Unflatten(1, network.output_shape))
+    modules += [_head_step(step, network.output_shape, kind) for step in network.head.steps]
     return nn.Sequential(*modules).eval()
 
 
@@ -76,13 +87,18 @@ class NetworkModule(nn.Module):
         self.maps = nn.ModuleList(AffineMap(affine, inputs, dtype) for affine in network.maps)
         self.activations = nn.ModuleList(_activation(layer.activation) for layer in network.layers)
         self.output_shape = network.output_shape
+        self.head = nn.Sequential(
+            *(_head_step(step, network.output_shape, dtype) for step in network.head.steps)
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         values = [inputs.flatten(1)]
         for affine, activation in zip(self.maps, self.activations, strict=False):
             values.append(activation(affine(values)))
         output = self.maps[-1](values)
-        return output if len(self.output_shape) == 1 else output.unflatten(1, self.output_shape)
+        if len(self.output_shape) > 1:
+            output = output.unflatten(1, self.output_shape)
+        return self.head(output)
 
 
 class AffineMap(nn.Module):
@@ -145,6 +161,61 @@ class Step(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.heaviside(inputs, torch.full((), self.at_zero, dtype=inputs.dtype))
+
+
+class Scaling(nn.Module):
+    """factor x + offset, with fixed numbers."""
+
+    factor: Tensor
+    offset: Tensor
+
+    def __init__(self, step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype):
+        super().__init__()
+        for name, part in (("factor", step.factors), ("offset", step.offsets)):
+            array = part.reshape(shape) if part.size > 1 else part.reshape(())
+            self.register_buffer(name, torch.tensor(array, dtype=dtype))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.factor + self.offset
+
+
+class Decision(nn.Module):
+    """An argmax along an axis, a test against a level, a clip or a rounding."""
+
+    def __init__(self, step: heads.Step):
+        super().__init__()
+        self.step = step
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.step.kind == "argmax":
+            return inputs.argmax(self.step.axis + 1)
+        if self.step.kind == "greater":
+            return (inputs > self.step.numbers[0]).to(inputs.dtype)
+        if self.step.kind == "clip":
+            return inputs.clamp(*self.step.numbers)
+        return inputs.round()
+
+
+class Exponential(nn.Module):
+    """exp."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.exp()
+
+
+def _head_step(step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype) -> nn.Module:
+    if step.kind in ("softmax", "log_softmax"):
+        return (nn.Softmax if step.kind == "softmax" else nn.LogSoftmax)(step.axis + 1)
+    if step.kind == "scale":
+        return Scaling(step, shape, dtype)
+    simple: dict[str, type[nn.Module]] = {
+        "sigmoid": nn.Sigmoid,
+        "log_sigmoid": nn.LogSigmoid,
+        "tanh": nn.Tanh,
+        "softplus": nn.Softplus,
+        "exp": Exponential,
+    }
+    return simple[step.kind]() if step.kind in simple else Decision(step)
 
 
 def _activation(activation: Activation) -> nn.Module:

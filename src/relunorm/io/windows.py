@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
+from relunorm.structure import Geometry
 
 #: A lowered matrix may hold this many entries (about 2 GB); more is refused before allocating.
 MAX_ENTRIES = 1 << 27
@@ -26,12 +27,14 @@ class Windows:
         valid: shape (outputs, taps), False where a tap falls into the padding.
         padded: shape (outputs,), taps that fall inside the padded input, for averaging that
             counts padding (a window hanging over the end in ceil mode is not padding).
+        geometry: how the windows slide, where they do.
     """
 
     shape: tuple[int, ...]
     position: NDArray[np.int64]
     valid: NDArray[np.bool_]
     padded: NDArray[np.int64]
+    geometry: Geometry | None = None
 
 
 def sliding_windows(
@@ -70,7 +73,10 @@ def sliding_windows(
         ).reshape(outer)
         valid = (valid[:, None, :, None] & inside[axis][None, :, None, :]).reshape(outer)
         padded = (padded[:, None] * within[axis][None, :]).ravel()
-    return Windows(tuple(shape), np.where(valid, position, 0), valid, padded)
+    geometry = Geometry(
+        tuple(kernel), tuple(stride), tuple((a, b) for a, b in pads), tuple(dilation), ceil_mode
+    )
+    return Windows(tuple(shape), np.where(valid, position, 0), valid, padded, geometry)
 
 
 def adaptive_windows(spatial: Sequence[int], output: Sequence[int]) -> Windows:
@@ -81,6 +87,10 @@ def adaptive_windows(spatial: Sequence[int], output: Sequence[int]) -> Windows:
     """
     if len(spatial) != len(output) or min((*spatial, *output), default=0) < 1:
         raise InvalidNetworkError(f"adaptive pooling of {tuple(spatial)} to {tuple(output)}")
+    if all(n % m == 0 for n, m in zip(spatial, output, strict=True)):  # then they only slide
+        sizes = [n // m for n, m in zip(spatial, output, strict=True)]
+        ones = [1] * len(sizes)
+        return sliding_windows(spatial, sizes, sizes, [(0, 0)] * len(sizes), ones)
     position, valid = np.zeros((1, 1), dtype=np.int64), np.ones((1, 1), dtype=bool)
     for n, m in zip(spatial, output, strict=True):
         start, end = np.arange(m) * n // m, -(-(np.arange(m) + 1) * n // m)

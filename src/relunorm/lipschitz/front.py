@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
 from relunorm.domain import Ball, Domain, Polytope
 from relunorm.domain.base import short
@@ -122,9 +123,10 @@ class _Run:
         Teller(self.listener, self.clock)(text, lower=self.lower, upper=self.upper)
 
 
+@accepts("network", domains=("domain",))
 def lipschitz(
-    network: Network,
-    domain: Domain | None = None,
+    network: Model,
+    domain: Place | None = None,
     norm: Any = 2,
     time_limit: float | Clock | None = 10.0,
     method: str = "auto",
@@ -174,7 +176,9 @@ def lipschitz(
     run.witness = np.zeros(network.input_size) if domain is None else np.array(domain.center)
     if domain is not None and _is_point(domain):
         bound = LipschitzBound("single point", "upper", 0.0, 0.0)
-        return LipschitzResult(0.0, 0.0, run.witness, True, bound.method, p, words, (bound,))
+        return LipschitzResult(
+            0.0, 0.0, run.witness, True, bound.method, p, words, (bound,), of=network.head.of
+        )
     try:
         if method == "auto":
             _all_methods(run, network, random_state)
@@ -195,6 +199,7 @@ def lipschitz(
         words,
         tuple(_of_size(bound, exponent) for bound in run.bounds),
         run.complete,
+        network.head.of,
     )
 
 

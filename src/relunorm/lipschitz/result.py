@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.head import of_words
 from relunorm.matrix import Vector
+from relunorm.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class LipschitzBound:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LipschitzResult:
+class LipschitzResult(Shown):
     """An interval that holds the Lipschitz constant of a network over a domain.
 
     The constant is the smallest K with |f(x) - f(y)|_p <= K |x - y|_p for all x, y of the domain,
@@ -58,6 +60,7 @@ class LipschitzResult:
         domain: the domain in words.
         bounds: every bound that was tried, in order.
         complete: False when a time limit or an interrupt cut methods short.
+        of: what the constant speaks of: the model's outputs, or what comes before its head.
     """
 
     lower: float
@@ -69,6 +72,7 @@ class LipschitzResult:
     domain: str
     bounds: tuple[LipschitzBound, ...]
     complete: bool = True
+    of: str = "outputs"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -82,6 +86,7 @@ class LipschitzResult:
             "domain": self.domain,
             "witness": self.witness.tolist(),
             "complete": self.complete,
+            "of": self.of,
             "bounds": [bound.to_dict() for bound in self.bounds],
         }
 
@@ -89,5 +94,6 @@ class LipschitzResult:
         name = "inf" if np.isinf(self.norm) else f"{self.norm:g}"
         head = f"LipschitzResult(l{name}, {self.domain}: "
         if self.exact:
-            return f"{head}{self.lower:.12g}, exact by {self.method})"
-        return f"{head}[{self.lower:.9g}, {self.upper:.9g}], upper by {self.method})"
+            return f"{head}{self.lower:.12g}, exact by {self.method}{of_words(self.of)})"
+        ends = f"[{self.lower:.9g}, {self.upper:.9g}]"
+        return f"{head}{ends}, upper by {self.method}{of_words(self.of)})"

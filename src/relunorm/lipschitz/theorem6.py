@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.lipschitz.magnitude import up
@@ -80,8 +81,9 @@ class Theorem6:
         }
 
 
+@accepts("network")
 def theorem6(
-    network: Network, at: ArrayLike | None = None, deadline: Deadline | None = None
+    network: Model, at: ArrayLike | None = None, deadline: Deadline | None = None
 ) -> Theorem6:
     """Theorem 6(i), (ii) and (13)-(15) of seed 003: sound bounds in l2, per region or global.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from relunorm.errors import optional_packages
+
 #: Public name -> module that defines it.
 _HOME = {
     "DatapointInit": "relunorm.nn.datapoint",
@@ -40,7 +42,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'relunorm.nn' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    with optional_packages():
+        value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

@@ -14,6 +14,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Lemma 1, construction",
         "Lemma 1, proof: units with v = 0",
         "Lemma 1, proof: preactivations",
+        "Lemma 1, proof: equal activations",
         "Lemma 1, proof: equal contributions",
         "Lemma 1, proof: last line",
         "Lemma 1, uniqueness",
@@ -89,12 +90,17 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "(25)-(26) gradients",
         "(27)-(29) rotated gradients",
         "Section 5: critical points",
+        "Section 5: saddle points",
         "Section 5: dead units stop on the cone's surface",
         "Section 5: linear cone is affine",
         "(30)-(32) one weight",
         "Figure 3",
         "Figure 3: gradients in the dead cone",
+        "Section 5: the optimum ends between the cones",
+        "Section 5: an attracting line",
+        "Section 5: starts in the linear cone",
         "Section 5: lower left quadrant",
+        "Section 5: from the linear cone into the dead one",
         "Figure 4: the region switches sign",
         "Figure 4: the majority converges",
         "Figure 5",
@@ -131,6 +137,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Proposition 3 (i)",
         "Proposition 3 (ii)",
         "Proposition 3, index of Theta",
+        "footnote 1: pieces agree on their boundaries",
         "Corollary 4 (i)",
         "Corollary 4 (ii)",
         "ours: one bit apart is not adjacent",
@@ -152,12 +159,14 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "before (14): norm of a matrix",
         "(14) largest gradient",
         "(15) smoothness",
+        "after (15): a difference of inputs",
         "Section 3.2: smoothness in x",
     ),
     "batchnorm": (
         "(1)-(4) batch norm",
         "Figure 1, IV: rescaling alone",
         "Figure 2",
+        "Figure 2: the default variance is too small",
         "Figure 3",
         "Figure 3, the cluster is one point",
         "Section I: rank of a product",
@@ -170,7 +179,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Section I: comparison with Dittmer et al.",
         "Section II: recentering alone",
         "Section III: every batch",
+        "Section III: which projections empty the cluster",
         "Section III: a symmetric batch has no odd point",
+        "Section III: coordinates have odd points of their own",
         "ours: onset and width",
         "Remark: the odd point is the largest",
         "Remark: Theorem 11 for d > 1",
@@ -194,6 +205,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Theorem 14, item 4",
         "Discussion: active for the odd point only",
         "Discussion: one neuron per point",
+        "Discussion: an orthogonal representation",
         "Figure 5, no recentering",
         "Figure 5, statistic of (2)",
         "Figure 5, full",
@@ -202,6 +214,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Lemma 2, proof (18)-(20)",
         "Lemma 2, proof (19)",
         "(26)-(27) waiting times",
+        "(27): gamma falls with the points",
         "(28): y_t are independent",
         "(28b)-(28d) Chernoff's bound",
         "Appendix C: (29)-(33) positive transformations",
@@ -211,14 +224,17 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Figure 7",
         "Appendix D: (39)-(40) a row's contribution",
         "Appendix D: (41)-(45) the unbalanced rows dominate",
+        "Appendix D: (42) one set for all pairs",
         "Appendix D: (46)-(47) norms of the ends",
         "Appendix D: (48) the ratio",
         "Appendix D: (49)-(52) the ratio's bound",
         "Appendix D: (53)-(60) angles",
         "Figure 8",
+        "Appendix E: the middle cluster is one point",
         "Appendix E: (61)-(62) three-cluster rows",
         "Appendix E: (63)-(80) norm ratios",
         "Appendix E: (81)-(94) cosines",
+        "Appendix E: (92) its norms",
         "Appendix E: (87) and (88)",
         "(95)-(98) scale of a layer",
         "(99)-(110) recentred points",
@@ -243,6 +259,12 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         "Summary: the constraint reduces the parameters by one a unit": (
             "a count, not a measurement"
         ),
+        "Introduction: a smaller space has fewer local minima": (
+            "an expectation; what it is to explain has the rows of figures 5.1 to 5.8"
+        ),
+        "Section 5.1.2: the text compares with (2.7), figure 5.4 with (2.10)": (
+            "one experiment; the row takes the figure's (2.10)"
+        ),
     },
     "dying": {
         "(1)": (
@@ -265,6 +287,11 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
             "the row of figure 5"
         ),
         "Section 5: the optimum is the same for both models": "the row of the critical points",
+        "Section 4: affine model and unit agree where the input is positive": (
+            "the definition of ReLU; the row of the linear cone has the gradients"
+        ),
+        "Section 4: eta cannot make up for gamma": "the row 'Section 4: independent of gamma'",
+        "Section 6: gamma may be unknown in advance": "no statement with a number",
     },
     "pieces": {
         "(1)-(2)": "background: frames and sparse representation",
@@ -275,6 +302,13 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         "Section 3.2: wider layers have more atoms, deeper ones more paths": (
             "counts that Theorem 5 states; its rows list the atoms and the paths"
         ),
+        "Section 3.1: not all 2^N vectors are part of a configuration": (
+            "the row of Example 2: at most 7 of 8"
+        ),
+        "before Theorem 6: it can be modified without normalization": (
+            "docs/errata.md has the factor; a row would be ours"
+        ),
+        "after (14): (NC)^(L-k) grows with L - k if NC > 1": "a power of a number above 1",
     },
     "batchnorm": {
         "(5)-(6)": (
@@ -288,6 +322,18 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         "(36)-(38)": "the row of figure 7",
         "(112)-(117)": "the proof of Theorem 14, item 4, from (111); its conclusion is tested",
         "Figure 1": "a diagram of the sections; its part IV has a row",
-        "Section III: the intuition in three steps": "an explanation, no statement with a number",
+        "Section III: the intuition in three steps": (
+            "an explanation; its summary has the row 'which projections empty the cluster'"
+        ),
+        "Section III: the mean over the sphere in place of all projections": (
+            "ReLU is homogeneous: a constant factor"
+        ),
+        "Section III: the odd point of a sorted batch is the first or the last": (
+            "Theorem 11, item 3: the others are shorter than one of these"
+        ),
+        "after Theorem 11: a ratio of Theta(n)": "the row of the sharp limits",
+        "Introduction: untypical histograms lower the angle": (
+            "a possible explanation of figures 5 and 6, which have rows"
+        ),
     },
 }

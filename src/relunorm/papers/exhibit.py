@@ -132,6 +132,18 @@ def _draw(figure: Any, path: Path, ending: str) -> None:
         figure.savefig(path, dpi=120, format=ending, metadata=metadata)
 
 
+def empty_figure(
+    size: tuple[float, float], rows: int = 1, columns: int = 1, title: str = ""
+) -> tuple[Any, Any]:
+    """A figure of its own, outside pyplot, and its axes, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    if title:
+        figure.suptitle(title)
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
+
+
 def from_claims(name: str, title: str, claims: Iterable[Claim], **more: Any) -> Exhibit:
     """An exhibit whose table is its claims: theorems and errata with nothing else to tabulate."""
     claims = tuple(claims)

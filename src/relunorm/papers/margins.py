@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import empty_figure
 
 
 def margin(check: Check) -> float:
@@ -30,15 +31,12 @@ def margin(check: Check) -> float:
 
 def draw_margins(claims: Sequence[Claim]) -> Any:
     """One bar per check: right of the line it passes, left of it it fails."""
-    from matplotlib.figure import Figure
-
     bars = []
     for claim in claims:
         bars.append((claim.item, margin(claim.check), "as printed"))
         if claim.corrected_check is not None:
             bars.append(("", margin(claim.corrected_check), "corrected"))
-    figure = Figure(figsize=(8, 0.9 + 0.26 * len(bars)), layout="constrained")
-    ax = figure.subplots()
+    figure, (ax,) = empty_figure((8, 0.9 + 0.26 * len(bars)))
     places = -np.arange(len(bars))
     for kind, color in (("as printed", "C0"), ("corrected", "C1")):
         own = [k for k, bar in enumerate(bars) if bar[2] == kind]

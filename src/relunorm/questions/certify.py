@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Model, Place, accepts
+from relunorm.classes import Classes, as_classes
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Box
-from relunorm.errors import InvalidInputError
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.front import checked, decide_any
-from relunorm.io import load
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.neighbourhood import (
@@ -26,12 +27,15 @@ from relunorm.questions.neighbourhood import (
     wrong_outputs,
 )
 from relunorm.search.engine import warm_up
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
 
 #: Doublings of the radius in the search for a first adversarial input.
 DOUBLINGS = 60
+#: So many of them are attacked at once.
+TOGETHER = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +90,7 @@ class RowRobustness:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Robustness:
+class Robustness(Shown):
     """What `certify` found, row by row.
 
     Args:
@@ -94,12 +98,20 @@ class Robustness:
         norm: inf, 2 or 1.
         asked: the radius asked for; None where the largest safe one was.
         seconds: wall time without compiling.
+        classes: the name of each class, where the labels or the model have names.
+        classes_from: who says which class belongs to which output (see `relunorm.classes`);
+            ``data`` and ``sorted`` are guesses.
+        of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
+            what comes before its head. The class is the same before and after.
     """
 
     rows: tuple[RowRobustness, ...]
     norm: float
     asked: float | None
     seconds: float
+    classes: tuple[str, ...] = ()
+    classes_from: str = ""
+    of: str = "outputs"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -135,22 +147,29 @@ class Robustness:
             "curve": [list(point) for point in self.curve()],
             "rows": [row.to_dict() for row in self.rows],
             "seconds": self.seconds,
+            "classes": list(self.classes),
+            "classes_from": self.classes_from,
+            "of": self.of,
         }
 
     def __repr__(self) -> str:
+        if self.asked is None and self.rows:
+            safe = float(np.median([row.radius[0] for row in self.rows]))
+            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
         return f"Robustness({len(self.rows)} rows: {counts})"
 
 
+@accepts("model", domains=("valid",), data="x")
 def certify(
-    model: Any,
+    model: Model,
     x: ArrayLike,
     radius: float | None = None,
     norm: float | str = "inf",
     label: ArrayLike | None = None,
     *,
     delta: float | None = None,
-    valid: Box | tuple[float, float] | None = None,
+    valid: Place | None = None,
     time_limit: float | None = 60.0,
     tolerance: float = 0.01,
     random_state: int = 0,
@@ -173,9 +192,12 @@ def certify(
         radius: how far inputs may move; None for the largest safe radius of each row, by
             bisection.
         norm: inf, 2 or 1: how distances are measured.
-        label: the right class of each row; with ``delta`` the right outputs. By default what the
-            model itself says.
-        valid: the range of valid inputs, a `Box` or (lo, hi) for all; neighbourhoods are clipped.
+        label: the right class of each row: its number, or its name (text, one-hot, or any numbers),
+            matched to the outputs by what the model says of its classes, else by asking the rows;
+            ``classes_from`` of the result says which. With ``delta`` the right outputs. By default
+            what the model itself says.
+        valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
+            neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
             get.
         tolerance: relative width of the interval at which the bisection stops.
@@ -193,8 +215,7 @@ def certify(
     >>> low <= 2.0 <= high and high - low <= 0.02
     True
     """
-    network = model if isinstance(model, Network) else load(model)
-    job = _Job(network, x, radius, norm, label, delta, valid, tolerance, random_state, workers)
+    job = _Job(model, x, radius, norm, label, delta, valid, tolerance, random_state, workers)
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     tell.compile("the search", warm_up)
@@ -212,7 +233,10 @@ def certify(
         seconds = clock.left() / (len(rest) - place) if clock.limited else None
         found[row] = job.at(row, seconds) if radius is not None else job.largest(row, seconds)
     rows = tuple(found[row] for row in range(len(job.x)))
-    return Robustness(rows, job.norm, radius, clock.elapsed())
+    names = () if job.classes is None else job.classes.names
+    source = "" if job.classes is None else job.classes.source
+    of = job.network.head.of
+    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source, of)
 
 
 class _Job:
@@ -226,7 +250,7 @@ class _Job:
         norm: float | str,
         label: ArrayLike | None,
         delta: float | None,
-        valid: Box | tuple[float, float] | None,
+        valid: Domain | None,
         tolerance: float,
         random_state: int,
         workers: int,
@@ -242,7 +266,7 @@ class _Job:
             raise InvalidInputError(f"delta is {delta!r}, expected a number above 0")
         if not (_real(tolerance) and 0 < tolerance < 1):
             raise InvalidInputError(f"tolerance is {tolerance!r}, expected one between 0 and 1")
-        self.valid = _valid(valid, network.input_size)
+        self.valid = _valid(valid)
         self.invalid: dict[int, RowRobustness] = {}
         for row, values in enumerate(self.x):
             if reason := self._fault(values):
@@ -250,6 +274,13 @@ class _Job:
         finite = np.isfinite(self.x).all(axis=1, keepdims=True)
         usable = np.where(finite, self.x, 0.0)
         self.outputs = network(usable)
+        self.classes: Classes | None = None
+        if delta is None and not network.head.decides_plainly(self.outputs.shape[1]):
+            raise InvalidInputError(
+                f"a model that ends in {network.head.label} does not decide by its largest output, "
+                "or by the sign of one; ask about what comes before with network.without_head(), "
+                "or pass delta for how far outputs may move"
+            )
         self.labels = self._labels(label)
         self.groups: list[list[Group]] = [self._goals(row) for row in range(len(self.x))]
 
@@ -269,7 +300,7 @@ class _Job:
             f"[{self.valid.lo[i]:g}, {self.valid.hi[i]:g}]"
         )
 
-    def _labels(self, label: ArrayLike | None) -> Array:
+    def _labels(self, label: Any) -> Array:
         """The class of every row, or its outputs for a regression; marks rows without."""
         n, count = self.outputs.shape
         if label is None:
@@ -277,6 +308,9 @@ class _Job:
                 return self.outputs
             own = self.outputs.argmax(axis=1) if count > 1 else self.outputs[:, 0] > 0
             return own.astype(np.float64)
+        told = np.atleast_1d(np.asarray(label))
+        if self.delta is None:
+            label = self._numbers(label)
         given = np.atleast_1d(np.asarray(label, dtype=np.float64))
         if self.delta is not None:
             if given.size != n * count:
@@ -289,12 +323,37 @@ class _Job:
                 f"label has shape {np.shape(label)}, expected ({n},): one class for each row"
             )
         classes = max(count, 2)
+        named = f"0 to {classes - 1}"
+        if self.classes is not None and self.classes.source == "model":
+            named = ", ".join(self.classes.names)
         for row in np.flatnonzero(~np.isin(given, np.arange(classes))).tolist():
-            reason = (
-                f"row {row}: label {given[row]:g}, but the model has classes 0 to {classes - 1}"
-            )
+            reason = f"row {row}: label {told[row]:g}, but the model has classes {named}"
             self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
         return np.where(np.isin(given, np.arange(classes)), given, 0.0)
+
+    def _numbers(self, label: Any) -> Any:
+        """Labels as the numbers of outputs, where they are not that already."""
+        rows = np.atleast_1d(np.asarray(label))
+        known, count = self.network.head.classes, max(self.outputs.shape[1], 2)
+        plain = rows.ndim == 1 and rows.dtype.kind in "fiub"
+        if plain and known and not isinstance(known[0], str):
+            strange = ~np.isin(rows, known)  # told row by row, not as one error for all
+            number = {value: k for k, value in enumerate(known)}
+            self.classes = Classes(tuple(map(str, known)), (), "model")
+            return [np.nan if s else number[v] for s, v in zip(strange, rows.tolist(), strict=True)]
+        from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
+        if plain and not from_one and np.isin(rows, np.arange(count)).any():
+            return rows
+        found = as_classes(rows, None, self.network.head, self.outputs)
+        if found is None:
+            return rows
+        codes, self.classes = found
+        if len(self.classes.names) != count:
+            raise InvalidInputError(
+                f"the labels are {len(self.classes.names)} different ones, but the model decides "
+                f"between {count} classes and does not name them; give labels as numbers of outputs"
+            )
+        return codes
 
     def _goals(self, row: int) -> list[Group]:
         if self.delta is not None:
@@ -383,6 +442,8 @@ class _Job:
         Every adversarial input moves the upper end to its distance, every proof the lower end.
         """
         clock, began, nodes = Clock(seconds), time.perf_counter(), 0
+        if clock.expired():
+            return RowRobustness(row, "unknown", self._label(row), True)
         point, high, everything = self._first_attack(row, clock)
         low, undecided = 0.0, math.inf
         guess = high if point is None else 0.5 * high
@@ -419,12 +480,16 @@ class _Job:
         if self.valid is not None:
             limit = distance_to_corner(x, self.valid, self.norm)
         radius = min(size, limit)
-        for _ in range(DOUBLINGS):
-            place = neighbourhood(x, radius, self.norm, self.valid).inner
-            point = attack_all(self.network, [place], [groups], self.random_state)[0]
-            sure = checked(self.network, groups, place, point)
-            if sure is not None and sure[1] >= 0.0:
-                return sure[0], distance(x, sure[0], self.norm), limit
+        for _ in range(DOUBLINGS // TOGETHER):
+            radii = [min(radius * 2.0**k, limit) for k in range(TOGETHER)]
+            places = [neighbourhood(x, r, self.norm, self.valid).inner for r in radii]
+            points = attack_all(self.network, places, [groups] * TOGETHER, self.random_state)
+            for place, point in zip(places, points, strict=True):
+                value = max(float((b - A @ self.network(point)).min()) for A, b in groups)
+                sure = checked(self.network, groups, place, point) if value >= 0.0 else None
+                if sure is not None and sure[1] >= 0.0:
+                    return sure[0], distance(x, sure[0], self.norm), limit
+            radius = radii[-1]
             if radius >= limit or clock.expired():
                 break
             radius = min(2.0 * radius, limit)
@@ -460,13 +525,9 @@ def _norm(norm: float | str) -> float:
     return found
 
 
-def _valid(valid: Box | tuple[float, float] | None, size: int) -> Box | None:
-    if valid is None:
-        return None
-    if not isinstance(valid, Box):
-        lo, hi = valid
-        valid = Box(np.broadcast_to(lo, size), np.broadcast_to(hi, size))
-    valid.check_dimension(size)
+def _valid(valid: Domain | None) -> Box | None:
+    if valid is not None and not isinstance(valid, Box):
+        raise InvalidDomainError(f"valid is {valid!r}, expected a box")
     return valid
 
 

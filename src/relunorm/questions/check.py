@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import atomic_path
+from relunorm.border import Model, accepts, as_network
 from relunorm.clock import Clock, Listener, Progress, Teller
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.front import decide_any
 from relunorm.extrema.result import Decision
-from relunorm.io import load
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.cases import Case, make_cases
@@ -24,6 +24,7 @@ from relunorm.questions.vnnlib import Assertions, parse_vnnlib, read_vnnlib
 from relunorm.search.engine import warm_up
 from relunorm.search.proof import SearchProof
 from relunorm.search.replay import Replayed
+from relunorm.shown import Shown
 from relunorm.stability.certain import satisfied
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]
@@ -32,7 +33,7 @@ SCHEMA = "relunorm.check-proof/1"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Check:
+class Check(Shown):
     """Whether some input satisfies all assertions of a property file.
 
     Args:
@@ -83,8 +84,9 @@ class Check:
         return f"Check({self.verdict}, {self.nodes} nodes, {self.seconds:.2f} s)"
 
 
+@accepts("model")
 def check(
-    model: Any,
+    model: Model,
     prop: str | Path | Assertions,
     time_limit: float | None = 60.0,
     random_state: int = 0,
@@ -114,7 +116,7 @@ def check(
     >>> check(net, prop).verdict
     'unsat'
     """
-    network = model if isinstance(model, Network) else load(model)
+    network: Network = _plain(model)
     assertions = prop if isinstance(prop, Assertions) else read_vnnlib(prop)
     asked = make_cases(assertions, network)
     clock = Clock(time_limit)
@@ -223,6 +225,17 @@ class _Question:
         )
 
 
+def _plain(network: Network) -> Network:
+    """The network, if its outputs are what a property file calls Y."""
+    if network.head:
+        raise InvalidInputError(
+            f"the model ends in {network.head.label}, and a property speaks of its outputs, which "
+            "are then not piecewise affine; for a property of what comes before, pass "
+            "relunorm.load(model).without_head()"
+        )
+    return network
+
+
 @dataclass(frozen=True, eq=False)
 class CheckProof:
     """That no input satisfies the assertions of a property file: one proof for every part.
@@ -235,9 +248,9 @@ class CheckProof:
     fingerprint: str
     parts: tuple[SearchProof, ...]
 
-    def verify(self, model: Any, prop: str | Path | Assertions) -> Replayed:
+    def verify(self, model: Model, prop: str | Path | Assertions) -> Replayed:
         """Compute every bound again, from the model, the property and the proof alone."""
-        network = model if isinstance(model, Network) else load(model)
+        network = _plain(as_network(model))
         assertions = prop if isinstance(prop, Assertions) else read_vnnlib(prop)
         if _fingerprint(assertions) != self.fingerprint:
             return Replayed(False, np.inf, 0, "the proof is about another property")

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.localize import Local, localize
-from relunorm.io import load
+from relunorm.head import of_words
 from relunorm.lipschitz.branch import compile_kernels, steepest
 from relunorm.lipschitz.kinks import near_kink
 from relunorm.lipschitz.twins import has_twins
@@ -23,6 +24,7 @@ from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.questions.jacobian import jacobian_interval
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +44,7 @@ MOST_INPUTS, MOST_UNITS = 64, 2000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sensitivity:
+class Sensitivity(Shown):
     """The range of every partial derivative over a domain.
 
     Args:
@@ -56,6 +58,7 @@ class Sensitivity:
         complete: whether every entry is exact or was searched to the end.
         seconds: wall time without compiling.
         names: of the inputs.
+        of: what f is: the model's outputs, or what comes before its head.
     """
 
     lower: Array
@@ -69,6 +72,7 @@ class Sensitivity:
     complete: bool
     seconds: float
     names: tuple[str, ...]
+    of: str = "outputs"
 
     @cached_property
     def direction(self) -> NDArray[np.str_]:
@@ -144,18 +148,20 @@ class Sensitivity:
             "steepest": self.steepest(),
             "complete": self.complete,
             "seconds": self.seconds,
+            "of": self.of,
         }
 
     def __repr__(self) -> str:
         return (
             f"Sensitivity({self.lower.shape[0]} outputs, {self.lower.shape[1]} inputs, "
-            f"{int(self.exact.sum())} of {self.exact.size} intervals exact)"
+            f"{int(self.exact.sum())} of {self.exact.size} intervals exact{of_words(self.of)})"
         )
 
 
+@accepts("model", domains=("domain",))
 def sensitivity(
-    model: Any,
-    domain: Domain,
+    model: Model,
+    domain: Place,
     time_limit: float | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -180,10 +186,7 @@ def sensitivity(
     >>> found.least.tolist(), found.most.tolist(), found.direction.tolist()
     ([[-2.0, 0.0]], [[1.0, 0.0]], [['', 'unused']])
     """
-    network = model if isinstance(model, Network) else load(model)
-    if not isinstance(domain, Domain):
-        raise InvalidDomainError(f"domain is {domain!r}, expected a Box, Ball or Polytope")
-    domain.check_dimension(network.input_size)
+    network: Network = model
     for layer in network.layers:
         if layer.activation.kind == "step":
             raise InvalidInputError(
@@ -285,6 +288,8 @@ class _Search:
         total = len(ends)
         while ends and not self.clock.expired():  # what some leave over the others get
             for done, (side, i, j) in enumerate(ends):
+                if self.clock.expired():
+                    break
                 tell("searching", total - len(ends) + done, total)
                 part = self.clock.part(share=1 / (len(ends) - done))
                 self._close(side, i, j, float(error[i, j]), part)
@@ -346,6 +351,7 @@ class _Search:
             bool(settled.all()),
             self.clock.elapsed(),
             names,
+            self.original.head.of,
         )
 
 

@@ -29,7 +29,7 @@ def search(
         network: without linear stages.
     """
     if budget.is_watched:
-        _compile(method, budget.tell)
+        compile_engine(method, budget.tell)
     net = window.pack(network, by_columns=method != "tree")
     if not network.layers:
         return [_single(window)]
@@ -52,7 +52,7 @@ def parts(
     return divided(_started(method, net, window, stop), count)
 
 
-def _compile(method: str, tell: Teller) -> None:
+def compile_engine(method: str, tell: Teller) -> None:
     """Compile an engine, or load it, by a search in a tiny network."""
 
     def tiny() -> None:

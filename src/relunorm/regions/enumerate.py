@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener
-from relunorm.domain import Ball, Domain
+from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.budget import Budget
@@ -27,9 +28,10 @@ from relunorm.regions.work import Batch, worker_count
 from relunorm.sweep.ambient import ambient_jobs
 
 
+@accepts("network", domains=("domain",))
 def regions(
-    network: Network,
-    domain: Domain | None = None,
+    network: Model,
+    domain: Place | None = None,
     *,
     max_regions: int | None = None,
     time_limit: float | Clock | None = None,

@@ -19,12 +19,14 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.budget import Budget
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -41,7 +43,7 @@ SHORTEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Line:
+class Line(Shown):
     """The straight pieces of a polyline on which the hidden pattern is constant.
 
     Args:
@@ -104,6 +106,7 @@ class Line:
         return {
             "schema": "relunorm.line/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "pieces": len(self),
             "distinct_patterns": self.distinct,
             "breakpoints": self.breakpoints.tolist(),
@@ -117,7 +120,8 @@ class Line:
         return f"Line({len(self):,} pieces, {len(self.vertices)} vertices{partial})"
 
 
-def along(network: Network, *points: ArrayLike, time_limit: float | Clock | None = None) -> Line:
+@accepts("network")
+def along(network: Model, *points: ArrayLike, time_limit: float | Clock | None = None) -> Line:
     """The regions a line or polyline passes through, exactly.
 
     Args:

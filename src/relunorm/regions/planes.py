@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.border import Model, accepts
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
@@ -17,6 +18,7 @@ from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.pack import packed_size
 from relunorm.regions.result import Regions
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -25,7 +27,7 @@ PACKED_LIMIT = 4 << 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Slice:
+class Slice(Shown):
     """A network on the plane x = origin + s u + t v, and its regions there.
 
     ``regions`` is a list like any other, of the network of two inputs (s, t); ``embed`` leads from
@@ -59,8 +61,9 @@ class Slice:
         return f"Slice({self.regions!r})"
 
 
+@accepts("network")
 def on_plane(
-    network: Network,
+    network: Model,
     origin: ArrayLike,
     u: ArrayLike,
     v: ArrayLike,

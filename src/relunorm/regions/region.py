@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths, short
@@ -16,6 +17,7 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.cell import Cell, Wall
 from relunorm.regions.pack import affine_maps, check_units
+from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.regions.atoms import Atoms
@@ -30,7 +32,7 @@ FACET_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Region:
+class Region(Shown):
     """A maximal set of constant hidden pattern, and the affine map the network is on it.
 
     Args:
@@ -261,6 +263,7 @@ class Region:
         return {
             "schema": "relunorm.region/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "x": self.x.tolist(),
             "configuration": [theta.astype(int).tolist() for theta in self.configuration],
             "active": [len(support) for support in self.supports],
@@ -273,7 +276,8 @@ class Region:
         return f"Region(active units per layer: {active or 'none'})"
 
 
-def region_at(network: Network, x: ArrayLike, domain: Domain | None = None) -> Region:
+@accepts("network", domains=("domain",))
+def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Region:
     """The linear region that holds x.
 
     Where x lies on walls, one of the regions that touch it (the one an infinitely small step

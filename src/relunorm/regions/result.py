@@ -20,12 +20,13 @@ from relunorm.regions.geometry import Geometry, hull_volume
 from relunorm.regions.lookup import PatternIndex
 from relunorm.regions.pack import affine_maps
 from relunorm.regions.window import open_window, point_in_ball
+from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Regions:
+class Regions(Shown):
     """Every region found: maximal sets of constant hidden pattern with non-empty interior.
 
     Args:
@@ -266,6 +267,7 @@ class Regions:
         return {
             "schema": "relunorm.regions/1",
             "network": self.network.digest,
+            "of": self.network.head.of,
             "domain": repr(self.domain) if self.domain is not None else "all",
             "regions": len(self),
             "complete": self.complete,

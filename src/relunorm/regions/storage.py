@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
+from relunorm.head import NO_HEAD, Head
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.regions.result import Regions
 
@@ -120,6 +121,7 @@ def _write_network(network: Network, arrays: dict[str, Any]) -> dict[str, Any]:
         "layers": layers,
         "input_shape": network.input_shape,
         "output_shape": network.output_shape,
+        "head": network.head.to_dict(),
         "origin": network.origin,
     }
 
@@ -148,5 +150,6 @@ def _read_network(header: dict[str, Any], arrays: dict[str, Any]) -> Network:
         affines[-1],
         input_shape=header["input_shape"],
         output_shape=header["output_shape"],
+        head=Head.from_dict(header["head"]) if "head" in header else NO_HEAD,
         origin=header["origin"],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relunorm.border import Place, as_domain
+from relunorm.classes import Classes, as_classes
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
-from relunorm.report.classes import Classes, as_classes
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability
@@ -44,6 +46,10 @@ class Case:
         target: the target's name.
         classes: the names of the target's classes, if it has any.
         plane: what `--slice` asked for: two coordinates, three inputs as rows, or None.
+        names: what the inputs are called; x0, x1, ... by default.
+        named: whether these names were given.
+        index: the place of every row that is used among those that were given.
+        data_name: the table's file, for commands.
     """
 
     network: Network
@@ -56,6 +62,10 @@ class Case:
     target: str = ""
     classes: Classes | None = None
     plane: Any = None
+    names: tuple[str, ...] = ()
+    named: bool = False
+    index: NDArray[np.intp] | None = None
+    data_name: str = ""
     _analyses: list[Stability] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -116,37 +126,72 @@ def make_case(
     network: Network,
     data: ArrayLike | None,
     target: ArrayLike | None,
-    domain: Domain | None,
+    domain: Place | None,
     *,
     name: str,
     target_name: str = "",
     classes: ArrayLike | None = None,
     model: Any = None,
     plane: Any = None,
+    names: Sequence[str] | None = None,
+    data_name: str = "",
 ) -> Case:
-    """Check what was given and choose what was not; ``model`` may know its classes."""
+    """Check what was given and choose what was not; ``model`` may know classes and names."""
     if classes is not None and target is None:
         raise InvalidInputError("classes without a target: pass the labels of the rows, too")
-    found = None if target is None else as_classes(target, classes, model)
+    found = None
+    if target is not None:
+        said = model if hasattr(model, "classes_") else network.head
+        found = as_classes(target, classes, said, _asked_outputs(network, data))
     if classes is not None and found is None:
         raise InvalidInputError("classes need a target with one label for each row of data")
-    x, y, rows = _rows(network, data, target if found is None else found[0])
-    if domain is not None and not isinstance(domain, Domain):
-        raise InvalidDomainError(
-            f"domain is {domain!r}, expected a Box, Ball or Polytope, such as "
-            f"rn.Box.cube({network.input_size}, -1, 1), which is box:-1,1 on the command line"
-        )
-    where, source = domain, "given"
+    x, y, rows, index = _rows(network, data, target if found is None else found[0])
+    where, source = None if domain is None else as_domain(domain, network), "given"
     if where is None and x is not None:
         where, source = Box.around(np.asarray(data, dtype=np.float64).reshape(rows, -1)), "data"
     elif where is None:
         where, source = Box.cube(network.input_size, -1.0, 1.0), "default"
     where.check_dimension(network.input_size)
+    called = _input_names(network.input_size, names, data, model)
+    named = called is not None
+    called = called or tuple(f"x{k}" for k in range(network.input_size))
     if plane is not None:
-        plane = _check_plane(plane, network.input_size)
+        plane = _check_plane(plane, called)
     label = name or Path(network.origin).name or "A network"
-    names = None if found is None else found[1]
-    return Case(network, label, where, source, x, y, rows, target_name, names, plane)  # type: ignore[arg-type]
+    kinds = None if found is None else found[1]
+    return Case(
+        network, label, where, source, x, y, rows, target_name, kinds, plane, called, named, index,
+        data_name,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def _input_names(
+    size: int, given: Sequence[str] | None, data: Any, model: Any
+) -> tuple[str, ...] | None:
+    """The names of the inputs: given, or those of a table's columns, or kept by the model."""
+    for source in (
+        given,
+        getattr(data, "columns", None),
+        getattr(model, "feature_names_in_", None),
+    ):
+        names = None if source is None else tuple(str(name) for name in source)
+        if names is not None and len(names) == size:
+            return names
+        if names is not None and source is given:
+            raise InvalidInputError(f"{len(names)} names of inputs, but there are {size} inputs")
+    return None
+
+
+def _asked_outputs(network: Network, data: ArrayLike | None) -> Array | None:
+    """What the network computes on the first rows, for the order of its classes."""
+    if data is None:
+        return None
+    x, _ = network._batch(as_numbers(data, "the data"))
+    x = x[: _affordable(network, MAX_ROWS)]
+    if not len(x) or not np.isfinite(x).all():
+        return None
+    with np.errstate(all="ignore"):  # the largest output of a row may be an infinite one
+        return network(x)
 
 
 def _affordable(network: Network, rows: int) -> int:
@@ -155,11 +200,11 @@ def _affordable(network: Network, rows: int) -> int:
 
 def _rows(
     network: Network, data: ArrayLike | None, target: ArrayLike | None
-) -> tuple[Array | None, Array | None, int]:
+) -> tuple[Array | None, Array | None, int, NDArray[np.intp] | None]:
     if data is None:
         if target is not None:
             raise InvalidInputError("a target without data: pass the inputs it belongs to, too")
-        return None, None, 0
+        return None, None, 0, None
     x, single = network._batch(as_numbers(data, "the data"))
     if single or not len(x):
         raise InvalidInputError(f"data has shape {np.shape(data)}: a report needs rows of inputs")
@@ -172,9 +217,9 @@ def _rows(
         raise InvalidInputError("the target holds NaN or infinite entries; drop those rows")
     count = _affordable(network, min(len(x), MAX_ROWS))
     if count == len(x):
-        return x, y, len(x)
+        return x, y, len(x), np.arange(len(x))
     picks = np.sort(np.random.default_rng(0).choice(len(x), count, replace=False))
-    return x[picks], None if y is None else y[picks], len(x)
+    return x[picks], None if y is None else y[picks], len(x), picks
 
 
 def as_numbers(values: ArrayLike, what: str) -> Array:
@@ -197,8 +242,14 @@ def _holds_dates(array: NDArray[Any]) -> bool:
     return any(isinstance(value, np.datetime64 | np.timedelta64) for value in array.flat)
 
 
-def _check_plane(plane: Any, size: int) -> Any:
-    """Two coordinates, or three inputs as rows."""
+def _check_plane(plane: Any, names: tuple[str, ...]) -> Any:
+    """Two coordinates (numbers or names), or three inputs as rows."""
+    size = len(names)
+    if isinstance(plane, tuple | list) and len(plane) == 2:
+        missing = [p for p in plane if isinstance(p, str) and p not in names]
+        if missing:
+            raise InvalidInputError(f"slice: no input is called {missing[0]!r}")
+        plane = [names.index(p) if isinstance(p, str) else p for p in plane]
     array = as_numbers(plane, "slice")
     if array.shape == (2,):
         first, second = (int(v) for v in array)

@@ -91,7 +91,7 @@ class Apart:
                 return found
             why = "its process ended by itself, most likely for want of memory"
         except queue.Empty:
-            why = f"it was not done after {clock.elapsed():.3g} s (its share was {seconds:.3g} s)"
+            why = f"it needs more time than the {clock.elapsed():.2g} s it was given"
         except KeyboardInterrupt:
             why = INTERRUPTED
             with suppress(queue.Empty):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -9,44 +10,48 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 import relunorm
+from relunorm.border import Model, Place, as_network
 from relunorm.clock import Clock, Listener
-from relunorm.domain import Domain
-from relunorm.errors import InvalidInputError, RelunormError, UnsupportedFormatError
-from relunorm.io import load
-from relunorm.network import Network
-from relunorm.report.case import Case, as_numbers, make_case
-from relunorm.report.plane import printed
+from relunorm.errors import InvalidInputError
+from relunorm.report.case import Case, make_case
+from relunorm.report.plane import PRINTED, printed
 from relunorm.report.result import SCHEMA, Report
 from relunorm.report.runner import run_sections
 from relunorm.report.sections.advice import advise
 
 
 def report(
-    model: Any,
+    model: Model,
     data: ArrayLike | None = None,
     target: ArrayLike | None = None,
-    domain: Domain | None = None,
+    domain: Place | None = None,
     *,
     slice: Any = None,
     name: str = "",
     target_name: str = "",
+    data_name: str = "",
     classes: ArrayLike | None = None,
-    time_limit: float | Clock = 40.0,
+    feature_names: Sequence[str] | None = None,
+    time_limit: float | Clock = 12.0,
     progress: Listener | None = None,
 ) -> Report:
-    """One document (and page) about a network: what it is, and what every room finds about it.
+    """One document (and page) about a network: how well it does, what to do, and what it is.
 
     Args:
         model: a `Network`, or anything `load` reads.
-        data: rows of inputs, (n, d) or (n, *input shape).
+        data: rows of inputs: an array (n, d), n inputs of the network's own shape, or a DataFrame.
         target: their targets: numbers, for the advice about scale, or class labels (text).
         domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
-        slice: for more than two inputs, the plane to draw: two coordinates (i, j), or three inputs
-            as rows. By default that of the data's two main directions.
+        slice: for more than two inputs, the plane to draw: two inputs by number or name, or the
+            plane through three inputs given as rows. By default, for a classifier, the plane
+            through a typical row of each class; else that of the data's two main directions.
         name: what to call the network; its origin by default.
         target_name: what to call the target.
+        data_name: the file of the data, for the commands the page suggests.
         classes: the class labels in the order of the outputs; makes a target of numbers one of
             classes, too. By default those of a scikit-learn classifier, else the labels sorted.
+        feature_names: what the inputs are called; by default the columns of a DataFrame, or the
+            names a scikit-learn model keeps.
         time_limit: seconds in all. Sections that need more say what is missing; what one leaves
             over the later ones get. Compiling, the first time on a machine, is not counted.
         progress: called before each section with its title, its number, how many there are and
@@ -67,11 +72,12 @@ def report(
             f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
             "all but small networks never ends"
         )
-    network = _read(model, data)
+    network = as_network(model, data)
     name = name or (Path(model).name if isinstance(model, str | Path) else "")
     case = make_case(
         network, data, target, domain, name=name, target_name=target_name, classes=classes,
-        model=model, plane=slice,
+        model=model, plane=slice, names=feature_names,
+        data_name=data_name,
     )  # fmt: skip
     sections, interrupted = run_sections(case, clock, progress)
     return Report(
@@ -80,6 +86,7 @@ def report(
             "relunorm": relunorm.__version__,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "model": {"name": case.name, "digest": _digest(case, sections)},
+            "inputs": list(case.names) if case.named and len(case.names) <= PRINTED else None,
             "domain": _domain(case),
             "data": _data(case),
             "time": {
@@ -88,23 +95,9 @@ def report(
                 "interrupted": interrupted,
             },
             "sections": sections,
-            "advice": advise(sections, case.domain_from, case.x is not None),
+            "advice": advise(sections, case, clock.limit),
         }
     )
-
-
-def _read(model: Any, data: ArrayLike | None) -> Network:
-    """The network; where the model leaves the shape of its input open, the data's."""
-    if data is None or isinstance(model, str | Path | Network):
-        return load(model)
-    rows = as_numbers(data, "the data")
-    try:
-        return load(model, rows[:1] if rows.ndim > 1 else None)
-    except UnsupportedFormatError as error:
-        try:
-            return load(model)  # it fixes its shape: the check of the data says what is wrong
-        except RelunormError:
-            raise error from None
 
 
 def _digest(case: Case, sections: dict[str, Any]) -> str:

@@ -16,13 +16,12 @@ from typing import Any
 #: In the order they run; each adds its functions to ``window.relunormReport``.
 SCRIPTS = (
     "dom.js", "format.js", "figure.js", "scale.js", "palette.js", "polygons.js", "tabs.js",
-    "theme.js", "section.js", "classes.js", "overview.js", "removal.js", "map.js", "regions.js",
-    "profile.js", "lipschitz.js", "units.js", "cone.js", "geometry.js", "advice.js",
-    "explorer_controls.js",
-    "explorer_unit_math.js", "explorer_tree_math.js", "explorer_shallow_math.js",
-    "explorer_unit.js", "explorer_tree.js", "explorer_shallow.js", "explorer.js", "main.js",
+    "theme.js", "section.js", "classes.js", "quality.js", "advice.js", "overview.js",
+    "robustness.js", "sensitivity.js", "map.js", "regions.js", "profile.js", "removal.js",
+    "units.js", "cone.js", "lipschitz.js", "geometry.js", "program.js",
+    "layers.js", "main.js",
 )  # fmt: skip
-STYLES = ("page.css", "explorer.css")
+STYLES = ("page.css",)
 
 _ESCAPES = {
     "<": "\\u003c",

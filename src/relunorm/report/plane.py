@@ -26,7 +26,8 @@ GRADIENT_COST = 2e8
 class Plane:
     """x = origin + s u + t v with orthonormal u, v, seen for s and t in a window.
 
-    ``middle`` is a point of the plane to run a line through; ``names`` are what s and t are called.
+    ``middle`` is a point of the plane to run a line through; ``names`` are what s and t are called;
+    ``marks`` are points of the plane that have a name.
     """
 
     origin: Array
@@ -37,6 +38,8 @@ class Plane:
     words: str
     labels: tuple[str, str]
     names: tuple[str, str] = ("s", "t")
+    marks: tuple[str, ...] = ()
+    marked: Array | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -46,7 +49,17 @@ class Plane:
             "words": self.words,
             "labels": list(self.labels),
             "names": list(self.names),
+            "marks": self._marks(),
         }
+
+    def _marks(self) -> list[dict[str, Any]]:
+        if self.marked is None:
+            return []
+        places = (self.marked - self.origin) @ np.stack([self.u, self.v]).T
+        return [
+            {"name": name, "at": [finite(v) for v in place]}
+            for name, place in zip(self.marks, places, strict=True)
+        ]
 
 
 def printed(vector: Array) -> list[float | int | None] | None:
@@ -55,11 +68,20 @@ def printed(vector: Array) -> list[float | int | None] | None:
 
 
 def choose_plane(case: Case) -> Plane:
-    """The slice that was asked for, or the plane of the data's (the gradient's) main directions."""
+    """The slice that was asked for, or one that shows much.
+
+    Of a classifier the plane through typical rows, else that of the data's (the gradient's) main
+    directions.
+    """
     if isinstance(case.plane, tuple):
         return _coordinates(case, *case.plane)
     if case.plane is not None:
-        return _through(case, np.asarray(case.plane))
+        points = np.asarray(case.plane)
+        names = tuple(_row_name(case, point, f"point {k + 1}") for k, point in enumerate(points))
+        return _through(points, names, "the plane through the three given points")
+    typical = _typical(case)
+    if typical is not None:
+        return typical
     if case.x is not None and len(case.x) > 2:
         found = _principal(case.x - case.x.mean(axis=0))
         if found is not None:
@@ -87,11 +109,11 @@ def main_direction(case: Case) -> tuple[Array, Array, str]:
         words = "through the mean of the data along its main direction"
     elif case.network.input_size == 2:
         centre, direction = np.array(case.domain.center), np.array([1.0, 0.0])
-        words = "through the domain's centre along x0"
+        words = f"through the domain's centre along {case.names[0]}"
     else:
         plane = choose_plane(case)
         centre, direction = np.clip(plane.middle, box.lo, box.hi), plane.u
-        words = f"along the {plane.labels[0]} of the slice"
+        words = plane.labels[0] if plane.marks else f"along the {plane.labels[0]} of the slice"
     low, high = _reach(box.lo, box.hi, centre, direction)
     if not low < high:
         raise InvalidInputError(f"the domain {case.domain!r} has no length {words}")
@@ -136,12 +158,56 @@ def _coordinates(case: Case, i: int, j: int) -> Plane:
     origin[[i, j]] = 0.0  # so that s and t are the coordinates themselves
     box = case.domain.bounding_box
     window = (box.lo[i], box.hi[i], box.lo[j], box.hi[j])
-    words = f"the plane of x{i} and x{j} through the domain's centre"
-    names = (f"x{i}", f"x{j}")
+    names = (case.names[i], case.names[j])
+    words = f"the plane of {names[0]} and {names[1]} through the domain's centre"
     return Plane(origin, u, v, window, middle, words, names, names)
 
 
-def _through(case: Case, points: Array) -> Plane:
+def _typical(case: Case) -> Plane | None:
+    """Through a typical row of each of the three largest classes; of two, also the least sure row.
+
+    A row is typical if it is nearest to the middle of its class.
+    """
+    if case.x is None or case.y is None or case.classes is None:
+        return None
+    sizes = np.bincount(case.y.astype(np.intp), minlength=len(case.classes.names))
+    largest = [int(k) for k in np.argsort(-sizes, kind="stable")[:3] if sizes[k]]
+    picks, names = [], []
+    for k in sorted(largest):
+        own = np.flatnonzero(case.y == k)
+        away = np.linalg.norm(case.x[own] - case.x[own].mean(axis=0), axis=1)
+        picks.append(int(own[away.argmin()]))
+        names.append(f"{case.classes.names[k]} (row {_number(case, picks[-1])})")
+    if len(picks) == 2:
+        outputs = case.network(case.x)
+        top = np.sort(outputs, axis=1)
+        margin = top[:, -1] - top[:, -2] if outputs.shape[1] > 1 else np.abs(outputs[:, 0])
+        margin[picks] = np.inf
+        picks.append(int(margin.argmin()))
+        names.append(f"least sure (row {_number(case, picks[-1])})")
+    if len(picks) < 3:
+        return None
+    try:
+        return _through(case.x[picks], tuple(names), "the plane through three rows of the data")
+    except InvalidInputError:  # on one line
+        return None
+
+
+def _number(case: Case, k: int) -> int:
+    assert case.index is not None
+    return int(case.index[k])
+
+
+def _row_name(case: Case, point: Array, otherwise: str) -> str:
+    """Which row of the data a point is."""
+    if case.x is not None:
+        same = np.flatnonzero((case.x == point).all(axis=1))
+        if len(same):
+            return f"row {_number(case, int(same[0]))}"
+    return otherwise
+
+
+def _through(points: Array, names: tuple[str, ...], words: str) -> Plane:
     u = points[1] - points[0]
     v = points[2] - points[0]
     length = float(np.linalg.norm(u))
@@ -151,16 +217,11 @@ def _through(case: Case, points: Array) -> Plane:
         raise InvalidInputError("the three points of the slice lie on one line")
     u, across = u / length, across / height
     s = np.array([0.0, length, float(v @ u)])
-    reach = [s.min(), s.max(), 0.0, height]
-    window = (
-        reach[0] - 0.1 * np.ptp(s),
-        reach[1] + 0.1 * np.ptp(s),
-        -0.1 * height,
-        1.1 * height,
-    )
-    labels = ("from the first point to the second", "towards the third point")
-    words = "the plane through the three given points"
-    return Plane(points[0], u, across, window, points.mean(axis=0), words, labels)
+    around, above = 0.35 * float(np.ptp(s)), 0.35 * height
+    window = (s.min() - around, s.max() + around, -above, height + above)
+    labels = (f"from {names[0]} to {names[1]}", f"towards {names[2]}")
+    return Plane(points[0], u, across, window, points.mean(axis=0), words, labels,
+                 marks=names, marked=points)  # fmt: skip
 
 
 def _around_data(

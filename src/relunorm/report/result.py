@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from relunorm.atomic import write_bytes
 
-SCHEMA = "relunorm.report/1"
+SCHEMA = "relunorm.report/2"
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +28,7 @@ class Report:
 
     @property
     def sections(self) -> dict[str, Any]:
-        """The sections by name: network, removal, regions, line, lipschitz, units, geometry."""
+        """The sections by name: network, quality, robustness, sensitivity, removal, ..."""
         return self.document["sections"]
 
     @property
@@ -45,8 +46,15 @@ class Report:
         """Write the page, atomically."""
         write_bytes(path, self.html().encode())
 
+    def _repr_html_(self) -> str:
+        """The page itself, in a frame."""
+        return (
+            f'<iframe srcdoc="{escape(self.html())}" width="100%" height="720" '
+            'style="border:1px solid #ccc"></iframe>'
+        )
+
     def __repr__(self) -> str:
-        done = [name for name, entry in self.sections.items() if entry["status"] != "not computed"]
-        missing = [name for name in self.sections if name not in done]
+        done = [name for name, entry in self.sections.items() if entry["body"] is not None]
+        missing = [n for n, entry in self.sections.items() if entry["status"] == "not computed"]
         tail = f"; not computed: {', '.join(missing)}" if missing else ""
         return f"Report({self.document['model']['name']}: {', '.join(done)}{tail})"

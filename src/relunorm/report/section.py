@@ -17,6 +17,10 @@ from relunorm.report.case import Case
 COUNTED_INPUTS = 8
 
 
+class NotAsked(RelunormError):
+    """A section has nothing to answer: there is no data, say."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of the report.
@@ -47,31 +51,29 @@ class Section:
 #: In the order they run: what needs a few products first, what can use any time last.
 SECTIONS = (
     Section("network", "What it is", 1.0, "rn.load(model).to_dict()"),
-    Section("line", "Profile along a line", 0.5, "rn.along(network, start, end)"),
-    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(network, X)"),
-    Section("regions", "Linear regions", 2.5, "rn.regions(network, domain, time_limit=600)", True),
-    Section(
-        "units", "Unit health", 1.5, "rn.diagnose(network, X, y, domain, time_limit=600)", True
-    ),
+    Section("quality", "How well it does", 1.0, "rn.report(model, X, y)"),
+    Section("line", "Profile along a line", 0.5, "rn.along(model, start, end)"),
+    Section("geometry", "Geometry through depth", 1.0, "rn.geometry(model, X)"),
+    Section("regions", "Linear regions", 2.0, "rn.regions(model, domain, time_limit=600)", True),
+    Section("units", "Unit health", 1.5, "rn.diagnose(model, X, y, domain, time_limit=600)", True),
+    Section("robustness", "Robustness", 2.5, "rn.certify(model, X, label=y)", True),
+    Section("sensitivity", "Sensitivity", 1.5, "rn.sensitivity(model, domain)", True),
     Section(
         "removal",
         "What can be removed",
-        3.0,
-        'rn.normalize(network, "minimal", domain, time_limit=600)',
+        2.0,
+        'rn.normalize(model, "minimal", domain, time_limit=600)',
         True,
     ),
     Section(
-        "lipschitz",
-        "Lipschitz constant",
-        2.5,
-        "rn.lipschitz(network, domain, time_limit=600)",
-        True,
+        "lipschitz", "Lipschitz constant", 2.0, "rn.lipschitz(model, domain, time_limit=600)", True
     ),
+    Section("program", "On a board", 1.0, 'rn.to_c(network, domain, bits=16).save("net.c")'),
 )
 
 
 def warm_up(case: Case) -> float:
-    """Load the code of the sections and compile (or load) its kernels: a matter of the machine.
+    """Compile (or load) the kernels of the sections: a matter of the machine.
 
     Returns the seconds the kernels took: the first time on a machine up to a minute, later a
     fraction of a second.
@@ -81,8 +83,6 @@ def warm_up(case: Case) -> float:
     from relunorm.network import Network
     from relunorm.regions.enumerate import regions
 
-    for section in SECTIONS:
-        section.function()
     clock = Clock()
     inputs, units = case.network.input_size, case.network.units
     for dimension in {2, inputs if inputs <= COUNTED_INPUTS else 2}:
@@ -90,6 +90,10 @@ def warm_up(case: Case) -> float:
         regions(tiny, Box.cube(dimension))
     if 2 < inputs <= front.TREE_INPUTS and units <= front.TREE_UNITS:
         branch.compile_kernels(Teller(None, Clock()))
+    if case.classes is not None:
+        from relunorm.search import engine
+
+        engine.warm_up()
     return clock.elapsed()
 
 
@@ -101,12 +105,12 @@ def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
     """
     clock = Clock()
     body: dict[str, Any] | None = None
-    why = ""
+    why, asked = "", True
     try:
         with np.errstate(all="ignore"):
             body = section.compute(case, seconds)
     except RelunormError as error:
-        why = str(error)
+        why, asked = str(error), not isinstance(error, NotAsked)
     except OverflowError:
         why = "its numbers are beyond float64"
     except MemoryError:
@@ -115,16 +119,18 @@ def attempt(section: Section, case: Case, seconds: float) -> dict[str, Any]:
         why = INTERRUPTED
     except Exception as error:
         why = f"{type(error).__name__}: {error} (a defect of relunorm: please report it)"
-    return entry(section, body, why, clock.elapsed())
+    return entry(section, body, why, clock.elapsed(), asked)
 
 
 def entry(
-    section: Section, body: dict[str, Any] | None, why: str, seconds: float
+    section: Section, body: dict[str, Any] | None, why: str, seconds: float, asked: bool = True
 ) -> dict[str, Any]:
     """A section of the document."""
     if body is not None:
         why = body.pop("partial", "")
-    status = "not computed" if body is None else ("partial" if why else "done")
+        status = "partial" if why else "done"
+    else:
+        status = "not computed" if asked else "not asked"
     return {
         "title": section.title,
         "status": status,

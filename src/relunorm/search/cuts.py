@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import compiled
+from relunorm.bounds.kernel import part
 from relunorm.bounds.node import (
     FOLDED_ERROR,
     HI,
@@ -18,7 +18,7 @@ from relunorm.bounds.node import (
 )
 
 
-@compiled
+@part
 def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space):  # type: ignore[no-untyped-def]
     """One half of a node, placed at ``where``: (open units, known rows).
 
@@ -42,7 +42,7 @@ def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side
     return m, kept
 
 
-@compiled
+@part
 def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type: ignore[no-untyped-def]
     """A node without open units, every active row folded: what a linear programme can solve.
 
@@ -53,8 +53,9 @@ def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type:
     goals = firsts[groups]
     for j in range(n):
         refresh[j] = -1
+    kind, index, side = np.int64(ON_INPUT), np.int64(-1), np.int64(0)
     m, kept = child(
-        node, ball, d, n, known, goals, ON_INPUT, -1, 0.0, 0, refresh, np.inf, scratch, out
+        node, ball, d, n, known, goals, kind, index, 0.0, side, refresh, np.inf, scratch, out
     )
     if m < 0:
         return -1, 0
@@ -64,19 +65,19 @@ def straightened(arena, where, node, ball, d, n, known, firsts, space):  # type:
     return m, kept
 
 
-@compiled
+@part
 def middle(low, high):  # type: ignore[no-untyped-def]
     """Where a side is cut; never outside it."""
     return min(max(0.5 * low + 0.5 * high, low), high)
 
 
-@compiled
+@part
 def splits(low, high):  # type: ignore[no-untyped-def]
     """Whether a side has a middle that is not one of its ends."""
     return low < middle(low, high) < high
 
 
-@compiled
+@part
 def wider(node, i, j):  # type: ignore[no-untyped-def]
     """Whether side i of a node's box is longer than side j."""
     return node[HI][i] - node[LO][i] > node[HI][j] - node[LO][j]

@@ -10,6 +10,9 @@ Among cuts of one kind the one with the largest predicted gain is made: its scor
 maximiser times the gain per score that cuts of this unit or coordinate have had so far; while
 little is known of a cut it is tried first (reliability branching, Achterberg et al. 2005).
 
+Integers and truth values that go to another function are typed (``np.int64(0)``): numba compiles a
+function once more for a constant, also for the first value of a variable that changes later.
+
 What happens is written to a tape, from which a proof is made: cuts and, for every goal group that a
 node closes, the numbers its bound was computed with.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import compiled, evaluate, forward, outside, row_at
+from relunorm.bounds.kernel import compiled, evaluate, forward, outside, part, row_at
 from relunorm.bounds.node import (
     ALPHA,
     BETA,
@@ -62,7 +65,7 @@ FAR = 8.0
 RELIABLE, LOOK = 4.0, 6
 
 
-@compiled
+@part
 def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
     """What each open unit, and behind them each coordinate, may cost the bound.
 
@@ -89,7 +92,7 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
         score[m + k] = total if width > 0.0 else 0.0
 
 
-@compiled
+@part
 def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore[no-untyped-def]
     """Predicted gain of every cut: the product over both sides of score times learned ratio."""
     kind = len(learned) - 3 + (0 if first == 0 else 1)
@@ -104,7 +107,7 @@ def _promise(node, m, first, last, units, score, learned, rank):  # type: ignore
         rank[i] = value if score[i] > 0.0 else -1.0
 
 
-@compiled
+@part
 def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-def]
     """Keep a measured gain, in shares of the score, for the cut and for its kind."""
     name = int(node[UNITS][i]) if i < m else units + i - m
@@ -113,7 +116,7 @@ def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-d
         learned[who, side, 1] += 1.0
 
 
-@compiled
+@part
 def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
     """Value of a goal group at x by the form of the whole domain; keeps the best."""
     M, c, n, known, _, near, _ = whole
@@ -134,7 +137,7 @@ def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-unt
             best_x[k] = x[k]
 
 
-@compiled
+@part
 def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, space):  # type: ignore[no-untyped-def]
     """Make and bound one half of a node at ``where``: (open units, known rows, highest bound)."""
     kind = ON_UNIT if i < n else ON_INPUT
@@ -150,7 +153,7 @@ def _half(arena, where, node, ball, d, n, known, firsts, i, side, cut, steps, sp
     return m, kept, _tuned(baby, ball, d, m, kept, firsts, cut, steps, space)
 
 
-@compiled
+@part
 def _tuned(node, ball, d, m, kept, firsts, cut, steps, space):  # type: ignore[no-untyped-def]
     """Bound the open goal groups of a node; the highest bound."""
     _, _, work, _, _ = space
@@ -158,13 +161,15 @@ def _tuned(node, ball, d, m, kept, firsts, cut, steps, space):  # type: ignore[n
     for q in range(len(firsts) - 1):
         if node[BOUND][q] == -np.inf:
             continue
-        found = tune(node, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, False, work)
+        found = tune(
+            node, ball, d, m, kept, firsts[q], firsts[q + 1], q, cut, steps, np.bool_(False), work
+        )
         node[BOUND][q] = found
         highest = max(highest, found)
     return highest
 
 
-@compiled
+@part
 def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, space):  # type: ignore[no-untyped-def]
     """Bound a node's units under what is known, and the goals again; the highest bound."""
     open_, one = 0, 0
@@ -187,7 +192,7 @@ def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, 
     return _tuned(node, ball, d, m, kept, firsts, cut, steps, space)
 
 
-@compiled
+@part
 def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
     """How many units may be open before they are decided: more in small boxes.
 
@@ -201,7 +206,7 @@ def patience(node, d, theta, sides):  # type: ignore[no-untyped-def]
     return theta * 2.0 ** max(halvings / (2.0 * d) - 1.5, 0.0)
 
 
-@compiled
+@part
 def matters(score, n):  # type: ignore[no-untyped-def]
     """Whether some unit has a score."""
     highest = 0.0
@@ -210,7 +215,7 @@ def matters(score, n):  # type: ignore[no-untyped-def]
     return highest > 0.0
 
 
-@compiled
+@part
 def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[no-untyped-def]
     at = marks[0]
     tape[at], tape[at + 1], tape[at + 2] = CUT, number, name
@@ -218,7 +223,7 @@ def _write_cut(tape, marks, number, name, value, left, right):  # type: ignore[n
     marks[0] = at + 6
 
 
-@compiled
+@part
 def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # type: ignore[no-untyped-def]
     """The numbers behind a bound: units and alpha, known rows and beta, tau."""
     at = marks[0]
@@ -236,7 +241,7 @@ def write_closed(tape, marks, node, m, kept, first, last, q, number, mark):  # t
     marks[0] = at + last - first
 
 
-@compiled
+@part
 def close(node, m, kept, firsts, cut, strict, tape, marks, number, ceiling):  # type: ignore[no-untyped-def]
     """Close the goal groups whose bound has come down to ``cut``; how many stay open."""
     left = 0
@@ -305,7 +310,7 @@ def explore(  # type: ignore[no-untyped-def]
             count = top
             continue
         used += 1
-        worst = 0
+        worst = np.int64(0)
         for q in range(disjuncts):
             if bound[q] > bound[worst]:
                 worst = q
@@ -331,7 +336,7 @@ def explore(  # type: ignore[no-untyped-def]
                     return REACHED, count, used
                 cut = below if strict else best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
                 closed = value < cut or (value == cut and not strict)
-                if closed or linear(leaf, d, m, kept, -kept, 0):
+                if closed or linear(leaf, d, m, kept, -kept, np.int64(0)):
                     # no known row was left out of the programme: better cannot be had
                     ceiling[0] = max(ceiling[0], value)
                     bound[worst] = -np.inf
@@ -348,7 +353,7 @@ def explore(  # type: ignore[no-untyped-def]
         elif idle:
             # on a ball the multipliers of the known rows are all there is to find
             bound[worst] = tune(
-                node, ball, d, n, known, first, last, worst, cut, 20 * steps, True, work
+                node, ball, d, n, known, first, last, worst, cut, 20 * steps, np.bool_(True), work
             )
             if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
                 count = top
@@ -358,7 +363,7 @@ def explore(  # type: ignore[no-untyped-def]
         from_, to = (n, n + d) if idle or free > patience(node, d, theta, whole[6]) else (0, n)
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
-        pick, top_rank = -1, -1.0
+        pick, top_rank = np.int64(-1), -1.0
         if idle:
             # what is left to gain is in the corners of the box: halve its longest side
             pick = n
@@ -366,7 +371,7 @@ def explore(  # type: ignore[no-untyped-def]
                 if wider(node, k, pick - n):
                     pick = n + k
         for _ in range(0 if idle else LOOK):
-            i = -1
+            i = np.int64(-1)
             for j in range(from_, to):
                 if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
                     i = j

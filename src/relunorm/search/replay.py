@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.bounds.form import Form
-from relunorm.bounds.kernel import compiled
+from relunorm.bounds.kernel import compiled, part
 from relunorm.bounds.node import (
     ALPHA,
     BETA,
@@ -176,7 +176,7 @@ def _begin(space: Space, task: Task) -> int:
     return 1
 
 
-@compiled
+@part
 def _find(sorted_numbers, number):  # type: ignore[no-untyped-def]
     """The first place of a number, or -1."""
     at = np.searchsorted(sorted_numbers, number)
@@ -185,7 +185,7 @@ def _find(sorted_numbers, number):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled
+@part
 def _load(node, n, known, first, last, q, tape, at):  # type: ignore[no-untyped-def]
     """Take alpha, beta and tau of a closed group from the tape; False if they are not allowed."""
     units, rows, goals = int(tape[at + 3]), int(tape[at + 4]), int(tape[at + 5])
@@ -219,7 +219,7 @@ def _load(node, n, known, first, last, q, tape, at):  # type: ignore[no-untyped-
     return abs(total - 1.0) <= 1e-9 if last - first > 1 else node[TAU][first] == 1.0
 
 
-@compiled
+@part
 def _alone(node, firsts, first, last):  # type: ignore[no-untyped-def]
     """Whether goal rows first to last are those of a group, and every other one is closed."""
     found = False

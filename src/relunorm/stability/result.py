@@ -13,6 +13,7 @@ from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.shown import Shown
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import Proofs
 from relunorm.stability.witness import Witnesses
@@ -94,7 +95,7 @@ class LayerStability:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stability:
+class Stability(Shown):
     """Which units can change sign over a domain.
 
     Attributes:

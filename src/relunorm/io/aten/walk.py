@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from relunorm.errors import (
 from relunorm.io import input_shape
 from relunorm.io.aten import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
 from relunorm.io.aten.constants import compute
+from relunorm.io.aten.head import apply_head, follows_head, opens_head
 from relunorm.io.aten.memory import Memory
 from relunorm.io.aten.program import Operation, Program, Ref, is_in_place, leaves, split
 from relunorm.io.aten.site import OPERATIONS, Site
+from relunorm.io.heads import Headed, Stuck, finished
 from relunorm.io.lower import CannotLower, Lowering, Tensor
 from relunorm.network import Network
 
@@ -60,7 +63,8 @@ SUPPORTED = (
     "linear, conv1d to conv3d, matrix products and arithmetic with constants, add and sub, relu, "
     "leaky_relu, prelu, clamp, hardtanh, relu6, abs, maximum, minimum, batch_norm and dropout in "
     "eval mode, average, max and adaptive pooling, sum and mean except over the batch, reshapes, "
-    "transposes, slices, cat, stack, pad (leave out a final softmax, log_softmax or sigmoid)"
+    "transposes, slices, cat, stack, pad; at the end softmax, log_softmax, sigmoid, tanh, "
+    "softplus, exp, argmax"
 )
 
 
@@ -73,9 +77,8 @@ def lower(program: Program, example: Any = None) -> Network:
         raise InvalidNetworkError(f"{program.origin}: input of shape {shape}: {error}") from None
     walk = _Walk(program, lowering, batched)
     output = walk.run()
-    return walk.lowering.finish(
-        output, input_shape=shape[1:] if batched else shape, origin=program.origin
-    )
+    inputs = shape[1:] if batched else shape
+    return finished(walk.lowering, output, input_shape=inputs, origin=program.origin)
 
 
 def _lowered_shape(program: Program, example: Any) -> tuple[tuple[int, ...], bool]:
@@ -105,8 +108,15 @@ def _lowered_shape(program: Program, example: Any) -> tuple[tuple[int, ...], boo
     return ((1, *fixed) if batched else fixed), batched
 
 
+@dataclass(frozen=True)
 class _Unknown:
-    """The value of an operation that could not be lowered; its consumers are passed over."""
+    """The value of an operation that could not be lowered; its consumers are passed over.
+
+    Attributes:
+        head: place and name of the operation that opened a head on it, if one did.
+    """
+
+    head: tuple[str, str] | None = None
 
 
 _UNKNOWN = _Unknown()
@@ -123,19 +133,22 @@ class _Walk:
         #: The batch the program was exported for, where that is fixed and not one.
         self.batch = (program.sizes[0] or 1) if batched else 1
 
-    def run(self) -> Tensor:
+    def run(self) -> Tensor | Headed:
         for number, operation in enumerate(self.program.operations):
             place = f"{self.program.origin}: {operation.place} ({operation.target})"
             try:
                 arguments = {k: self._resolve(v) for k, v in operation.arguments.items()}
-                if any(value is _UNKNOWN for value in leaves(arguments)):
-                    result = self._passed_over(operation)
+                if any(isinstance(value, _Unknown) for value in leaves(arguments)):
+                    result = self._passed_over(operation, arguments)
                 else:
                     result = self._apply(operation, arguments)
                     self.memory.record(number, operation, self.values, result)
                 self._define(operation, result)
             except CannotLower as reason:
                 self._refuse(operation, str(reason))
+                self._define(operation, _UNKNOWN)
+            except Stuck as stuck:
+                self._refuse_head(stuck.value.place, stuck.value.operation)
                 self._define(operation, _UNKNOWN)
             except RelunormError as error:
                 raise InvalidNetworkError(f"{place}: {error}") from error
@@ -145,7 +158,7 @@ class _Walk:
         if self.unsupported:
             raise UnsupportedOperationError(self.program.origin, self.unsupported, SUPPORTED)
         output = self.values.get(self.program.output)
-        if not isinstance(output, Tensor):
+        if not isinstance(output, Tensor | Headed):
             raise InvalidNetworkError(
                 f"{self.program.origin}: the output does not depend on the input"
             )
@@ -164,12 +177,16 @@ class _Walk:
             return next(leaves(arguments)).shape[arguments["dim"]]
         if is_in_place(name) and self.memory.is_constant(operation.arguments):
             raise CannotLower("changes a parameter or buffer in place")
-        if not any(isinstance(value, Tensor) for value in leaves(arguments)):
+        if not any(isinstance(value, Tensor | Headed) for value in leaves(arguments)):
             return compute(operation.target, arguments, self.program.trusted)
+        site = Site(self.lowering, operation.place, self.batched, self.batch)
+        base = name[:-1] if is_in_place(name) else name
+        headed = any(isinstance(value, Headed) for value in leaves(arguments))
+        if namespace == "aten" and (headed or opens_head(base)):
+            return apply_head(site, base, _described(operation), arguments)
         function = _function(operation.target)
         if function is None:
             raise CannotLower
-        site = Site(self.lowering, operation.place, self.batched, self.batch)
         try:
             bound = inspect.signature(function).bind(site, **arguments)
         except TypeError:
@@ -178,17 +195,29 @@ class _Walk:
         with np.errstate(all="ignore"):  # what is not finite is refused by the network's own check
             return function(*bound.args, **bound.kwargs)
 
-    def _passed_over(self, operation: Operation) -> _Unknown:
+    def _passed_over(self, operation: Operation, arguments: dict[str, Any]) -> _Unknown:
+        """Go on after something unknown, so that everything else unknown is named as well."""
         namespace, name, _ = split(operation.target)
+        heads = [value.head for value in leaves(arguments) if isinstance(value, _Unknown)]
+        heads += [(v.place, v.operation) for v in leaves(arguments) if isinstance(v, Headed)]
+        heads = [head for head in heads if head is not None]
+        if namespace == "aten" and (opens_head(name) or (heads and follows_head(name))):
+            return _Unknown((heads or [(operation.place, _described(operation))])[0])
+        for head in heads:
+            self._refuse_head(*head)
         known = namespace == "_operator" or name in _ASSERTIONS or name in ("sym_size", "size")
         if not known and _function(operation.target) is None:
             self._refuse(operation, "")
         return _UNKNOWN
 
     def _refuse(self, operation: Operation, reason: str) -> None:
-        owner = f" in {operation.owner}" if operation.owner else ""
         detail = f": {reason}" if reason else ""
-        self.unsupported.append((operation.place, f"{operation.target}{owner}{detail}"))
+        self.unsupported.append((operation.place, f"{_described(operation)}{detail}"))
+
+    def _refuse_head(self, place: str, operation: str) -> None:
+        found = (place, f"{operation}: only known at the end of a model")
+        if found not in self.unsupported:
+            self.unsupported.append(found)
 
     def _resolve(self, value: Any) -> Any:
         if isinstance(value, Ref):
@@ -204,7 +233,7 @@ class _Walk:
             self._check_shape(operation.outputs, result)
             self.values[operation.outputs] = result
             return
-        if result is None or result is _UNKNOWN:
+        if result is None or isinstance(result, _Unknown):
             result = [result] * len(operation.outputs)
         if len(result) < len(operation.outputs):
             raise ModelFileError(f"has {len(operation.outputs)} outputs, expected {len(result)}")
@@ -226,6 +255,10 @@ class _Walk:
                 f"comes out with shape {value.shape} for a batch of one, but was exported with "
                 f"{recorded}; export with a batch of one or a dynamic batch"
             )
+
+
+def _described(operation: Operation) -> str:
+    return operation.target + (f" in {operation.owner}" if operation.owner else "")
 
 
 def _function(target: str) -> Callable[..., Any] | None:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.batchnorm.measure import odd_points
-from relunorm.papers.batchnorm.figures import cluster_angle, empty_figure, until_odd
+from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
 from relunorm.papers.statistics import LEVEL, share_above
 
 Array = NDArray[np.float64]
@@ -125,6 +125,7 @@ def onset_width(world: BatchNorm) -> Exhibit:
 @shows(
     "Figure 1, IV: rescaling alone",
     "Section II: recentering alone",
+    "Section III: which projections empty the cluster",
     "Remark: the odd point is the largest",
     "ours: sampling in the batch's span",
     cost=3,
@@ -142,7 +143,7 @@ def parts(world: BatchNorm) -> Exhibit:
         if world.tiny
         else world.propagate(X, 600, width, "relu", False, True, random_state=state)
     )
-    kept = _recentering_alone(world, X)
+    kept, emptied = _recentering_alone(world, X), _emptied(world)
     batches = world.size(40, 100, 12)
     (odd, same), (odd_long, same_long) = (_odd_is_largest(world, batches, f) for f in (1.0, 2.0))
     spread = _same_law(world, X, world.size(12, 40, 8))
@@ -165,6 +166,14 @@ def parts(world: BatchNorm) -> Exhibit:
                 "Section II: recentering alone",
                 "in a linear network recentering acts at the first layer only",
                 Check("largest relative change of the Gram matrix", kept, "<=", 1e-8),
+            ),
+            Claim(
+                "Section III: which projections empty the cluster",
+                "with one point far off, projections w that put the cluster above the mean map "
+                "many more points to zero than those that put it below",
+                Check("points more, of 20", emptied, ">", 0),
+                "those that put it below, as steps 2 and 3 of the intuition have it",
+                Check("points more, of 20", -emptied, ">", 0),
             ),
             Claim(
                 "Remark: the odd point is the largest",
@@ -215,6 +224,17 @@ def _recentering_alone(world: BatchNorm, X: Array) -> float:
         for a, b in zip(every.grams[1:], once.grams[1:], strict=True)
     ]
     return float(max(gaps))
+
+
+def _emptied(world: BatchNorm) -> float:
+    """Points mapped to zero by projections with w nu > mu, less by those with w nu < mu, means; 19
+    points and one a hundred standard deviations off."""
+    rng = world.rng
+    X = rng.normal(size=(20, 10))
+    X[0, 0] += 100.0
+    z = (X - X.mean(axis=0)) @ rng.normal(size=(10, 2000))
+    zeros, above = (world.relu(z) == 0).sum(axis=0), z[1:].mean(axis=0) > 0
+    return float(zeros[above].mean() - zeros[~above].mean())
 
 
 def _odd_is_largest(world: BatchNorm, runs: int, factor: float) -> tuple[int, int]:
@@ -270,7 +290,7 @@ def mean_cosines(run: Any) -> list[float]:
 
 def draw_parts(cosines: list[float], relu: Any) -> Any:
     """Figure 1's part IV beside the same with ReLU."""
-    figure, (ax,) = empty_figure(1, 1, "", (6.4, 3.8))
+    figure, (ax,) = empty_figure((6.4, 3.8))
     ax.semilogx(np.arange(1, len(cosines) + 1), cosines, label="rescaling alone (linear)")
     with_relu = mean_cosines(relu)
     ax.semilogx(np.arange(1, len(with_relu) + 1), with_relu, label="rescaling and ReLU")
@@ -281,7 +301,7 @@ def draw_parts(cosines: list[float], relu: Any) -> Any:
 
 
 def _draw_attractor(found: list[int], states: dict[int, Any], measured: dict[int, float]) -> Any:
-    figure, (ax,) = empty_figure(1, 1, "", (5.5, 4))
+    figure, (ax,) = empty_figure((5.5, 4))
     ax.loglog(found, [math.degrees(states[n].angle) for n in found], "o-", label="infinite width")
     ax.loglog(found, [540 / n for n in found], ":", color="grey", label=r"$3\pi/n$")
     ax.loglog(list(measured), list(measured.values()), "x", ms=8, label="width 1000, measured")
@@ -300,7 +320,7 @@ def _draw_attractor(found: list[int], states: dict[int, Any], measured: dict[int
 def _draw_onset(n: int, rows: list[tuple[Any, ...]]) -> Any:
     from matplotlib.ticker import LogLocator
 
-    figure, (ax,) = empty_figure(1, 1, "", (5.5, 4))
+    figure, (ax,) = empty_figure((5.5, 4))
     table = np.array([row[:4] for row in rows], dtype=float)
     errors = [table[:, 1] - table[:, 2], table[:, 3] - table[:, 1]]
     ax.errorbar(table[:, 0], table[:, 1], yerr=errors, fmt="o-", capsize=3)

@@ -16,7 +16,7 @@ from relunorm.batchnorm.invariants import invariant_gram, theorem14
 from relunorm.batchnorm.random_nets import propagate
 from relunorm.batchnorm.rank import rank_bounds, rank_condition, sample_neuron_counts
 from relunorm.batchnorm.tree import Tree, negative_transformation, positive_transformation
-from relunorm.papers.batchnorm.training import train_deep, train_shallow
+from relunorm.papers.batchnorm.training import represent, train_deep, train_shallow
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
@@ -92,3 +92,4 @@ class BatchNorm(World):
     theorem14: Callable[[Array], Any] = theorem14
     train_deep: Callable[..., tuple[float, float, float]] = train_deep
     train_shallow: Callable[..., tuple[float, float, float]] = train_shallow
+    represent: Callable[[Array], Array] = represent

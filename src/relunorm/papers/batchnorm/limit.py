@@ -11,6 +11,7 @@ from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.statistics import LEVEL, share_above
 
 Array = NDArray[np.float64]
 #: A depth at which every split but the most unbalanced ones has faded.
@@ -22,17 +23,21 @@ DEEP = 20_000
     "Theorem 11, item 2",
     "Theorem 11, item 3",
     "Theorem 11, item 4",
+    "Section III: coordinates have odd points of their own",
     "Remark: Theorem 11 for d > 1",
     "ours: sharp limits of the tree",
     "Appendix D: (39)-(40) a row's contribution",
     "Appendix D: (41)-(45) the unbalanced rows dominate",
+    "Appendix D: (42) one set for all pairs",
     "Appendix D: (46)-(47) norms of the ends",
     "Appendix D: (48) the ratio",
     "Appendix D: (49)-(52) the ratio's bound",
     "Appendix D: (53)-(60) angles",
+    "Appendix E: the middle cluster is one point",
     "Appendix E: (61)-(62) three-cluster rows",
     "Appendix E: (63)-(80) norm ratios",
     "Appendix E: (81)-(94) cosines",
+    "Appendix E: (92) its norms",
     "Appendix E: (87) and (88)",
     cost=5,
 )
@@ -48,7 +53,7 @@ def theorem11(world: BatchNorm) -> Exhibit:
     columns = (
         "n", "d", "cosine of the ends", "largest inner angle", "norm ratio", "norm bound",
         "sharp ratio", "deficit of the angle", "angle bound", "(45)-(47) off by", "(48) off by",
-        "(49) off by", "(53)-(58) off by", "decay off by",
+        "(49) off by", "(53)-(58) off by", "decay off by", "(92) off by", "(92) with |x_n| off by",
     )  # fmt: skip
     table = {
         name: np.array([row[k] for row in rows], dtype=float) for k, name in enumerate(columns)
@@ -70,6 +75,8 @@ def theorem11(world: BatchNorm) -> Exhibit:
     )
     small = "0.01 degrees: what is left of an angle that goes to 0"
     gap = math.pi / 2 * 4 / math.sqrt(2)
+    split, split_inside, middle = _small_trees(world, rng)
+    apart, batches = _odd_by_coordinate(world, rng)
     return Exhibit(
         "theorem11",
         "Theorem 11: the tree model in the limit",
@@ -109,6 +116,17 @@ def theorem11(world: BatchNorm) -> Exhibit:
                 ),
             ),
             Claim(
+                "Section III: coordinates have odd points of their own",
+                "each coordinate is a tree of its own and yields a different odd point",
+                Check(
+                    f"p of more than half of the batches ({apart} of {batches}, d = 3, n = 20)",
+                    share_above(apart, batches, 0.5),
+                    "<=",
+                    LEVEL,
+                ),
+                basis="would yield: more than half; binomial test, one-sided, 5 % level",
+            ),
+            Claim(
                 "Remark: Theorem 11 for d > 1",
                 "the theorem holds for d > 1 if one point is largest in every coordinate and "
                 "another smallest",
@@ -131,6 +149,13 @@ def theorem11(world: BatchNorm) -> Exhibit:
                 "squared norms fall by (1/n)^2 + ((n-1)/n)^2 a layer, as the splits 1 and n-1 do",
                 Check("largest relative difference", worst("decay off by"), "<=", 1e-6),
                 basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: (42) one set for all pairs",
+                "points i, j of {2, ..., n} are in one cluster of every row split 1 and n-1",
+                Check("such rows of small trees that part them", split, "=", 0),
+                "points of {2, ..., n-1}: n is alone in the rows (n-1, 1)",
+                Check("such rows that part them", split_inside, "=", 0),
             ),
             Claim(
                 "Appendix D: (46)-(47) norms of the ends",
@@ -170,6 +195,11 @@ def theorem11(world: BatchNorm) -> Exhibit:
                 ),
             ),
             Claim(
+                "Appendix E: the middle cluster is one point",
+                "the middle cluster of a row with three holds one point",
+                Check("most points in one, small trees", middle, "=", 1),
+            ),
+            Claim(
                 "Appendix E: (61)-(62) three-cluster rows",
                 "their contribution (61) is at most (62), which fades against (40)",
                 Check(
@@ -194,6 +224,14 @@ def theorem11(world: BatchNorm) -> Exhibit:
                     "<=",
                     1,
                 ),
+            ),
+            Claim(
+                "Appendix E: (92) its norms",
+                "(92) is the product of points 2 and n over |x_2| |x_1|",
+                Check("largest relative difference", worst("(92) off by"), "<=", 1e-6),
+                "over |x_2| |x_n|, as (94) has it",
+                Check("largest relative difference", worst("(92) with |x_n| off by"), "<=", 1e-6),
+                basis="what has not faded after 20,000 layers",
             ),
             Claim(
                 "Appendix E: (87) and (88)",
@@ -239,6 +277,7 @@ def _deep(world: BatchNorm, n: int, x: Array) -> tuple[float, ...]:
     r = low / big
     sharp = math.sqrt((1 + r) / ((n - 1) ** 2 + r))
     cosine = r / math.sqrt((1 + r) * ((n - 1) ** 2 + r))
+    last = s1 / math.sqrt((s1 + s2) * (s1 + (n - 1) ** 2 * s2))  # the right-hand side of (92)
     q = (1 + (n - 1) ** 2) / n**2
     decay = _trace_ratio(world, x, n)
     return (
@@ -254,7 +293,35 @@ def _deep(world: BatchNorm, n: int, x: Array) -> tuple[float, ...]:
         abs((s1 + s2) / weight / measured - 1),
         abs(float(cosines[end, 1]) - cosine),
         abs(decay / q - 1),
+        abs(s1 / (norms[1] * norms[0]) / last - 1),
+        abs(s1 / (norms[1] * norms[-1]) / last - 1),
     )
+
+
+def _small_trees(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Over the rows of trees of five and six points: how often a row split 1 and n-1 parts two of
+    the points 2, ..., n, and of 2, ..., n-1; and the largest middle cluster of a row with three.
+    NaN without such rows."""
+    parted, parted_inside, middles = [], [], []
+    for n in (5, 6):
+        for row in brute_force(world, np.sort(rng.normal(size=n))[None], 9)[-1]:
+            values, sizes = np.unique(row, return_counts=True)
+            if len(values) == 3:
+                middles.append(int(sizes[1]))
+            elif len(values) == 2 and 1 in sizes:
+                parted.append(np.ptp(row[1:]) > 0)
+                parted_inside.append(np.ptp(row[1:-1]) > 0)
+    rows = (float(sum(parted)), float(sum(parted_inside))) if parted else (math.nan, math.nan)
+    return *rows, float(max(middles, default=math.nan))
+
+
+def _odd_by_coordinate(world: BatchNorm, rng: np.random.Generator) -> tuple[int, int]:
+    """Batches of 20 points in three coordinates whose three trees have three odd points."""
+    batches, apart = 40, 0
+    for x in rng.normal(size=(batches, 3, 20)):
+        norms = [np.diag(world.tree(row).jump(1000).gram(normalize=True)) for row in x]
+        apart += len({int(np.argmax(part)) for part in norms}) == 3
+    return apart, batches
 
 
 def _trace_ratio(world: BatchNorm, x: Array, n: int) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from relunorm.batchnorm.tree import cluster_count
 from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
 
 Array = NDArray[np.float64]
 
@@ -233,10 +233,7 @@ def _three_clusters(world: BatchNorm, rng: np.random.Generator) -> int:
 
 def _draw_tree(layers: list[Array]) -> Any:
     """Figure 4: each row as points on a line, children below their parent."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5.2), layout="constrained")
-    ax = figure.subplots()
+    figure, (ax,) = empty_figure((11, 5.2))
     top = float(layers[0].max())
     for t, rows in enumerate(layers):
         for k, row in enumerate(rows):

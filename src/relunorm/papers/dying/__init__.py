@@ -1,7 +1,8 @@
 """Seed 002, "The effect of Target Normalization and Momentum on Dying ReLU", re-run."""
 
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.dying.maps import figure2, figure3, figure4, figure5
+from relunorm.papers.dying.maps import figure3, figure4, figure5
+from relunorm.papers.dying.momentum import figure2
 from relunorm.papers.dying.theorems import affine, scaling, setting
 from relunorm.papers.dying.training import figure1, figure6, read_sample
 from relunorm.papers.dying.unit import appendix_c, unit

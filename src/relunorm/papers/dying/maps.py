@@ -1,4 +1,4 @@
-"""Figures 2 to 5 of seed 002: the momentum system, and where one unit goes."""
+"""Figures 3 to 5 of seed 002: where one unit goes."""
 
 from __future__ import annotations
 
@@ -11,69 +11,20 @@ from numpy.typing import NDArray
 
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, shows
 
 #: The paper: in practice the limits "occur already at" b/|w| = -4, which it calls the cone.
 SURFACE = -4.0
 
 
-@shows("Figure 2", "Figure 2: ends at 1", "Figure 2: oscillation", cost=0.5)
-def figure2(world: Dying) -> Exhibit:
-    """Eigenvalues of (20) as beta grows to 1 at eta = 0.1, and paths of an affine unit."""
-    eta = 0.1
-    rows = []
-    for beta in (0.0, 0.65, 0.7, 0.9, 0.95, 0.99):
-        path = world.momentum(eta, beta).errors(200)
-        rows.append((beta, _complex(world, eta, beta), int((np.diff(np.sign(path)) != 0).sum())))
-    low, high = 0.0, 1.0
-    for _ in range(30):  # bisection on whether the eigenvalues are a complex pair
-        beta = (low + high) / 2
-        low, high = (low, beta) if _complex(world, eta, beta) else (beta, high)
-    last = np.linalg.eigvals(world.momentum(eta, 1 - 1e-9).matrix)
-    formula = ((1 - eta) / (1 + eta)) ** 2
-    return Exhibit(
-        "figure2",
-        "Figure 2: the momentum system",
-        ("beta", "complex eigenvalues", "sign changes of a path"),
-        tuple(rows),
-        "At beta = 0 one eigenvalue is 0, on the edge of the right half. The right panel shows one "
-        "parameter, not b/|w|.",
-        None if world.tiny else _draw_momentum(world, eta, high),
-        world.settings(eta=eta),
-        (
-            Claim(
-                "Figure 2",
-                "the eigenvalues become complex at beta about 0.7 (eta = 0.1)",
-                Check("beta where they do", high, "=", 0.7, 0.005),
-                "above ((1 - eta)/(1 + eta))^2 = 0.66942",
-                Check("beta where they do", high, "=", formula, 1e-6),
-                basis="0.7 to the digits printed; the formula exactly",
-            ),
-            Claim(
-                "Figure 2: ends at 1",
-                "for beta = 1 both take the value 1",
-                Check("farthest from 1 at beta = 1 - 1e-9", np.abs(last - 1).max(), "<=", 1e-3),
-                basis="an eigenvalue is within a few sqrt(eta (1 - beta)) of its limit",
-            ),
-            Claim(
-                "Figure 2: oscillation",
-                "paths oscillate as soon as the eigenvalues are complex, and not before",
-                Check(
-                    "least of: sign changes if complex, 1 less sign changes if real",
-                    min(count if pair else 1 - count for _, pair, count in rows),
-                    ">",
-                    0,
-                ),
-            ),
-        ),
-    )
-
-
-def _complex(world: Dying, eta: float, beta: float) -> bool:
-    return bool(np.abs(np.linalg.eigvals(world.momentum(eta, beta).matrix).imag).max() > 0)
-
-
-@shows("Figure 3", "Figure 3: gradients in the dead cone", "Section 5: lower left quadrant", cost=3)
+@shows(
+    "Figure 3",
+    "Figure 3: gradients in the dead cone",
+    "Section 5: the optimum ends between the cones",
+    "Section 5: an attracting line",
+    "Section 5: lower left quadrant",
+    cost=3,
+)
 def figure3(world: Dying) -> Exhibit:
     """The vector field of one unit at four scales, and where starts of its quadrants end without
     momentum."""
@@ -91,6 +42,8 @@ def figure3(world: Dying) -> Exhibit:
         shares = [100 * float((part == 1).mean()) for part in (lower_left, right, away)]
         rows.append((gamma, *shares[:2], sizes[0] / sizes[1], shares[2]))
     table = np.array(rows)
+    ends = [_end_beside_optimum(world, row[0]) for row in rows]
+    lines = [_attracting_line(world, gamma) for gamma in (0.1, 0.01, 0.001)]
     return Exhibit(
         "figure3",
         "Figure 3: gradient descent on one unit",
@@ -121,6 +74,32 @@ def figure3(world: Dying) -> Exhibit:
                 basis="the paper's own phi(4), about 1e-4",
             ),
             Claim(
+                "Section 5: the optimum ends between the cones",
+                "as gamma falls the optimum nears the origin and lies between the two cones",
+                Check(
+                    "largest |b|/|w| where starts beside it end, gamma 1 to 0.001",
+                    max(ratio for _, ratio in ends)
+                    if all(b < a for (a, _), (b, _) in pairwise(ends))
+                    else math.nan,
+                    "<",
+                    -SURFACE,
+                ),
+                basis="the paper's 4 for the cones' surfaces",
+            ),
+            Claim(
+                "Section 5: an attracting line",
+                "a line in the lower right quadrant attracts; it moves towards the dead cone as "
+                "gamma falls and ends inside it",
+                Check(
+                    f"b/|w| of the line at w = 0.5, gamma 0.001 ({lines[0]:.3g} at 0.1, "
+                    f"{lines[1]:.3g} at 0.01)",
+                    lines[-1] if lines[0] > lines[1] > lines[2] else math.nan,
+                    "<",
+                    SURFACE,
+                ),
+                basis="the paper's -4 for the cone's surface",
+            ),
+            Claim(
                 "Section 5: lower left quadrant",
                 "it evolves to the linear cone and then to the ground truth",
                 Check("percent of it that dies", table[:, 1].max(), "<", 50),
@@ -135,6 +114,7 @@ def figure3(world: Dying) -> Exhibit:
 @shows(
     "Figure 4: the region switches sign",
     "Figure 4: the majority converges",
+    "Section 5: starts in the linear cone",
     "Section 5: dead units stop on the cone's surface",
     cost=2,
 )
@@ -150,7 +130,7 @@ def figure4(world: Dying) -> Exhibit:
         "Figure 4: basins without momentum",
         COLUMNS,
         rows,
-        "Without momentum the optimum's share falls from 62% to 14%.",
+        "Without momentum the optimum's share falls from 62% to 14%, and both sides die.",
         picture,
         world.settings(grid=len(found[0].axis), eta=0.1),
         (
@@ -158,11 +138,20 @@ def figure4(world: Dying) -> Exhibit:
                 "Figure 4: the region switches sign",
                 "the region that dies lies at w < 0 for gamma = 1 and at w > 0 for small gamma",
                 Check(
-                    "percent dead at w < 0 less at w > 0, gamma 0.001",
-                    sides[-1] if sides[0] > 0 else math.nan,
+                    f"percent dead at w < 0, gamma 0.001 ({sides[0][0]:.0f} at gamma 1)",
+                    sides[-1][0],
                     "<",
-                    0,
+                    50,
                 ),
+                "it spreads from w < 0 to both sides",
+                Check(
+                    f"smaller percent dead of the two sides, gamma 0.001 ({min(sides[0]):.0f} at "
+                    "gamma 1)",
+                    min(sides[-1]) if min(sides[0]) < 50 < sides[0][0] else math.nan,
+                    ">",
+                    50,
+                ),
+                basis="lies at: more than half of that side dies, and less than half elsewhere",
             ),
             Claim(
                 "Figure 4: the majority converges",
@@ -171,6 +160,17 @@ def figure4(world: Dying) -> Exhibit:
                 "at gamma 1 and 0.1 only; 26 percent at 0.01 and 14 at 0.001",
                 Check("smaller share at gamma 1 and 0.1, percent", min(shares[:2]), ">", 50),
                 basis="the majority: more than half",
+            ),
+            Claim(
+                "Section 5: starts in the linear cone",
+                "without momentum they approach the ground truth at every gamma",
+                Check(
+                    "smallest share of the starts with b/|w| > 4 that reaches it, percent",
+                    min(_from_linear_cone(one, 0) for one in found),
+                    "=",
+                    100,
+                ),
+                basis="the paper's 4 for the cone; all of them",
             ),
             Claim(
                 "Section 5: dead units stop on the cone's surface",
@@ -190,6 +190,7 @@ def figure4(world: Dying) -> Exhibit:
 @shows(
     "Figure 5",
     "Figure 5: no change up to beta 0.7",
+    "Section 5: from the linear cone into the dead one",
     "Figure 5: the interior fills",
     "ours: momentum at gamma 1",
     cost=5,
@@ -220,10 +221,11 @@ def figure5(world: Dying) -> Exhibit:
                 "at gamma = 0.001 more momentum leads to more dying, until few starts are left",
                 Check(
                     "largest rise of the optimum's share with beta, percent",
-                    max(b - a for a, b in pairwise(small)) if small[-1] < small[0] else math.nan,
+                    max(b - a for a, b in pairwise(small)) if small[-1] < 10 else math.nan,
                     "<=",
                     0,
                 ),
+                basis="few: less than a tenth of them at beta = 0.99",
             ),
             Claim(
                 "Figure 5: no change up to beta 0.7",
@@ -232,6 +234,20 @@ def figure5(world: Dying) -> Exhibit:
                 "the share falls already there, though nothing oscillates",
                 Check("share without momentum less that at 0.7, percent", early, ">", 1),
                 basis="the same picture: within one percent of the starts",
+            ),
+            Claim(
+                "Section 5: from the linear cone into the dead one",
+                "with momentum, starts in the linear cone oscillate into the dead cone",
+                Check(
+                    "percent of the starts with b/|w| > 4 that die, gamma 0.001, beta 0.99 "
+                    "(none without momentum)",
+                    _from_linear_cone(at[0.001, 0.99], 1)
+                    if _from_linear_cone(at[0.001, 0.0], 1) == 0
+                    else math.nan,
+                    ">",
+                    50,
+                ),
+                basis="more than half",
             ),
             Claim(
                 "Figure 5: the interior fills",
@@ -258,10 +274,41 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _sides(found: Any) -> float:
-    """Percent dead at w < 0 less percent dead at w > 0."""
+def _end_beside_optimum(world: Dying, gamma: float) -> tuple[float, float]:
+    """|(w, b)| and |b|/|w| where a unit started beside the optimum (gamma, 0) ends."""
+    path = world.trajectory(np.array([1.1 * gamma]), np.array([0.1 * gamma]), gamma, steps=1000)
+    w, b = path.w.ravel()[-1].item(), path.b.ravel()[-1].item()
+    return math.hypot(w, b), abs(b) / abs(w)
+
+
+def _attracting_line(world: Dying, gamma: float) -> float:
+    """h = b/w at w = 0.5 below which h rises and above which it falls; NaN without one."""
+    w = 0.5
+
+    def falls(h: float) -> bool:
+        gw, gb = world.gradient(np.array([[w]]), np.array([h * w]), gamma)
+        return bool(gb[0] * w - h * w * gw[0, 0] > 0)
+
+    low, high = -30.0, -0.01
+    if falls(low) or not falls(high):
+        return math.nan
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if falls(middle) else (middle, high)
+    return high
+
+
+def _from_linear_cone(found: Any, kind: int) -> float:
+    """Percent of the starts in the linear cone that end so: 0 at the optimum, 1 dead."""
+    w, b = np.meshgrid(found.axis, found.axis)
+    return 100 * float((found.classes[b > -SURFACE * np.abs(w)] == kind).mean())
+
+
+def _sides(found: Any) -> tuple[float, float]:
+    """Percent dead at w < 0 and at w > 0."""
     dead = found.classes == 1
-    return 100 * float(dead[:, found.axis < 0].mean() - dead[:, found.axis > 0].mean())
+    left, right = (100 * float(dead[:, s].mean()) for s in (found.axis < 0, found.axis > 0))
+    return left, right
 
 
 def _stops(found: Any) -> tuple[float, float]:
@@ -282,9 +329,7 @@ def _maps(
     found = [world.basin(g, beta, grid=world.size(101, 201, 41)) for g, beta in pairs]
     rows = []
     for one in found:
-        dead = one.classes == 1
-        left, right = (100 * float(dead[:, side].mean()) for side in (one.axis < 0, one.axis > 0))
-        shares = (one.optimum, one.dead, one.other, left, right)
+        shares = (one.optimum, one.dead, one.other, *_sides(one))
         rows.append((one.gamma, one.beta, *shares, *_stops(one)))
     return found, tuple(rows), None if world.tiny else _draw_maps(found)
 
@@ -295,8 +340,8 @@ def _draw_maps(found: list[Any]) -> Any:
     columns = min(len(found), 6 if len(found) > 4 else 4)
     lines = -(-len(found) // columns)
     # Square panels must find room for their titles: the layout reserves none for them by itself.
-    figure, axes = empty_figure(lines, columns, (3.2 * columns, 3.7 * lines + 0.5))
-    for ax, one in zip(np.ravel(axes), found, strict=False):
+    figure, axes = empty_figure((3.2 * columns, 3.7 * lines + 0.5), lines, columns)
+    for ax, one in zip(axes, found, strict=False):
         plot_basin(one, ax)
         ax.label_outer()
     basin_legend(figure)
@@ -306,38 +351,9 @@ def _draw_maps(found: list[Any]) -> Any:
 def _draw_fields(gammas: list[float]) -> Any:
     from relunorm.dying.plots import field_bar, plot_field
 
-    figure, axes = empty_figure(1, len(gammas), (14, 3.7))
+    figure, axes = empty_figure((14, 3.7), 1, len(gammas))
     for ax, gamma in zip(axes, gammas, strict=True):
         plot_field(gamma, ax)
         ax.label_outer()
     field_bar(figure, axes)
     return figure
-
-
-def _draw_momentum(world: Dying, eta: float, first_complex: float) -> Any:
-    figure, (left, right) = empty_figure(1, 2, (9, 4))
-    betas = np.linspace(0, 0.9999, 400)
-    values: Any = np.array([world.momentum(eta, b).eigenvalues for b in betas])
-    for k in range(2):
-        left.plot(values[:, k].real, values[:, k].imag, lw=1)
-    circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
-    left.plot(np.real(circle), np.imag(circle), color="0.8", lw=0.8)
-    left.plot(values[0].real, values[0].imag, "x", color="black")
-    left.set(xlabel="real", ylabel="imaginary", aspect="equal")
-    title = f"eigenvalues of A from beta = 0 (x); complex above {first_complex:.4f}"
-    left.set_title(title, fontsize=9)
-    for beta in (0.0, 0.9, 0.99):
-        right.plot(world.momentum(eta, beta).errors(120), label=f"beta = {beta:g}", lw=1.2)
-    right.axhline(0, color="0.7", lw=0.8)
-    right.set(xlabel="updates", ylabel="error / first error")
-    right.set_title("one parameter of an affine model, from rest", fontsize=9)
-    right.legend()
-    return figure
-
-
-def empty_figure(lines: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure of its own, outside pyplot, and its axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(lines, columns)

@@ -27,7 +27,8 @@ Array = NDArray[np.float64]
     "(13)-(14) rotation",
 )
 def setting(world: Dying) -> Exhibit:
-    """Section 3: the scale of the targets, the linear surrogate, the rotations."""
+    """1,000 scaled targets; 200 random units and a rotation; 100,000 pairs of output and target,
+    and 4,000 units whose expected gradients are known in closed form."""
     rng = world.rng
     scaled = world.scaled_targets(rng.normal(3, 7, 1000), 0.1)
     w, b, goal, delta = random_units(rng, 200)
@@ -115,7 +116,8 @@ def setting(world: Dying) -> Exhibit:
     "Section 4: independent of gamma",
 )
 def affine(world: Dying) -> Exhibit:
-    """Section 4: gradient descent with momentum on an affine model."""
+    """The gradients by quadrature; the matrix (20) against 200 updates (6)-(7), and its eigenvalues
+    on a grid of 50 step sizes and 50 momenta."""
     a, c = np.array([0.7, -1.3]), 0.4
     x, weight = world.inputs()
     errors = x @ a + c
@@ -154,10 +156,10 @@ def affine(world: Dying) -> Exhibit:
             ),
             Claim(
                 "Section 4: step sizes up to 2",
-                "for 1 < eta < 2 they stay inside the unit circle and can be negative",
+                "for 1 < eta < 2 they stay inside the unit circle and can be real and negative",
                 Check(
                     "largest modulus",
-                    np.abs(large).max() if large.real.min() < 0 else np.inf,
+                    np.abs(large).max() if large[large.imag == 0].real.min() < 0 else np.inf,
                     "<",
                     1,
                 ),
@@ -183,7 +185,8 @@ def affine(world: Dying) -> Exhibit:
     "ours: layer-wise rescaling",
 )
 def scaling(world: Dying) -> Exhibit:
-    """Section 6 and Appendix D: dead layers, and moving a scale into the parameters."""
+    """A network with a dead second layer through torch's autograd; 50 units followed at two scales;
+    20 random networks, half of them without biases, with all parameters rescaled."""
     rng = world.rng
     moving, still = _dead_layer(world)
     start = rng.normal(size=(2, 50))
@@ -221,7 +224,7 @@ def scaling(world: Dying) -> Exhibit:
                 "no single factor on all parameters scales a network's output by gamma",
                 Check("of 10 networks without biases, those for which one does", works, "=", 0),
                 "no factor does so for all parameters; without biases gamma^(1/(N+1)) does",
-                Check("least that any factor leaves, with biases", left, ">", 1e-3),
+                Check("least that any factor leaves, with biases", left, ">", ROUNDING),
             ),
             Claim(
                 "ours: layer-wise rescaling",

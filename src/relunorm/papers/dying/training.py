@@ -9,8 +9,7 @@ import numpy as np
 
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.dying.maps import empty_figure
-from relunorm.papers.exhibit import WORKSPACE, Exhibit, Sample, shows
+from relunorm.papers.exhibit import WORKSPACE, Exhibit, Sample, empty_figure, shows
 from relunorm.papers.regression_data import Tables, load_tables
 from relunorm.papers.statistics import LEVEL, larger_share, more_often
 
@@ -155,7 +154,7 @@ def _dead_units(runs: list[dict[str, Any]], hidden: int, short: str) -> list[Cla
 
 
 def _draw_figure1(error: list[dict[str, Any]], dead: list[dict[str, Any]]) -> Any:
-    figure, (left, right) = empty_figure(1, 2, (9, 3.8))
+    figure, (left, right) = empty_figure((9, 3.8), 1, 2)
     groups: dict[tuple[float, float], list[float]] = {}
     for run in error:
         groups.setdefault((run["gamma"], run["delta"]), []).append(run["mse"])
@@ -283,7 +282,7 @@ def _depth_claims(plan: Any, found: dict[Any, Any], early: dict[Any, Any]) -> li
 
 
 def _draw_figure6(plan: Any, rows: list[tuple[Any, ...]]) -> Any:
-    figure, axes = empty_figure(1, 2, (9, 3.8))
+    figure, axes = empty_figure((9, 3.8), 1, 2)
     for ax, kind in zip(axes, plan.kinds, strict=True):
         for optimizer in plan.optimizers:
             own = [row for row in rows if row[:2] == (kind, optimizer)]

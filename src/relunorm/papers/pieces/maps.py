@@ -1,4 +1,4 @@
-"""Seed 003, the maps on the pieces: (5) to (15), Theorems 5 and 6."""
+"""Seed 003, the maps on the pieces: (5) to (12), Theorems 5 and 6."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.network import Activation, Network
+from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 
 Array = NDArray[np.float64]
@@ -28,7 +28,8 @@ Array = NDArray[np.float64]
     "after (12): range of a piece",
 )
 def atoms(world: Pieces) -> Exhibit:
-    """Theorem 5: the linear part as a sum of rank-one atoms, weights summed over paths."""
+    """Random networks of one to three hidden layers, each in the region of a random point: maps and
+    atoms against products of matrices and against listed paths."""
     rng = world.rng
     trials = world.size(10, 50, 3)
     diagonal, affine, one, two, three, twelve = ([] for _ in range(6))
@@ -38,18 +39,22 @@ def atoms(world: Pieces) -> Exhibit:
             x = rng.normal(size=3)
             region = world.region_at(net, x)
             diagonal.append(_diagonal(world, net, rng.normal(size=(50, 3))))
+            diagonal.append(
+                _diagonal(world, Network.from_weights(net.weights()[0]), np.zeros((1, 3)))
+            )
             affine.append(_affine_error(net, region, rng))
             found = region.atoms()
             weights = [np.asarray(w) for w in net.weights()[0]]
-            twelve.append(np.abs(found.outer @ found.alpha(x) + found.bias - net(x)).max())
+            twelve.append(_equation12(net, region, found, x))
             if len(widths) == 3:
                 one.append(max(found.error, abs(len(found) - len(region.supports[0]))))
             elif len(widths) == 4:
                 inner = weights[1][np.ix_(found.last, found.first)]
                 two.append(max(found.error, np.abs(inner - found.coefficients).max(initial=0)))
             else:
-                listed = _listed_paths(weights, region.supports)
-                three.append(max(found.error, np.abs(listed - found.coefficients).max(initial=0.0)))
+                listed, paths = _listed_paths(weights, region.supports)
+                gap = np.abs(listed - found.coefficients).max(initial=0.0)
+                three.append(max(found.error, gap, np.abs(found.paths - paths).max(initial=0)))
     ranges = [_range_error(world, rng) for _ in range(trials)]
     return from_claims(
         "atoms",
@@ -57,8 +62,8 @@ def atoms(world: Pieces) -> Exhibit:
         (
             Claim(
                 "(5)-(9) rectifier as a diagonal matrix",
-                "a = D y with the 0/1 matrix D of (6), which (7)-(9) characterize",
-                Check("largest violation", max(diagonal), "<=", 0),
+                "a = D y with the 0/1 matrix D of (6), the only one with (7)-(9)",
+                Check("largest violation, or number of other matrices", max(diagonal), "<=", 0),
             ),
             Claim(
                 "(10) affine map of a configuration",
@@ -77,7 +82,7 @@ def atoms(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "Theorem 5 (iii), (11)",
-                "more: sums of products of weights over all active paths",
+                "more: sums of products of weights over all active paths, prod |spt theta_j| many",
                 Check("largest difference from listing the paths", max(three), "<=", ROUNDING),
             ),
             Claim(
@@ -107,7 +112,8 @@ def atoms(world: Pieces) -> Exhibit:
     cost=2,
 )
 def theorem6_table(world: Pieces) -> Exhibit:
-    """Theorem 6: bounds on the Lipschitz constant of every region, beside sharper ones."""
+    """Every region of random networks with normalized outer layers: its slope against the bounds;
+    networks of ones; bounds at 3 to 12 layers."""
     rng = world.rng
     local, everywhere, spectral, paths, product, order = ([] for _ in range(6))
     for _ in range(world.size(4, 10, 1)):
@@ -173,9 +179,12 @@ def theorem6_table(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "Section 3.2: C <= 1/N",
-                "with C = 1/N the bound (i) does not grow with the depth",
+                "the bound (i) does not grow with the depth if and only if C <= 1/N",
                 Check(
-                    "bound at 12 layers over the one at 3", bounds[-1] / bounds[0], "<=", 1 + 1e-9
+                    "bound at 12 layers over the one at 3, C = 1/N (it grows at C = 1.5/N)",
+                    bounds[-1] / bounds[0] if growing[-1] > growing[0] else math.inf,
+                    "<=",
+                    1 + 1e-9,
                 ),
             ),
             Claim(
@@ -191,90 +200,6 @@ def theorem6_table(world: Pieces) -> Exhibit:
     )
 
 
-@shows(
-    "(13) backward pass",
-    "(13) derivative at 0",
-    "before (14): norm of a matrix",
-    "(14) largest gradient",
-    "(15) smoothness",
-    "Section 3.2: smoothness in x",
-)
-def gradients(world: Pieces) -> Exhibit:
-    """(13)-(15): gradients of a loss through the layers, on a network with a large last layer."""
-    rng = world.rng
-    backward = [_backward_error(world, world.network(rng, (3, 6, 5, 2)), rng) for _ in range(10)]
-    net = Network.from_weights([[[1.0]], [[1.0]], [[world.last_weight], [0.0]]])
-    bounds = world.theorem6(net)
-    # (14) and (15) print C over W_2 .. W_(L-1) and N over N_1 .. N_(L-1): both are 1 here.
-    inner = [np.asarray(w) for w in net.weights()[0]][1:-1]
-    weight, width = max(np.abs(w).max() for w in inner), max(net.widths[1:-1])
-    layers = len(net.weights()[0])
-    slope, change, in_x_change = _changes(net)
-    printed = (width * weight) ** (layers - 1)
-    fixed = bounds.printed_gradients[1]
-    in_x = (width * weight) ** (2 * layers)
-    in_x_fixed = bounds.printed_gradients[0] ** 2
-    norms = [rng.normal(size=shape) for shape in ((3, 5), (8, 2), (20, 20))]
-    estimate = max(np.linalg.norm(B, 2) / (math.sqrt(B.size) * np.abs(B).max()) for B in norms)
-    ones = np.linalg.norm(world.ones(4, 9), 2) / 6.0
-    return from_claims(
-        "gradients",
-        "(13)-(15): gradients and their smoothness",
-        (
-            Claim(
-                "(13) backward pass",
-                "dLoss/dy_k is a product of transposed weights and 0/1 matrices",
-                Check("largest difference from torch's autograd", max(backward), "<=", ROUNDING),
-            ),
-            Claim(
-                "(13) derivative at 0",
-                "the rectifier's derivative at 0 is 1, while (6) takes 0",
-                Check("torch's derivative at 0", _torch_derivative(world), "=", 1),
-                "0 in both, as in torch",
-                Check(
-                    "this package's derivative at 0",
-                    float(Activation("relu").derivative(np.zeros(1))[0]),
-                    "=",
-                    _torch_derivative(world),
-                ),
-            ),
-            Claim(
-                "before (14): norm of a matrix",
-                "|B| <= sqrt(mn) |B|_max, reached by a matrix of ones",
-                Check(
-                    "norm over the estimate, matrix of ones (random ones stay below)",
-                    ones if estimate <= 1 else math.inf,
-                    "=",
-                    1,
-                    ROUNDING,
-                ),
-            ),
-            Claim(
-                "(14) largest gradient",
-                "|dLoss/dy_k| <= (N C)^(L-k) |dLoss/dy_L|, C and N over the inner layers",
-                Check("|dLoss/dy_1| over the bound, last layer 50", slope / printed, "<=", 1),
-                "C and N must include W_1, W_L, N_0 and N_L",
-                Check("|dLoss/dy_1| over the bound", slope / fixed, "<=", 1),
-            ),
-            Claim(
-                "(15) smoothness",
-                "dLoss/dy_k is beta (N C)^(L-k)-Lipschitz in y_L, same C and N",
-                Check("change of dLoss/dy_1 over the bound (beta = 1)", change / printed, "<=", 1),
-                "with C and N over everything",
-                Check("change over the bound", change / fixed, "<=", 1),
-            ),
-            Claim(
-                "Section 3.2: smoothness in x",
-                "dLoss/dx is beta (N C)^(2L)-Lipschitz in x, same C and N",
-                Check("change of dLoss/dx over the bound (beta = 1)", in_x_change / in_x, "<=", 1),
-                "with C and N over everything",
-                Check("change over the bound", in_x_change / in_x_fixed, "<=", 1),
-            ),
-        ),
-        settings=world.settings(),
-    )
-
-
 def _normalized(world: Pieces, rng: np.random.Generator, widths: tuple[int, ...]) -> Network:
     """Unit rows of W_1 and unit columns of W_L, as Theorem 6 (i) asks."""
     weights, biases = world.network(rng, widths).weights()
@@ -285,15 +210,36 @@ def _normalized(world: Pieces, rng: np.random.Generator, widths: tuple[int, ...]
 
 
 def _diagonal(world: Pieces, net: Network, x: Array) -> float:
-    """How far a = D y, (7), (8) and (9) are violated, D read off the pattern."""
+    """How far a = D y is violated, D read off the pattern, and how many entries of D differ from
+    the one 0/1 number that (7), (8) and (9) allow."""
     worst = 0.0
     start = 0
     pattern = world.pattern(net, x)
     for y, a in zip(net.preactivations(x), net.values(x)[1:], strict=False):
         d = pattern[:, start : start + y.shape[1]].astype(float)
         start += y.shape[1]
-        worst = max(worst, np.abs(d * y - a).max(), (-d * y).max(), ((1 - d) * y).max())
+        allowed = [(e * y >= 0) & ((1 - e) * y <= 0) & ((y != 0) | (e == 0)) for e in (0.0, 1.0)]
+        wrong = (allowed[0] == allowed[1]) | (d != allowed[1])
+        worst = max(worst, np.abs(d * y - a).max(), float(wrong.sum()))
     return float(worst)
+
+
+def _equation12(net: Network, region: Any, found: Any, x: Array) -> float:
+    """(12) word by word, alpha and b from products of matrices, against f and the atoms."""
+    weights, biases = (list(map(np.asarray, part)) for part in net.weights())
+    on = [np.asarray(theta, dtype=float) for theta in region.configuration]
+    alpha, b = weights[0] @ x, biases[-1]
+    for w, theta in zip(weights[1:-1], on, strict=False):
+        alpha = w @ (theta * alpha)
+    for j in range(len(on)):
+        part = biases[j]
+        for w, theta in zip(weights[j + 1 :], on[j:], strict=True):
+            part = w @ (theta * part)
+        b = b + part
+    f = weights[-1] @ (on[-1] * alpha) + b
+    own = found.outer @ found.alpha(x) + found.bias
+    gaps = (f - net(x), own - net(x), b - found.bias, alpha[found.last] - found.alpha(x))
+    return float(max(np.abs(gap).max(initial=0.0) for gap in gaps))
 
 
 def _range_error(world: Pieces, rng: np.random.Generator) -> float:
@@ -320,16 +266,17 @@ def _affine_error(net: Network, region: Any, rng: np.random.Generator) -> float:
     return float(np.abs(x @ A.T + c - net(x)).max())
 
 
-def _listed_paths(weights: list[Array], supports: Any) -> Array:
-    """Theorem 5 (iii) word by word: every active path listed."""
+def _listed_paths(weights: list[Array], supports: Any) -> tuple[Array, int]:
+    """Theorem 5 (iii) word by word: every active path listed; and how many a coefficient has."""
     first, *middle, last = supports
+    paths = list(itertools.product(*middle))
     total = np.zeros((len(last), len(first)))
     for (i, end), (j, start) in itertools.product(enumerate(last), enumerate(first)):
-        for path in itertools.product(*middle):
+        for path in paths:
             stops = (start, *path, end)
             steps = zip(weights[1:-1], itertools.pairwise(stops), strict=True)
             total[i, j] += math.prod(float(w[b, a]) for w, (a, b) in steps)
-    return total
+    return total, len(paths)
 
 
 def _global_bound(world: Pieces, net: Network) -> float:
@@ -365,61 +312,10 @@ def _by_depth(world: Pieces, depths: list[int], factor: float) -> list[float]:
     return bounds
 
 
-def _changes(net: Network) -> tuple[float, float, float]:
-    """For Loss = |y_L|^2 / 2 (beta = 1) of a chain whose units are on at x = 1 and x = 2:
-    |dLoss/dy_1| / |dLoss/dy_L|, and the change of dLoss/dy_1 over that of y_L, of dLoss/dx over
-    that of x."""
-    first, *rest = (np.asarray(w) for w in net.weights()[0])
-    tail = np.linalg.multi_dot([*rest[::-1], np.eye(rest[0].shape[1])])
-    y = [net([float(t)]) for t in (1, 2)]
-    at_y = [tail.T @ v for v in y]
-    at_x = [first.T @ g for g in at_y]
-    size = np.linalg.norm
-    return (
-        float(size(at_y[0]) / size(y[0])),
-        float(size(at_y[1] - at_y[0]) / size(y[1] - y[0])),
-        float(size(at_x[1] - at_x[0])),
-    )
-
-
-def _backward_error(world: Pieces, net: Network, rng: np.random.Generator) -> float:
-    """(13) for Loss = |y_L|^2 / 2 against torch's autograd, every hidden layer."""
-    import torch
-
-    weights, biases = (list(map(np.asarray, part)) for part in net.weights())
-    x = rng.normal(size=net.input_size)
-    kept, value = [], torch.tensor(x)
-    for k, (w, b) in enumerate(zip(weights, biases, strict=True)):
-        value = torch.tensor(w) @ value + torch.tensor(b)
-        if k < len(weights) - 1:
-            value.requires_grad_(True) if value.is_leaf else value.retain_grad()
-            kept.append(value)
-            value = world.relu(value)
-    (value.square().sum() / 2).backward()
-    gradient = net(x)
-    worst = 0.0
-    for k in range(len(kept) - 1, -1, -1):
-        on = net.preactivations(x[None])[k][0] > 0
-        gradient = on * (weights[k + 1].T @ gradient)
-        worst = max(worst, float(np.abs(kept[k].grad.numpy() - gradient).max()))  # type: ignore[union-attr]
-    return worst
-
-
-def _torch_derivative(world: Pieces) -> float:
-    import torch
-
-    zero = torch.zeros(1, requires_grad=True)
-    world.relu(zero).sum().backward()
-    return float(zero.grad)  # type: ignore[arg-type]
-
-
 def _draw(
     depths: list[int], bounds: dict[str, list[float]], local: list[float], paths: list[float]
 ) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = empty_figure((9, 3.6), 1, 2)
     bins = np.geomspace(1e-3, 1, 40)
     for name, shares in (("Theorem 6 (i)", local), ("path sums (derived)", paths)):
         left.hist([s for s in shares if s > 0], bins=bins.tolist(), alpha=0.6, label=name)

@@ -1,7 +1,7 @@
 """Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang), re-run: the pieces.
 
 Figures 1 and 2, the examples, Proposition 3 and Corollary 4. Theorems 5 and 6 and equations (10) to
-(15) live in `relunorm.papers.pieces.maps`.
+(12) live in `relunorm.papers.pieces.maps`, (13) to (15) in `relunorm.papers.pieces.gradients`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 from relunorm.regions.result import Regions
 
@@ -33,7 +33,8 @@ CONES = Network.from_weights(_WEIGHTS)
 
 @shows("Figure 1", "Figure 2, left", "Figure 2, right")
 def figures12(world: Pieces) -> Exhibit:
-    """Figures 1 and 2: how the second layer cuts the polygons of the first."""
+    """All regions of three networks of two inputs like those drawn: how the second layer cuts the
+    polygons of the first."""
     panels = {
         "figure 1": FIGURE1,
         "figure 2, left": FIGURE2,
@@ -100,7 +101,8 @@ def figures12(world: Pieces) -> Exhibit:
     "ours: configurations need an interior",
 )
 def examples(world: Pieces) -> Exhibit:
-    """Examples 1 and 2, and the closed definition of a configuration."""
+    """Patterns of random networks at 20,000 points; all regions of 40 networks as in Example 2; a
+    network with b2 = 0.5, and one of five units without biases."""
     rng = world.rng
     x = rng.normal(size=(world.size(20_000, 20_000, 3000), 2))
     counts, lifted = [], []
@@ -165,13 +167,15 @@ def examples(world: Pieces) -> Exhibit:
     "Proposition 3 (i)",
     "Proposition 3 (ii)",
     "Proposition 3, index of Theta",
+    "footnote 1: pieces agree on their boundaries",
     "Corollary 4 (i)",
     "Corollary 4 (ii)",
     "ours: one bit apart is not adjacent",
     cost=3,
 )
 def partition(world: Pieces) -> Exhibit:
-    """Proposition 3 and Corollary 4 on random networks of three hidden layers."""
+    """All regions in a square of a random network of three hidden layers, layer by layer, with
+    their maps, volumes, edges and neighbours; and of the same network without biases."""
     rng = world.rng
     box = Box.cube(2, -2, 2)
     net = world.network(rng, world.size((2, 8, 8, 6, 1), (2, 12, 12, 8, 1), (2, 6, 6, 4, 1)))
@@ -189,6 +193,7 @@ def partition(world: Pieces) -> Exhibit:
     bounded = sum(conic.is_bounded(i) for i in range(len(conic)))
     homogeneous = np.abs(cones(3 * x) - 3 * cones(x)).max()
     one_bit, touching, mistaken = _one_bit(found)
+    jump, edges = _jumps(found)
     return from_claims(
         "partition",
         "Proposition 3 and Corollary 4: partitions that refine",
@@ -209,6 +214,11 @@ def partition(world: Pieces) -> Exhibit:
                 Check("how far M_(k+1) is from affine on their regions", printed, "<=", ROUNDING),
                 "of M_(k+1), as the text before says",
                 Check("how far from affine then", maps, "<=", ROUNDING),
+            ),
+            Claim(
+                "footnote 1: pieces agree on their boundaries",
+                "the affine maps of two neighbours coincide on the boundary between them",
+                Check(f"largest difference on {edges:,} edges", jump, "<=", ROUNDING),
             ),
             Claim(
                 "Corollary 4 (i)",
@@ -328,6 +338,30 @@ def _layer_errors(net: Network, found: Regions, k: int) -> tuple[float, float, f
     return float(maps), float(volumes), float(printed)
 
 
+def _jumps(found: Regions) -> tuple[float, int]:
+    """The largest difference of the maps on both sides of an edge, at its middle, and the number of
+    inner edges, each seen from both sides."""
+    starts, ends, own = [], [], []
+    for i in range(len(found)):
+        corners = found.vertices(i)
+        starts.append(corners)
+        ends.append(np.roll(corners, -1, axis=0))
+        own += [i] * len(corners)
+    a, b, here = np.vstack(starts), np.vstack(ends), np.array(own)
+    middle, along = (a + b) / 2, b - a
+    long = np.linalg.norm(along, axis=1) > 1e-6
+    middle, along, here = middle[long], along[long], here[long]
+    normal = np.column_stack([along[:, 1], -along[:, 0]])
+    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+    normal *= np.sign(((middle - found.points[here]) * normal).sum(axis=1, keepdims=True))
+    there = found.locate(middle + 1e-8 * normal)
+    inner = (there >= 0) & (there != here)
+    middle, here, there = middle[inner], here[inner], there[inner]
+    A, c = found.affine()
+    sides = [np.einsum("nod,nd->no", A[k], middle) + c[k] for k in (here, there)]
+    return float(np.abs(sides[0] - sides[1]).max(initial=0.0)), int(inner.sum())
+
+
 def _one_bit(found: Regions) -> tuple[int, int, int]:
     """Pairs one bit apart, those of them that touch, and touching pairs further apart."""
     bits = found.patterns.astype(np.int16)
@@ -351,10 +385,8 @@ def _refinement(found: Regions) -> Any:
 def _picture(world: Pieces, panels: dict[str, Network]) -> Any:
     if world.tiny:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.6, 4.2), layout="constrained")
-    for ax, (name, net) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+    figure, axes = empty_figure((12.6, 4.2), 1, 3)
+    for ax, (name, net) in zip(axes, panels.items(), strict=True):
         found = world.regions(net, None)
         _draw(world, ax, net, f"{name}: {len(_parts(found))} polygons, then {len(found)}")
     return figure

@@ -81,7 +81,7 @@ def _rows(found: Exhibit, **where: Any) -> list[dict[str, Any]]:
     "Figure 5.3",
     "Section 5.1: (5.3) against (5.2)",
     "Section 5.1: less sensitive to the start",
-    cost=10,
+    cost=13,
 )
 def figures51(found: Exhibit, world: Reduced) -> list[Claim]:
     """Each figure by its own set of starts, the rest by all of them."""
@@ -125,8 +125,8 @@ def _judge(item: str, cost: float, steadier: str | None = None) -> Judge:
 JUDGES: dict[str, Judge] = {
     "figure5.1-3": figures51,
     "figure5.4": _judge("Figure 5.4", 8),
-    "figure5.5": _judge("Figure 5.5", 15, "Figure 5.5: less sensitive to the start"),
-    "figure5.6": _judge("Figure 5.6", 8, "Figure 5.6: less sensitive to the start"),
-    "figure5.7": _judge("Figure 5.7", 25),
-    "figure5.8": _judge("Figure 5.8", 30),
+    "figure5.5": _judge("Figure 5.5", 6, "Figure 5.5: less sensitive to the start"),
+    "figure5.6": _judge("Figure 5.6", 4, "Figure 5.6: less sensitive to the start"),
+    "figure5.7": _judge("Figure 5.7", 5),
+    "figure5.8": _judge("Figure 5.8", 10),
 }

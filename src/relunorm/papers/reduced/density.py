@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Activation, Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, shows
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
 
 Array = NDArray[np.float64]
@@ -179,10 +179,7 @@ def _errors(world: Reduced, net: Network, box: Box, x: Array) -> tuple[float, ..
 
 
 def _draw(rows: list[tuple[Any, ...]], flat: list[tuple[int, float]]) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    ax = figure.subplots()
+    figure, (ax,) = empty_figure((6.4, 4.4))
     for color, kind in (("C0", "relu"), ("C1", "step")):
         own = [row for row in rows if row[0] == kind and row[1] == 1.0]
         pieces = [row[2] for row in own]

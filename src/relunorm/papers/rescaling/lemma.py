@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure, shows
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
@@ -61,6 +62,7 @@ class Rescaling(World):
     "Lemma 1, construction",
     "Lemma 1, proof: units with v = 0",
     "Lemma 1, proof: preactivations",
+    "Lemma 1, proof: equal activations",
     "Lemma 1, proof: equal contributions",
     "Lemma 1, proof: last line",
 )
@@ -92,7 +94,8 @@ def lemma1(world: Rescaling) -> Exhibit:
     columns = (
         "units", "network", "printed is off by", "signed form is off by", "v' in {-1, 0, 1}",
         "printed contributions are off by", "contributions are off by", "largest contribution",
-        "units with v = 0 contribute", "preactivations are off by",
+        "units with v = 0 are off by", "preactivations are off by", "activations are off by",
+        "activations times |v| are off by",
     )  # fmt: skip
     table = dict(zip(columns, zip(*rows, strict=True), strict=True))
     worst = max(table["signed form is off by"])
@@ -129,10 +132,10 @@ def lemma1(world: Rescaling) -> Exhibit:
             ),
             Claim(
                 "Lemma 1, proof: units with v = 0",
-                "units with v_i = 0 contribute 0 before and after",
+                "units with v_i = 0 keep their preactivations and contribute 0 before and after",
                 Check(
-                    "largest contribution of them",
-                    max(table["units with v = 0 contribute"]),
+                    "largest contribution of them, or change",
+                    max(table["units with v = 0 are off by"]),
                     "<=",
                     ROUNDING,
                 ),
@@ -143,6 +146,23 @@ def lemma1(world: Rescaling) -> Exhibit:
                 Check(
                     "largest relative difference",
                     max(table["preactivations are off by"]),
+                    "<=",
+                    ROUNDING,
+                ),
+            ),
+            Claim(
+                "Lemma 1, proof: equal activations",
+                "ReLU(Wx + b)_i = ReLU(W'x + b')_i for the printed W' and b', v_i other than 0",
+                Check(
+                    "largest relative difference",
+                    max(table["activations are off by"]),
+                    "<=",
+                    ROUNDING,
+                ),
+                "ReLU(Wx + b)_i = |v_i| ReLU(W'x + b')_i",
+                Check(
+                    "largest relative difference",
+                    max(table["activations times |v| are off by"]),
                     "<=",
                     ROUNDING,
                 ),
@@ -172,7 +192,8 @@ def lemma1(world: Rescaling) -> Exhibit:
 
 @shows("Lemma 1, uniqueness")
 def uniqueness(world: Rescaling) -> Exhibit:
-    """One function, many normal forms of the lemma; one canonical form."""
+    """Five networks of one function with outgoing weights -1, 0 and 1 (permuted, split, padded,
+    negated), in the signed and in the canonical form."""
     base = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     ones = np.ones((1, 3))
     kinds = {
@@ -202,6 +223,7 @@ def uniqueness(world: Rescaling) -> Exhibit:
                 bool(canonical[-1] == reference),
             )
         )
+    same = max(row[1] for row in rows) <= ROUNDING
     return Exhibit(
         "uniqueness",
         "Lemma 1: five weights of the lemma's form for one function",
@@ -214,7 +236,12 @@ def uniqueness(world: Rescaling) -> Exhibit:
             Claim(
                 "Lemma 1, uniqueness",
                 "the weights with v' in {-1, 0, 1} are unique",
-                Check("different ones of the same function", _distinct(signed), "=", 1),
+                Check(
+                    "different ones of the same function",
+                    _distinct(signed) if same else math.nan,
+                    "=",
+                    1,
+                ),
                 "the shallow canonical form is",
                 Check("different canonical forms", _distinct(canonical), "=", 1),
             ),
@@ -224,7 +251,8 @@ def uniqueness(world: Rescaling) -> Exhibit:
 
 @shows("ours: several outputs")
 def several_outputs(world: Rescaling) -> Exhibit:
-    """More than one output: max-norm 1 columns, or signs by copying units."""
+    """Random networks of six units and 1, 2, 3 and 5 outputs, scaled to columns of max-norm 1, and
+    with units copied so that every weight is a sign."""
     rng = world.rng
     rows = []
     for outputs in (1, 2, 3, 5):
@@ -268,14 +296,19 @@ def several_outputs(world: Rescaling) -> Exhibit:
     return replace(exhibit, claims=(claim,))
 
 
-def _proof(net: Network, printed: Network, x: Array) -> tuple[float, float]:
-    """What units with v = 0 contribute, and how far z = |v| z' is off, as a share of z."""
+def _proof(net: Network, printed: Network, x: Array) -> tuple[float, ...]:
+    """How far units with v = 0 are from contributing 0 and keeping z; how far z = |v| z',
+    relu(z) = relu(z') and relu(z) = |v| relu(z') are off, as shares of the largest z."""
     v = np.asarray(net.weights()[0][1])[0]
-    zero = v == 0
+    zero, size = v == 0, np.abs(v)
+    z, scaled = (n.preactivations(x)[0] for n in (net, printed))
     idle = max(np.abs(_contributions(n, x)[:, zero]).max(initial=0.0) for n in (net, printed))
-    z, scaled = (n.preactivations(x)[0][:, ~zero] for n in (net, printed))
-    gap = np.abs(z - np.abs(v[~zero]) * scaled).max(initial=0.0)
-    return float(idle), float(gap / max(np.abs(z).max(initial=0.0), 1e-300))
+    kept = np.abs(z - scaled)[:, zero].max(initial=0.0)
+    on, on_scaled = np.maximum(z, 0.0), np.maximum(scaled, 0.0)
+    gaps = (z - size * scaled, on - on_scaled, on - size * on_scaled)
+    largest = max(np.abs(z[:, ~zero]).max(initial=0.0), 1e-300)
+    shares = (float(np.abs(gap[:, ~zero]).max(initial=0.0) / largest) for gap in gaps)
+    return float(max(idle, kept)), *shares
 
 
 def _contributions(network: Network, x: Array) -> Array:
@@ -289,13 +322,10 @@ def _distinct(networks: list[Network]) -> int:
 
 
 def _draw(world: Rescaling) -> Any:
-    from matplotlib.figure import Figure
-
     w, b = [[1.0], [-1.0], [1.0], [-0.5]], [0.5, 0.3, -1.0, 1.0]
     net = Network.from_weights([w, [[2.0, -0.5, -3.0, 1.5]]], [b, [0.0]])
     x = np.linspace(-3, 3, 400)[:, None]
-    figure = Figure(figsize=(6, 3.8), layout="constrained")
-    ax = figure.subplots()
+    figure, (ax,) = empty_figure((6, 3.8))
     ax.plot(x, net(x), color="black", lw=3, alpha=0.35, label="network")
     ax.plot(x, world.signed(net)(x), lw=1.2, label="rows multiplied by |v|")
     ax.plot(x, world.printed(net)(x), "--", lw=1.2, label="rows divided by |v| (printed)")

@@ -1,4 +1,4 @@
-// Classes of the target: what the outputs are called, and the marks of the data on the map.
+// Classes of the target: what the outputs are called, and the colours and marks on the map.
 "use strict";
 ((R) => {
   // The class an output speaks for; "" where outputs and classes do not match one to one.
@@ -21,30 +21,6 @@
     return `${target ? `${R.short(target)}: ` : ""}${listed.join(", ")}${more}`;
   };
 
-  const ORDER = {
-    given: "in the order given",
-    model: "in the order the classifier keeps",
-    sorted: "in sorted order (assumed: none was given)",
-  };
-
-  const mismatch = (report, classes) => {
-    const outputs = report.sections.network.body.outputs.value;
-    const count = classes.of === 1 ? "1 class" : `${R.number(classes.of)} classes`;
-    return R.el("p", {}, `The target has ${count} and the network ${R.plural(outputs, "output")}, so ` +
-      "how many rows it puts into the right class is not counted: that takes several classes with one " +
-      "output for each, or two classes and one output.");
-  };
-
-  // How often the outputs name the right class, and what that rests on.
-  R.classified = (report, found) => {
-    const classes = report.data?.classes;
-    if (!found) return classes ? mismatch(report, classes) : null;
-    const rule = found.rule === "largest" ? "The largest output names"
-      : `The sign of the output (above 0: ${R.short(classes.names[1])}) names`;
-    return R.el("p", {}, `${rule} the right class on ${R.number(found.right)} of ` +
-      `${R.plural(found.rows, "row")}, with the classes ${ORDER[classes.from]}. `, R.kind(found.kind));
-  };
-
   // Fill and edge; an edge stands out on every colour of the map.
   const PAINTS = [["#14181c", "#ffffff"], ["#ffffff", "#14181c"], ["#e69f00", "#14181c"],
     ["#56b4e9", "#14181c"], ["#cc79a7", "#ffffff"]];
@@ -53,6 +29,17 @@
     const [fill, stroke] = PAINTS[(kind + Math.floor(kind / PAINTS.length)) % PAINTS.length];
     return { d: R.markPath(kind, x, y, size), fill, stroke };
   };
+
+  // Territories of classes: pale, so that marks and lines stand out on them.
+  const TERRITORIES = ["#a9c7e8", "#f3c08f", "#a8d5b0", "#d9b3e0", "#e8dc8a", "#9fd6d6", "#efb0ae",
+    "#c3c7cc", "#c9dd94", "#c8a98e"];
+  R.territory = (k) => TERRITORIES[k % TERRITORIES.length];
+
+  R.territoryLegend = (classes, most = 12) => R.el("ul", { class: "keys" },
+    classes.names.slice(0, most).map((name, k) => R.el("li", {},
+      R.svg("svg", { width: 14, height: 14, "aria-hidden": "true" },
+        R.svg("rect", { x: 1, y: 1, width: 12, height: 12, rx: 2, fill: R.territory(k) })), R.short(name))),
+    classes.of > most && R.el("li", {}, `… ${R.number(classes.of)} in all`));
 
   R.classLegend = (classes, most = 12) => R.el("ul", { class: "keys" },
     classes.names.slice(0, most).map((name, k) => R.el("li", {},

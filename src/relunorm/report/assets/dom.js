@@ -25,7 +25,7 @@
     fill(document.createElementNS(SVG, tag), attributes, children);
 
   // A table; cells are strings or nodes, columns named with a leading ">" are numbers. A column
-  // with nothing in it is left out.
+  // with nothing in it is left out. Where a table is too wide, every row becomes a list.
   R.table = (names, all, caption) => {
     const filled = names.map((_, k) => all.some((row) => row[k] !== ""));
     const columns = names.filter((_, k) => filled[k]);
@@ -33,15 +33,19 @@
     const right = columns.map((name) => name.startsWith(">"));
     const cells = (tag, row) =>
       row.map((cell, k) =>
-        R.el(tag, { class: right[k] ? "number" : null, scope: tag === "th" ? "col" : null }, cell));
+        R.el(tag, { class: right[k] ? "number" : null, scope: tag === "th" ? "col" : null,
+          "data-label": tag === "td" ? columns[k].replace(/^>/, "") : null }, cell));
     const place = R.el("div", { class: "scroll", role: "region", "aria-label": caption },
       R.el("table", {},
         R.el("caption", {}, caption),
         R.el("thead", {}, R.el("tr", {}, cells("th", columns.map((c) => c.replace(/^>/, ""))))),
         R.el("tbody", {}, rows.map((row) => R.el("tr", {}, cells("td", row))))));
-    new ResizeObserver(() => { // a stop for the Tab key only where there is something to scroll
-      if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
-      else place.removeAttribute("tabindex");
+    let width = 0;
+    new ResizeObserver(() => {
+      if (place.clientWidth === width) return;
+      width = place.clientWidth;
+      place.classList.remove("stacked");
+      if (place.scrollWidth > width + 1) place.classList.add("stacked");
     }).observe(place);
     return place;
   };

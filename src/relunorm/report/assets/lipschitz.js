@@ -22,8 +22,19 @@
         R.number(r.seconds, 2), r.note]), "Bounds on the Lipschitz constant"),
   ]);
 
+  // The best bound of every method and side.
+  const best = (rows) => {
+    const found = new Map();
+    for (const row of rows) {
+      const key = `${row.method} ${row.side}`, known = found.get(key);
+      const better = !known || (row.side === "upper" ? row.value < known.value : row.value > known.value);
+      if (better) found.set(key, row);
+    }
+    return [...found.values()];
+  };
+
   const bars = (body, width) => {
-    const rows = body.bounds.rows.filter((r) => r.value !== null && r.value > 0);
+    const rows = best(body.bounds.rows.filter((r) => r.value !== null && r.value > 0));
     if (!rows.length) return R.note("No finite bound above zero was found.");
     const values = rows.map((r) => r.value);
     const lo = Math.max(Math.min(...values) / 2, Number.MIN_VALUE);

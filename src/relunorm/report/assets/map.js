@@ -43,8 +43,9 @@
 
   // Draw; returns the frame, which maps between the plane and the canvas.
   R.drawMap = (canvas, model, state, width) => {
-    const frame = place(model.window, width);
-    const ratio = Math.max(1, Math.min(3, window.devicePixelRatio || 1));
+    const window = state.color === "class" ? model.body.winners.grid?.window ?? model.window : model.window;
+    const frame = place(window, width);
+    const ratio = Math.max(1, Math.min(3, globalThis.devicePixelRatio || 1));
     canvas.width = Math.round(frame.width * ratio);
     canvas.height = Math.round(frame.height * ratio);
     canvas.style.width = `${frame.width}px`;
@@ -56,13 +57,15 @@
     pen.beginPath();
     pen.rect(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top);
     pen.clip();
-    fills(pen, frame, model, state);
-    walls(pen, frame, model, state);
+    if (state.color === "class") territories(pen, frame, model);
+    else fills(pen, frame, model, state);
+    if (!(state.color === "class" && model.body.winners.grid)) walls(pen, frame, model, state);
     if (state.zero) zeroLine(pen, frame, model, state);
     if (state.points) dots(pen, frame, model);
     chosen(pen, frame, model, state);
     pen.restore();
-    ticks(pen, frame, model);
+    marks(pen, frame, model);
+    ticks(pen, frame, model, window);
     return frame;
   };
 
@@ -93,6 +96,54 @@
       pen.fill();
       pen.stroke();
     });
+  };
+
+  // Where each class wins: whole regions, and the parts of those that are cut.
+  const territories = (pen, frame, model) => {
+    const { whole, cut, grid } = model.body.winners;
+    if (grid) squares(pen, frame, grid);
+    const parts = [...model.polygons.map((p, k) => [p, whole[k]]).filter(([, k]) => k >= 0),
+      ...cut.map((part) => [part.corners, part.class])];
+    for (const [p, k] of parts) {
+      const paint = R.territory(k);
+      trace(pen, frame, p);
+      pen.fillStyle = pen.strokeStyle = paint;
+      pen.lineWidth = 0.8;
+      pen.fill();
+      pen.stroke();
+    }
+  };
+
+  const squares = (pen, frame, { count, window: [x0, x1, y0, y1], classes }) => {
+    const wide = (frame.x(x1) - frame.x(x0)) / count, tall = (frame.y(y0) - frame.y(y1)) / count;
+    classes.forEach((k, n) => {
+      pen.fillStyle = R.territory(k);
+      pen.fillRect(frame.x(x0) + (n % count) * wide, frame.y(y0) - (Math.floor(n / count) + 1) * tall,
+        wide + 0.6, tall + 0.6);
+    });
+  };
+
+  // The points the plane was laid through, with their names.
+  const marks = (pen, frame, model) => {
+    for (const { name, at } of model.body.plane.marks) {
+      const x = frame.x(at[0]), y = frame.y(at[1]);
+      if (x < frame.left || x > frame.right || y < frame.top || y > frame.bottom) continue;
+      pen.beginPath();
+      pen.arc(x, y, 5, 0, 2 * Math.PI);
+      pen.fillStyle = "#14181c";
+      pen.strokeStyle = "#ffffff";
+      pen.lineWidth = 2;
+      pen.fill();
+      pen.stroke();
+      pen.font = "600 12px system-ui, sans-serif";
+      pen.textBaseline = "bottom";
+      const half = pen.measureText(name).width / 2 + 4;
+      const middle = Math.max(frame.left + half, Math.min(frame.right - half, x));
+      pen.textAlign = "center";
+      pen.lineWidth = 4;
+      pen.strokeText(name, middle, y - 8);
+      pen.fillText(name, middle, y - 8);
+    }
   };
 
   const fillOf = (pen, frame, model, state, p, k) => {
@@ -183,8 +234,7 @@
     }
   };
 
-  const ticks = (pen, frame, model) => {
-    const [x0, x1, y0, y1] = model.window;
+  const ticks = (pen, frame, model, [x0, x1, y0, y1]) => {
     pen.strokeStyle = R.color("line-strong");
     pen.lineWidth = 1;
     pen.strokeRect(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top);
@@ -195,7 +245,8 @@
     for (const v of R.ticks(x0, x1, frame.width < 480 ? 4 : 6)) {
       pen.fillText(R.number(v, 4), frame.x(v), frame.bottom + 6);
     }
-    pen.fillText(model.body.plane.labels[0], (frame.left + frame.right) / 2, frame.bottom + 25);
+    pen.fillText(fitted(pen, model.body.plane.labels[0], frame.right - frame.left),
+      (frame.left + frame.right) / 2, frame.bottom + 25);
     pen.textAlign = "right";
     pen.textBaseline = "middle";
     for (const v of R.ticks(y0, y1, 5)) pen.fillText(R.number(v, 4), frame.left - 7, frame.y(v));
@@ -203,7 +254,14 @@
     pen.translate(11, (frame.top + frame.bottom) / 2);
     pen.rotate(-Math.PI / 2);
     pen.textAlign = "center";
-    pen.fillText(model.body.plane.labels[1], 0, 0);
+    pen.fillText(fitted(pen, model.body.plane.labels[1], frame.bottom - frame.top), 0, 0);
     pen.restore();
+  };
+
+  // As much of a text as fits.
+  const fitted = (pen, text, width) => {
+    let shown = text;
+    while (shown.length > 4 && pen.measureText(shown).width > width) shown = `${shown.slice(0, -2)}…`;
+    return shown;
   };
 })((window.relunormReport ??= {}));

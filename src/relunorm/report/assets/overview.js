@@ -1,70 +1,61 @@
-// What the network is, and the findings in one line each.
+// The first tab: the answer, what to do about it, and the other findings in one line each.
 "use strict";
 ((R) => {
-  R.overview = (report) => {
-    const { network, removal, regions, lipschitz, units } = report.sections;
-    return [
-      R.el("div", { class: "facts" }, facts(network, removal, regions, lipschitz, units)),
-      R.section(network, (body) => structure(body, report)),
-    ];
-  };
+  R.overview = (report) => [
+    R.answer(report),
+    R.quality(report),
+    R.el("h3", { id: "todo" }, "What to do"),
+    R.advice(report),
+    R.el("h3", {}, "Also found"),
+    R.el("div", { class: "facts" }, facts(report.sections)),
+    about(report),
+  ];
 
-  const facts = (network, removal, regions, lipschitz, units) => {
+  const facts = ({ network, quality, robustness, removal, regions, lipschitz, units }) => {
     const found = [];
-    const body = network.body;
-    if (body) {
-      found.push(R.fact("Units", R.quantity(body.units),
-        `in ${R.plural(body.depth.value, "hidden layer")}`));
-      found.push(R.fact("Parameters", R.quantity(body.parameters),
-        body.skips ? "with skip connections" : "a plain chain of layers"));
+    if (network.body && quality.body) {
+      found.push(["layers", R.fact("Size", R.quantity(network.body.units),
+        `units; ${R.plural(network.body.parameters.value, "parameter")}`)]);
+    }
+    if (robustness.body?.median.value) {
+      found.push(["robustness", R.fact("Median safe radius", R.quantity(robustness.body.median, 3),
+        "how far all inputs may move")]);
+    }
+    if (units.body) {
+      found.push(["units", R.fact("Dead units", R.quantity(units.body.dead), `on ${units.body.on}`)]);
     }
     if (removal.body) {
       const gone = { value: removal.body.removed.total, kind: "exact" };
-      found.push(R.fact("Removable units", R.quantity(gone), "without changing the function"));
-    }
-    if (regions.body) {
-      const where = { plane: "linear pieces on the domain", interval: "linear pieces on the domain",
-        slice: "linear pieces on the slice" }[regions.body.type];
-      found.push(R.fact("Regions", R.quantity(regions.body.count), where));
+      found.push(["removal", R.fact("Removable units", R.quantity(gone), "without changing the function")]);
     }
     if (lipschitz.body) {
       const { exact, lower, upper } = lipschitz.body;
-      found.push(R.fact("Lipschitz constant",
+      found.push(["lipschitz", R.fact("Lipschitz constant",
         exact ? R.quantity(upper) : R.el("span", { class: "quantity" },
-          R.el("span", { class: "figure" }, `${R.number(lower.value, 4)} … ${R.number(upper.value, 4)}`),
+          R.el("span", { class: "figure" }, `${R.number(lower.value, 3)} … ${R.number(upper.value, 3)}`),
           " ", R.kind("bound")),
-        `l${lipschitz.body.norm} norm, over the domain`));
+        `l${lipschitz.body.norm} norm, over the domain`)]);
     }
-    if (units.body) {
-      found.push(R.fact("Dead units", R.quantity(units.body.dead), `on ${units.body.on}`));
+    if (regions.body) {
+      const where = regions.body.type === "slice" ? "on the plane drawn" : "on the domain";
+      found.push(["regions", R.fact("Linear regions", R.quantity(regions.body.count), where)]);
     }
-    return found;
+    return found.map(([id, node]) => R.el("a", { href: `#${id}`, class: "to-part" }, node));
   };
 
-  const structure = (body, report) => {
-    const size = (shape) => shape.join(" × ");
-    const last = body.layers.rows.length - 1;
-    const rows = body.layers.rows.map((row, k) => [
-      k === last ? "output" : String(k + 1), row.name === "output" ? "" : R.short(row.name),
-      size(row.shape), row.activation === "none" ? "" : row.activation,
-      row.reads.map((s) => (s === 0 ? "input" : `layer ${s}`)).join(", ") || "nothing",
-      R.number(row.parameters),
-    ]);
-    const range = body.output_range;
+  const about = (report) => {
+    const { data } = report;
+    const line = (name, ...text) => R.el("div", {}, R.el("dt", {}, name), R.el("dd", {}, ...text));
     return [
-      R.el("h3", {}, "Layers ", R.kind("exact")),
-      R.table(["layer", "from", ">shape", "activation", "reads", ">parameters"], rows,
-        "Layers of the network"),
-      body.layers.of > last && R.note(`The first ${last} of ${body.layers.of} layers.`),
-      R.el("h3", {}, "Outputs ", R.kind(range.kind)),
-      R.note(`On ${range.on}. The network has ${R.plural(body.outputs.value, "output")}.`),
-      range.note && R.note(range.note),
-      R.classified(report, body.classified),
-      R.table(["output", ">smallest", ">mean", ">largest"],
-        range.rows.map((r) => [R.outputName(report, r.output).replace(/^output /, ""),
-          ...[r.min, r.mean, r.max].map((v) => R.number(v))]),
-        "Range of the outputs"),
-      R.note("Fingerprint of the weights (sha256): ", R.el("code", {}, body.digest)),
+      R.el("h3", {}, "What this page is about"),
+      R.el("dl", { class: "about" },
+        line("Domain", report.domain.from === "data" ? "the box around the data"
+          : `${report.domain.words}${report.domain.from === "default" ? " (assumed: none was given)" : ""}`),
+        line("Data", data ? `${R.plural(data.rows, "row")}${data.used < data.rows
+          ? `, ${R.number(data.used)} used` : ""}` : "none given"),
+        data?.classes && line("Classes", R.classesInWords(data)),
+        line("Made", `${report.created.slice(0, 10)} in ${R.number(report.time.seconds, 3)} s`,
+          report.time.interrupted ? ", interrupted" : "")),
     ];
   };
 })((window.relunormReport ??= {}));

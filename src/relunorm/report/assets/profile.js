@@ -16,7 +16,7 @@
         `${R.number(at[k])} to ${R.number(at[k + 1])}: slope ${slopes.map((s) => R.number(s)).join(", ")} `,
       R.kind("exact"));
     };
-    const picture = R.figure("profile", (width) => draw(body, state, width, (piece) => {
+    const picture = R.figure("profile", (width) => draw(body, report.inputs?.[0] ?? "x0", state, width, (piece) => {
       state.piece = piece;
       tell();
       picture.redraw();
@@ -43,7 +43,7 @@
     }
   };
 
-  const draw = ({ knots, one_input: oneInput }, state, width, choose) => {
+  const draw = ({ knots, one_input: oneInput }, inputName, state, width, choose) => {
     const { at, values, layer } = knots;
     const finite = values.flat().filter((v) => v !== null);
     let lo = Math.min(...finite), hi = Math.max(...finite);
@@ -60,7 +60,7 @@
     const node = R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0,
       role: "img", class: "plot", "aria-label": `${at.length - 1} affine pieces along the line` },
     R.axes(box, x, y, { xTicks: R.ticks(at[0], at[at.length - 1], width < 480 ? 4 : 7),
-      yTicks: R.ticks(lo - pad, hi + pad, 5), xLabel: oneInput ? "x0" : "distance along the line",
+      yTicks: R.ticks(lo - pad, hi + pad, 5), xLabel: oneInput ? inputName : "distance along the line",
       yLabel: values[0].length > 1 ? "outputs" : "output" }),
     piece >= 0 && R.svg("rect", { x: x(at[piece]), width: Math.max(1, x(at[piece + 1]) - x(at[piece])),
       y: box.top, height: box.bottom - box.top, class: "band" }),

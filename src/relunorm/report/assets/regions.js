@@ -20,8 +20,10 @@
   const explorable = (body, report) => {
     const model = { ...R.mapModel(body), classes: report.data?.classes,
       name: (k) => R.outputName(report, k) };
-    const state = { color: "value", output: 0, layer: model.depth, region: -1, points: false,
-      zero: model.ranges[0].value.lo < 0 && model.ranges[0].value.hi > 0 };
+    const byClass = Boolean(body.winners && model.classes);
+    const state = { color: byClass ? "class" : "value", output: 0, layer: byClass ? 0 : model.depth,
+      region: -1, points: byClass && body.type === "plane",
+      zero: !byClass && model.ranges[0].value.lo < 0 && model.ranges[0].value.hi > 0 };
     const canvas = R.el("canvas", { tabindex: 0, role: "application", id: "region-map",
       "aria-label": "Map of the linear regions. The arrow keys go from region to region.",
       "aria-describedby": "region-readout" });
@@ -50,6 +52,9 @@
     legend.append(...explain(model, state));
     const shown = body.plane.words;
     return [
+      byClass && R.el("p", { class: "lead" }, "Which class wins where. ", R.kind(body.winners.kind),
+        body.winners.grid && R.el("span", { class: "quiet" }, " At the points of a grid: the linear regions are too ",
+          "many to list; the other colours show some of them.")),
       shown && R.note(`This is ${shown}.`),
       R.el("div", { class: "map" },
         R.el("div", {}, controls(model, state, redraw, () => choose(state.region)), picture, legend),
@@ -61,6 +66,7 @@
     state.points && model.classes && R.classLegend(model.classes)].filter(Boolean);
 
   const colours = (model, state) => {
+    if (state.color === "class") return [R.territoryLegend(model.classes)];
     if (state.color === "pattern") {
       return [R.note("One colour for each pattern of the layers up to the slider.")];
     }
@@ -84,18 +90,18 @@
       const known = count ? `: ${R.plural(count, "region")}` : " (its walls are not drawn)";
       told.textContent = state.layer
         ? `after layer ${state.layer} of ${model.depth}${known}`
-        : "before any layer: 1 region";
+        : "no walls drawn";
     };
     tell();
     return R.el("div", { class: "controls" },
-      select("region-color", "Colour", [["value", "value"], ["gradient", "gradient norm"],
-        ["pattern", "pattern"]], (value) => { state.color = value; redraw(); }),
+      select("region-color", "Colour", [...(model.body.winners && model.classes ? [["class", "class"]] : []),
+        ["value", "value"], ["gradient", "gradient norm"], ["pattern", "pattern"]], (value) => { state.color = value; redraw(); }),
       model.outputs > 1 && select("region-output", "Output",
         Array.from({ length: model.outputs }, (_, k) => [k, model.name(k).replace(/^output /, "")]),
         (value) => { state.output = Number(value); redraw(); reread(); }),
       model.depth > 0 && R.el("label", { class: "wide" }, "Layers",
         R.el("input", { type: "range", id: "layer-slider", min: 0, max: model.depth, step: 1,
-          value: model.depth, oninput: (event) => {
+          value: state.layer, oninput: (event) => {
             state.layer = Number(event.target.value);
             tell();
             redraw();

@@ -13,10 +13,10 @@
         R.el("p", { class: "quiet" }, "The call that would do it:"),
         R.call(entry.call));
     }
-    const partial = entry.status === "partial" && R.el("div", { class: "card missing" },
+    const partial = entry.status === "partial" && R.el("div", { class: "card missing after" },
       R.el("p", {}, R.el("strong", {}, "Partly computed. "), capital(entry.why), "."),
       R.call(entry.call));
-    return [partial, render(entry.body)];
+    return [render(entry.body), partial];
   };
   const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.$/, "");
 

@@ -7,7 +7,7 @@
         "aria-selected": "false", tabindex: -1 }, title));
     const panels = entries.map(({ id, title, content }) =>
       R.el("section", { role: "tabpanel", id, "aria-labelledby": `tab-${id}`, hidden: true },
-        R.el("h2", {}, title), content));
+        R.el("h2", { class: id === "overview" ? "unseen" : null }, title), content));
     const list = R.el("div", { role: "tablist", "aria-label": "Parts of the report" }, buttons);
 
     const select = (index, focus) => {
@@ -37,6 +37,13 @@
     });
 
     const fromAddress = () => {
+      const inside = panels.findIndex((panel) => location.hash.length > 1 &&
+        panel.querySelector(`[id="${CSS.escape(location.hash.slice(1))}"]`));
+      if (inside >= 0) { // a place on a panel, which the browser scrolls to once it is shown
+        select(inside, false);
+        document.getElementById(location.hash.slice(1)).scrollIntoView();
+        return;
+      }
       const wanted = entries.findIndex(({ id }) => `#${id}` === location.hash);
       select(Math.max(wanted, 0), false);
     };

@@ -1,8 +1,14 @@
-"""What to do next, in words: a pure function of the other sections, each with its call."""
+"""What to do next, in words: a pure function of the other sections, each with its command."""
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
+
+import numpy as np
+
+from relunorm.domain import Box
+from relunorm.report.case import Case
 
 #: What the sentences of `diagnose` name -> the call that does it.
 CALLS = {
@@ -12,54 +18,111 @@ CALLS = {
     "rescale_targets": "rn.dying.TargetScaler().fit(y)",
     "TargetScaler": "rn.dying.TargetScaler().fit(y)",
     "DeadUnitMonitor": "rn.DeadUnitMonitor(model)",
-    "removed exactly": 'rn.normalize(network, "minimal", domain)',
-    "merged exactly": 'rn.normalize(network, "minimal", domain)',
+    "removed exactly": 'rn.normalize(model, "minimal", domain)',
+    "merged exactly": 'rn.normalize(model, "minimal", domain)',
+}
+
+#: What more time would bring to a section that ran out of it.
+MORE = {
+    "regions": "count all linear regions",
+    "units": "prove the last units dead or alive",
+    "removal": "prove more units removable",
+    "robustness": "certify more rows, and more closely",
+    "sensitivity": "make the ranges of slopes exact",
+    "lipschitz": "narrow the Lipschitz constant",
 }
 
 
-def advise(sections: dict[str, Any], domain_from: str, has_data: bool) -> list[dict[str, Any]]:
-    """Advice in the order to follow it: what was left open, what can go, what may be wrong."""
-    items = [*_domain(domain_from, has_data), *_removal(sections["removal"])]
-    items += _units(sections["units"], bool(items), has_data)
-    items += _lipschitz(sections["lipschitz"])
+def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str, Any]]:
+    """Advice in the order to follow it: what the answer lacks, what can go, what may be wrong."""
+    spell = _Spelling(case)
+    items = [*_given(case, spell), *_robustness(sections["robustness"], spell)]
+    removal = _removal(sections["removal"], spell)
+    items += removal
+    items += _units(sections["units"], bool(removal), case.x is not None)
+    items += _sensitivity(sections["sensitivity"], spell)
     items += [
         _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open")
         for entry in sections.values()
-        if entry["status"] != "done" and entry["why"] and "no data was given" not in entry["why"]
+        if entry["status"] == "not computed"
     ]
+    items += _more_time(sections, spell, limit)
     return items or [
         _item("Nothing to do: no unit is idle and no question stayed open.", "", "fine")
     ]
+
+
+class _Spelling:
+    """The arguments of a command line about this case, as far as they are known."""
+
+    def __init__(self, case: Case):
+        self.model = shlex.quote(case.name) if "." in case.name or ":" in case.name else "MODEL"
+        target = f" --target {shlex.quote(case.target)}" if case.target else " --target COLUMN"
+        self.data = f"--data {shlex.quote(case.data_name) if case.data_name else 'DATA.csv'}"
+        self.table = self.data + (target if case.y is not None else "")
+        self.domain = f"--domain {shlex.quote(self._domain(case))}"
+
+    @staticmethod
+    def _domain(case: Case) -> str:
+        if case.domain_from == "data":
+            asked = f"?target={case.target}" if case.target else ""
+            return f"data:{case.data_name or 'DATA.csv'}{asked}"
+        if isinstance(case.domain, Box):
+            ends = np.unique(np.stack([case.domain.lo, case.domain.hi]), axis=1)
+            if ends.shape[1] == 1:
+                return f"box:{ends[0, 0]:g},{ends[1, 0]:g}"
+        return "D"
 
 
 def _item(text: str, call: str, topic: str, command: str = "") -> dict[str, Any]:
     return {"text": text, "call": call, "command": command, "topic": topic}
 
 
-def _domain(domain_from: str, has_data: bool) -> list[dict[str, Any]]:
+def _given(case: Case, spell: _Spelling) -> list[dict[str, Any]]:
+    """What the page could say with more to go by."""
     items = []
-    if domain_from == "default":
+    if case.x is None or case.y is None:
+        missing = "data with a target column" if case.x is None else "the target column"
+        text = f"Give {missing} to see how well the network does, row by row."
+        command = f"relunorm report {spell.model} {spell.data} --target COLUMN"
+        items.append(_item(text, "rn.report(model, X, y)", "data", command))
+    if case.domain_from == "default":
         text = (
-            "No domain was given, so everything here speaks of the box from -1 to 1. Say where "
+            "No domain was given, so proofs on this page speak of the box from -1 to 1. Say where "
             "the inputs really lie; proofs hold there and nowhere else."
         )
         items.append(
-            _item(text, "rn.report(network, domain=rn.Box(lo, hi))", "domain",
-                  "relunorm report MODEL --domain box:LO,HI")
+            _item(text, "rn.report(model, domain=rn.Box(lo, hi))", "domain",
+                  f"relunorm report {spell.model} --domain box:LO,HI")
         )  # fmt: skip
-    if not has_data:
-        text = "Give data to see which units the real inputs use, and the geometry through depth."
-        items.append(
-            _item(text, "rn.report(network, X, y)", "data", "relunorm report MODEL --data FILE")
-        )
     return items
 
 
-def _removal(entry: dict[str, Any]) -> list[dict[str, Any]]:
+def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
+    body = entry["body"]
+    weak = body["weakest"]["rows"] if body is not None else []
+    near = next((row for row in weak if row["correct"] and row["attacked"] is not None), None)
+    if body is None or near is None or near["attacked"] == 0:
+        return []
+    text = (
+        f"Row {near['row']} is answered correctly, but moving its inputs by {near['attacked']:.2g} "
+        "each changes the class. Choose how far inputs may move in practice and count the rows "
+        "that stand it."
+    )
+    radius = body["median"]["value"] or near["attacked"]
+    command = f"relunorm certify {spell.model} {spell.table} --eps {radius:.1g}"
+    call = f"rn.certify(model, X, radius={radius:.1g}, label=y)"
+    return [_item(text, call, "robustness", command)]
+
+
+def _removal(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
+    """The reduced network, where it is smaller in every respect."""
     body = entry["body"]
     if body is None or not body["removed"]["total"]:
         return []
     before, after = body["before"], body["after"]
+    if after["parameters"] >= before["parameters"]:
+        return []
     text = (
         f"Use the reduced network: {before['units']:,} units become {after['units']:,} and "
         f"{before['parameters']:,} parameters {after['parameters']:,}"
@@ -67,33 +130,57 @@ def _removal(entry: dict[str, Any]) -> list[dict[str, Any]]:
     difference = body["difference"]
     if difference is not None and difference["value"] is not None:
         text += f", with outputs proved to differ by at most {difference['value']:.1e}"
-    command = "relunorm normalize MODEL -o REDUCED --form minimal --domain D --certificate C.json"
-    return [_item(text + ".", 'rn.normalize(network, "minimal", domain)', "removal", command)]
+    command = (
+        f"relunorm normalize {spell.model} -o reduced.onnx --form minimal {spell.domain} "
+        "--certificate proof.json"
+    )
+    return [_item(text + ".", 'rn.normalize(model, "minimal", domain)', "removal", command)]
 
 
-def _units(entry: dict[str, Any], others: bool, has_data: bool) -> list[dict[str, Any]]:
+def _units(entry: dict[str, Any], removal: bool, has_data: bool) -> list[dict[str, Any]]:
     """The sentences of `diagnose`, each with the call it names."""
     if entry["body"] is None:
         return []
     items = []
     for sentence in entry["body"]["sentences"]:
         call = next((call for name, call in CALLS.items() if name in sentence), "")
-        said = not call or "normalize" in call  # what goes is the advice on removal already
-        if not (said and others):
+        said = "normalize" in call and removal  # what goes is the advice on removal already
+        if call and not said:
             where = "" if has_data else "With random points of the domain as data: "
             items.append(_item(where + sentence, call, "units"))
     return items
 
 
-def _lipschitz(entry: dict[str, Any]) -> list[dict[str, Any]]:
+def _sensitivity(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]:
     body = entry["body"]
-    if body is None or body["exact"]:
+    if body is None or not body["monotone"]["unused"]:
         return []
-    lower, upper = body["lower"]["value"], body["upper"]["value"]
-    ends = ["infinity" if v is None else f"{v:.4g}" for v in (lower, upper)]
-    text = (
-        f"The Lipschitz constant is only known to lie between {ends[0]} and {ends[1]}; more time "
-        "or a smaller domain narrows it."
-    )
-    return [_item(text, "rn.lipschitz(network, domain, time_limit=600)", "lipschitz",
-                  "relunorm lipschitz MODEL --domain D --time-limit 600")]  # fmt: skip
+    count = body["monotone"]["unused"]
+    ones = "1 input is" if count == 1 else f"{count} inputs are"
+    text = f"{ones} never used by the outputs shown, proved over the domain: leave out or look why."
+    command = f"relunorm sensitivity {spell.model} {spell.domain}"
+    return [_item(text, "rn.sensitivity(model, domain)", "sensitivity", command)]
+
+
+def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list[dict[str, Any]]:
+    """One item for everything that only lacked time."""
+    brings = [
+        MORE[name]
+        for name, entry in sections.items()
+        if name in MORE
+        and (entry["status"] == "partial" or (name == "lipschitz" and _open(entry["body"])))
+    ]
+    if not brings:
+        return []
+    longer = max(60, round(8 * limit))
+    text = f"More time than {limit:.3g} s would {_listed(brings)}."
+    command = f"relunorm report {spell.model} --time-limit {longer}"
+    return [_item(text, f"rn.report(model, X, y, time_limit={longer})", "time", command)]
+
+
+def _open(body: dict[str, Any] | None) -> bool:
+    return body is not None and not body["exact"]
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from relunorm.errors import InvalidInputError
 from relunorm.report.case import Case
 from relunorm.report.numbers import finite
+from relunorm.report.section import NotAsked
 
 #: Layers that are listed, at most.
 MAX_LAYERS = 200
@@ -17,7 +17,7 @@ KEPT = ("name", "width", "rank", "soft_rank", "mean_angle", "angle_quantiles", "
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`geometry` of the rows of data, layer by layer."""
     if case.x is None:
-        raise InvalidInputError("no data was given: the geometry is that of a batch of inputs")
+        raise NotAsked("no data was given: the geometry is that of a batch of inputs")
     from relunorm.batchnorm.probes import QUANTILES, geometry  # half a second, for data alone
 
     found = geometry(case.network, case.x)

@@ -29,23 +29,6 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "skips": not case.network.is_chain,
         "layers": {"kind": "exact", "rows": rows, "of": len(document["layers"])},
         "output_range": _output_range(case),
-        "classified": _classified(case),
-    }
-
-
-def _classified(case: Case) -> dict[str, Any] | None:
-    """How many rows the outputs name the right class of, where each output speaks for a class."""
-    if case.classes is None or case.x is None or case.y is None:
-        return None
-    outputs = case.network(case.x)
-    decided = case.classes.decided(outputs)
-    if decided is None:
-        return None
-    return {
-        "kind": "exact" if case.all_rows else "estimate",
-        "right": int((decided == case.y).sum()),
-        "rows": len(case.x),
-        "rule": "largest" if outputs.shape[1] > 1 else "sign",
     }
 
 

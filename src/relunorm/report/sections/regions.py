@@ -17,6 +17,7 @@ from relunorm.report.case import Case, first_outputs
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane
 from relunorm.report.section import COUNTED_INPUTS
+from relunorm.report.territory import winners
 
 #: Regions that are drawn, at most, and characters of the document they may take.
 MAX_DRAWN, MAX_CHARACTERS = 6000, 900_000
@@ -30,6 +31,9 @@ MAX_COUNTED = 2_000_000
 SHRINKS = 12
 #: Bits of patterns that are sorted to count the regions after each layer, at most.
 MAX_BITS = 20_000_000
+
+#: Classes whose territories are drawn, at most.
+MAX_CLASSES = 100
 
 #: Seconds a window that is to be drawn gets at least.
 LEAST = 0.05
@@ -45,7 +49,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     if network.input_size == 1:
         found = regions(network, case.domain, time_limit=clock, max_regions=MAX_COUNTED)
         return {**_counts(found, clock), "type": "interval", "cells": None, "plane": None}
-    half = clock.part(share=0.5)
+    half = clock.part(share=0.4)
     if network.input_size == 2:
         plane = None
         found = regions(network, case.domain, time_limit=half, max_regions=MAX_COUNTED)
@@ -64,21 +68,32 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         whole = _whole(network, case.domain, clock.part(share=0.5))
     body["whole"] = whole
     drawn = _drawable(network, plane, found, clock)
-    body["plane"] = _view(plane, drawn)
+    body["plane"] = _view(case, plane, drawn)
     body["cells"] = _cells(drawn)
     body["outlines"] = _outlines(drawn, clock)
     body["outputs"] = {"kind": "exact", "shown": network.output_size,
                        "of": case.network.output_size}  # fmt: skip
     body["layers"] = {"kind": "exact", "rows": _layers(network)}
+    body["winners"] = None
+    if _decides(case):
+        listed = drawn if found.complete and len(drawn) == len(found) else None
+        body["winners"] = winners(case.network, plane, found.domain, listed)
     if case.x is not None:
         body["points"] = _points(case, plane)
     return body
 
 
+def _decides(case: Case) -> bool:
+    """Whether the outputs name a class, of not too many."""
+    if case.classes is None or len(case.classes.names) > MAX_CLASSES:
+        return False
+    return case.classes.decided(case.network(case.inputs[:1])) is not None
+
+
 def _counts(found: Regions, clock: Clock) -> dict[str, Any]:
     kind = "exact" if found.complete else "bound"
     note = "" if found.complete else "at least so many"
-    few = len(found) * found.network.units <= MAX_BITS
+    few = found.complete and len(found) * found.network.units <= MAX_BITS
     per_layer: list[int | None] = []
     counting = clock.until(COUNTING)
     for k in range(1, len(found.network.layers)):
@@ -127,13 +142,14 @@ def _moment(clock: Clock) -> float:
     return max(clock.left(), LEAST)
 
 
-def _view(plane: Plane | None, drawn: Regions) -> dict[str, Any]:
+def _view(case: Case, plane: Plane | None, drawn: Regions) -> dict[str, Any]:
     assert drawn.domain is not None
     box = drawn.domain.bounding_box
     window = [finite(v) for v in (box.lo[0], box.hi[0], box.lo[1], box.hi[1])]
     if plane is None:
-        names = ["x0", "x1"]
-        return {"kind": "exact", "window": window, "words": "", "labels": names, "names": names}
+        names = list(case.names)
+        return {"kind": "exact", "window": window, "words": "", "labels": names, "names": names,
+                "marks": []}  # fmt: skip
     return {"kind": "exact", **plane.to_dict(), "window": window}
 
 

@@ -1,0 +1,173 @@
+"""The border: what public functions take in place of a `Network` and a `Domain`.
+
+Inside the package a network is a `Network` and a domain is a `Domain`. Users have files, modules,
+estimators, arrays and texts. A public function is marked with `accepts`, which turns the one into
+the other, so that all of them take the same things and complain in the same words.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from relunorm.domain import Box, Domain
+from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
+from relunorm.network import Network
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: A `Network`, or anything `relunorm.load` reads.
+Model = Any
+#: A `Domain`, a pair of bounds, a text as on the command line, or rows of data.
+Place = Any
+
+
+def accepts(
+    *models: str, domains: tuple[str, ...] = (), data: str = ""
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function take models and domains in every form that `as_network`, `as_domain` read.
+
+    Args:
+        models: the parameters that are networks; the first one tells the dimension of a domain.
+        domains: the parameters that are domains, None among them staying None.
+        data: the parameter whose rows tell the shape of an input where the model leaves it open.
+
+    >>> @accepts("network", domains=("domain",))
+    ... def volume(network, domain):
+    ...     return float(np.prod(domain.hi - domain.lo))
+    >>> volume("example:moons", (-1, 1)), volume("example:moons", "box:0,3")
+    (4.0, 9.0)
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            try:
+                bound = signature.bind(*args, **options)
+            except TypeError:
+                return function(*args, **options)  # raises the error of a wrong call itself
+            given = bound.arguments
+            for name in models:
+                if name in given:
+                    given[name] = as_network(given[name], given.get(data))
+            for name in domains:
+                needed = signature.parameters[name].default is inspect.Parameter.empty
+                if name in given and (needed or given[name] is not None):
+                    given[name] = as_domain(given[name], given[models[0]], name)
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    return decorate
+
+
+def as_network(model: Model, data: Any = None) -> Network:
+    """The network of anything `relunorm.load` reads.
+
+    Args:
+        data: a batch of inputs, for models that leave the shape of an input open.
+    """
+    if isinstance(model, Network):
+        return model
+    from relunorm.io import load
+
+    try:
+        return load(model)
+    except RelunormError:
+        rows = None if isinstance(model, str | Path) else _batch(data)
+        if rows is None:
+            raise
+        try:
+            return load(model, rows)
+        except RelunormError:
+            pass  # what is wrong with the model itself is the better message
+        raise
+
+
+def _batch(data: Any) -> Any:
+    """The rows of a data set as an array, or None where it is none."""
+    if data is None:
+        return None
+    try:
+        array = np.asarray(data)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return array[:1] if array.ndim > 1 and len(array) and array.dtype.kind in "fiub" else None
+
+
+def as_domain(domain: Place, network: Network, name: str = "domain") -> Domain:
+    """A domain of a network's inputs.
+
+    Args:
+        domain: a `Domain`; (lo, hi), each a number or an array; a text as on the command line, such
+            as ``box:-1,1`` or ``data:train.csv``; or rows of data, for the box around them.
+        name: the parameter's name, for messages.
+
+    >>> net = Network.from_weights([[[1.0, 2.0]]])
+    >>> as_domain((-1, [1, 2]), net)
+    Box([-1, -1], [1, 2])
+    >>> as_domain(np.array([[0.0, 1.0], [3.0, 0.0], [1.0, 5.0]]), net)
+    Box([0, 0], [3, 5])
+    """
+    if isinstance(domain, Domain):
+        domain.check_dimension(network.input_size)
+        return domain
+    if isinstance(domain, str):
+        from relunorm.io.domains import parse_domain
+
+        return parse_domain(domain, network.input_size)
+    found = None
+    if isinstance(domain, tuple | list) and len(domain) == 2:
+        found = _between(domain[0], domain[1], network)
+    if found is None:
+        found = _around(domain, network)
+    if found is None:
+        raise InvalidDomainError(
+            f"{name} is {_shown(domain)}, expected a Box, Ball or Polytope, a pair (lo, hi) of "
+            f"numbers or arrays of {network.input_size}, a text such as 'box:-1,1' or "
+            "'data:train.csv', or rows of data"
+        )
+    return found
+
+
+def _between(lo: Any, hi: Any, network: Network) -> Box | None:
+    """The box of a pair of bounds, or None where the two are no bounds."""
+    try:
+        ends = [np.asarray(end, dtype=np.float64) for end in (lo, hi)]
+        ends = [_flat(end, network) for end in ends]
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return Box(*ends)
+
+
+def _flat(end: np.ndarray[Any, Any], network: Network) -> np.ndarray[Any, Any]:
+    if end.shape == network.input_shape or end.ndim == 0:
+        end = np.broadcast_to(end, network.input_shape).ravel()
+    if end.shape != (network.input_size,):
+        raise ValueError("another shape")
+    return np.array(end)
+
+
+def _around(rows: Any, network: Network) -> Box | None:
+    """The box around rows of data, or None where they are no inputs of the network."""
+    try:
+        batch, single = network._batch(rows)
+    except InvalidInputError:
+        return None
+    return None if single or not len(batch) else Box.around(batch)
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"a {type(value).__name__} of shape {tuple(shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"

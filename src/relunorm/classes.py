@@ -1,0 +1,282 @@
+"""Targets that are classes: their names, in the order of the network's outputs.
+
+Which label an output stands for is known where the user or the model says so, where the target is
+one-hot, and where labels are the numbers 0, 1, ... of the outputs. Otherwise the data are asked:
+the labels are matched to the outputs so that most rows come out right. That is a guess, and it is
+called one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relunorm.errors import InvalidInputError
+
+#: Classes that are listed by name, at most.
+MAX_LISTED = 200
+
+Source = Literal["given", "model", "columns", "numbers", "data", "sorted"]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a target.
+
+    Attributes:
+        names: one per class; class k is what output k speaks for, where there are as many outputs.
+        counts: how many of all rows that were given each class has.
+        source: where the order is from: ``given`` by the user; the ``model``; the ``columns`` of a
+            one-hot target; the labels themselves, where they are the ``numbers`` of the outputs;
+            the ``data`` (the order in which most rows come out right); or ``sorted``.
+    """
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    source: Source
+
+    @property
+    def guessed(self) -> bool:
+        """Whether nobody said which label belongs to which output."""
+        return self.source in ("data", "sorted")
+
+    def decided(self, outputs: NDArray[np.float64]) -> NDArray[np.intp] | None:
+        """The class each row of outputs stands for; None where outputs and classes do not match.
+
+        The largest output names the class; of two classes and one output, the sign does.
+        """
+        if outputs.shape[1] == len(self.names) > 1:
+            return outputs.argmax(axis=1)
+        if outputs.shape[1] == 1 and len(self.names) == 2:
+            return (outputs[:, 0] > 0).astype(np.intp)
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Names and how many rows each has, JSON-safe; the first `MAX_LISTED`."""
+        return {
+            "kind": "exact",
+            "names": list(self.names[:MAX_LISTED]),
+            "counts": list(self.counts[:MAX_LISTED]),
+            "of": len(self.names),
+            "from": self.source,
+        }
+
+
+def as_classes(
+    target: ArrayLike,
+    given: ArrayLike | None = None,
+    model: Any = None,
+    outputs: NDArray[np.float64] | None = None,
+) -> tuple[NDArray[np.float64], Classes] | None:
+    """The class number of every row and the classes; None for a target of plain numbers.
+
+    A target is one of classes if it holds text, if it is one-hot, if it holds as many whole numbers
+    as there are outputs, or if the classes are known: ``given``, or those of the ``model``. Text is
+    compared with text and numbers with numbers; where one side is text and the other is not, the
+    text is read as numbers (true and false as 1 and 0).
+
+    Args:
+        target: one label for each row, or one-hot rows.
+        given: the labels in the order of the outputs.
+        model: what may know its classes: an estimator with ``classes_``, or a network's head.
+        outputs: what the network computes on the rows (or on the first of them), (n, outputs).
+
+    >>> codes, classes = as_classes(["b", "a", "b"])
+    >>> codes.tolist(), classes.names, classes.counts
+    ([1.0, 0.0, 1.0], ('a', 'b'), (1, 2))
+    >>> as_classes([4, 9, 4], outputs=np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]]))[1]
+    Classes(names=('9', '4'), counts=(1, 2), source='data')
+    """
+    known = _known(model) if given is None else given
+    try:
+        rows = np.asarray(target)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged, or a tensor with a gradient
+        if known is None:
+            return None
+        raise InvalidInputError(f"the target: not an array of labels: {error}") from None
+    count = 0 if outputs is None else outputs.shape[1]
+    if _one_hot(rows, count):
+        return _from_columns(rows, known, "given" if given is not None else "model")
+    if rows.ndim == 2 and rows.shape[1] == 1:
+        rows = rows[:, 0]
+    numbered = known is None and _numbered(rows, count)
+    if rows.ndim != 1 or not (known is not None or numbered or _holds_text(rows)):
+        return None
+    labels = _labels(rows, "row {} of the target")
+    source: Source
+    if known is not None:
+        order, source = _order(known), "model" if given is None else "given"
+        if given is None and isinstance(order[0], str) and _are_numbers(labels, order, count):
+            labels, source = [order[int(label)] for label in labels], "numbers"
+    elif numbered and set(labels) <= set(range(count)):
+        order, source = list(range(count)), "numbers"
+    else:
+        order, source = sorted(set(labels)), "sorted"
+        if outputs is not None:
+            order, source = _asked(labels, order, outputs)
+    codes = _codes(labels, order)
+    counts = np.bincount(codes, minlength=len(order)).tolist()
+    names = tuple(map(_name, order))
+    return codes.astype(np.float64), Classes(names, tuple(counts), source)
+
+
+def _known(model: Any) -> Any:
+    """The classes an estimator or a head names, or None."""
+    for name in ("classes_", "classes"):
+        found = getattr(model, name, None)
+        if found is not None and not callable(found) and len(found):
+            return found
+    return None
+
+
+def _are_numbers(labels: list[Any], order: list[Any], count: int) -> bool:
+    """Whether labels are the numbers of outputs that the model has names for."""
+    within = {*range(count), *range(2 if count == 1 else 0)}
+    return len(order) == len(within) and all(
+        not isinstance(label, str) and label in within for label in labels
+    )
+
+
+def _one_hot(rows: NDArray[Any], count: int) -> bool:
+    if rows.ndim != 2 or rows.shape[1] != count or count < 2 or rows.dtype.kind not in "fiub":
+        return False
+    return bool(np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all())
+
+
+def _from_columns(
+    rows: NDArray[Any], known: Any, said: Source
+) -> tuple[NDArray[np.float64], Classes]:
+    """Of a one-hot target: the columns are the outputs."""
+    codes = rows.argmax(axis=1)
+    order = None if known is None else _order(known)
+    if order is not None and len(order) != rows.shape[1]:
+        raise InvalidInputError(f"{len(order)} classes, but the target has {rows.shape[1]} columns")
+    names = tuple(map(_name, range(rows.shape[1]) if order is None else order))
+    counts = tuple(np.bincount(codes, minlength=len(names)).tolist())
+    return codes.astype(np.float64), Classes(names, counts, "columns" if order is None else said)
+
+
+def _numbered(rows: NDArray[Any], count: int) -> bool:
+    """Whether labels are whole numbers, of the outputs or as many as there are outputs."""
+    if rows.ndim != 1 or count < 2 or not len(rows) or rows.dtype.kind not in "fiub":
+        return False
+    values = np.unique(rows)
+    if not np.isfinite(values).all() or (values != np.round(values)).any():
+        return False
+    return len(values) == count or bool(values[0] >= 0 and values[-1] < count)
+
+
+def _asked(
+    labels: list[Any], order: list[Any], outputs: NDArray[np.float64]
+) -> tuple[list[Any], Source]:
+    """The order in which most rows come out right, by an assignment of labels to outputs."""
+    from scipy.optimize import linear_sum_assignment
+
+    sides = outputs.shape[1] == 1
+    if len(order) != (2 if sides else outputs.shape[1]) or len(order) < 2:
+        return order, "sorted"
+    decided = (outputs[:, 0] > 0).astype(np.intp) if sides else outputs.argmax(axis=1)
+    codes = _codes(labels[: len(outputs)], order)
+    table = np.zeros((len(order), len(order)))
+    np.add.at(table, (decided, codes), 1)
+    places, chosen = linear_sum_assignment(table, maximize=True)
+    if table[places, chosen].sum() <= np.trace(table):
+        return order, "sorted"
+    return [order[k] for k in chosen], "data"
+
+
+def _holds_text(rows: NDArray[Any]) -> bool:
+    if rows.dtype.kind not in "USTO":
+        return False
+    return any(isinstance(value, str | bytes) for value in rows.ravel().tolist())
+
+
+def _labels(values: NDArray[Any], place: str) -> list[Any]:
+    """The labels as Python compares them: all text, or all numbers."""
+    if values.dtype.kind in "mM":
+        raise InvalidInputError(
+            f"{place.format(0)} is a date or a time ({values.dtype}), expected a class; name such "
+            "classes by text"
+        )
+    found = [_label(value, place.format(k)) for k, value in enumerate(values.tolist())]
+    if any(isinstance(label, str) for label in found):
+        return [_name(label) for label in found]
+    return found
+
+
+def _label(value: Any, place: str) -> Any:
+    """Text without spaces around it, or a number, of which 1 and 1.0 are one."""
+    if isinstance(value, np.generic) and value.dtype.kind not in "mM":
+        value = value.item()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        value = value.strip()
+    if isinstance(value, int) and value.bit_length() > 1024:
+        raise InvalidInputError(f"{place} holds a number beyond float64; name it by text")
+    if not isinstance(value, str | int | float) or value == "" or value != value:
+        raise InvalidInputError(
+            f"{place} holds {value!r}, expected a class; fill or drop what is missing"
+        )
+    return value
+
+
+def _name(label: str | float) -> str:
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def _order(known: ArrayLike) -> list[Any]:
+    """The classes in the order given."""
+    listed = np.asarray(known)
+    if listed.ndim != 1 or not len(listed):
+        raise InvalidInputError(f"classes have shape {listed.shape}, expected a list of labels")
+    return _labels(listed, "class {} of the list")
+
+
+def _codes(labels: list[Any], order: list[Any]) -> NDArray[np.intp]:
+    """The place of every label in the order."""
+    text = [isinstance(side[0], str) for side in (labels or order, order)]
+    keys = order
+    if text == [False, True]:
+        try:
+            keys = [_number(label) for label in order]
+        except ValueError:
+            raise InvalidInputError(
+                f"the target holds numbers, but the classes are {_some(order)}"
+            ) from None
+    number = {key: k for k, key in enumerate(keys)}
+    if len(number) != len(keys):
+        raise InvalidInputError(f"two classes are the same in {_some(keys)}")
+    read = {label: label for label in set(labels)}
+    if text == [True, False]:
+        for label in read:
+            with suppress(ValueError):  # text that is no number is told below
+                read[label] = _number(label)
+    strange = next((label for label in labels if read[label] not in number), None)
+    if strange is not None:
+        raise InvalidInputError(
+            f"the target holds {strange!r}, which is none of the classes {_some(order)}; list "
+            "every class in the order of the outputs"
+        )
+    return np.array([number[read[label]] for label in labels], dtype=np.intp)
+
+
+def _number(text: str) -> float:
+    """Text as the number it stands for; true and false are 1 and 0, as in tables."""
+    truth = {"true": 1, "false": 0}.get(text.lower())
+    if truth is not None:
+        return truth
+    try:
+        return int(text)  # not through float: numbers of customers and the like are long
+    except ValueError:
+        return float(text)
+
+
+def _some(labels: list[Any]) -> str:
+    return ", ".join(map(repr, labels[:10])) + (", ..." if len(labels) > 10 else "")

@@ -1,0 +1,371 @@
+"""A bound on the difference of two networks that sees all units of a layer at once.
+
+Linear bounds let every unit of a layer be at its worst independently of the others, which no input
+does. Here the difference is written as an affine function of numbers y in [-1, 1]: the inputs, s_i
+that says where relu(z_i) is between its lines, and t_i for the difference of every open unit:
+
+    relu(z) = a z + r (1 + s) / 2,      |2 relu(z) - z|  = |z| ,
+    d'      = (e + m t) / 2,            |m t|           <= |e| ,      m = max |e| .
+
+Both lines on the right say that |K_i(y)| <= |F_i(y)| for affine functions K_i, F_i of y. Since also
+1 - y^2 >= 0, for all multipliers q, lam >= 0 that make the form on the right negative
+semidefinite
+
+    c.y  <=  max over all y of  c.y + sum q (1 - y^2) + sum lam (F(y)^2 - K(y)^2) .
+
+Any such multipliers give a bound; descent finds good ones. (The S-procedure with the same
+multipliers as in LipSDP, Fazlyab et al., NeurIPS 2019, here for a box and two networks.)
+
+`certified` computes the bound for given multipliers with all that rounding can do: a Cholesky
+factorization that succeeds proves that the matrix is positive semidefinite up to a multiple of
+its trace (Rump, BIT 46, 2006).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.clock import Clock
+from relunorm.difference.linear import LayerBounds
+from relunorm.difference.pair import Pair, PairedMap
+from relunorm.matrix import Vector
+from relunorm.stability.rounding import UNIT, slack
+
+Array = NDArray[np.float64]
+
+#: Numbers y that a matrix may couple; a step of the descent costs the cube of that.
+MOST = 1500
+
+#: Steps of the descent for the first row and for those that start from its multipliers.
+STEPS, FEWER = 150, 75
+
+#: How far logarithms of multipliers move in a step, at first.
+RATE = 0.15
+
+#: A row is left when a descent lowers its bound by less than this share.
+GAIN = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """The difference as affine functions of y, the constant first.
+
+    Attributes:
+        output: (outputs, 1 + size).
+        output_error: how far they can be off.
+        large, small: (constraints, 1 + size), F and K, scaled to at most 1.
+        columns: the number of s_i or t_i for every constraint.
+        excess: what errors can take from F^2 - K^2, at most.
+    """
+
+    output: Array
+    output_error: Vector
+    large: Array
+    small: Array
+    columns: NDArray[np.intp]
+    excess: Vector
+
+    @property
+    def coupled(self) -> NDArray[np.bool_]:
+        """The numbers that meet others in some constraint."""
+        several = (self.small != 0).sum(axis=1) > 1
+        return (self.large[:, 1:] != 0).any(axis=0) | (self.small[several, 1:] != 0).any(axis=0)
+
+
+def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) -> Forms:
+    """Write the difference over one box in terms of y; ``layers`` hold for that box (the first)."""
+    bent = [np.flatnonzero(known.rise[0] > 0) for known in layers]
+    largest = [np.maximum(-known.e[0][0], known.e[1][0]) for known in layers]
+    free = [np.flatnonzero(k.open[0] & (m > 0)) for k, m in zip(layers, largest, strict=True)]
+    d = len(lo)
+    size = d + sum(map(len, bent)) + sum(map(len, free))
+    start = np.zeros((d, 1 + size))
+    start[:, 0] = lo / 2 + hi / 2
+    start[np.arange(d), 1 + np.arange(d)] = hi / 2 - lo / 2
+    own, gaps = [start], [np.zeros((d, 1 + size))]
+    own_error, gap_error = [4 * UNIT * (np.abs(lo) + np.abs(hi))], [np.zeros(d)]
+    at, large, small, columns, excess = 1 + d, [], [], [], []
+    for index, known in enumerate(layers):
+        affine = pair.maps[index]
+        z, z_error = _own(pair, affine, own, own_error)
+        e, e_error = _gap(pair, affine, own, own_error, gaps, gap_error)
+        below, bend = known.below, 1.0 - known.below
+        slope, lift = below + bend * known.steep[0], bend * known.rise[0] / 2
+        value = slope[:, None] * z
+        value[:, 0] += lift
+        i = bent[index]
+        place = at + np.arange(len(i))
+        value[i, place] += lift[i]
+        reach = np.maximum(-known.z[0][0], known.z[1][0])[i, None]
+        large.append(z[i] / reach)
+        small.append((2 * known.steep[0][i, None] - 1) * large[-1])
+        share = known.rise[0][i] / reach[:, 0]
+        small[-1][:, 0] += share
+        small[-1][np.arange(len(i)), place] += share
+        columns.append(place - 1)
+        excess.append(2 * _excess(z_error[i] / reach[:, 0], large[-1]))
+        at += len(i)
+        own.append(value)
+        own_error.append(slope * z_error + 16 * UNIT * (np.abs(value).sum(axis=1) + lift))
+        open_, m = known.open[0], largest[index]
+        kept = np.where(open_, 0.5, known.upper.g[0])  # not open: the slope that it has
+        kept = below + bend * np.where(open_ & (m == 0), 0.0, kept)
+        change = kept[:, None] * e
+        i = free[index]
+        change[i, at + np.arange(len(i))] += bend * m[i] / 2
+        gaps.append(change)
+        gap_error.append(kept * e_error + 16 * UNIT * np.abs(change).sum(axis=1))
+        large.append(e[i] / m[i, None])
+        small.append(np.zeros_like(large[-1]))
+        small[-1][np.arange(len(i)), at + np.arange(len(i))] = 1.0
+        columns.append(at - 1 + np.arange(len(i)))
+        excess.append(_excess(e_error[i] / m[i], large[-1]))
+        at += len(i)
+    output, error = _gap(pair, pair.maps[-1], own, own_error, gaps, gap_error)
+    return Forms(
+        output,
+        error,
+        np.concatenate(large),
+        np.concatenate(small),
+        np.concatenate(columns),
+        np.concatenate(excess),
+    )
+
+
+def _excess(off: Vector, form: Array) -> Vector:
+    """How much the square of a form of size at most 1 changes if the form is off by this much."""
+    off = off + 16 * UNIT * (1 + np.abs(form).sum(axis=1))
+    return 2 * off * (1 + off) * (1 + 2.0**-20) + off * off
+
+
+def _own(
+    pair: Pair, affine: PairedMap, own: list[Array], errors: list[Vector]
+) -> tuple[Array, Vector]:
+    """z, and how far it can be off."""
+    total = np.zeros((affine.size, own[0].shape[1]))
+    total[:, 0] = affine.b
+    size, error = np.abs(affine.b), np.zeros(affine.size)
+    for source, W in affine.W.items():
+        total += W @ own[source]
+        size = size + np.abs(W) @ np.abs(own[source]).sum(axis=1)
+        error = error + np.abs(W) @ errors[source]
+    return total, error * (1 + 2.0**-20) + slack(size, pair.operations)
+
+
+def _gap(
+    pair: Pair,
+    affine: PairedMap,
+    own: list[Array],
+    own_error: list[Vector],
+    gaps: list[Array],
+    gap_error: list[Vector],
+) -> tuple[Array, Vector]:
+    """e, and how far it can be off."""
+    total = np.zeros((affine.size, own[0].shape[1]))
+    total[:, 0] = affine.shift
+    size, error = np.abs(affine.shift), np.zeros(affine.size)
+    for source in affine.W:
+        for matrix, forms, errors in (
+            (affine.D[source], own, own_error),
+            (affine.V[source], gaps, gap_error),
+        ):
+            total += matrix @ forms[source]
+            size = size + np.abs(matrix) @ np.abs(forms[source]).sum(axis=1)
+            error = error + np.abs(matrix) @ errors[source]
+    return total, error * (1 + 2.0**-20) + slack(size, pair.operations)
+
+
+class Quadratic:
+    """The problem of one box, ready for rows of the output.
+
+    Numbers that no row reads are maximised by themselves; those that remain are coupled by H.
+    """
+
+    def __init__(self, forms: Forms):
+        coupled = forms.coupled
+        number = np.cumsum(coupled) - 1
+        self.forms, self.coupled = forms, coupled
+        self.F0, self.F = forms.large[:, 0], forms.large[:, 1:][:, coupled]
+        self.K0, self.K = forms.small[:, 0], forms.small[:, 1:][:, coupled]
+        inside = coupled[forms.columns]
+        #: constraints whose own number is coupled; those of the others are maximised separately
+        self.inside, self.own = np.flatnonzero(inside), number[forms.columns[inside]]
+        self.last = np.flatnonzero(~inside)
+        self.size, self.multipliers = int(coupled.sum()), len(self.F0)
+        self.alone = ~coupled
+        self.alone[forms.columns] = False
+
+    def objective(self, row: int, sign: float) -> tuple[float, Vector, Vector, float]:
+        """Constant, coupled coefficients, those of ``last`` and the sum of those alone."""
+        c = sign * self.forms.output[row]
+        columns = self.forms.columns[self.last]
+        return c[0], c[1:][self.coupled], c[1:][columns], float(np.abs(c[1:][self.alone]).sum())
+
+    def start(self, row: int, sign: float) -> Vector:
+        """Multipliers to begin with, as logarithms: diagonal dominance makes H definite."""
+        _, c, last, _ = self.objective(row, sign)
+        scale = max(np.abs(c).sum() + np.abs(last).sum(), 1e-300)
+        floor = 1e-3 * scale / max(self.size, 1)
+        q = np.maximum(np.abs(c), floor) / 2
+        lam = np.empty(self.multipliers)
+        lam[self.inside] = 0.5 * q[self.own]
+        lam[self.last] = 0.5 * np.maximum(np.abs(last), floor) / 2
+        q[self.own] *= 0.5
+        size = np.abs(self.F)
+        q = q + 0.5 * (size.T @ (lam * size.sum(axis=1))) + floor
+        return np.log(np.concatenate([q, lam]))
+
+    def matrix(self, q: Vector, lam: Vector) -> Array:
+        """H of the form -y.H y: q, and the squares of K less those of F."""
+        H = (self.K.T * lam) @ self.K - (self.F.T * lam) @ self.F
+        H[np.arange(self.size), np.arange(self.size)] += q
+        return H
+
+    def linear(self, lam: Vector) -> Vector:
+        """What the constraints add to c."""
+        return 2 * self.F.T @ (lam * self.F0) - 2 * self.K.T @ (lam * self.K0)
+
+    def descend(self, p: Vector, row: int, sign: float, steps: int, clock: Clock) -> Vector:
+        """Better multipliers for a row: steps of gradient descent inside the definite matrices."""
+        c0, c, last, _ = self.objective(row, sign)
+        scale = (abs(c0) + np.abs(c).sum() + np.abs(last).sum()) / max(self.size, 1)
+        best, kept, previous, rate = np.inf, p, p, RATE
+        mean, square = np.zeros_like(p), np.zeros_like(p)
+        taken = 0
+        for step in range(steps):
+            if clock.expired():
+                break
+            found = self._gradient(p, c, last, scale * 10 ** (-1 - 3 * step / steps))
+            if found is None:
+                p, rate = (p + previous) / 2, 0.7 * rate
+                continue
+            value, gradient = found
+            if value < best:
+                best, kept = value, p
+            taken, rate = taken + 1, min(1.05 * rate, RATE)
+            mean = 0.9 * mean + 0.1 * gradient
+            square = 0.99 * square + 0.01 * gradient * gradient
+            move = mean / (1 - 0.9**taken) / np.sqrt(square / (1 - 0.99**taken) + 1e-300)
+            previous, p = p, p - rate * move * (1 - 0.8 * step / steps)
+        return kept
+
+    def _gradient(
+        self, p: Vector, c: Vector, last: Vector, barrier: float
+    ) -> tuple[float, Vector] | None:
+        """The bound without its constant, and its gradient with a barrier; None if indefinite."""
+        q, lam = np.exp(p[: self.size]), np.exp(p[self.size :])
+        H = self.matrix(q, lam)
+        try:
+            np.linalg.cholesky(H)
+        except np.linalg.LinAlgError:
+            return None
+        G = np.linalg.inv(H)
+        h = c + self.linear(lam)
+        y = G @ h / 2
+        e, t = self.F0 + self.F @ y, self.K0 + self.K @ y
+        t[self.last] = np.minimum(1.0, np.abs(last) / (2 * lam[self.last]))
+        value = (
+            q.sum()
+            + lam @ (self.F0**2 - self.K0**2)
+            + h @ y / 2
+            + self._separate(lam[self.last], last).sum()
+        )
+        at = np.diag(G)
+        by_q = 1 - y * y - barrier * at
+        by_l = e * e - t * t
+        for sign, rows in ((barrier, self.F), (-barrier, self.K)):
+            by_l += sign * np.einsum("ij,ij->i", rows @ G, rows)
+        return float(value), np.concatenate([by_q * q, by_l * lam])
+
+    @staticmethod
+    def _separate(lam: Vector, c: Vector) -> Vector:
+        """max of c t - lam t^2 over |t| <= 1, lam > 0."""
+        size = np.abs(c)
+        return np.where(2 * lam <= size, size - lam, size * size / (4 * lam))
+
+    def certified(self, p: Vector, rows: list[tuple[int, float]]) -> Vector:
+        """Bounds of ``sign * output`` for rows (output, sign) that hold in real arithmetic.
+
+        Each row takes the multiple of the multipliers that suits it best.
+        """
+        q, lam = np.exp(p[: self.size]), np.exp(p[self.size :])
+        n = self.size
+        H = self.matrix(q, lam)
+        squares = (self.F * self.F + self.K * self.K).sum(axis=1)
+        trace = float(q.sum() + lam @ squares)
+        # entries of H, then the factorization: each is off by a few roundings of its trace
+        shift = 8 * (self.multipliers + n + 16) * UNIT * trace
+        try:
+            np.linalg.cholesky(H)
+        except np.linalg.LinAlgError:
+            return np.full(len(rows), np.inf)
+        H[np.arange(n), np.arange(n)] += shift
+        G = np.linalg.inv(H)
+        size_H = np.abs(H)
+        r = self.linear(lam)
+        sum_r = 2 * (np.abs(self.F).T @ (lam * np.abs(self.F0)))
+        sum_r += 2 * (np.abs(self.K).T @ (lam * np.abs(self.K0)))
+        base = q.sum() + lam @ (self.F0**2 - self.K0**2 + self.forms.excess)
+        sum_base = q.sum() + lam @ (self.F0**2 + self.K0**2 + self.forms.excess)
+        found = np.empty(len(rows))
+        for k, (row, sign) in enumerate(rows):
+            c0, c, last, alone = self.objective(row, sign)
+            # t (base + r.G r / 4) + c.G c / (4 t): its minimum, the separate part left aside
+            scale = np.sqrt((c @ G @ c / 4) / max(base + r @ G @ r / 4, 1e-300))
+            scale = float(np.clip(scale if scale > 0 else 1.0, 1e-6, 1e6))
+            h = c + scale * r
+            w = G @ h / (2 * scale)
+            left = h - 2 * scale * (H @ w)
+            bulk = np.abs(h) + np.abs(c) + scale * (sum_r + 2 * (size_H @ np.abs(w)))
+            value = c0 + alone + scale * base + scale * (w @ (H @ w)) + np.abs(left).sum()
+            value += self._separate(scale * lam[self.last], last).sum()
+            value += 2 * scale * shift * n
+            size = abs(c0) + alone + scale * sum_base + scale * (np.abs(w) @ (size_H @ np.abs(w)))
+            size += bulk.sum() + np.abs(last).sum()
+            error = slack(np.array(size), 2 * (self.multipliers + n) + 64)
+            found[k] = np.nextafter(value + error + self.forms.output_error[row], np.inf)
+        return np.where(np.isnan(found), np.inf, found)
+
+
+def tighten(
+    pair: Pair,
+    layers: list[LayerBounds],
+    box: tuple[Vector, Vector],
+    upper: Vector,
+    enough: Callable[[], float],
+    clock: Clock,
+    tell: Callable[[float], None],
+) -> Vector:
+    """Lower the bounds of g - f, then of f - g, over one box, the largest first.
+
+    Args:
+        upper: (2 outputs,), what is known.
+        enough: the bound at which to stop.
+        tell: called with the largest bound now and then.
+    """
+    upper = upper.copy()
+    problem = Quadratic(affine_forms(pair, layers, *box))
+    if not 0 < problem.size <= MOST or not problem.multipliers:
+        return upper
+    outputs = len(upper) // 2
+    rows = [(k % outputs, 1.0 if k < outputs else -1.0) for k in range(len(upper))]
+    p: Vector | None = None
+    reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
+    settled = np.zeros(len(upper), dtype=bool)
+    while not clock.expired():
+        k = int(upper.argmax())
+        if upper[k] <= enough() or settled[k]:
+            break
+        steps = STEPS if p is None else FEWER
+        p = problem.start(*rows[k]) if p is None else p
+        p = problem.descend(p, *rows[k], steps, clock)
+        found = problem.certified(p, rows)
+        settled[k] = found[k] > (1 - GAIN) * reached[k]
+        reached = np.minimum(reached, found)
+        upper = np.minimum(upper, found)
+        tell(float(upper.max()))
+    return upper

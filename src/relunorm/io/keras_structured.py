@@ -1,0 +1,156 @@
+"""A network's structure as Keras layers, channels last as Keras has them on every backend.
+
+The shapes of a structure have their channels first. Each value is kept with the order its axes have
+in Keras, and axes are permuted only where a layer needs another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relunorm.structure import Geometry, Step, Structure
+
+
+def can_build(structure: Structure | None) -> bool:
+    """Whether Keras has a layer for every step, and matrices would say it at greater length."""
+    if structure is None or not structure.convolves:
+        return False
+    return all(_has_layer(step, structure) for step in structure.steps)
+
+
+def build(keras: Any, structure: Structure, dtype: str) -> tuple[Any, Any]:
+    """The input and the output of the structure as Keras tensors."""
+    writer = _Writer(keras, structure, dtype)
+    inputs = keras.Input(structure.steps[0].shape, dtype=dtype)
+    values = [(inputs, tuple(range(len(structure.steps[0].shape))))]
+    for step in structure.steps[1:]:
+        values.append(writer.apply(step, [values[i] for i in step.inputs]))
+    value, order = values[-1]
+    return inputs, writer.ordered(value, order, tuple(range(len(order))))
+
+
+def _has_layer(step: Step, structure: Structure) -> bool:
+    g = step.geometry
+    if step.kind == "clip":
+        return step.ends[0] == 0 and step.ends[1] is not None
+    if step.kind == "activation" and step.activation is not None:
+        return step.activation.slopes[0] >= 0  # LeakyReLU takes no other
+    if g is None:
+        return True
+    if len(g.kernel) > 3:
+        return False
+    if step.kind == "conv":
+        return max(g.stride) == 1 or max(g.dilation) == 1
+    spatial = structure.steps[step.inputs[0]].shape[1:]
+    padded = any(map(any, g.pads))
+    return (
+        not g.ceil
+        and max(g.dilation) == 1
+        and (not padded or (_same(spatial, g) and not step.count_padding))
+    )
+
+
+def _same(spatial: Sequence[int], g: Geometry) -> bool:
+    """Whether the padding is what Keras calls same."""
+    for n, k, s, d, pads in zip(spatial, g.kernel, g.stride, g.dilation, g.pads, strict=True):
+        total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+        if pads != (total // 2, total - total // 2):
+            return False
+    return True
+
+
+Ordered = tuple[Any, tuple[int, ...]]
+
+
+class _Writer:
+    """Adds layers; a value is a Keras tensor and, per axis of it, the axis it is in the step."""
+
+    def __init__(self, keras: Any, structure: Structure, dtype: str):
+        self.layers, self.structure, self.dtype = keras.layers, structure, dtype
+
+    def ordered(self, value: Any, order: tuple[int, ...], wanted: tuple[int, ...]) -> Any:
+        """The value with its axes in the order wanted."""
+        if order == wanted:
+            return value
+        axes = tuple(order.index(axis) + 1 for axis in wanted)
+        return self.layers.Permute(axes, dtype=self.dtype)(value)
+
+    def apply(self, step: Step, inputs: list[Ordered]) -> Ordered:
+        value, order = inputs[0]
+        size, plain = len(order), tuple(range(len(order)))
+        last = (*range(1, size), 0)
+        if step.kind == "add":
+            other = self.ordered(*inputs[1], order)
+            return self.layers.Add(dtype=self.dtype)([value, other]), order
+        if step.kind == "activation" and step.activation is not None:
+            if step.activation.kind == "relu":
+                return self.layers.ReLU(dtype=self.dtype)(value), order
+            slope = step.activation.slope
+            return self.layers.LeakyReLU(negative_slope=slope, dtype=self.dtype)(value), order
+        if step.kind == "clip":
+            return self.layers.ReLU(max_value=step.ends[1], dtype=self.dtype)(value), order
+        if step.kind == "permute":
+            return value, tuple(step.axes.index(axis) for axis in order)
+        if step.kind == "reshape":
+            value = self.ordered(value, order, plain)
+            shaped = self.layers.Reshape(step.shape, dtype=self.dtype)(value)
+            return shaped, tuple(range(len(step.shape)))
+        if step.kind == "linear":
+            return self._dense(step, value), plain
+        value = self.ordered(value, order, last)
+        if step.kind == "conv":
+            return self._convolution(step, value), last
+        return self._pooling(step, value), last
+
+    def _dense(self, step: Step, value: Any) -> Any:
+        weight = np.asarray(step.weight)
+        # Zero initializers do not draw from the random state.
+        dense = self.layers.Dense(len(weight), kernel_initializer="zeros", dtype=self.dtype)
+        result = dense(value)
+        dense.kernel.assign(np.ascontiguousarray(weight.T))
+        dense.bias.assign(step.bias)
+        return result
+
+    def _convolution(self, step: Step, value: Any) -> Any:
+        g, weight = step.geometry, np.asarray(step.weight)
+        assert g is not None
+        axes = len(g.kernel)
+        padding = "valid"
+        if _same(self.structure.steps[step.inputs[0]].shape[1:], g):
+            padding = "same"
+        elif any(map(any, g.pads)):
+            pads = g.pads if axes > 1 else g.pads[0]
+            around = getattr(self.layers, f"ZeroPadding{axes}D")
+            value = around(pads, data_format="channels_last", dtype=self.dtype)(value)
+        conv = getattr(self.layers, f"Conv{axes}D")(
+            len(weight),
+            g.kernel,
+            strides=g.stride,
+            padding=padding,
+            dilation_rate=g.dilation,
+            groups=step.groups,
+            data_format="channels_last",
+            kernel_initializer="zeros",
+            dtype=self.dtype,
+        )
+        result = conv(value)
+        conv.kernel.assign(np.ascontiguousarray(np.moveaxis(weight, (0, 1), (-1, -2))))
+        conv.bias.assign(step.bias)
+        return result
+
+    def _pooling(self, step: Step, value: Any) -> Any:
+        g = step.geometry
+        assert g is not None
+        name = "MaxPooling" if step.kind == "max_pool" else "AveragePooling"
+        axes = len(g.kernel)
+        pool = getattr(self.layers, f"{name}{axes}D")(
+            g.kernel if axes > 1 else int(np.prod(g.kernel)),
+            strides=g.stride if axes > 1 else int(np.prod(g.stride)),
+            padding="same" if any(map(any, g.pads)) else "valid",
+            data_format="channels_last",
+            dtype=self.dtype,
+        )
+        return pool(value)

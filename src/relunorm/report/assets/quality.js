@@ -1,0 +1,172 @@
+// How well the network does: the answer first, then where it is wrong and where it is unsure.
+"use strict";
+((R) => {
+  // The headline of the page.
+  R.answer = (report) => {
+    const { body } = report.sections.quality;
+    if (!body) return noAnswer(report);
+    return body.type === "classes" ? classAnswer(report, body) : numberAnswer(report, body);
+  };
+
+  const headline = (figure, text, ...notes) => R.el("div", { class: "answer card" },
+    R.el("p", { class: "huge" }, figure), R.el("p", {}, text), notes);
+
+  const classAnswer = (report, body) => {
+    const { right, rows, kind } = body.accuracy;
+    const { classes } = report.data;
+    const sure = !["data", "sorted"].includes(classes.from); // else the order is a guess
+    const rule = body.rule === "largest" ? "the largest output names the class"
+      : `an output above 0 means ${R.short(classes.names[1])}`;
+    return headline(R.percent(right / rows),
+      [`of the rows get the right class: ${R.number(right)} of ${R.plural(rows, "row")}. `,
+        R.kind(sure ? kind : "estimate")],
+      !sure && R.note(`This assumes that the outputs stand for the classes in this order: ` +
+        `${classes.names.slice(0, 6).map(R.short).join(", ")}${classes.of > 6 ? ", …" : ""} (${rule}). ` +
+        "Say the order with --classes to be sure."),
+      toDo(report));
+  };
+
+  const toDo = (report) => {
+    const count = report.advice.filter((item) => item.topic !== "fine").length;
+    return count > 0 && R.el("p", {}, R.el("a", { href: "#todo" }, `What to do: ${R.plural(count, "suggestion")}`));
+  };
+
+  const numberAnswer = (report, body) => {
+    const [first] = body.errors.rows;
+    const name = report.data.target ? ` of ${R.short(report.data.target)}` : "";
+    return headline(`± ${R.number(first.rms, 3)}`,
+      [`is the root mean square error${name} on ${body.on}; `,
+        `the target itself varies by ${R.number(first.spread, 3)}`,
+        first.r2 === null ? ". " : ` (R² = ${R.number(first.r2, 3)}). `, R.kind(body.errors.kind)],
+      toDo(report));
+  };
+
+  const noAnswer = (report) => {
+    const { network } = report.sections;
+    if (!network.body) return null;
+    const { units, depth, parameters } = network.body;
+    return headline(R.number(units.value), [`${units.value === 1 ? "unit" : "units"} in ` +
+      `${R.plural(depth.value, "hidden layer")}, ${R.plural(parameters.value, "parameter")}. `,
+    R.kind("exact")], toDo(report));
+  };
+
+  // The rest of the section: confusion and margins, or errors.
+  R.quality = (report) => {
+    const entry = report.sections.quality;
+    if (entry.status === "not asked") return null;
+    return R.section(entry, (body) => (body.type === "classes" ? classes(report, body)
+      : numbers(report, body)));
+  };
+
+  const classes = (report, body) => {
+    const names = report.data.classes.names;
+    const table = body.confusion.rows;
+    return [
+      R.el("div", { class: "columns" },
+        R.el("figure", {}, R.el("h3", {}, "Right and wrong, class by class"),
+          table && R.figure("confusion", (width) => matrix(table, names, Math.min(width, 560))),
+          mistakes(body, names)),
+        R.el("figure", {}, R.el("h3", {}, "How sure it is"),
+          R.figure("margins", (width) => histogram(body.margins, width)),
+          R.el("ul", { class: "keys" }, key("bar right", "right"), key("bar wrong", "wrong")),
+          R.note(body.rule === "largest" ? "The margin is the largest output minus the next one."
+            : "The margin is the size of the output."))),
+      R.el("h3", {}, "Where it is least sure"),
+      R.table([">row", "class", "answer", "next", ">margin"], body.unsure.rows.map((r) => [
+        R.number(r.row), name(names, r.label), R.el("span", {}, name(names, r.answer), r.answer === r.label ? ""
+          : R.el("span", { class: "wrong-mark" }, " ✗")), name(names, r.next),
+        R.number(r.margin, 3)]), "Rows with the smallest margins"),
+      R.note("✗ marks wrong answers; rows are counted from 0."),
+    ];
+  };
+  const name = (names, k) => R.short(names[k] ?? `class ${k}`);
+  const key = (style, text) => R.el("li", {}, R.svg("svg", { width: 14, height: 14, "aria-hidden": "true" },
+    R.svg("rect", { x: 1, y: 1, width: 12, height: 12, rx: 2, class: style })), text);
+
+  const mistakes = (body, names) => (body.confusion.mistakes.length
+    ? R.table(["class", "taken for", ">rows"], body.confusion.mistakes.map((m) =>
+      [name(names, m.label), name(names, m.answer), R.number(m.count)]), "The most frequent mistakes")
+    : R.note("No row is wrong."));
+
+  // A row for each class, a column for each answer; the diagonal is right.
+  const matrix = (table, names, width) => {
+    const count = table.length;
+    const left = Math.min(110, width * 0.28), top = 30;
+    const cell = Math.min(64, (width - left) / count);
+    if (cell < 21) return R.note("Too many classes to draw here; the mistakes are listed below.");
+    const label = (k, room) => {
+      const text = names[k] ?? String(k);
+      const most = Math.max(2, Math.floor(room / 7));
+      return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+    };
+    const height = top + cell * count + 24;
+    const sums = table.map((row) => row.reduce((a, b) => a + b, 0));
+    return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
+      "aria-label": `Confusion: ${table.map((row, i) => `${names[i]}: ${row.join(" ")}`).join("; ")}` },
+    R.svg("text", { x: left + (cell * count) / 2, y: height - 6, "text-anchor": "middle" }, "answer"),
+    table.map((row, i) => [
+      R.svg("text", { x: left - 8, y: top + (i + 0.5) * cell, dy: "0.32em", "text-anchor": "end",
+        class: "name" }, R.svg("title", {}, names[i]), label(i, left - 10)),
+      R.svg("text", { x: left + (i + 0.5) * cell, y: top - 10, "text-anchor": "middle" },
+        R.svg("title", {}, names[i]), label(i, cell)),
+      row.map((n, j) => R.svg("g", {},
+        R.svg("rect", { x: left + j * cell + 1, y: top + i * cell + 1, width: cell - 2, height: cell - 2,
+          rx: 3, class: i === j ? "cell right" : n ? "cell wrong" : "cell",
+          "fill-opacity": n ? (0.25 + (0.75 * n) / Math.max(sums[i], 1)).toFixed(2) : null }),
+        n > 0 && R.svg("text", { x: left + (j + 0.5) * cell, y: top + (i + 0.5) * cell, dy: "0.35em",
+          "text-anchor": "middle", class: "in-cell" }, String(n)))),
+    ]));
+  };
+
+  const histogram = ({ edges, right, wrong }, width) => {
+    const height = 230;
+    const box = { left: 44, right: width - 10, top: 26, bottom: height - 44 };
+    const most = Math.max(...right.map((n, k) => n + wrong[k]), 1);
+    const x = R.linear(edges[0], edges[edges.length - 1], box.left, box.right);
+    const y = R.linear(0, most * 1.05, box.bottom, box.top);
+    const bar = (k, from, to, style) => to > from && R.svg("rect", { x: x(edges[k]) + 0.5,
+      width: Math.max(1, x(edges[k + 1]) - x(edges[k]) - 1), y: y(to), height: y(from) - y(to), class: style });
+    return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
+      "aria-label": "Histogram of the margins of right and wrong answers" },
+    R.axes(box, x, y, { xTicks: R.ticks(edges[0], edges[edges.length - 1], width < 480 ? 4 : 6),
+      yTicks: R.ticks(0, most * 1.05, 4).filter(Number.isInteger), xLabel: "margin", yLabel: "rows" }),
+    right.map((n, k) => [bar(k, 0, wrong[k], "bar wrong"), bar(k, wrong[k], wrong[k] + n, "bar right")]));
+  };
+
+  const numbers = (report, body) => [
+    R.el("div", { class: "columns" },
+      R.el("figure", {}, R.el("h3", {}, "Prediction against target"),
+        R.figure("scatter", (width) => scatter(body.scatter, report, Math.min(width, 520))),
+        R.note("On the line the prediction is right.", body.errors.rows.length > 1 ? " The first output." : "")),
+      R.el("div", {}, R.el("h3", {}, "Errors"),
+        R.table(["error", ...body.errors.rows.map((_, k) => (body.errors.rows.length > 1 ? `>output ${k}` : ">value"))],
+          [["root mean square", "rms"], ["mean absolute", "mean_abs"], ["largest", "largest"],
+            ["mean (bias)", "bias"], ["R²", "r2"]].map(([text, key]) =>
+            [text, ...body.errors.rows.map((e) => (e[key] === null ? "–" : R.number(e[key], 4)))]),
+          "Errors by output"))),
+    R.el("h3", {}, "The largest errors"),
+    R.table([">row", ">output", ">target", ">prediction", ">error"], body.worst.rows.map((r) => [
+      R.number(r.row), body.errors.rows.length > 1 ? String(r.output) : "", R.number(r.actual),
+      R.number(r.predicted), R.number(r.predicted - r.actual, 4)]), "Rows with the largest errors"),
+    R.note("Rows are counted from 0."),
+  ];
+
+  const scatter = ({ actual, predicted }, report, width) => {
+    const all = [...actual, ...predicted].filter((v) => v !== null);
+    let lo = Math.min(...all), hi = Math.max(...all);
+    if (!(hi > lo)) { lo -= 1; hi += 1; }
+    const pad = 0.04 * (hi - lo);
+    const height = Math.min(width, 420);
+    const box = { left: 58, right: width - 12, top: 26, bottom: height - 46 };
+    const x = R.linear(lo - pad, hi + pad, box.left, box.right);
+    const y = R.linear(lo - pad, hi + pad, box.bottom, box.top);
+    const ticks = R.ticks(lo - pad, hi + pad, width < 420 ? 4 : 6);
+    return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
+      "aria-label": "Scatter plot of predictions against targets" },
+    R.axes(box, x, y, { xTicks: ticks, yTicks: ticks, xLabel: R.short(report.data.target || "target"),
+      yLabel: "prediction" }),
+    R.svg("line", { x1: x(lo), y1: y(lo), x2: x(hi), y2: y(hi), class: "tick" }),
+    actual.map((v, k) => v !== null && predicted[k] !== null &&
+      R.svg("circle", { cx: x(v), cy: y(predicted[k]), r: 3, class: "dot" })));
+  };
+})((window.relunormReport ??= {}));

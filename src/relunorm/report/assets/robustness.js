@@ -1,0 +1,54 @@
+// How far inputs can move before the class changes.
+"use strict";
+((R) => {
+  R.robustness = (report) => R.section(report.sections.robustness, (body) => {
+    const names = report.data.classes.names;
+    return [
+      R.el("p", { class: "lead" }, lead(body)),
+      body.scales_differ && R.note("The inputs have very different scales, so a step that is small for one ",
+        "is large for another. Scale the inputs before training for radii that mean the same for each."),
+      R.el("h3", {}, "Accuracy against how far inputs move ", R.kind(body.curve.kind)),
+      R.figure("robustness", (width) => curve(body.curve.rows, Math.min(width, 720))),
+      R.el("ul", { class: "keys" },
+        R.el("li", {}, R.svg("svg", { width: 26, height: 14, "aria-hidden": "true" },
+          R.svg("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: "curve curve-0" })), "certainly right (proved)"),
+        R.el("li", {}, R.svg("svg", { width: 26, height: 14, "aria-hidden": "true" },
+          R.svg("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: "curve curve-1", "stroke-dasharray": "7 4" })),
+        "possibly right (not attacked)")),
+      body.rows.value < body.rows.of &&
+        R.note(`On ${R.number(body.rows.value)} of ${R.plural(body.rows.of, "row")}, chosen at random.`),
+      R.el("h3", {}, "The weakest rows ", R.kind("bound")),
+      R.table([">row", "class", "right", ">safe up to", ">attacked at"], body.weakest.rows.map((r) => [
+        R.number(r.row), R.short(names[r.label] ?? String(r.label)), r.correct ? "yes" : "no",
+        R.number(r.safe, 3), r.attacked === null ? "not found" : R.number(r.attacked, 3)]),
+      "Rows with the smallest radii"),
+      R.note("Safe: no input within that distance (the largest change of any input) has another class, proved. ",
+        "Attacked: one with another class was found there."),
+    ];
+  });
+
+  const lead = ({ rows, certified, median }) => {
+    if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value, "row")} tried).`;
+    if (!median.value) {
+      return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at could be certified in the time given.`;
+    }
+    return [`Half of the ${R.number(rows.value)} rows looked at keep their class ` +
+      `if every input moves by up to ${R.number(median.value, 3)}. `, R.kind(median.kind)];
+  };
+
+  const curve = (rows, width) => {
+    const height = 260;
+    const box = { left: 48, right: width - 14, top: 20, bottom: height - 46 };
+    const top = rows[rows.length - 1][0] || 1;
+    const x = R.linear(0, top, box.left, box.right);
+    const y = R.linear(0, 100, box.bottom, box.top);
+    const path = (k) => rows.map((r, i) => `${i ? "L" : "M"}${x(r[0]).toFixed(1)},${y(100 * r[k]).toFixed(1)}`)
+      .join("");
+    return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
+      "aria-label": "Certified and possible accuracy against the radius" },
+    R.axes(box, x, y, { xTicks: R.ticks(0, top, width < 480 ? 4 : 6), yTicks: [0, 25, 50, 75, 100],
+      xLabel: "every input moves by up to", yLabel: "", yText: (v) => `${v} %` }),
+    R.svg("path", { d: path(2), class: "curve curve-1", fill: "none", "stroke-dasharray": "7 4" }),
+    R.svg("path", { d: path(1), class: "curve curve-0", fill: "none" }));
+  };
+})((window.relunormReport ??= {}));

@@ -1,0 +1,77 @@
+"""The network as an integer program in C: what it takes on a board, and what integers lose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relunorm.clock import Clock
+from relunorm.embedded import to_c
+from relunorm.embedded.integers import chosen
+from relunorm.errors import InvalidInputError
+from relunorm.report.case import Case
+from relunorm.report.numbers import quantity
+
+WIDTHS = (8, 16)
+#: Boxes the domain is cut into for the bound, and points the search starts from: a first look.
+PARTS, SAMPLES = 16, 500
+#: Parameters of a program that a second is enough for: `to_c` does not look at the clock.
+PACE = 20_000
+
+
+def compute(case: Case, seconds: float) -> dict[str, Any]:
+    """`to_c` with 8 and 16 bits, nothing removed first; its proofs, and its outputs on the data."""
+    if case.network.parameters > PACE * max(seconds, 0.1):
+        raise InvalidInputError(
+            f"{seconds:.2g} s are too short for a program of {case.network.parameters:,} parameters"
+        )
+    clock = Clock(seconds)
+    rows, cut = [], False
+    for bits in WIDTHS:
+        if rows and clock.expired():
+            cut = True
+            break
+        rows.append(_row(case, bits))
+    programs = {"kind": "exact", "rows": rows}
+    return {"programs": programs, "partial": "only 8 bits were tried" if cut else ""}
+
+
+def _row(case: Case, bits: int) -> dict[str, Any]:
+    try:
+        made = to_c(
+            case.network, case.domain, bits=bits, shrink=False, parts=PARTS, samples=SAMPLES
+        )
+    except InvalidInputError as error:
+        return {"bits": bits, "why": str(error), "sizes": None, "moves": None, "on_data": None}
+    found = made.certificate.document["found"]["of_floats"]
+    return {
+        "bits": bits,
+        "why": "",
+        "sizes": {
+            "kind": "exact",
+            "tables": made.flash,
+            "buffers": made.ram,
+            "multiplications": made.multiplications,
+        },
+        "moves": {
+            "proved": quantity(made.epsilon, "bound", "for every input of the domain", "upper"),
+            "found": quantity(found, "estimate", "the largest that a search met"),
+        },
+        "on_data": _on_data(case, made.program),
+    }
+
+
+def _on_data(case: Case, program: Any) -> dict[str, Any] | None:
+    """How the program's outputs differ from the network's on the data, clamping included."""
+    if case.x is None:
+        return None
+    rows = case.x.reshape(len(case.x), -1)
+    ours, theirs = program.predict(rows), case.network(rows)
+    same = None if case.classes is None else int((chosen(ours) == chosen(theirs)).sum())
+    return {
+        "kind": "exact",
+        "rows": len(rows),
+        "largest": float(np.abs(ours - theirs).max()),
+        "same_class": same,
+    }

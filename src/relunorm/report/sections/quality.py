@@ -1,0 +1,178 @@
+"""How well the network does on the data: right classes, or errors against the target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError
+from relunorm.report.case import Case
+from relunorm.report.numbers import Kind, finite
+from relunorm.report.section import NotAsked
+
+Array = NDArray[np.float64]
+
+#: Classes up to which every confusion is counted, and mistakes that are listed.
+MAX_CLASSES, MAX_MISTAKES = 30, 12
+#: Rows that are listed one by one: the least sure, or those with the largest errors.
+LISTED = 12
+#: Bars of the histogram of margins, and points of the scatter plot.
+BARS, DOTS = 24, 600
+
+
+def compute(case: Case, seconds: float) -> dict[str, Any]:
+    """Accuracy, confusion and margins of a classifier; the errors of a regression."""
+    if case.x is None:
+        raise NotAsked("no data was given: it takes a table with the right answers")
+    if case.y is None:
+        raise NotAsked("no target was given: name the column that holds the right answers")
+    outputs = case.network(case.x)
+    if not np.isfinite(outputs).all():
+        raise InvalidInputError("some outputs are beyond float64")
+    kind: Kind = "exact" if case.all_rows else "estimate"
+    if case.classes is not None:
+        return {"on": case.inputs_in_words, **_classes(case, outputs, kind)}
+    return {"on": case.inputs_in_words, **_numbers(case, outputs, kind)}
+
+
+def _classes(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
+    assert case.classes is not None
+    assert case.y is not None
+    names = case.classes.names
+    if not case.network.head.decides_plainly(outputs.shape[1]):
+        raise InvalidInputError(
+            f"a model that ends in {case.network.head.label} does not decide by its largest output"
+        )
+    if case.classes.guessed:  # nobody said which output speaks for which class
+        kind = "estimate"
+    decided = case.classes.decided(outputs)
+    if decided is None:
+        count = "1 class" if len(names) == 1 else f"{len(names):,} classes"
+        heads = "1 output" if outputs.shape[1] == 1 else f"{outputs.shape[1]:,} outputs"
+        raise InvalidInputError(
+            f"the target has {count} and the network {heads}: counting right answers takes several "
+            "classes with one output for each, or two classes and one output"
+        )
+    truth = case.y.astype(np.intp)
+    right = decided == truth
+    table = np.zeros((len(names), len(names)), dtype=np.intp)
+    np.add.at(table, (truth, decided), 1)
+    margins, second = _margins(outputs, decided)
+    return {
+        "type": "classes",
+        "accuracy": {"kind": kind, "right": int(right.sum()), "rows": len(right)},
+        "rule": "largest" if outputs.shape[1] > 1 else "sign",
+        "confusion": {
+            "kind": kind,
+            "rows": table.tolist() if len(names) <= MAX_CLASSES else None,
+            "mistakes": _mistakes(table),
+        },
+        "margins": {"kind": kind, **_histogram(margins, right)},
+        "unsure": {
+            "kind": "exact",
+            "rows": [
+                {
+                    "row": _row(case, k),
+                    "label": int(truth[k]),
+                    "answer": int(decided[k]),
+                    "next": int(second[k]),
+                    "margin": finite(margins[k]),
+                }
+                for k in np.argsort(margins, kind="stable")[:LISTED]
+            ],
+        },
+    }
+
+
+def _margins(outputs: Array, decided: NDArray[np.intp]) -> tuple[Array, NDArray[np.intp]]:
+    """How far the winning output is above the next one, and which that is."""
+    if outputs.shape[1] == 1:
+        return np.abs(outputs[:, 0]), 1 - decided
+    rest = outputs.copy()
+    rest[np.arange(len(rest)), decided] = -np.inf
+    second = rest.argmax(axis=1)
+    at = np.arange(len(outputs))
+    return outputs[at, decided] - outputs[at, second], second
+
+
+def _mistakes(table: NDArray[np.intp]) -> list[dict[str, Any]]:
+    """The most frequent confusions."""
+    wrong = table - np.diag(np.diag(table))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_MISTAKES]
+    pairs = (np.unravel_index(at, table.shape) for at in order)
+    return [
+        {"label": int(i), "answer": int(j), "count": int(wrong[i, j])}
+        for i, j in pairs
+        if wrong[i, j]
+    ]
+
+
+def _histogram(margins: Array, right: NDArray[np.bool_]) -> dict[str, Any]:
+    """Margins of right and of wrong answers, counted over the same bars."""
+    top = float(np.quantile(margins, 0.99)) or float(margins.max()) or 1.0
+    edges = np.linspace(0.0, top, BARS + 1)
+    clipped = np.minimum(margins, top)
+    return {
+        "edges": [finite(v) for v in edges],
+        "right": np.histogram(clipped[right], edges)[0].tolist(),
+        "wrong": np.histogram(clipped[~right], edges)[0].tolist(),
+    }
+
+
+def _numbers(case: Case, outputs: Array, kind: Kind) -> dict[str, Any]:
+    assert case.y is not None
+    truth = case.y.reshape(len(case.y), -1)
+    if truth.shape[1] != outputs.shape[1]:
+        raise InvalidInputError(
+            f"the target has {truth.shape[1]} columns and the network {outputs.shape[1]} outputs, "
+            "so errors cannot be counted; if the target holds classes, name them with --classes "
+            "(classes= in Python)"
+        )
+    error = outputs - truth
+    worst = np.argsort(-np.abs(error).max(axis=1), kind="stable")[:LISTED]
+    picks = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), DOTS)).astype(int))
+    return {
+        "type": "numbers",
+        "errors": {"kind": kind, "rows": [_error(error[:, k], truth[:, k]) for k in range(min(
+            truth.shape[1], 20))]},
+        "scatter": {
+            "kind": kind,
+            "actual": [finite(v) for v in truth[picks, 0]],
+            "predicted": [finite(v) for v in outputs[picks, 0]],
+        },
+        "worst": {
+            "kind": "exact",
+            "rows": [_worst(case, int(k), truth, outputs) for k in worst],
+        },
+    }  # fmt: skip
+
+
+def _error(error: Array, truth: Array) -> dict[str, Any]:
+    rms = float(np.sqrt(np.mean(error**2)))
+    spread = float(truth.std())
+    return {
+        "rms": finite(rms),
+        "mean_abs": finite(np.abs(error).mean()),
+        "bias": finite(error.mean()),
+        "largest": finite(np.abs(error).max()),
+        "spread": finite(spread),
+        "r2": finite(1 - (rms / spread) ** 2) if spread > 0 else None,
+    }
+
+
+def _worst(case: Case, k: int, truth: Array, outputs: Array) -> dict[str, Any]:
+    at = int(np.abs(outputs[k] - truth[k]).argmax())
+    return {
+        "row": _row(case, k),
+        "output": at,
+        "actual": finite(truth[k, at]),
+        "predicted": finite(outputs[k, at]),
+    }
+
+
+def _row(case: Case, k: int) -> int:
+    """The row's number among those that were given, counted from 0."""
+    assert case.index is not None
+    return int(case.index[k])

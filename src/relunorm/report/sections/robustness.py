@@ -1,0 +1,92 @@
+"""How far inputs can move before the class changes: proved radii of some rows of the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from relunorm.clock import Clock
+from relunorm.errors import InvalidInputError
+from relunorm.questions.certify import Robustness, RowRobustness, certify
+from relunorm.report.case import Case
+from relunorm.report.numbers import Kind, finite
+from relunorm.report.section import NotAsked
+
+#: Rows that are certified, at most, and how many at least share the time.
+MOST_ROWS, SHARING = 100, 6
+#: Rows that are listed one by one.
+LISTED = 12
+#: The width of an interval of radii that is narrow enough for a page.
+TOLERANCE = 0.05
+#: Work of one pass, in multiplications, above which a row does not end in its share of the time.
+MOST_WORK = 20_000_000
+
+
+def compute(case: Case, seconds: float) -> dict[str, Any]:
+    """`certify` without a radius: for each row an interval around the largest safe one."""
+    if case.x is None:
+        raise NotAsked("no data was given: robustness is that of the rows of a table")
+    if case.y is None or case.classes is None:
+        raise NotAsked(
+            "the target holds no classes: for a regression ask relunorm certify with --delta"
+        )
+    outputs = case.network(case.x)
+    if case.classes.decided(outputs) is None:
+        raise InvalidInputError("the classes of the target do not match the outputs")
+    if case.network.parameters > MOST_WORK:
+        raise InvalidInputError("the network is too large to certify rows beside the other parts")
+    if not case.network.head.decides_plainly(outputs.shape[1]):
+        raise InvalidInputError("the model does not decide by its largest output")
+    network = case.network.without_head()  # the class is the same; labels are its numbers
+    clock = Clock(seconds)
+    picks: list[int] = []
+    rows: list[RowRobustness] = []
+    for k in np.random.default_rng(0).permutation(len(case.x))[:MOST_ROWS].tolist():
+        share = clock.left() / max(SHARING - len(rows), 1)
+        one = certify(
+            network, case.x[[k]], label=case.y[[k]], time_limit=share, tolerance=TOLERANCE
+        ).rows[0]
+        picks.append(k)
+        rows.append(replace(one, row=k))
+        if clock.expired():
+            break
+    found = Robustness(tuple(rows), np.inf, None, clock.elapsed())
+    every: Kind = "bound" if len(picks) == case.rows else "estimate"
+    side = {"side": "lower"} if every == "bound" else {}
+    weakest = sorted(found.rows, key=lambda row: (row.radius[1], row.radius[0]))
+    open_rows = sum(row.verdict == "unknown" for row in found.rows)
+    radii = np.array([row.radius[0] for row in found.rows if row.correct])
+    assert case.index is not None
+    return {
+        "norm": "inf",
+        "rows": {"kind": "exact", "value": len(found.rows), "of": case.rows},
+        "certified": {"kind": "exact", "value": int((radii > 0).sum())},
+        "median": {"kind": every, "value": finite(np.median(radii)) if len(radii) else 0.0, **side},
+        "curve": {"kind": every, "rows": [[finite(v) for v in row] for row in found.curve()]},
+        "weakest": {
+            "kind": "bound",
+            "rows": [_row(row, int(case.index[row.row])) for row in weakest[:LISTED]],
+        },
+        "scales_differ": _scales_differ(case.x),
+        "partial": f"{open_rows} of {len(picks)} rows have no upper end" if open_rows else "",
+    }
+
+
+def _row(row: RowRobustness, number: int) -> dict[str, Any]:
+    low, high = row.radius
+    return {
+        "row": number,
+        "label": row.label,
+        "correct": row.correct,
+        "safe": finite(low),
+        "attacked": finite(high),
+    }
+
+
+def _scales_differ(x: np.ndarray) -> bool:
+    """Whether a step that is small for one input is large for another."""
+    spread = x.std(axis=0)
+    moving = spread[spread > 0]
+    return bool(len(moving) > 1 and moving.max() > 20 * np.median(moving))

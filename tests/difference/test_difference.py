@@ -1,0 +1,203 @@
+"""The difference of two similar networks: bounds that hold, are sharp, and meet in a search."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from relunorm import Activation, Affine, Box, Layer, Network
+from relunorm.clock import NO_LIMIT
+from relunorm.difference.front import bound_difference
+from relunorm.difference.linear import linear_bounds
+from relunorm.difference.pair import pair_up
+from relunorm.difference.quadratic import Quadratic, affine_forms, tighten
+
+
+def random_net(rng: np.random.Generator, *widths: int) -> Network:
+    pairs = list(pairwise(widths))
+    return Network.from_weights(
+        [rng.normal(0, np.sqrt(2 / a), (b, a)) for a, b in pairs],
+        [rng.normal(0, 0.3, b) for _, b in pairs],
+    )
+
+
+def moved(network: Network, rng: np.random.Generator, share: float) -> Network:
+    """A copy whose weights are off by about this share."""
+
+    def affine(a: Affine) -> Affine:
+        terms = {s: m * (1 + share * rng.normal(size=m.shape)) for s, m in a.terms.items()}
+        return Affine(terms, a.bias * (1 + share * rng.normal(size=a.size)))
+
+    layers = [Layer(affine(x.affine), x.activation) for x in network.layers]
+    return network.replace(layers=layers, output=affine(network.output))
+
+
+def leaky_with_skips(rng: np.random.Generator) -> Network:
+    first = Layer(
+        Affine({0: rng.normal(size=(6, 3))}, rng.normal(size=6)), Activation("leaky", 0.1)
+    )
+    second = Layer(
+        Affine({0: rng.normal(size=(5, 3)), 1: rng.normal(size=(5, 6))}, rng.normal(size=5))
+    )
+    output = Affine({0: rng.normal(size=(2, 3)), 2: rng.normal(size=(2, 5))}, np.zeros(2))
+    return Network([first, second], output, input_shape=3)
+
+
+def rational(network: Network, x: Fraction) -> list[Fraction]:
+    """A chain of relu layers at a point, without rounding."""
+    values = [x]
+    weights, biases = network.weights()
+    for k, (W, b) in enumerate(zip(weights, biases, strict=True)):
+        rows = zip(W.tolist(), b.tolist(), strict=True)
+        values = [
+            Fraction(c)
+            + sum((Fraction(w) * v for w, v in zip(row, values, strict=True)), Fraction())
+            for row, c in rows
+        ]
+        if k + 1 < len(weights):
+            values = [max(v, Fraction(0)) for v in values]
+    return values
+
+
+def largest_on_an_interval(first: Network, second: Network, lo: float, hi: float) -> Fraction:
+    """max |f - g| of two networks with one input, at all kinks of both, without rounding."""
+    points = [Fraction(lo), Fraction(hi)]
+    for network in (first, second):
+        for depth in range(1, len(network.layers) + 1):
+            # the pre-activations of a layer are affine between the kinks of those before it
+            head = Network.from_weights(*(part[:depth] for part in network.weights()))
+            points = sorted(set(points))
+            at = [rational(head, x) for x in points]
+            for (x, left), (y, right) in pairwise(zip(points, at, strict=True)):
+                crossed = [(a, b) for a, b in zip(left, right, strict=True) if a * b < 0]
+                points = points + [x + (y - x) * a / (a - b) for a, b in crossed]
+    gaps = (
+        abs(a - b)
+        for x in points
+        for a, b in zip(rational(first, x), rational(second, x), strict=True)
+    )
+    return max(gaps)
+
+
+@pytest.mark.parametrize("share", [0.5, 1e-2, 1e-6, 1e-13])
+@pytest.mark.parametrize("kind", ["chain", "skips"])
+def test_linear_bounds_hold_for_every_unit(kind: str, share: float) -> None:
+    rng = np.random.default_rng(1)
+    net = random_net(rng, 3, 7, 6, 2) if kind == "chain" else leaky_with_skips(rng)
+    copy = moved(net, rng, share)
+    lo = rng.uniform(-1, 0, (5, 3))
+    hi = lo + rng.uniform(0.01, 1, (5, 3))
+    pair = pair_up(net, copy)
+    assert pair is not None
+    found = linear_bounds(pair, lo, hi)
+    for k in range(len(lo)):
+        points = rng.uniform(lo[k], hi[k], (400, 3))
+        points[:64] = np.where(rng.random((64, 3)) < 0.5, lo[k], hi[k])
+        ours, theirs = net.preactivations(points), copy.preactivations(points)
+        for known, z, y in zip(found.layers, ours, theirs, strict=True):
+            size = 1e-13 * max(1.0, np.abs(z).max())  # of these sums
+            for value, ends in ((z, known.z), (y - z, known.e), (y, known.y)):
+                assert (value >= ends[0][k] - size).all()
+                assert (value <= ends[1][k] + size).all()
+        gap = copy(points) - net(points)
+        assert (np.concatenate([gap, -gap], axis=1) <= found.upper[k] + size).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_search_closes_in_on_the_exact_maximum(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    net = random_net(rng, 1, 6, 5, 2)
+    copy = moved(net, rng, [1e-1, 1e-3, 1e-7, 1e-12][seed % 4])
+    box = Box([-2.0], [1.5])
+    exact = largest_on_an_interval(net, copy, -2.0, 1.5)
+    best = [0.0]
+
+    def offer(points: np.ndarray) -> None:
+        if len(points):
+            best[0] = max(best[0], float(np.abs(net(points) - copy(points)).max()))
+
+    found = bound_difference(net, copy, box, offer, lambda: 1.01 * best[0], NO_LIMIT)
+    assert found is not None
+    assert Fraction(found.largest) >= exact
+    if seed % 4 < 3:  # at 1e-12 the floats of `offer` are too coarse to close in
+        assert found.largest <= 1.02 * float(exact)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_multipliers_give_a_bound(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    net = random_net(rng, 1, 6, 5, 2)
+    copy = moved(net, rng, 10.0 ** -rng.integers(1, 9))
+    exact = largest_on_an_interval(net, copy, -2.0, 1.5)
+    pair = pair_up(net, copy)
+    assert pair is not None
+    lo, hi = np.array([-2.0]), np.array([1.5])
+    layers = linear_bounds(pair, lo[None], hi[None]).layers
+    problem = Quadratic(affine_forms(pair, layers, lo, hi))
+    rows = [(k, sign) for k in (0, 1) for sign in (1.0, -1.0)]
+    proved = 0
+    for _ in range(20):
+        p = problem.start(*rows[rng.integers(4)]) + 0.3 * rng.normal(
+            size=problem.size + len(problem.F0)
+        )
+        bounds = problem.certified(p, rows)
+        assert np.isinf(bounds).any() or Fraction(float(bounds.max())) >= exact
+        proved += np.isfinite(bounds).all()
+    assert proved
+
+
+def test_units_bounded_together_beat_units_bounded_alone() -> None:
+    rng = np.random.default_rng(0)
+    net = random_net(rng, 24, 20, 20, 2)
+    weights, biases = net.weights()
+    noise = [w + 1e-3 * rng.normal(size=w.shape) for w in weights]
+    copy = Network.from_weights(noise, biases)
+    pair = pair_up(net, copy)
+    assert pair is not None
+    lo, hi = -np.ones(24), np.ones(24)
+    alone = linear_bounds(pair, lo[None], hi[None])
+    told: list[float] = []
+    together = tighten(
+        pair, alone.layers, (lo, hi), alone.upper[0], lambda: 0.0, NO_LIMIT, told.append
+    )
+    assert together.max() < 0.7 * alone.upper.max()
+    assert told[-1] == together.max()
+    points = rng.uniform(-1, 1, (20_000, 24))
+    points[:5000] = np.sign(points[:5000])
+    gap = copy(points) - net(points)
+    assert (np.concatenate([gap, -gap], axis=1).max(axis=0) <= together).all()
+
+
+def test_reordered_and_missing_units_find_their_partners() -> None:
+    rng = np.random.default_rng(3)
+    net = random_net(rng, 4, 9, 7, 2)
+    copy = moved(net, rng, 1e-4)
+    (w0, w1, w2), (b0, b1, b2) = copy.weights()
+    order = rng.permutation(9)
+    other = Network.from_weights([w0[order], w1[:, order], w2], [b0[order], b1, b2])
+    boxes = -np.ones((1, 4)), np.ones((1, 4))
+    first, second = pair_up(net, copy), pair_up(net, other)
+    assert first is not None
+    assert second is not None
+    plain, found = linear_bounds(first, *boxes), linear_bounds(second, *boxes)
+    assert np.allclose(found.upper, plain.upper, rtol=1e-9)
+    shorter = Network.from_weights([w0, w1[:-1], w2[:, :-1]], [b0, b1[:-1], b2])
+    for one, two in ((net, shorter), (shorter, net)):
+        pair = pair_up(one, two)
+        assert pair is not None
+        assert pair.maps[1].size == 7
+        upper = linear_bounds(pair, *boxes).upper[0]
+        points = rng.uniform(-1, 1, (2000, 4))
+        gap = two(points) - one(points)
+        assert (np.concatenate([gap, -gap], axis=1).max(axis=0) <= upper).all()
+
+
+def test_layers_that_do_not_correspond_have_no_pair() -> None:
+    rng = np.random.default_rng(0)
+    assert pair_up(random_net(rng, 2, 3, 1), random_net(rng, 2, 3, 3, 1)) is None
+    leaky = random_net(rng, 2, 3, 1)
+    layers = [Layer(x.affine, Activation("leaky", 0.2)) for x in leaky.layers]
+    assert pair_up(leaky, leaky.replace(layers=layers)) is None

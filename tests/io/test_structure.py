@@ -1,0 +1,128 @@
+"""A network remembers the operations it was read as, and files written from them stay small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch_models import MODELS, model
+
+import relunorm as rn
+from relunorm.io.structured import lower
+from relunorm.structure import axes_of
+
+
+def small_cnn() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3, stride=2, padding=(1, 0)),
+            nn.LeakyReLU(0.1),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(12, 3),
+        ).eval()
+
+
+SHAPE = (1, 14, 10)
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n in ("lenet", "grouped", "parametrized")])
+def test_structure_lowers_to_the_same_network(name: str) -> None:
+    network = rn.load(model(name), example=MODELS[name][1])
+    assert network.structure is not None
+    assert lower(network.structure, network) == network
+
+
+def test_kinds_of_steps() -> None:
+    network = rn.load(small_cnn(), example=SHAPE)
+    assert network.structure is not None
+    kinds = [step.kind for step in network.structure.steps]
+    assert kinds == [
+        "input", "conv", "activation", "max_pool", "conv", "activation", "average_pool",
+        "reshape", "linear",
+    ]  # fmt: skip
+    # batch normalization is part of the convolution before it
+    assert network.parameters == 4 * 9 + 4 + 6 * 4 * 9 + 6 + 12 * 3 + 3
+    assert lower(network.structure, network) == network
+
+
+def test_a_changed_network_has_no_structure() -> None:
+    network = rn.load(small_cnn(), example=SHAPE)
+    assert network.replace(origin="elsewhere").structure is network.structure
+    assert network.replace(output=network.output).structure is None
+    assert rn.normalize(network, "pow2").network.structure is None
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own exporter
+def test_file_is_as_small_as_the_one_that_was_read(tmp_path: Path) -> None:
+    module, first, second = small_cnn(), tmp_path / "first.onnx", tmp_path / "second.onnx"
+    x = torch.rand((1, *SHAPE), generator=torch.Generator().manual_seed(0))
+    torch.onnx.export(module, (x,), str(first), dynamo=False)
+    rn.save(rn.load(first), second)
+    assert second.stat().st_size < 1.2 * first.stat().st_size
+    nodes = [node.op_type for node in onnx.load(second).graph.node]
+    assert [n for n in nodes if n != "Identity"] == [
+        "Conv", "Relu", "MaxPool", "Conv", "LeakyRelu", "AveragePool", "Flatten", "Gemm",
+    ]  # fmt: skip
+    found = onnxruntime.InferenceSession(second).run(None, {"input": x.numpy()})[0]
+    np.testing.assert_allclose(found, module(x).detach().numpy(), atol=1e-6)
+
+
+def test_torch_gets_its_modules_back() -> None:
+    module = small_cnn()
+    back = rn.to_torch(rn.load(module, example=SHAPE), dtype="float32")
+    assert [type(m) for m in back] == [
+        nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Conv2d, nn.LeakyReLU, nn.AvgPool2d, nn.Flatten,
+        nn.Linear,
+    ]  # fmt: skip
+    x = torch.rand((5, *SHAPE), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(back(x), module(x), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch's own word on its convolution
+def test_uneven_padding_and_sums(tmp_path: Path) -> None:
+    """SAME padding of an even kernel is uneven, and a residual sum is no chain."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Conv2d(2, 2, 3, padding=1)
+            self.two = nn.Conv2d(2, 2, (2, 3), padding="same")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(self.one(x))
+            return nn.functional.relu6(y + self.two(y)).flatten(1)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        module = Residual().double().eval()
+    x = torch.rand((3, 2, 5, 4), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    network = rn.load(module, example=(2, 5, 4))
+    expected = module(x).detach().numpy()
+    assert network.structure is not None
+    assert not network.structure.is_chain
+    assert lower(network.structure, network) == network
+    np.testing.assert_allclose(rn.to_torch(network)(x).detach().numpy(), expected, atol=1e-12)
+    path = tmp_path / "net.onnx"
+    rn.save(network, path)
+    found = onnxruntime.InferenceSession(path).run(None, {"input": x.numpy().astype(np.float32)})
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+
+
+def test_axes_of_a_permutation() -> None:
+    index = np.arange(24).reshape(2, 3, 4)
+    assert axes_of(index.transpose(2, 0, 1), (2, 3, 4)) == (2, 0, 1)
+    assert axes_of(index[::-1], (2, 3, 4)) is None
+    assert axes_of(index.reshape(3, 2, 4), (2, 3, 4)) is None
+    square = np.arange(9).reshape(3, 3)
+    assert axes_of(square.T, (3, 3)) == (1, 0)

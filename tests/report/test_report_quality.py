@@ -1,0 +1,201 @@
+"""How well a network does: counts and errors against those of scikit-learn, the map of classes
+against the network itself, names of inputs wherever inputs are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from report.validation import check, random_network
+from sklearn import metrics
+
+import relunorm as rn
+from relunorm.clock import Clock
+from relunorm.report import runner
+from relunorm.report.case import make_case
+from relunorm.report.sections import quality, regions, robustness, sensitivity
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(80, 5))
+NET = random_network(5, 8, 4, seed=3)
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+#: Labels that disagree with the network on some rows.
+LABELS = NAMES[(NET(X).argmax(axis=1) + (RNG.random(80) < 0.3)) % 4]
+
+
+def case(net: rn.Network = NET, x: Any = X, y: Any = LABELS, **options: Any) -> Any:
+    return make_case(net, x, y, None, name="a net", **options)
+
+
+def test_counts_of_a_classifier_are_those_of_scikit_learn() -> None:
+    body = quality.compute(case(classes=list(NAMES)), 1.0)
+    answers = NAMES[NET(X).argmax(axis=1)]
+    right = metrics.accuracy_score(LABELS, answers, normalize=False)
+    assert body["accuracy"] == {"kind": "exact", "right": right, "rows": 80}
+    expected = metrics.confusion_matrix(LABELS, answers, labels=NAMES)
+    assert body["confusion"]["rows"] == expected.tolist()
+    top = body["confusion"]["mistakes"][0]
+    wrong = expected - np.diag(np.diag(expected))
+    assert top["count"] == wrong.max() == wrong[top["label"], top["answer"]]
+    bars = body["margins"]
+    assert (sum(bars["right"]), sum(bars["wrong"])) == (right, 80 - right)
+
+
+def test_the_least_sure_rows_are_those_with_the_smallest_margins() -> None:
+    rows = quality.compute(case(classes=list(NAMES)), 1.0)["unsure"]["rows"]
+    top = np.sort(NET(X), axis=1)
+    margins = top[:, -1] - top[:, -2]
+    assert [row["row"] for row in rows] == np.argsort(margins)[: len(rows)].tolist()
+    np.testing.assert_allclose([row["margin"] for row in rows], np.sort(margins)[: len(rows)])
+
+
+def test_errors_of_a_regression_are_those_of_scikit_learn() -> None:
+    net = random_network(5, 8, 2, seed=4)
+    y = net(X) + RNG.normal(size=(80, 2))
+    body = quality.compute(case(net, y=y), 1.0)
+    for k, row in enumerate(body["errors"]["rows"]):
+        truth, guess = y[:, k], net(X)[:, k]
+        assert row["rms"] == pytest.approx(metrics.root_mean_squared_error(truth, guess))
+        assert row["mean_abs"] == pytest.approx(metrics.mean_absolute_error(truth, guess))
+        assert row["r2"] == pytest.approx(metrics.r2_score(truth, guess))
+        assert row["largest"] == pytest.approx(metrics.max_error(truth, guess))
+    worst = body["worst"]["rows"][0]
+    assert abs(worst["predicted"] - worst["actual"]) == pytest.approx(np.abs(net(X) - y).max())
+
+
+def test_rows_are_numbered_as_they_were_given_also_where_a_part_is_used() -> None:
+    x = RNG.normal(size=(6000, 5))
+    labels = NAMES[NET(x).argmax(axis=1)]
+    one = case(x=x, y=labels, classes=list(NAMES))
+    assert len(one.x) == 4096
+    for row in quality.compute(one, 1.0)["unsure"]["rows"]:
+        top = np.sort(NET(x[row["row"]]))
+        assert row["margin"] == pytest.approx(top[-1] - top[-2])
+
+
+@pytest.mark.parametrize(
+    ("net", "names"),
+    [
+        (NET, NAMES),
+        (random_network(5, 8, 1, seed=6), NAMES[:2]),
+        (random_network(2, 9, 3), NAMES[:3]),
+    ],
+    ids=["four outputs", "one output", "two inputs"],
+)
+def test_the_map_shows_the_class_that_wins(net: rn.Network, names: Any) -> None:
+    x = RNG.normal(size=(60, net.input_size))
+    decide = lambda z: (  # noqa: E731
+        net(z).argmax(axis=1) if len(names) > 2 else (net(z)[:, 0] > 0).astype(int)
+    )
+    one = case(net, x, names[decide(x)], classes=list(names))
+    body = regions.compute(one, 30.0)
+    found = body["winners"]
+    assert found["kind"] == "exact"
+    pieces = [
+        (np.reshape(corners, (-1, 2)), k)
+        for corners, k in zip(body["cells"]["corners"], found["whole"], strict=True)
+        if k >= 0
+    ]
+    pieces += [(np.reshape(part["corners"], (-1, 2)), part["class"]) for part in found["cut"]]
+    assert {k for _, k in pieces} > {-1} or len({k for _, k in pieces}) > 1
+    view = body["plane"]
+    for corners, k in pieces:
+        inside = corners.mean(axis=0)[None]
+        if "origin" in view:
+            origin, u, v = (np.array(view[name]) for name in ("origin", "u", "v"))
+            inside = origin + inside @ np.stack([u, v])
+        assert decide(inside)[0] == k
+    area = sum(_area(corners) for corners, _ in pieces)
+    x0, x1, y0, y1 = view["window"]
+    assert area == pytest.approx((x1 - x0) * (y1 - y0), rel=1e-5)  # no gap and no overlap
+
+
+def _area(corners: Any) -> float:
+    x, y = corners.T
+    return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
+
+
+def test_too_many_regions_leave_a_grid_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "MAX_DRAWN", 5)
+    body = regions.compute(case(classes=list(NAMES)), 30.0)
+    grid = body["winners"]["grid"]
+    assert body["winners"]["kind"] == "estimate"
+    count, (x0, x1, y0, y1) = grid["count"], grid["window"]
+    origin, u, v = (np.array(body["plane"][name]) for name in ("origin", "u", "v"))
+    for n in range(0, count**2, 97):
+        s = x0 + (n % count + 0.5) / count * (x1 - x0)
+        t = y0 + (n // count + 0.5) / count * (y1 - y0)
+        assert NET(origin + s * u + t * v).argmax() == grid["classes"][n]
+
+
+def test_the_plane_goes_through_rows_that_are_named() -> None:
+    body = regions.compute(case(classes=list(NAMES)), 30.0)
+    view = body["plane"]
+    origin, u, v = (np.array(view[name]) for name in ("origin", "u", "v"))
+    assert len(view["marks"]) == 3
+    for mark in view["marks"]:
+        row = int(mark["name"].partition("(row ")[2].rstrip(")"))
+        np.testing.assert_allclose(
+            origin + np.array(mark["at"]) @ np.stack([u, v]), X[row], atol=1e-9
+        )
+        assert mark["name"].startswith(str(LABELS[row]))
+
+
+def test_inputs_have_the_names_of_the_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    names = ["age", "height", "weight", "<b>", "steps"]
+    frame = pandas.DataFrame(X, columns=names)
+    found = check(rn.report(NET, frame, LABELS, slice=("weight", "age"), time_limit=5).to_dict())
+    assert found["inputs"] == names
+    assert found["sections"]["regions"]["body"]["plane"]["labels"] == ["weight", "age"]
+    rows = found["sections"]["sensitivity"]["body"]["slopes"]["rows"]
+    assert {row["name"] for row in rows} == set(names)
+    with pytest.raises(rn.errors.InvalidInputError, match="no input is called 'size'"):
+        rn.report(NET, frame, LABELS, slice=("size", "age"))
+    with pytest.raises(rn.errors.InvalidInputError, match="3 names of inputs"):
+        rn.report(NET, X, feature_names=["a", "b", "c"])
+
+
+def test_slopes_hold_what_jacobians_show() -> None:
+    body = sensitivity.compute(case(classes=list(NAMES)), 20.0)
+    box = rn.Box.around(X)
+    slopes = NET.jacobian(box.sample(500, 1))
+    for row in body["slopes"]["rows"]:
+        seen = slopes[:, :, row["input"]]
+        assert (seen >= np.array(row["lower"]) - 1e-9).all()
+        assert (seen <= np.array(row["upper"]) + 1e-9).all()
+    effects = [max(np.abs([*r["lower"], *r["upper"]])) * r["width"] for r in body["slopes"]["rows"]]
+    assert effects == sorted(effects, reverse=True)
+
+
+def test_safe_radii_are_safe_and_attacked_ones_are_not() -> None:
+    body = robustness.compute(case(classes=list(NAMES)), 20.0)
+    assert body["rows"]["of"] == 80
+    for row in body["weakest"]["rows"]:
+        x, label = X[row["row"]], row["label"]
+        assert NAMES[label] == LABELS[row["row"]]
+        assert row["correct"] == (NET(x).argmax() == label)
+        if row["correct"]:
+            assert 0 < row["safe"] <= row["attacked"]
+            near = x + row["safe"] * RNG.uniform(-1, 1, size=(300, 5))
+            assert (NET(near).argmax(axis=1) == label).all()
+            assert rn.certify(NET, x, row["attacked"], label=[label]).rows[0].verdict == "attacked"
+        else:
+            assert row["attacked"] == 0
+    curve = body["curve"]["rows"]
+    assert all(sure <= possible for _, sure, possible in curve)
+
+
+def test_a_short_limit_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(runner, "Apart", refuse)
+    monkeypatch.setattr(runner, "SMALL", 10)
+    one = case(classes=list(NAMES))
+    assert not runner.is_small(one)
+    found, _ = runner.run_sections(one, Clock(1.0))
+    assert found["network"]["status"] == "done"
+    with pytest.raises(AssertionError, match="a process was started"):
+        runner.run_sections(one, Clock(60.0))
