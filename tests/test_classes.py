@@ -12,7 +12,7 @@ from relunorm.classes import as_classes
 from relunorm.errors import InvalidInputError
 from relunorm.head import Head, Step
 from relunorm.report.case import make_case
-from relunorm.report.sections.network import compute
+from relunorm.report.sections.quality import compute
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.1, 2.0, size=(60, 3))
@@ -98,11 +98,11 @@ def test_numbers_that_are_no_labels_stay_numbers() -> None:
 
 def test_a_guess_is_not_called_exact() -> None:
     labels = np.array(["c", "a", "b"])[WINNER]
-    guessed = compute(make_case(NET, X, labels, None, name=""), 1.0)["classified"]
-    assert guessed == {"kind": "estimate", "right": 60, "rows": 60, "rule": "largest"}
+    guessed = compute(make_case(NET, X, labels, None, name=""), 1.0)
+    assert guessed["accuracy"] == {"kind": "estimate", "right": 60, "rows": 60}
     said = NET.replace(head=Head((), ("c", "a", "b")))
-    known = compute(make_case(said, X, labels, None, name=""), 1.0)["classified"]
-    assert known == {"kind": "exact", "right": 60, "rows": 60, "rule": "largest"}
+    known = compute(make_case(said, X, labels, None, name=""), 1.0)
+    assert known["accuracy"] == {"kind": "exact", "right": 60, "rows": 60}
 
 
 @pytest.mark.parametrize("labels", [["c", "a", "b"], [5, 3, 4], [0, 1, 2], [1, 2, 3]])

@@ -79,10 +79,13 @@ def as_network(model: Model, data: Any = None) -> Network:
         return model
     from relunorm.io import load
 
+    rows = None if isinstance(model, str | Path) else _batch(data)
     try:
-        return load(model)
+        network = load(model)
+        if rows is not None and rows[0].size != network.input_size:
+            return load(model, rows)  # a layer that takes any number of rows at once
+        return network
     except RelunormError:
-        rows = None if isinstance(model, str | Path) else _batch(data)
         if rows is None:
             raise
         try:

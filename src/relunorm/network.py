@@ -253,7 +253,7 @@ class Network(Shown):
         """What the model itself returns: the network's values with its head applied.
 
         Returns:
-            shape (n, *shape of the model's output), or without n for a single input; for a model
+            n results in the shape of the model's output, or one for a single input; for a model
             without a head the same numbers as calling the network.
         """
         batch, single = self._batch(inputs)

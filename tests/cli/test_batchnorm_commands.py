@@ -106,7 +106,8 @@ def test_figure5_on_points_of_a_plane(files, capsys):
     data = ("--data", files / "plane.npz")
     assert run("papers", "batchnorm", "figure5", *data, "--json") == 0
     found = json.loads(capsys.readouterr().out)["exhibits"][0]["rows"]
-    assert [row[5] is None for row in found] == [False] * 4 + [True] * 4
+    assert len(found) == 8
+    assert all(row[5] is None for row in found)  # infinite width takes longer: --full has it
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (0, 3, 2), (4, 0)])

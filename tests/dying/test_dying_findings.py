@@ -94,7 +94,6 @@ def test_covariances_that_rounding_has_touched_are_taken():
 def test_refusals_in_words():
     net = rn.Network.from_weights([[[1.0]], [[1.0]]])
     for bad in (
-        lambda: rn.diagnose(net, [[1.0]], domain="box:-1,1"),  # type: ignore[arg-type]
         lambda: rn.diagnose(net, [[1.0]], [1.0], optimizer=object()),  # type: ignore[arg-type]
         lambda: dying.basin(grid=2.5),  # type: ignore[arg-type]
         lambda: dying.basin(grid=3, mode="xx"),

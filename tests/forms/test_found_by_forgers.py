@@ -113,7 +113,7 @@ def test_tolerance_zero_is_a_question(monkeypatch) -> None:
 
     def maximize(network, direction, domain, time_limit, *, tolerance, random_state, progress):
         asked.append(tolerance)
-        return SimpleNamespace(upper=np.inf, point=domain.center)
+        return SimpleNamespace(lower=-np.inf, upper=np.inf, point=domain.center)
 
     monkeypatch.setattr(front, "maximize", maximize)
     first = build([[[1.0, 1], [1.0, -1]], [[1.0, 1.0]], [[1.0]]], [[0.1, 0.3], [-0.5], [0.0]])

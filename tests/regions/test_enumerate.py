@@ -464,8 +464,8 @@ def test_limits_that_are_no_numbers_and_paths_that_do_not_exist_are_package_erro
     for options in wrong:
         with pytest.raises(InvalidInputError, match=next(iter(options))):
             regions(net, box, **options)
-    with pytest.raises(InvalidDomainError, match="list is not a domain"):
-        regions(net, [[-1, -1], [1, 1]])
+    with pytest.raises(InvalidDomainError, match="domain"):
+        regions(net, {"lo": -1, "hi": 1})
     with pytest.raises(InvalidInputError, match="cannot be written"):
         regions(net, box).save(tmp_path / "none" / "x.npz")
     with pytest.raises(InvalidInputError, match="cannot be read"):

@@ -71,7 +71,7 @@ class Pair:
     @property
     def operations(self) -> int:
         """Roundings behind one number of a pass through both networks, at most."""
-        widest = max(max(m.size, *(w.shape[1] for w in m.W.values())) for m in self.maps)
+        widest = max(max([m.size, *(w.shape[1] for w in m.W.values())]) for m in self.maps)
         return 2 * widest + 16 * len(self.maps) + 64
 
 

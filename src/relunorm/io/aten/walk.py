@@ -201,7 +201,9 @@ class _Walk:
         heads = [value.head for value in leaves(arguments) if isinstance(value, _Unknown)]
         heads += [(v.place, v.operation) for v in leaves(arguments) if isinstance(v, Headed)]
         heads = [head for head in heads if head is not None]
-        if namespace == "aten" and (opens_head(name) or (heads and follows_head(name))):
+        varying = [v for v in leaves(arguments) if isinstance(v, _Unknown | Headed | Tensor)]
+        follows = bool(heads) and follows_head(name) and len(varying) == 1
+        if namespace == "aten" and (opens_head(name) or follows):
             return _Unknown((heads or [(operation.place, _described(operation))])[0])
         for head in heads:
             self._refuse_head(*head)
