@@ -120,3 +120,12 @@ def test_compare_sees_through_a_split(options) -> None:
     assert found.verdict == "within"
     assert apart(original, network, domain.sample(5, 1)) <= found.upper
     assert rn.verify(found.certificate, original, network).holds
+
+
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
+def test_pairs_of_unequal_size_that_bend_are_not_carriers(size: float) -> None:
+    weights = [np.array([[size], [-1 / size]]), np.array([[1 / size, size]])]  # |x|
+    network = Network.from_weights(weights, [np.zeros(2), np.zeros(1)])
+    found = rn.normalize(network, "minimal", rn.Box.cube(1))
+    assert found.certificate.bound < 1e-10
+    assert found.network(np.array([[-0.5], [0.5]])).ravel() == pytest.approx([0.5, 0.5])

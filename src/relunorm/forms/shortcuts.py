@@ -105,10 +105,13 @@ def _detour(network: Network, affine: Affine, source: int, rules: Rules) -> _Det
     if not turned.any():
         return None
     size = np.abs(groups.factor)
-    bent = abs(multiply(matrix, one_hot(groups.leader, size, carrier.width)))
-    largest, left = _row_maxima(matrix), _row_maxima(bent)
+    together = one_hot(groups.leader, size, carrier.width)
+    bent, whole = abs(multiply(matrix, together)), multiply(abs(matrix), together)
     near = max(rules.tolerance, rules.relative)
-    moved = (largest > 0) & (left <= 4 * near * largest)
+    # what is left of every pair against the pair itself, in its own unit
+    left = bent - 4 * near * whole
+    over = np.asarray(mx.dense(left.max(axis=1)), dtype=np.float64).ravel()
+    moved = (_row_maxima(matrix) > 0) & (over <= 0)
     for later in affine.sources:  # rows that read what comes after the layer stay
         if later > source:
             moved &= _row_maxima(affine.terms[later]) == 0
