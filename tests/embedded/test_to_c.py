@@ -466,3 +466,16 @@ def test_onnx_of_what_has_no_qdq_form_is_refused(tmp_path: Any) -> None:
         with pytest.raises(UnsupportedFormatError, match="QDQ"):
             made.save_onnx(tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "word"),
+    [
+        ([[[1.0], [-1.0]], [[1e66, 1.0]]], {"bits": 8}, "would hold numbers that int8_t does not"),
+        ([[[1e30]], [[1e30]]], {"floats": True}, "no finite bound can be proved"),
+    ],
+)
+def test_weights_beyond_what_a_program_holds_are_refused(weights, options, word):
+    network = rn.Network.from_weights([np.array(w) for w in weights])
+    with pytest.raises(InvalidInputError, match=word):
+        rn.to_c(network, rn.Box.cube(1), **options)

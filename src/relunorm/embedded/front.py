@@ -19,11 +19,16 @@ from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate, notes
 from relunorm.embedded.claims import check_classes
-from relunorm.embedded.integers import IntegerNetwork
+from relunorm.embedded.integers import RANGES, IntegerNetwork
 from relunorm.embedded.job import WIDTHS, Job
 from relunorm.embedded.pieces import Piecewise
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
-from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
+from relunorm.errors import (
+    InvalidDomainError,
+    InvalidInputError,
+    RelunormError,
+    UnsupportedFormatError,
+)
 from relunorm.network import Network
 from relunorm.shown import Shown
 from relunorm.stability.reach import reach_of
@@ -232,7 +237,16 @@ def to_c(
         board = BOARDS.get(target, (None, None))
         limits = (board[0] if flash is None else flash, board[1] if ram is None else ram)
         _check_size(program, options, *limits)
-        document = job.document(program, *found)
+        _check_tables(program, options.name)
+        try:
+            document = job.document(program, *found)
+        except RelunormError:
+            raise
+        except ValueError:  # no JSON for what is infinite
+            raise InvalidInputError(
+                "no finite bound can be proved: values on the way leave the range of the "
+                "program's numbers; rescale the network, or choose a smaller domain"
+            ) from None
     file = c_file(program, options)
     certificate = ProgramCertificate(document)
     return Export(file.source(notes(document)), file.header(), program, network, certificate)
@@ -275,6 +289,17 @@ def _check_size(program: AnyProgram, options: Options, flash: int | None, ram: i
             raise InvalidInputError(
                 f"the {what} need {need:,} bytes, but {options.target} is taken to have {there:,} "
                 f"of {place}; use fewer bits, or say how much there is"
+            )
+
+
+def _check_tables(program: AnyProgram, name: str) -> None:
+    """Refuse numbers that their type in C does not hold."""
+    for table, (kind, values) in tables(program, name).items():
+        low, high = RANGES.get(kind, (-np.finfo(np.float32).max, np.finfo(np.float32).max))
+        if any(not low <= value <= high for value in np.asarray(values).tolist()):
+            raise InvalidInputError(
+                f"the table {table} would hold numbers that {kind} does not: the weights are "
+                "larger than any scale allows; rescale the network, or use more bits"
             )
 
 
