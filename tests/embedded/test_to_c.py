@@ -476,6 +476,6 @@ def test_onnx_of_what_has_no_qdq_form_is_refused(tmp_path: Any) -> None:
     ],
 )
 def test_weights_beyond_what_a_program_holds_are_refused(weights, options, word):
-    network = rn.Network.from_weights([np.array(w) for w in weights])
+    network = Network.from_weights([np.array(w) for w in weights])
     with pytest.raises(InvalidInputError, match=word):
-        rn.to_c(network, rn.Box.cube(1), **options)
+        to_c(network, Box.cube(1), **options)
