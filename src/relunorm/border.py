@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -83,7 +84,8 @@ def as_network(model: Model, data: Any = None) -> Network:
     try:
         network = load(model)
         if rows is not None and rows[0].size != network.input_size:
-            return load(model, rows)  # a layer that takes any number of rows at once
+            with suppress(RelunormError):  # a layer that takes any number of rows at once
+                return load(model, rows)
         return network
     except RelunormError:
         if rows is None:

@@ -21,12 +21,17 @@ from relunorm.bounds.node import CONST, ERR, HI, HIGH, LO, LOW, MAG, ROWS
 #: Steps of descent for each end of a unit.
 STEPS = 10
 
+#: Multiplications that the tightening of one node may take: a second or two.
+MOST = 4e9
+
 
 @compiled
-def tighten(node, ball, d, m, kept, first, last, cut, work):  # type: ignore[no-untyped-def]
-    """Tighten the bounds of a node's open units in place; how many changed, or -1 if none is left.
+def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type: ignore[no-untyped-def]
+    """Tighten the bounds of a node's open units in place: (how many changed, how many were tried).
 
-    Goal rows ``first`` to ``last`` are taken to be at least ``cut``; none where the two are equal.
+    Changed is -1 where no point is left. Goal rows ``first`` to ``last`` are taken to be at least
+    ``cut``; none where the two are equal. Only the first ``upto`` units are tried, and fewer where
+    the byte ``stop`` is set meanwhile.
     """
     T, tl, tu = node[ROWS], node[LOW], node[HIGH]
     slope, size = work[9], work[6]
@@ -45,7 +50,9 @@ def tighten(node, ball, d, m, kept, first, last, cut, work):  # type: ignore[no-
     for j in range(m):
         slope[j] = 1.0 if tu[j] > -tl[j] else 0.0
     changed = 0
-    for j in range(m):
+    for j in range(min(upto, m)):
+        if stop[0]:
+            return changed, j
         if tl[j] >= 0.0 or tu[j] <= 0.0:
             continue
         top = _end(node, ball, d, m, kept, rows, first, cut, j, 1.0, work)
@@ -58,9 +65,9 @@ def tighten(node, ball, d, m, kept, first, last, cut, work):  # type: ignore[no-
                 tl[j] = -top
                 changed += 1
         if tl[j] > tu[j]:
-            return -1
+            return -1, j + 1
         slope[j] = 1.0 if tu[j] > -tl[j] else 0.0
-    return changed
+    return changed, min(upto, m)
 
 
 @part

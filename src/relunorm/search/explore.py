@@ -45,7 +45,7 @@ from relunorm.bounds.node import (
     solve,
     tune,
 )
-from relunorm.bounds.tighten import tighten
+from relunorm.bounds.tighten import MOST, STEPS, tighten
 from relunorm.search.cuts import half, middle, splits, straightened, wider
 
 #: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
@@ -170,20 +170,20 @@ def _tuned(node, ball, d, m, kept, firsts, cut, steps, space):  # type: ignore[n
 
 
 @part
-def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, space):  # type: ignore[no-untyped-def]
+def _tightened(node, ball, d, m, kept, firsts, cut, steps, tape, marks, number, space, stop):  # type: ignore[no-untyped-def]
     """Bound a node's units under what is known, and the goals again; the highest bound."""
     open_, one = 0, 0
     for q in range(len(firsts) - 1):
         if node[BOUND][q] > -np.inf:
             open_, one = open_ + 1, q
     first, last = (firsts[one], firsts[one + 1]) if open_ == 1 else (0, 0)
-    changed = tighten(node, ball, d, m, kept, first, last, cut, space[2])
+    changed, tried = tighten(node, ball, d, m, kept, first, last, cut, m, stop, space[2])
     if changed == 0:
         return np.inf
     if len(tape) > 0:
         at = marks[0]
         tape[at], tape[at + 1], tape[at + 2], tape[at + 3] = TIGHTENED, number, cut, first
-        tape[at + 4], tape[at + 5] = last, 0.0
+        tape[at + 4], tape[at + 5] = last, tried
         marks[0] = at + 6
     if changed < 0:
         for q in range(len(firsts) - 1):
@@ -433,8 +433,11 @@ def explore(  # type: ignore[no-untyped-def]
             learned[-1, 0, 0] += drop
             learned[-1, 0, 1] += 1.0
             far = FAR * learned[-1, 0, 0] / learned[-1, 0, 1]
-            if pick < n and highest - cut > far and cut > -np.inf:
-                _tightened(baby, ball, d, m, kept, firsts, cut, steps, tape, marks, mine, space)
+            price = 2.0 * (STEPS + 1.0) * m * m * (d + m)
+            if pick < n and highest - cut > far and cut > -np.inf and price < MOST:
+                _tightened(
+                    baby, ball, d, m, kept, firsts, cut, steps, tape, marks, mine, space, stop
+                )
                 ceiling[0] = max(ceiling[0], cut)
             if close(baby, m, kept, firsts, cut, strict, tape, marks, mine, ceiling) == 0:
                 continue

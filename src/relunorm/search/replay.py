@@ -237,7 +237,7 @@ def _walk(  # type: ignore[no-untyped-def]
     closed_at, tape, limit, strict, space, result,
 ):  # fmt: skip
     """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
-    work = space[2]
+    work, never = space[2], np.zeros(1, np.uint8)
     v, lam, a, x, size = work[0], work[1], work[2], work[3], work[6]
     groups = len(firsts) - 1
     goals = firsts[groups]
@@ -256,7 +256,8 @@ def _walk(  # type: ignore[no-untyped-def]
                 return FAILS
             if last > first:
                 result[0] = max(result[0], cut)
-            if tighten(node, ball, d, n, known, first, max(first, last), cut, work) < 0:
+            last, tried = max(first, last), int(tight[here, 3])
+            if tighten(node, ball, d, n, known, first, last, cut, tried, never, work)[0] < 0:
                 count = top
                 continue
         here = _find(closed_number, float(number))
