@@ -1,4 +1,4 @@
-"""Findings of a fresh user: scalers, optimizer closures, diagnosis, refusals in words."""
+"""Scalers, optimizer closures, diagnosis, refusals in words."""
 
 from __future__ import annotations
 

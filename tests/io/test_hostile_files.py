@@ -1,4 +1,4 @@
-"""Defects that a first user found, each kept from coming back."""
+"""Files and modules that are hostile, too large for their format, or mix a batch."""
 
 from __future__ import annotations
 

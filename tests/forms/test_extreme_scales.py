@@ -1,4 +1,4 @@
-"""What a first user broke: each test failed before it was mended."""
+"""Forms, fingerprints and comparison of step networks and at extreme scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a second user broke, certificates foremost: each test failed before it was mended."""
+"""Forged certificates, and numbers that overflow on the way to a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules that a stranger hands to `constrain` and `live_init_`."""
+"""`constrain` and `live_init_` on shared, read and narrow weights."""
 
 import copy
 from itertools import pairwise
