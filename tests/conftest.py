@@ -1,9 +1,11 @@
-"""Shared settings: hypothesis without deadline, and where the optional case files lie."""
+"""Shared settings: hypothesis without deadline, fixed seeds, and where the optional case files lie."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -17,6 +19,14 @@ settings.register_profile(
 settings.load_profile("relunorm")
 
 _SHARED = Path(__file__).resolve().parents[1].parent / "shared"
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order():
+    """Global generators start alike in every test, whichever tests ran before it in this process."""
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -129,6 +129,8 @@ def note_size(module, args, output):
 def test_what_a_hook_looks_at_does_not_stop_revival(where, hook, inplace):
     model = nn.Sequential(line(3, 6), nn.ReLU(inplace=inplace), line(6, 2)).double()
     with torch.no_grad():
+        model[0].weight.copy_(normal(6, 3))
+        model[0].bias.zero_()
         model[0].bias[1] = -1e3
     x = normal(20, 3)
     before = model(x)
