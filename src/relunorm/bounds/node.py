@@ -4,7 +4,8 @@ The network on a node is a triangular form (`relunorm.bounds.kernel`) from which
 cannot change sign is folded away. `child` makes the form of a part of a node out of the node's own:
 it narrows the box or decides a unit, bounds the units again and folds those that have become
 stable. `tune` lowers the bound of a goal by descent on its free numbers; `programme.solve` takes
-the same numbers to their best. All of them only make numbers; what a bound proves rests on `backward` and on the error that each row carries.
+the same numbers to their best. All of them only make numbers; what a bound proves rests on
+`backward` and on the error that each row carries.
 
 A goal is a group of rows, and what is bounded is the largest minimum of a group over the node:
 tau >= 0 with sum 1 weighs the rows of a group (for one row it is 1).
