@@ -140,13 +140,17 @@ class Local:
         maps = self.original.maps
         return sum(mx.nnz(m) for a in maps for m in a.terms.values()) <= RATIONAL_WEIGHTS
 
-    def _original_sensitivity(self, exact: bool) -> rounding.Sensitivity:
+    @property
+    def original_bounds(self) -> list[tuple[Vector, Vector]]:
+        """Bounds on every layer of the original network, zeros for its linear stages."""
         own = iter(self.bounds)
-        bounds = [
+        return [
             next(own) if layer.has_units else (np.zeros(layer.width), np.zeros(layer.width))
             for layer in self.original.layers
         ]
-        return rounding.sensitivity(self.original, bounds, exact=exact)
+
+    def _original_sensitivity(self, exact: bool) -> rounding.Sensitivity:
+        return rounding.sensitivity(self.original, self.original_bounds, exact=exact)
 
     def _sizes(self, own: Sequence[Any], inputs: Any, constant: bool) -> list[Any]:
         """What the expressions for the original's values add up, given the sizes of our values."""

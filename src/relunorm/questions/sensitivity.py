@@ -333,7 +333,10 @@ class _Search:
 
         seen = self.least <= self.most
         low, high = self.low - self.error, self.high + self.error
-        zero = (self.low == 0) & (self.high == 0)  # nothing was computed: no path leads there
+        zero = (self.low == 0) & (self.high == 0)
+        if zero.any():  # no path leads there, unless rounding made it so: the original knows
+            first, last = jacobian_interval(self.original, self.local.original_bounds)
+            zero &= (first[:, free] == 0) & (last[:, free] == 0)
         low, high = np.where(zero, 0.0, low), np.where(zero, 0.0, high)
         gap = np.maximum(self.least - low, high - self.most)
         exact = seen & (gap <= EXACT * np.maximum(self.scale, 1e-300))

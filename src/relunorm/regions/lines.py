@@ -274,10 +274,7 @@ def _leg(
             kept.append((t, positive))
             moved.append(t[_settle(z, positive, noise)])
         values.append(layer.activation.apply_(z))
-    if network.output.terms:
-        out = network.output(values)
-    else:
-        out = np.tile(network.output.bias, (len(t), 1))
+    out = network.output(values)
     if any(map(len, moved)):
         again = np.isin(t, np.concatenate(moved))
         share = t[again, None]
