@@ -141,6 +141,18 @@ def test_a_slope_that_rounding_cancels_is_not_called_unused():
     assert "unused" not in found.direction
 
 
+def test_slopes_between_kinks_that_rounding_cannot_tell_apart():
+    """h = relu(1 - x), then relu(h - 0.3) - 10 relu(0.1 h - 0.03): 1 or -1 on a length of 1e-17."""
+    network = Network(
+        [Layer(Affine({0: [[-1.0]]}, [1.0])), Layer(Affine({1: [[1.0], [0.1]]}, [-0.3, -0.03]))],
+        Affine({2: [[1.0, -10.0]]}, [0.0]),
+        input_shape=1,
+    )
+    found = rn.sensitivity(network, Box([0.0], [1e4]))
+    slope = -1.0 if Fraction(0.03) / Fraction(0.1) > Fraction(0.3) else 1.0
+    assert found.lower[0, 0] <= slope <= found.upper[0, 0]
+
+
 def test_bad_arguments():
     net = random_net(0, 2, 3, 1)
     with pytest.raises(InvalidDomainError, match="nowhere"):

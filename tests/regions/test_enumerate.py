@@ -522,3 +522,15 @@ def test_a_unit_that_is_constant_where_another_is_off(d, method, weight, bias):
     A, c = found.affine(i)
     np.testing.assert_array_equal(A, np.zeros((1, d)))
     np.testing.assert_allclose(c, network(point[None])[0], rtol=1e-15)
+
+
+def test_a_polytope_flat_up_to_rounding_has_no_interior():
+    """x + 20 y = const within a box of side 2e-14: what is left is rounding of the sides."""
+    rows = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [0.1, 2.0], [-0.1, -2.0]]
+    right = [
+        *(0.16389317104156026, -0.25979179176162975, -0.16389317104154028, 0.25979179176164974),
+        *(-0.5031942664191245, 0.5031942664191245),
+    ]
+    net = Network.from_weights([np.eye(2), np.ones((1, 2))])
+    with pytest.raises(InvalidDomainError, match="no interior"):
+        regions(net, Polytope(rows, right))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,11 +14,13 @@ from relunorm.domain.base import (
     Domain,
     RandomState,
     check_count,
+    ends_outward,
     lengths,
     rounding,
     short,
     vector,
 )
+from relunorm.domain.box import Box
 from relunorm.dyadic import dyadic
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
@@ -53,6 +56,14 @@ class Ball(Domain):
     @property
     def center(self) -> Vector:
         return self.middle
+
+    @cached_property
+    def bounding_box(self) -> Box:
+        return Box(*ends_outward(self.middle, self.reach))
+
+    @property
+    def numbers(self) -> tuple[NDArray[np.float64], ...]:
+        return self.middle, np.array([self.reach])
 
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)

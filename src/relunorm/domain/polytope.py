@@ -72,6 +72,10 @@ class Polytope(Domain):
         lo, hi = self.support(np.eye(self.dimension))
         return Box(lo, np.maximum(lo, hi))
 
+    @property
+    def numbers(self) -> tuple[NDArray[np.float64], ...]:
+        return self.A, self.b
+
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)
         lo = np.array([self._minimize(row)[0] for row in rows])

@@ -23,6 +23,9 @@ from relunorm.matrix import Matrix, Vector
 #: A sum below this share of what was summed counts as 0 where parameters are rounded anyway.
 NOISE = 2.0**-46
 
+#: Entries of the rows of both factors that are worked on at a time.
+BLOCK = 1 << 22
+
 _SPLIT = 134217729.0  # 2^27 + 1
 
 
@@ -35,25 +38,37 @@ def product(left: Matrix, right: Matrix, clock: Clock = NO_LIMIT) -> Matrix:
     >>> product(np.array([[1e16, 1.0, -1e16]]), np.ones((3, 1)))
     array([[1.]])
     """
-    a = mx.dense(left)
+    if mx.is_identity(right):
+        return left
     b: Any = sp.csr_array(right)  # scipy's stubs lack shapes and dtypes
+    step = max(1, BLOCK // max(1, sum(b.shape)))
+    blocks = [_block(left[k : k + step], b, clock) for k in range(0, left.shape[0], step)]
+    if sp.issparse(right):
+        size = left.shape[0] * b.shape[1]
+        if sum(map(np.count_nonzero, blocks)) <= mx.DENSE_ABOVE * size:
+            return mx.as_matrix(sp.vstack([sp.csr_array(block) for block in blocks], "csr"))
+    return np.concatenate(blocks)
+
+
+def _block(left: Matrix, b: Any, clock: Clock) -> NDArray[np.float64]:
+    """`product` for some rows, dense."""
+    a = mx.dense(left)
     high = np.zeros((a.shape[0], b.shape[1]))
     low = np.zeros_like(high)
-    for k in range(b.shape[0]):
-        if k % 16 == 0:
+    for turn, k in enumerate(np.flatnonzero(a.any(axis=0)).tolist()):
+        if turn % 16 == 0:
             clock.check()
         span = slice(b.indptr[k], b.indptr[k + 1])
         columns, entries = b.indices[span], b.data[span]
-        active = np.flatnonzero(a[:, k])
-        if not len(columns) or not len(active):
+        if not len(columns):
             continue
+        active = np.flatnonzero(a[:, k])
         where = np.ix_(active, columns)
         term, term_error = _two_product(a[active, k][:, None], entries[None, :])
         total, sum_error = _two_sum(high[where], term)
         high[where] = total
         low[where] += term_error + sum_error
-    result = high + low
-    return mx.as_matrix(sp.csr_array(result)) if sp.issparse(right) and _thin(result) else result
+    return high + low
 
 
 def tidy_product(left: Matrix, right: Matrix) -> Matrix:
@@ -75,10 +90,6 @@ def tidy_product(left: Matrix, right: Matrix) -> Matrix:
 def row_sums(matrix: NDArray[np.float64]) -> Vector:
     """The sum of every row in doubled precision, rounded once."""
     return mx.dense(product(matrix, np.ones((matrix.shape[1], 1)))).ravel()
-
-
-def _thin(matrix: NDArray[np.float64]) -> bool:
-    return bool(np.count_nonzero(matrix) <= mx.DENSE_ABOVE * matrix.size)
 
 
 def _two_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray, NDArray]:

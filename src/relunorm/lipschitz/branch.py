@@ -5,6 +5,9 @@ Units are decided in layer order, each decision checked by a linear programme on
 every undecided unit contributes an interval of slopes, the interval product bounds |J| entry by
 entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf
 is a region with its Jacobian. Without the bound this is enumeration.
+
+The bound holds for every region, those too thin for float64 included: where a cell touches a side
+of a unit that it does not enter, rational arithmetic says whether that side is empty (`contacts`).
 """
 
 from __future__ import annotations
@@ -15,14 +18,24 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.extrema.window import Window
+from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.regions.jit import allocating, inner
 from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
-from relunorm.regions.tree_signs import form_range
-from relunorm.regions.tree_state import CUT_OFF, FAILURES, FRAMES, HIDDEN, ROWS, STARTED, is_cut_off
+from relunorm.regions.tree_signs import CLEAR, form_range
+from relunorm.regions.tree_state import (
+    CUT_OFF,
+    FAILURES,
+    FRAMES,
+    HIDDEN,
+    NEAR,
+    ROWS,
+    STARTED,
+    is_cut_off,
+)
 
 METHOD = "branch and bound"
 
@@ -32,9 +45,10 @@ CLOSE = 1 + 1e-10
 #: Multiplications, about, between two looks at the clock (some hundredths of a second).
 SLICE = 3e7
 
-# Entries of a search's record: the best norm, whether a leaf improved on it, and where a slice
-# ended on its way down (the next unit, 0: at the end of a path) with the bound there.
-BEST, IMPROVED, UNIT, BOUND = range(4)
+# Entries of a search's record: the best norm, whether a leaf improved on it, where a slice ended on
+# its way down (the next unit plus one, 0: at the end of a path) with the bound there, whether to
+# end at contacts (2: not at the one where it stands), whether leaves leave the best norm as it is.
+BEST, IMPROVED, UNIT, BOUND, HEED, HOLD = range(6)
 
 
 def compile_kernels(tell: Teller) -> None:
@@ -50,25 +64,27 @@ def branch_and_bound(
     start: tuple[float, Vector] | None = None,
     time_limit: float | Clock | None = None,
     progress: Listener | None = None,
+    contacts: Contacts | None = None,
 ) -> tuple[float, Vector, float, bool]:
     """The Lipschitz constant as (lower, witness, upper, finished).
 
     Finished means the tree is done: then lower and upper agree to 1e-10 relative (for a ball only
     if the maximising region of its bounding box meets the ball). Otherwise ``upper`` is the largest
     bound of a node not yet searched. It is infinite where cells thinner than the tolerance were
-    left out (docs/regions.md), finished or not: their Jacobians are not known. Worst case
-    exponential in the units that change sign.
+    left out (docs/regions.md), or may have been, finished or not: their Jacobians are not known.
+    Worst case exponential in the units that change sign.
 
     Args:
         network: relu or leaky units, without linear stages; fold stable units first (`localize`).
         start: a lower bound and its point, to prune with.
         time_limit: seconds or a clock.
         progress: called with a `Progress` a few times a second; its facts are ``lower``, ``upper``.
+        contacts: of the network that was folded; by default this one is as it was given.
     """
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     compile_kernels(tell)
-    return _branch_and_bound(network, domain, norm, start, clock, tell)
+    return _branch_and_bound(network, domain, norm, start, clock, tell, contacts)
 
 
 def _branch_and_bound(
@@ -78,104 +94,130 @@ def _branch_and_bound(
     start: tuple[float, Vector] | None,
     clock: Clock = NO_LIMIT,
     tell: Teller | None = None,
+    contacts: Contacts | None = None,
 ) -> tuple[float, Vector, float, bool]:
+    contacts = contacts or Contacts.of(network, domain)
     best, witness = start if start is not None else (0.0, np.zeros(network.input_size))
     upper, done = best, True
     with clock.watch() as stop:
         for window in windows(network, domain):
             if clock.expired():
                 return best, witness, np.inf, False
-            best, witness, bound, finished = _one_window(
-                network, window, norm, best, witness, domain, stop, tell
-            )
-            upper, done = max(upper, bound), done and finished
+            search = _Search(window, norm, best, stop, contacts)
+            while search.goes_on():
+                x = search.point()
+                if x is not None and isinstance(domain, Box):
+                    x = np.clip(x, domain.lo, domain.hi)
+                if x is not None and (domain is None or domain.contains(x)[0]):
+                    value = at_point(network, x, norm, domain)
+                    if value > best:
+                        best, witness = value, x
+                if tell is not None:
+                    bound = search.so_far()
+                    text = f"between {best:.6g} and {bound:.6g}"
+                    tell(text, at_once=False, lower=best, upper=bound)
+            upper, done = max(upper, search.bound()), done and search.is_done()
     return best, witness, max(upper, best), done
 
 
-def _one_window(
+def is_complete(
     network: Network,
-    window: Window,
+    domain: Domain | None,
     norm: float,
     best: float,
-    witness: Vector,
-    domain: Domain | None,
-    stop: NDArray[np.uint8],
-    tell: Teller | None,
-) -> tuple[float, Vector, float, bool]:
-    state = window.state(stop)
-    units = int(window.net.shape[2])
-    outputs, dimension = int(window.net.shape[3]), int(window.net.shape[0])
-    kept = np.full(units + 1, np.inf)
-    record = np.array([best, 0.0, 0.0, np.inf])
-    point = np.zeros(dimension)
-    tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
-    work = np.zeros((2, units)), np.zeros((2, outputs, dimension)), tally
-    finished = False
-    while not finished:
-        record[IMPROVED] = 0.0
-        finished = bool(
-            _search(window.net, state, window.rates, norm, kept, record, point, *work, SLICE)
-        )
-        if record[IMPROVED]:
-            x = window.to_input(point)
-            if x is not None and isinstance(domain, Box):
-                x = np.clip(x, domain.lo, domain.hi)
-            if x is not None and (domain is None or domain.contains(x)[0]):
-                value = at_point(network, x, norm, domain)
-                if value > best:
-                    best, witness = value, x
-        frames = int(state.at[FRAMES])
-        bound = float(max(record[BEST] * CLOSE, kept[:frames].max(initial=0.0)))
-        if record[UNIT]:
-            bound = max(bound, float(record[BOUND]))
-        if tell is not None:
-            text = f"between {best:.6g} and {bound:.6g}"
-            tell(text, at_once=False, lower=best, upper=bound)
-        if stop[0] or is_cut_off(state):
-            break
-    if state.at[FAILURES]:
-        finished = False
-    if state.at[FAILURES] or state.at[HIDDEN]:  # Jacobians of cells that were not seen
-        bound = np.inf
-    return best, witness, bound, finished
+    clock: Clock,
+    contacts: Contacts,
+) -> bool:
+    """Whether every region whose Jacobian may be larger than ``best`` is one that float64 sees.
+
+    What a list of regions leaves out, and what makes its largest norm a bound.
+    """
+    with clock.watch() as stop:
+        for window in windows(network, domain):
+            search = _Search(window, norm, best, stop, contacts)
+            search.record[HOLD] = 1.0
+            while search.goes_on():
+                pass
+            if not (search.is_done() and np.isfinite(search.bound())):
+                return False
+    return True
 
 
-def steepest(window: Window, start: float, clock: Clock) -> tuple[float, list[Vector], bool]:
+def steepest(
+    window: Window, start: float, clock: Clock, contacts: Contacts
+) -> tuple[float, list[Vector], bool]:
     """The largest sum of |J| times the window's rates over the regions of a scalar network.
 
     Returns:
         an upper bound (infinite where cells were left out), inputs at which larger and larger
         values than ``start`` were found, and whether the tree is done.
     """
-    with clock.watch() as stop:
-        return _steepest(window, start, stop)
-
-
-def _steepest(
-    window: Window, start: float, stop: NDArray[np.uint8]
-) -> tuple[float, list[Vector], bool]:
-    state = window.state(stop)
-    units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
-    kept = np.full(units + 1, np.inf)
-    record = np.array([start, 0.0, 0.0, np.inf])
-    point = np.zeros(dimension)
-    tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
-    work = np.zeros((2, units)), np.zeros((2, 1, dimension)), tally
     found: list[Vector] = []
-    finished = False
-    while not finished and not stop[0] and not is_cut_off(state):
+    with clock.watch() as stop:
+        search = _Search(window, np.inf, start, stop, contacts)
+        while search.goes_on():
+            x = search.point()
+            if x is not None:
+                found.append(x)
+    bound = search.bound()
+    return bound, found, search.is_done() and bool(np.isfinite(bound))
+
+
+class _Search:
+    """A search of one window, slice by slice."""
+
+    def __init__(
+        self, window: Window, norm: float, best: float, stop: NDArray[np.uint8], contacts: Contacts
+    ):
+        self.norm, self.stop, self.contacts = norm, stop, contacts
+        self.window = window = contacts.seen_through(window)
+        self.state = window.state(stop)
+        units = int(window.net.shape[2])
+        outputs, dimension = int(window.net.shape[3]), int(window.net.shape[0])
+        self.kept = np.full(units + 1, np.inf)
+        self.record = np.array([best, 0.0, 0.0, np.inf, 1.0, 0.0])
+        self.place = np.zeros(dimension)
+        tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
+        self.work = np.zeros((2, units)), np.zeros((2, outputs, dimension)), tally
+        self.finished = False
+
+    def goes_on(self) -> bool:
+        """Search one slice; False where there was none to search."""
+        if self.finished or self.stop[0] or is_cut_off(self.state):
+            return False
+        record, window = self.record, self.window
         record[IMPROVED] = 0.0
-        finished = bool(
-            _search(window.net, state, window.rates, np.inf, kept, record, point, *work, SLICE)
-        )
-        if record[IMPROVED] and (x := window.to_input(point)) is not None:
-            found.append(x)
-    bound = float(max(record[BEST] * CLOSE, kept[: int(state.at[FRAMES])].max(initial=0.0)))
-    if record[UNIT]:
-        bound = max(bound, float(record[BOUND]))
-    if state.at[FAILURES] or state.at[HIDDEN] or (not finished and not state.at[STARTED]):
-        bound = np.inf
-    return bound, found, finished and bool(np.isfinite(bound))
+        where = window.net, self.state, window.rates, self.norm
+        done = _search(*where, self.kept, record, self.place, *self.work, SLICE)
+        self.finished = bool(done)
+        if record[HEED] == 1.0 and self.state.at[NEAR]:
+            reach = float(window.scale[0]) if window.homogeneous else None
+            clear = self.contacts.judge(self.state, window.lo, window.hi, reach)
+            record[HEED] = 2.0 if clear else 0.0
+        return True
+
+    def point(self) -> Vector | None:
+        """An input at which the last slice found a larger norm."""
+        return self.window.to_input(self.place) if self.record[IMPROVED] else None
+
+    def is_done(self) -> bool:
+        """Whether the tree is done."""
+        return self.finished and not self.state.at[FAILURES]
+
+    def so_far(self) -> float:
+        """A bound on the norms of the regions that float64 sees."""
+        frames = int(self.state.at[FRAMES])
+        bound = max(self.record[BEST] * CLOSE, self.kept[:frames].max(initial=0.0))
+        if self.record[UNIT]:
+            bound = max(bound, self.record[BOUND])
+        begun = self.finished or self.state.at[STARTED]
+        return float(bound) if begun else np.inf
+
+    def bound(self) -> float:
+        """A bound on all norms; infinite where cells were left out."""
+        at = self.state.at
+        left_out = at[FAILURES] or at[HIDDEN] or self.record[HEED] == 0.0
+        return np.inf if left_out else self.so_far()
 
 
 @allocating
@@ -183,15 +225,16 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
     """Search on for about ``budget`` multiplications; 1 when the tree is done.
 
     A slice ends anywhere on its way down, and the next one goes on from there. It also ends when a
-    leaf improved the record, so that its point can be checked.
+    leaf improved the record, so that its point can be checked, and at a contact, so that it can be.
     """
     at = state.at
     units, layers, d = net.shape[2], net.shape[1], net.shape[0]
     whole = float(len(net.weights) + units * (d + 1))
     spent = 0.0
     while spent <= budget:
-        unit, bound = int(record[UNIT]), record[BOUND]
-        if unit == 0:
+        unit, bound = int(record[UNIT]) - 1, record[BOUND]
+        if unit < 0:
+            unit = 0
             if at[STARTED]:
                 while at[FRAMES] and kept[at[FRAMES] - 1] <= record[BEST] * CLOSE:
                     at[FRAMES] -= 1
@@ -205,7 +248,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
         left, fresh = False, True
         while unit < units:
             if spent > budget:
-                record[UNIT], record[BOUND] = unit, bound
+                record[UNIT], record[BOUND] = unit + 1, bound
                 return 0
             if unit == net.first[layer]:
                 start_layer(net, state, layer)
@@ -214,8 +257,10 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
             code = signs(net, state, unit)
             if code == 0 or state.work.stop[0]:  # the time is up: the cell keeps the bound it has
                 at[CUT_OFF] = 1
-                record[UNIT], record[BOUND] = max(unit, 1), bound
+                record[UNIT], record[BOUND] = unit + 1, bound
                 return 0
+            if record[HEED] == 2.0:
+                at[NEAR], record[HEED] = 0, 1.0
             spent += 8.0 * (d + 1) * (d + at[ROWS])
             if (code == 3 or fresh) and _worthwhile(tally[layer]):
                 bound = min(bound, _bound(net, state, layer, unit, rates, norm, g, jac))
@@ -225,6 +270,9 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
                     tally[layer, 1] += 1
                     left = True
                     break
+            if at[NEAR] and record[HEED] == 1.0:
+                record[UNIT], record[BOUND] = unit + 1, bound
+                return 0
             if code == 3:
                 kept[at[FRAMES]] = bound
             descend(net, state, unit, code)
@@ -236,7 +284,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
         start_layer(net, state, layers)
         spent += (d + 1.0) * whole
         value = _leaf(net, state, rates, norm, jac)
-        if value > record[BEST]:
+        if value > record[BEST] and record[HOLD] == 0.0:
             record[BEST], record[IMPROVED] = value, 1.0
             interior_point(net, state, point)
             return 0  # a point cut off by the clock still lies in the cell: it is checked
@@ -323,9 +371,10 @@ def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
         slope = net.slopes[q, state.bits[i]]
         return slope, slope
     low, high = form_range(state, i)
-    if low > 0.0:
+    noise = state.tolerance[i] if state.scale[i] == 0.0 else state.quiet[i] / state.scale[i]
+    if low > CLEAR * noise:
         return net.slopes[q, 1], net.slopes[q, 1]
-    if high < 0.0:
+    if high < -CLEAR * noise:
         return net.slopes[q, 0], net.slopes[q, 0]
     return min(net.slopes[q]), max(net.slopes[q])
 

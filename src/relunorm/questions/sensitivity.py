@@ -18,8 +18,8 @@ from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.localize import Local, localize
 from relunorm.head import of_words
 from relunorm.lipschitz.branch import compile_kernels, steepest
+from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.twins import has_twins
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
@@ -281,8 +281,6 @@ class _Search:
         ends = self.open_ends()
         if not ends or network.input_size > MOST_INPUTS or network.units > MOST_UNITS:
             return
-        if has_twins(self.original, self.domain):
-            return  # regions too thin to be seen: intervals are all there is
         compile_kernels(tell)
         error = np.broadcast_to(self.local.jacobian_search_error, self.low.shape)
         total = len(ends)
@@ -300,14 +298,15 @@ class _Search:
         """The largest slope s f_i + c x_j can have in x_j, less c: c makes it positive."""
         sign = 1.0 if side else -1.0
         reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
-        lifted = _tilted(_most_telling_first(self.network, i, j), i, j, sign, reach)
+        sorted_, orders = _most_telling_first(self.network, i, j)
+        lifted = _tilted(sorted_, i, j, sign, reach)
         window = next(windows(lifted, self.place))
         rates = np.zeros_like(window.rates)
         rates[j] = window.rates[j]
         window = replace(window, rates=rates)
         known = self.most[i, j] if side else -self.least[i, j]
         start = max(reach + known, 0.0) if math.isfinite(known) else 0.0
-        bound, found, finished = steepest(window, start, clock)
+        bound, found, finished = steepest(window, start, clock, Contacts(self.local, orders))
         for point in found:
             x = np.asarray(point)
             if isinstance(self.place, Box):
@@ -367,10 +366,13 @@ def _tilted(network: Network, i: int, j: int, sign: float, slope: float) -> Netw
     return network.replace(output=Affine(terms, sign * network.output.bias[[i]]))
 
 
-def _most_telling_first(network: Network, i: int, j: int) -> Network:
+def _most_telling_first(network: Network, i: int, j: int) -> tuple[Network, list[NDArray[np.intp]]]:
     """The network with the units of every layer sorted by what they can add to d f_i / d x_j.
 
     The function is the same; a search that decides such units first finds out sooner.
+
+    Returns:
+        the network, and the order of the units of every layer.
     """
     forward = [np.eye(network.input_size)[:, j]]
     for layer in network.layers:
@@ -398,9 +400,8 @@ def _most_telling_first(network: Network, i: int, j: int) -> Network:
         Layer(sorted_map(layer.affine, order), layer.activation)
         for layer, order in zip(network.layers, orders[1:], strict=True)
     ]
-    return network.replace(
-        layers=layers, output=sorted_map(network.output, np.arange(network.output_size))
-    )
+    output = sorted_map(network.output, np.arange(network.output_size))
+    return network.replace(layers=layers, output=output), orders[1:]
 
 
 def _numbers(values: Array) -> list[list[float | None]]:

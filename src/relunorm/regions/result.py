@@ -38,7 +38,8 @@ class Regions(Shown):
         method: the engine that ran. seconds: how long, by the clock.
         hidden: how often a unit got one sign on a cell and took the other by more than rounding but
             less than the tolerance (1e-10 of the domain): cells that thin are not listed. 0 means
-            that none was left out; otherwise a smaller domain shows them.
+            that no cell was left out that rounding can tell from a wall; otherwise a smaller domain
+            shows them.
     """
 
     network: Network

@@ -18,6 +18,7 @@ from relunorm.regions.tree_state import (
     CUT_OFF,
     FAILURES,
     HIDDEN,
+    NEAR,
     NODES,
     POINTS,
     POINTS_START,
@@ -25,6 +26,9 @@ from relunorm.regions.tree_state import (
 )
 
 quiet = inner(_quiet)
+
+#: A cell that stays clear of a side by less than so many times the rounding of the unit touches it.
+CLEAR = 64.0
 
 
 @kernel
@@ -139,11 +143,14 @@ def signs(net, state, unit):  # type: ignore[no-untyped-def]
     """
     at, scale, tolerance = state.at, state.scale[unit], state.tolerance[unit]
     d = len(state.row)
+    at[NEAR] = 0
     if scale == 0.0:
         constant, around = state.forms[unit, d], 0.0
         for k in range(d):
             around += abs(state.forms[unit, k])
         plus = constant > tolerance
+        if tolerance > 0.0 and abs(constant) <= around + CLEAR * tolerance:
+            at[NEAR] = 4 * unit + (2 if plus else 4)
         state.thin[unit] = max(state.thin[unit], around - constant if plus else around + constant)
         return 2 if plus else 1
     g, values = state.row, state.values
@@ -228,6 +235,8 @@ def _reach(state, unit, side, c, tolerance):  # type: ignore[no-untyped-def]
         _learn(state, unit, side)
     if status != FOUND and top > state.quiet[unit]:
         at[HIDDEN] += 1
+    elif status != FOUND and top > -CLEAR * state.quiet[unit]:
+        at[NEAR] = 4 * unit + 2 * side + 1 if at[NEAR] == 0 else -1
     if status != FOUND and top > 0.0:
         state.thin[unit] = max(state.thin[unit], min(top, tolerance) / state.scale[unit])
     if status != FOUND:

@@ -19,6 +19,10 @@ MEMORY = 64 * 2**30
 # Entries of State.at.
 ROWS, POINTS_START, POINTS, FRAMES, STARTED, FAILURES, NODES, DEPTH, HIDDEN, CUT_OFF = range(10)
 
+#: Another one: a side that the last unit left out although the cell touches it, as
+#: 4 * unit + 2 * side + 1, one more where no wall says so; -1 for both sides; 0 for none.
+NEAR = 10
+
 
 class State(NamedTuple):
     """Where a search stands; see `tree`."""
@@ -126,7 +130,7 @@ def _empty_state(
         np.zeros(keep),
         np.zeros(d),
         np.zeros((units + 1, 5), np.int64),
-        np.zeros(10, np.int64),
+        np.zeros(11, np.int64),
         np.zeros(max(int(np.diff(net.first).max()), 1), np.int64),
         np.full(depth + 1, -1, np.int64),
         np.zeros((units, 2, CLAUSES, d), np.int64),

@@ -160,11 +160,16 @@ def _star(start: Array, lo: Array, hi: Array, rows: Array, rhs: Array) -> Array:
 
 
 def _check_interior(window: Window, domain: Polytope) -> None:
-    slack = window.rhs - window.rows @ window.start
-    if len(slack) and slack.min() < 1e-9:
+    slack = np.min(window.rhs - window.rows @ window.start, initial=1.0)
+    room = domain.b - domain.A @ domain.center
+    lost = np.abs(domain.b) + np.abs(domain.A) @ np.abs(domain.center)
+    rounded_away = (room <= (domain.dimension + 2) * 2.0**-53 * lost).any()
+    if slack < 1e-9 or rounded_away:
+        why = f"its largest ball has radius {max(slack, 0):.1e} of its half-width"
+        if slack >= 1e-9:
+            why = "it is as thin as the rounding of its sides"
         raise InvalidDomainError(
-            f"{domain!r} has no interior (its largest ball has radius {max(slack.min(), 0):.1e} of "
-            "its half-width); regions need one. Use on_plane for a flat domain."
+            f"{domain!r} has no interior ({why}); regions need one. Use on_plane for a flat domain."
         )
 
 

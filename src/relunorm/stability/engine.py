@@ -26,7 +26,7 @@ from relunorm.stability.proof import (
 )
 from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import apply, rule_bounds
-from relunorm.stability.result import LayerStability, Stability, domain_digest, layer_verdicts
+from relunorm.stability.result import LayerStability, Stability, layer_verdicts
 from relunorm.stability.slopes import Proposal, optimize
 from relunorm.stability.split import split
 from relunorm.stability.threads import few_threads
@@ -150,7 +150,7 @@ class _Search:
         return Stability(
             layers=tuple(layers),
             domain=repr(self.problem.reach.domain),
-            domain_digest=domain_digest(self.problem.reach.domain),
+            domain_digest=self.problem.reach.domain.digest,
             seconds=self.clock.elapsed(),
             complete=not any(layer.counts["undecided"] for layer in layers),
             random_state=self.random_state,

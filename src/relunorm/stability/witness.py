@@ -22,7 +22,7 @@ from relunorm.stability.problem import Problem
 Array = NDArray[np.float64]
 
 #: Points of one batch times units of the network, at most.
-CHUNK_DOUBLES = 1 << 23
+CHUNK_DOUBLES = 1 << 20
 
 #: Jumps of one climb, at most; most stop after three or four.
 JUMPS = 24
