@@ -11,9 +11,14 @@ from relunorm import Box, Network, along, on_plane, region_at, regions
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 from relunorm.regions import plot
 from relunorm.regions.boundaries import decision_cells, level_set
-from relunorm.regions.counting import montufar_lower, montufar_upper, serra_upper
 from relunorm.regions.mesh import mesh
-from relunorm.regions.statistics import pieces_along_random_lines, statistics
+from relunorm.regions.statistics import (
+    montufar_lower,
+    montufar_upper,
+    pieces_along_random_lines,
+    serra_upper,
+    statistics,
+)
 
 from .nets import he_net, random_net
 

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from relunorm.clock import TIME_LIMIT, Clock, Listener, Teller
-from relunorm.errors import InvalidInputError
+from relunorm.errors import InvalidInputError, RelunormError
+
+
+class CellLimitError(RelunormError, ValueError):
+    """A cell has more walls than a word has bits (64); the sign tree has no such limit."""
+
 
 #: A search first looks for so many regions, and then for up to `GROWTH` times more each time.
 FIRST_BATCH, GROWTH = 512, 4

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.network import Network
-from relunorm.regions.budget import Budget
+from relunorm.regions.budget import Budget, CellLimitError
 from relunorm.regions.engines import parts
-from relunorm.regions.limits import CellLimitError
 from relunorm.regions.window import open_window
 from relunorm.regions.work import Batch, run
 from relunorm.sweep.ambient import ambient_jobs

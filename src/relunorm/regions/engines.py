@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.regions.budget import Budget
-from relunorm.regions.limits import CellLimitError
+from relunorm.regions.budget import Budget, CellLimitError
 from relunorm.regions.pack import Packed
 from relunorm.regions.window import Window, open_window
 from relunorm.regions.work import Batch, Part, Work, divided, run

@@ -5,18 +5,47 @@ unit on which side of the unit's line it lies, or that it is within the toleranc
 bit). So a unit cuts a piece when both its bits occur among the corners, and a form is evaluated
 once a corner, not once a piece. A new corner is looked at only for the units that still cut the
 piece it was made in; the others have their sign from the larger piece, whatever rounding says.
+
+Sets of units are words: unit i of a layer is bit 63 - i % 64 of word i // 64. The most significant
+bit comes first, as in `np.packbits`, and the first unit of a set is the number of leading zeros.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from relunorm.regions.jit import inner
 from relunorm.regions.tolerance import quiet
-from relunorm.regions.words import WORD, bit_of, leading_zeros
+
+#: Units a word holds.
+WORD = 64
+
+
+def _leading_zeros(typingctx: Any, word: Any) -> Any:
+    """The number of leading zeros of a word that is not zero: one instruction."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        zero_is_undefined = ir.Constant(ir.IntType(1), 1)
+        return builder.ctlz(args[0], zero_is_undefined)
+
+    return types.int64(types.uint64), emit
+
+
+#: Called with the word alone; numba adds the context.
+leading_zeros: Any = intrinsic(_leading_zeros)
+
+
+@inner
+def bit_of(index):  # type: ignore[no-untyped-def]
+    """The word with only unit ``index`` (below 64) in it."""
+    return np.uint64(0x8000000000000000) >> np.uint64(index)
+
 
 # Columns of Pieces.entries: where the list of corners starts, how many, how many corner numbers
 # are taken, the layer at work, cuts on the way to the piece.

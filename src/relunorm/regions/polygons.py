@@ -28,8 +28,19 @@ from numpy.typing import NDArray
 from relunorm.regions.columns import Columns, new_columns, start_layer
 from relunorm.regions.jit import inner, kernel
 from relunorm.regions.pack import Packed
-from relunorm.regions.polygon_cuts import COUNT, DEPTH, LAYER, LOOP, Pieces, cut, look, sort_out
-from relunorm.regions.words import WORD, bit_of, leading_zeros
+from relunorm.regions.polygon_cuts import (
+    COUNT,
+    DEPTH,
+    LAYER,
+    LOOP,
+    WORD,
+    Pieces,
+    bit_of,
+    cut,
+    leading_zeros,
+    look,
+    sort_out,
+)
 
 #: Returned by `run` when the stack is too small.
 GROW = 1

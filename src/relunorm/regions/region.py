@@ -15,12 +15,15 @@ from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.cell import Cell, Wall
+from relunorm.regions.geometry import Cell, Wall
 from relunorm.regions.pack import affine_maps, check_units
 from relunorm.shown import Shown
 
 if TYPE_CHECKING:
     from relunorm.regions.atoms import Atoms
+from relunorm import matrix as mx
+from relunorm.regions.balance import balanced
+from relunorm.regions.tolerance import ROUNDING
 
 Array = NDArray[np.float64]
 
@@ -186,7 +189,7 @@ class Region(Shown):
     @cached_property
     def _rows(self) -> tuple[Array, Array, list[Wall]]:
         """All half-spaces of unit length, in inputs, without the constant forms."""
-        from relunorm.regions.forms import unit_forms
+        from relunorm.regions.region import unit_forms
 
         G, g = unit_forms(self.network, self.pattern)
         length = lengths(G)
@@ -319,3 +322,45 @@ def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Regi
         width = domain.bounding_box.halfwidth
         direction = domain.center - point + 1e-3 * width * direction
     return Region(network, pattern_beyond(network, point[None], direction)[0], point, domain)
+
+
+def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """(G, g): pre-activation_i(x) = G_i . x + g_i, times a power of two, under the pattern bits.
+
+    The power of two is 1 in networks of ordinary size (`balanced`).
+
+    Args:
+        network: without linear stages.
+        bits: shape (units,).
+
+    Returns:
+        G of shape (units, d) and g of shape (units,). Gradients that are only rounding are zero.
+        Dense: units times d numbers; products use the stored (dense or sparse) matrices.
+    """
+    network = balanced(network)
+    d = network.input_size
+    values: list[tuple[Array | None, Array]] = [(None, np.zeros(d))]
+    sizes, rates = [np.zeros(d)], [np.ones(d)]  # of the constants, of the gradients
+    kept_G, kept_g, begin = [], [], 0
+    for layer in network.layers:
+        G, g = np.zeros((layer.width, d)), layer.affine.bias.copy()
+        size, rate = np.abs(g), np.zeros(layer.width)
+        for source, matrix in layer.affine.terms.items():
+            inner, shift = values[source]
+            G += mx.dense(matrix) if inner is None else matrix @ inner
+            g += matrix @ shift
+            rate += abs(matrix) @ rates[source]
+            size += abs(matrix) @ sizes[source]
+        flat = lengths(G) <= ROUNDING * rate
+        none = flat & (np.abs(g) <= ROUNDING * (size + rate))
+        below, above = layer.activation.slopes
+        slope = np.where(bits[begin : begin + layer.width], above, below)
+        begin += layer.width
+        kept_G.append(np.where(flat[:, None], 0.0, G))
+        kept_g.append(np.where(none, 0.0, g))
+        values.append((G * slope[:, None], g * slope))
+        sizes.append(np.where(none, size, np.abs(g)) * np.abs(slope))
+        rates.append(np.where(flat, rate, np.abs(G).sum(axis=1)) * np.abs(slope))
+    if not kept_G:
+        return np.zeros((0, d)), np.zeros(0)
+    return np.concatenate(kept_G), np.concatenate(kept_g)

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.domain import Ball, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.cell import Cell
-from relunorm.regions.geometry import Geometry, hull_volume
+from relunorm.regions.geometry import Cell, Geometry, hull_volume
 from relunorm.regions.lookup import PatternIndex
 from relunorm.regions.pack import affine_maps
 from relunorm.regions.window import open_window, point_in_ball
