@@ -3,12 +3,14 @@
 A node fixes the signs of some earlier units; its bound is a backward linear bound whose slopes are
 tuned for that part of the domain, all nodes of all open sides in one batch. A node whose safe bound
 is <= 0 is closed and its slopes are kept: the leaves of the tree are the proof. A node that is not
-closed offers the input that maximised its bound as a witness and is split. Nodes with few inputs and open units are solved as linear programmes, which makes the method exact: where
-every sign is decided, the programme finds the maximum itself.
+closed offers the input that maximised its bound as a witness and is split. Nodes with few inputs
+and open units are solved as linear programmes, which makes the method exact: where every sign is
+decided, the programme finds the maximum itself.
 
-A node is split where its halves bound best, of a few promising units. Candidates have the largest cost of their line at the relaxed point (Bunel et al., JMLR 2020, rank
-by an estimate of it) or the largest intercept. Both halves of each are bounded with the parent's
-slopes, all in one batch (De Palma et al., 2021, filter the same way).
+A node is split where its halves bound best, of a few promising units. Candidates have the largest
+cost of their line at the relaxed point (Bunel et al., JMLR 2020, rank by an estimate of it) or the
+largest intercept. Both halves of each are bounded with the parent's slopes, all in one batch (De
+Palma et al., 2021, filter the same way).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """A maximisation handed to HiGHS: arrays in, a solver that can be run again out.
 
-Mixed-integer programmes go in units that suit a solver with absolute tolerances. HiGHS takes a row for satisfied within 1e-9 and drops coefficients below that, whatever the row's
-own size: with weights of 1e9 no float point satisfies its rows, and it may call a programme
-infeasible that has solutions. Here every continuous column is shifted and scaled to [-1, 1] and
-every row divided by its largest coefficient. Rounding and dropped coefficients are paid for by
-widening the row, so the scaled programme has every solution that the given one has.
+Mixed-integer programmes go in units that suit a solver with absolute tolerances. HiGHS takes a row
+for satisfied within 1e-9 and drops coefficients below that, whatever the row's own size: with
+weights of 1e9 no float point satisfies its rows, and it may call a programme infeasible that has
+solutions. Here every continuous column is shifted and scaled to [-1, 1] and every row divided by
+its largest coefficient. Rounding and dropped coefficients are paid for by widening the row, so the
+scaled programme has every solution that the given one has.
 """
 
 from __future__ import annotations
