@@ -5,9 +5,6 @@ Units are decided in layer order, each decision checked by a linear programme on
 every undecided unit contributes an interval of slopes, the interval product bounds |J| entry by
 entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf
 is a region with its Jacobian. Without the bound this is enumeration.
-
-The bound holds for every region, those too thin for float64 included: where a cell touches a side
-of a unit that it does not enter, rational arithmetic says whether that side is empty (`contacts`).
 """
 
 from __future__ import annotations
@@ -72,7 +69,9 @@ def branch_and_bound(
     if the maximising region of its bounding box meets the ball). Otherwise ``upper`` is the largest
     bound of a node not yet searched. It is infinite where cells thinner than the tolerance were
     left out (docs/regions.md), or may have been, finished or not: their Jacobians are not known.
-    Worst case exponential in the units that change sign.
+    Otherwise it holds for every region, those too thin for float64 included: where a cell touches a
+    side of a unit that it does not enter, rational arithmetic says whether that side is empty
+    (`contacts`). Worst case exponential in the units that change sign.
 
     Args:
         network: relu or leaky units, without linear stages; fold stable units first (`localize`).
