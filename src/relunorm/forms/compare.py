@@ -27,7 +27,7 @@ from relunorm.forms.match import SAME, relate
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import default_tolerance
 from relunorm.forms.relation import Walk
-from relunorm.forms.residual import linear_bounds, residual
+from relunorm.forms.residual import linear_bounds, residual, search
 from relunorm.forms.step_values import largest_difference
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -41,8 +41,6 @@ from relunorm.stability.threads import few_threads
 RATIONAL = 200_000
 #: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
 MANY_NODES = 100_000
-#: Branch and bound closes its gap to this much at least, also where exact equality is asked for.
-FINEST = 1e-15
 
 
 @accepts("first", "second", domains=("domain",))
@@ -318,11 +316,10 @@ class _Search:
     def _ends(self) -> None:
         """Once the verdict is known: bring the ends together, or give an upper one at all."""
         method = self.method
-        with suppress(TimeLimitError):
-            self._near(1.0)
-        if not np.isfinite(self.upper):
-            with suppress(TimeLimitError):
-                self._residual()
+        for way in (self._near, self._solve):
+            if self.upper > self._enough():
+                with suppress(TimeLimitError):
+                    way()
         if self.seen.found:
             self.method = method
 
@@ -381,11 +378,11 @@ class _Search:
     def _solve(self) -> None:
         """Bound the residual network: linearly, then by branch and bound."""
         left = self._residual()
-        if left is not None and self.upper > self.tolerance:
+        if left is not None and self.upper > self._enough():
             self._branch(*left)
 
-    def _residual(self) -> tuple[Network, Vector, Vector] | None:
-        """Bound the residual network linearly; the network, its error and the bounds."""
+    def _residual(self) -> tuple[Network, Vector] | None:
+        """Bound the residual network linearly; the network and its error."""
         if self.jumps:
             return None
         # only copies are shared now: what merely resembles another unit must stay visible
@@ -403,34 +400,25 @@ class _Search:
         bounds = np.concatenate([high + error, error - low])
         if bounds.max() < self.upper:
             self.upper, self.method = float(bounds.max()), "linear bounds on the residual"
-        return rest, error, bounds
+        return rest, error
 
-    def _branch(self, rest: Network, error: Vector, bounds: Vector) -> None:
-        """Maximise f - g and g - f, output by output, the most open one first."""
-        from relunorm.extrema.front import maximize
+    def _branch(self, rest: Network, error: Vector) -> None:
+        """Search the residual for a verdict, or for both ends once that is known."""
+        from relunorm.bounds.form import fits
 
-        outputs = rest.output_size
-        for turn, i in enumerate(np.argsort(-bounds)):
-            if self.clock.expired() or bounds[i] <= max(self.seen.lower, self.tolerance):
-                break
-            direction = np.zeros(outputs)
-            direction[i % outputs] = 1.0 if i < outputs else -1.0
-            found = maximize(
-                rest,
-                direction,
-                self.domain,
-                self.clock.part(share=1 / (2 * outputs - turn)),
-                tolerance=max(FINEST, min(1e-9, self.tolerance / 4)),
-                random_state=self.random_state,
-                progress=self._listener("branch and bound"),
-            )
-            bounds[i] = min(bounds[i], found.upper + error[i % outputs])
-            if np.isfinite(found.lower):
-                self.seen.offer(np.asarray(found.point))
-            if self.seen.found:
-                break
-        if bounds.max() < self.upper:
-            self.upper, self.method = float(bounds.max()), "branch and bound on the residual"
+        most, decided = float(error.max()), self.seen.found or self.upper <= self.tolerance
+        below = self.seen.lower if decided or self.tolerance == 0 else self.tolerance - most
+        if not fits(rest) or self.clock.expired() or not below > 0:
+            return
+        factor = self.factor if decided or self.tolerance == 0 else None
+        tell = Teller(self._listener("branch and bound"), self.clock)
+        upper, point = search(
+            rest, self.domain, below, factor, self.clock, tell, self.random_state
+        )
+        self.seen.offer(point)
+        upper = float(np.nextafter(upper + most, np.inf))
+        if upper < self.upper:
+            self.upper, self.method = upper, "branch and bound on the residual"
 
     def _bounds(self) -> list[list[Range]]:
         """The best proved pre-activation bounds of both networks."""

@@ -2,14 +2,16 @@
 
 A finished walk writes both outputs over one basis. The basis functions that the difference still
 needs form a network of their own, usually far smaller than the two side by side: shared units
-appear once, so their contributions cancel before anything is bounded.
+appear once, so their contributions cancel before anything is bounded. `search` maximises it in all
+directions at once by branch and bound.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from relunorm.clock import NO_LIMIT, Clock
+from relunorm.clock import NO_LIMIT, Clock, Teller
+from relunorm.domain import Domain
 from relunorm.forms import outward
 from relunorm.forms.relation import Walk
 from relunorm.forms.removal import Reduced
@@ -65,3 +67,33 @@ def linear_bounds(network: Network, walk: Walk, clock: Clock = NO_LIMIT) -> tupl
     """Sound bounds on the outputs of a network by intervals and backward linear bounds."""
     found = replay(network, walk.reach.domain, Proofs(box_duals=walk.reach.box_duals), clock=clock)
     return found.output_lower, found.output_upper
+
+
+def search(
+    network: Network,
+    domain: Domain,
+    below: float,
+    factor: float | None,
+    clock: Clock,
+    tell: Teller,
+    random_state: int,
+) -> tuple[float, Vector]:
+    """A bound on the largest output in size by branch and bound, and the best input it found.
+
+    One search over all outputs and both signs, in units of ``below``. It ends when the bound is at
+    most ``factor`` times what was found; with None, when every part of the domain is bounded by
+    ``below`` or an input exceeds it.
+    """
+    from relunorm.search.engine import Search
+
+    outputs = network.output_size
+    rows = np.concatenate([np.eye(outputs), -np.eye(outputs)]) / below
+    groups = [(row[None], np.zeros(1)) for row in rows]
+    if factor is None:
+        found = Search(network, domain, groups, target=1.0, below=1.0, random_state=random_state)
+    else:  # closed at 1 + tolerance / 2 times the value found
+        tolerance = 2 * (factor - 1) + 1e-9
+        found = Search(network, domain, groups, tolerance=tolerance, random_state=random_state)
+    found.run(clock, tell)
+    # a row divided by ``below`` is off by a rounding of every weight
+    return float(np.nextafter(found.upper * below * (1 + 2.0**-50), np.inf)), found.point
