@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from planted import disguised, networks
 
 import relunorm as rn
-from relunorm.forms.attack import spread
-from relunorm.forms.bounds import quick_bounds
-from relunorm.forms.demand import Asking, largest, relate_on_demand
-from relunorm.forms.evaluation import evaluation_error
-from relunorm.forms.folding import folding_error
+from relunorm.forms.certificate.evaluation import evaluation_error
+from relunorm.forms.comparison.attack import spread
+from relunorm.forms.relation.folding import folding_error
+from relunorm.forms.relation.on_demand import Asking, largest, relate_on_demand
+from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability import replay, stability
 from relunorm.stability.certain import exact_output

@@ -11,11 +11,11 @@ from relunorm.border import Model, Place, accepts
 from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
-from relunorm.forms.exact import shallow_form
+from relunorm.forms.comparison.shallow import shallow_form
 from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
 from relunorm.forms.narrow import is_single
 from relunorm.forms.normalized import Normalized
-from relunorm.forms.removal import Architecture, Prefer
+from relunorm.forms.removal.reduced import Architecture, Prefer
 from relunorm.stability import Stability, stability
 from relunorm.stability.reach import reach_of
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from relunorm.domain import Domain
-from relunorm.forms.certificate import Certificate
-from relunorm.forms.exact import ShallowForm
-from relunorm.forms.removal import Removal
+from relunorm.forms.certificate.certificate import Certificate
+from relunorm.forms.comparison.shallow import ShallowForm
+from relunorm.forms.removal.reduced import Removal
 from relunorm.network import Network
 from relunorm.shown import Shown
 from relunorm.stability import Stability

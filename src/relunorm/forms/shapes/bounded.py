@@ -8,10 +8,10 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidDomainError
-from relunorm.forms.clipping import clipped
 from relunorm.forms.outward import Range
 from relunorm.forms.rewrite import dense_rows, stacked
-from relunorm.forms.unit import without_output_bias
+from relunorm.forms.shapes.clipping import clipped
+from relunorm.forms.shapes.unit import without_output_bias
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability.reach import Reach
 
@@ -103,7 +103,7 @@ def _radius(network: Network, affine: Affine, reach: Reach) -> float:
     """sup |v| over what the affine part reads; X_B where that is the input alone."""
     if set(affine.terms) <= {0}:
         return float(reach.domain.radius)
-    from relunorm.forms.bounds import quick_bounds
+    from relunorm.forms.relation.unit_bounds import quick_bounds
 
     found = quick_bounds(network, reach)
     total = reach.domain.radius**2 if 0 in affine.terms else 0.0

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from relunorm.forms.certificate import Certificate
-from relunorm.forms.classes import SameClass
+from relunorm.forms.certificate.certificate import Certificate
+from relunorm.forms.comparison.same_class import SameClass
 from relunorm.head import NO_HEAD, Head, of_words
 from relunorm.matrix import Vector
 from relunorm.shown import Shown

@@ -10,9 +10,9 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.errors import RelunormError
-from relunorm.forms.clipping import clipped
 from relunorm.forms.outward import Range
 from relunorm.forms.rewrite import row_norms
+from relunorm.forms.shapes.clipping import clipped
 from relunorm.network import Network
 from relunorm.stability.reach import Reach
 

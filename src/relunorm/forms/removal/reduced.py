@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.forms.merging import TOLERANCE
+from relunorm.forms.removal.merging import TOLERANCE
 from relunorm.forms.rewrite import Origin, Product
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.forms.narrow import is_single
 from relunorm.forms.outward import Range
-from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Side, Walk, proportion
+from relunorm.forms.relation.walk import (
+    LINEAR,
+    NEW,
+    OPPOSITE,
+    SCALED,
+    Relation,
+    Side,
+    Walk,
+    proportion,
+)
 from relunorm.forms.rewrite import rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.forms.removal import Reduced, Removal
+from relunorm.forms.removal.reduced import Reduced, Removal
 from relunorm.forms.rewrite import Rewriter, one_hot, rows
 from relunorm.network import Affine
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.forms.rewrite import stacked
-from relunorm.forms.scaling import norms, rescaled
+from relunorm.forms.shapes.scaling import norms, rescaled
 from relunorm.network import Activation, Affine, Layer, Network
 
 

@@ -21,13 +21,13 @@ import numpy as np
 from relunorm.atomic import write_bytes
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
-from relunorm.forms.bounds import proved_bounds, quick_bounds
-from relunorm.forms.document import no_duplicates
-from relunorm.forms.domains import domain_to_dict
-from relunorm.forms.evaluation import evaluation_error
-from relunorm.forms.folding import folding_error
+from relunorm.forms.certificate.document import no_duplicates
+from relunorm.forms.certificate.domains import domain_to_dict
+from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.outward import Range
-from relunorm.forms.relation import KINDS, Relation, Side, Walk
+from relunorm.forms.relation.folding import folding_error
+from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
+from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.reach import Reach

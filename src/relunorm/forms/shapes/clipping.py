@@ -9,7 +9,7 @@ import numpy as np
 from relunorm.forms.outward import Range
 from relunorm.forms.outward import span as span_of
 from relunorm.forms.rewrite import Rewriter, divided, one_hot, row_norms, rows
-from relunorm.forms.scaling import norms
+from relunorm.forms.shapes.scaling import norms
 from relunorm.network import Affine, Layer, Network
 from relunorm.stability.reach import Reach
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import TimeLimitError
-from relunorm.forms.match import ALIKE, ROUNDED, SAME, Forced, Matcher
 from relunorm.forms.narrow import is_single
 from relunorm.forms.outward import Range
-from relunorm.forms.relation import NEW, OPPOSITE, SCALED, Relation, Side, Walk
+from relunorm.forms.relation.match import ALIKE, ROUNDED, SAME, Forced, Matcher
+from relunorm.forms.relation.walk import NEW, OPPOSITE, SCALED, Relation, Side, Walk
 from relunorm.network import Activation, Network
 from relunorm.stability.proof import Proofs
 from relunorm.stability.query import Query

@@ -14,21 +14,21 @@ from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.front import bound_difference
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
-from relunorm.forms.bounds import quick_bounds, self_evident
-from relunorm.forms.certificate import Certificate, certify
-from relunorm.forms.classes import SameClass, same_class
-from relunorm.forms.comparison import Comparison, Verdict
-from relunorm.forms.counterexample import Counterexample
-from relunorm.forms.demand import NODES, Asking, relate_on_demand
-from relunorm.forms.exact import ShallowForm, shallow_cost, shallow_form, steps_apart
-from relunorm.forms.folding import folding_error
-from relunorm.forms.identical import same_arrangement
-from relunorm.forms.match import SAME, relate
+from relunorm.forms.certificate.certificate import Certificate, certify
+from relunorm.forms.comparison.counterexample import Counterexample
+from relunorm.forms.comparison.precision import default_tolerance
+from relunorm.forms.comparison.result import Comparison, Verdict
+from relunorm.forms.comparison.same_class import SameClass, same_class
+from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
+from relunorm.forms.comparison.step_values import largest_difference
 from relunorm.forms.outward import Range
-from relunorm.forms.precision import default_tolerance
-from relunorm.forms.relation import Walk
-from relunorm.forms.residual import linear_bounds, residual, search
-from relunorm.forms.step_values import largest_difference
+from relunorm.forms.relation.arrangement import same_arrangement
+from relunorm.forms.relation.folding import folding_error
+from relunorm.forms.relation.match import SAME, relate
+from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
+from relunorm.forms.relation.residual import linear_bounds, residual, search
+from relunorm.forms.relation.unit_bounds import quick_bounds, self_evident
+from relunorm.forms.relation.walk import Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
@@ -412,9 +412,7 @@ class _Search:
             return
         factor = self.factor if decided or self.tolerance == 0 else None
         tell = Teller(self._listener("branch and bound"), self.clock)
-        upper, point = search(
-            rest, self.domain, below, factor, self.clock, tell, self.random_state
-        )
+        upper, point = search(rest, self.domain, below, factor, self.clock, tell, self.random_state)
         self.seen.offer(point)
         upper = float(np.nextafter(upper + most, np.inf))
         if upper < self.upper:

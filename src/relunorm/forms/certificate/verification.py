@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from relunorm.border import Model, Place, accepts
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.attack import spread
-from relunorm.forms.certificate import SCHEMA, Certificate, Recomputed, _seal, recompute
-from relunorm.forms.document import check_document
-from relunorm.forms.domains import reach_from_dict
-from relunorm.forms.inclusion import holds
+from relunorm.forms.certificate.certificate import SCHEMA, Certificate, Recomputed, _seal, recompute
+from relunorm.forms.certificate.document import check_document
+from relunorm.forms.certificate.domains import reach_from_dict
+from relunorm.forms.certificate.inclusion import holds
+from relunorm.forms.comparison.attack import spread
 from relunorm.forms.narrow import is_single
 from relunorm.network import Network
 from relunorm.shown import Shown

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import TimeLimitError
-from relunorm.forms.carriers import Carriers, carriers
-from relunorm.forms.merging import Groups, orientation, proportional
 from relunorm.forms.outward import Range, span
-from relunorm.forms.removal import Reduced, Removal, Rules, Straight
+from relunorm.forms.removal.merging import Groups, orientation, proportional
+from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight
+from relunorm.forms.removal.shortcuts import take_shortcuts
+from relunorm.forms.removal.spanning import Carriers, carriers
+from relunorm.forms.removal.unobserved import drop_unobserved
 from relunorm.forms.rewrite import (
     Origin,
     Rewriter,
@@ -27,8 +29,6 @@ from relunorm.forms.rewrite import (
     stacked,
     total,
 )
-from relunorm.forms.shortcuts import take_shortcuts
-from relunorm.forms.unobserved import drop_unobserved
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability.reach import Reach

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Ball, Box, Domain, Polytope
-from relunorm.forms.relation import NEW, SCALED, Walk
+from relunorm.forms.relation.walk import NEW, SCALED, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.witness import unit_gradient

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.forms.outward import Range
-from relunorm.forms.removal import Reduced, Removal, Rules, Straight
-from relunorm.forms.straight import by_sign, nothing_known
-from relunorm.forms.sweep import remove
+from relunorm.forms.removal.linear_units import by_sign, nothing_known
+from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight
+from relunorm.forms.removal.sweeps import remove
 from relunorm.layer import Activation, Affine, Layer
 from relunorm.network import Network
 from relunorm.structure import Step, Structure

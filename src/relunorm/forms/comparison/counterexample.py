@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from relunorm.clock import Clock
 from relunorm.domain import Domain
-from relunorm.forms.attack import attack, between_thresholds, difference, spread
-from relunorm.forms.relation import Walk
+from relunorm.forms.comparison.attack import attack, between_thresholds, difference, spread
+from relunorm.forms.relation.walk import Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output

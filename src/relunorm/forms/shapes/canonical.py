@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
-from relunorm.forms import accurate
 from relunorm.forms.outward import Range
-from relunorm.forms.removal import Architecture, Reduced, Rules, Straight
+from relunorm.forms.removal.linear_units import nothing_known
+from relunorm.forms.removal.reduced import Architecture, Reduced, Rules, Straight
+from relunorm.forms.removal.sweeps import remove
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot
-from relunorm.forms.scaling import snapped
-from relunorm.forms.straight import nothing_known
-from relunorm.forms.sweep import remove
+from relunorm.forms.shapes import accurate
+from relunorm.forms.shapes.scaling import snapped
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.reach import Reach

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.forms.match import relate
 from relunorm.forms.outward import Range
+from relunorm.forms.relation.match import relate
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.reach import Reach

@@ -8,7 +8,7 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.forms.outward import Range
-from relunorm.forms.removal import Removal, Straight
+from relunorm.forms.removal.reduced import Removal, Straight
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Network
 from relunorm.stability.result import Stability

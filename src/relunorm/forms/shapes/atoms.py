@@ -6,9 +6,9 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.forms.removal import Reduced
-from relunorm.forms.scaling import norms, rescaled, snapped
-from relunorm.forms.unobserved import drop_unobserved
+from relunorm.forms.removal.reduced import Reduced
+from relunorm.forms.removal.unobserved import drop_unobserved
+from relunorm.forms.shapes.scaling import norms, rescaled, snapped
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
