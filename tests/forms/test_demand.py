@@ -13,8 +13,8 @@ from planted import disguised, networks
 
 import relunorm as rn
 from relunorm.forms.certificate.evaluation import evaluation_error
-from relunorm.forms.comparison.attack import spread
-from relunorm.forms.relation.folding import folding_error
+from relunorm.forms.comparison.counterexample import spread
+from relunorm.forms.relation.match import folding_error
 from relunorm.forms.relation.on_demand import Asking, largest, relate_on_demand
 from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.network import Activation, Affine, Layer, Network

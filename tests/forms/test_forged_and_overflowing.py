@@ -13,8 +13,8 @@ import relunorm as rn
 from relunorm.errors import InvalidNetworkError
 from relunorm.extrema import front
 from relunorm.forms.certificate.certificate import Certificate, _seal
-from relunorm.forms.certificate.inclusion import holds
-from relunorm.forms.comparison.attack import uphill
+from relunorm.forms.certificate.domains import holds
+from relunorm.forms.comparison.counterexample import uphill
 from relunorm.forms.outward import Range
 from relunorm.network import Affine, Layer
 

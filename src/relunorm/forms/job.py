@@ -13,10 +13,10 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.errors import TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate, certify
-from relunorm.forms.comparison.attack import spread
+from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.comparison.shallow import ShallowForm
-from relunorm.forms.narrow import narrow
 from relunorm.forms.outward import Range
+from relunorm.forms.precision import narrow
 from relunorm.forms.relation.match import Forced, relate
 from relunorm.forms.relation.on_demand import Asking, largest, relate_on_demand
 from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds, unit_ranges
@@ -24,13 +24,12 @@ from relunorm.forms.removal.channels import reduce_channels
 from relunorm.forms.removal.linear_units import by_sign, nothing_known, proved, spend
 from relunorm.forms.removal.reduced import Architecture, Prefer, Reduced, Rules, Straight
 from relunorm.forms.removal.sweeps import remove as remove_units
-from relunorm.forms.shapes.atoms import atoms
 from relunorm.forms.shapes.bounded import bounded
 from relunorm.forms.shapes.canonical import canonical, pin_inputs
 from relunorm.forms.shapes.l1 import check_l1, l1
 from relunorm.forms.shapes.pow2 import pow2
 from relunorm.forms.shapes.signed import signed
-from relunorm.forms.shapes.unit import unit
+from relunorm.forms.shapes.unit import atoms, unit
 from relunorm.network import Network
 from relunorm.stability import Stability
 from relunorm.stability.reach import Reach

@@ -25,7 +25,7 @@ from relunorm.forms.certificate.document import no_duplicates
 from relunorm.forms.certificate.domains import domain_to_dict
 from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.outward import Range
-from relunorm.forms.relation.folding import folding_error
+from relunorm.forms.relation.match import folding_error
 from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector

@@ -14,10 +14,9 @@ from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate.certificate import SCHEMA, Certificate, Recomputed, _seal, recompute
 from relunorm.forms.certificate.document import check_document
-from relunorm.forms.certificate.domains import reach_from_dict
-from relunorm.forms.certificate.inclusion import holds
-from relunorm.forms.comparison.attack import spread
-from relunorm.forms.narrow import is_single
+from relunorm.forms.certificate.domains import holds, reach_from_dict
+from relunorm.forms.comparison.counterexample import spread
+from relunorm.forms.precision import is_single
 from relunorm.network import Network
 from relunorm.shown import Shown
 from relunorm.stability.certain import certain_outputs, enclosed

@@ -16,15 +16,14 @@ from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.counterexample import Counterexample
-from relunorm.forms.comparison.precision import default_tolerance
 from relunorm.forms.comparison.result import Comparison, Verdict
 from relunorm.forms.comparison.same_class import SameClass, same_class
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
 from relunorm.forms.comparison.step_values import largest_difference
 from relunorm.forms.outward import Range
+from relunorm.forms.precision import default_tolerance
 from relunorm.forms.relation.arrangement import same_arrangement
-from relunorm.forms.relation.folding import folding_error
-from relunorm.forms.relation.match import SAME, relate
+from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
 from relunorm.forms.relation.residual import linear_bounds, residual, search
 from relunorm.forms.relation.unit_bounds import quick_bounds, self_evident

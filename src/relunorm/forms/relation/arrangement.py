@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
-from relunorm.forms.removal.reduced import Reduced
-from relunorm.forms.removal.unobserved import drop_unobserved
+from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot, rows, scaled
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Layer, Network

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import TimeLimitError
-from relunorm.forms.narrow import is_single
 from relunorm.forms.outward import Range
+from relunorm.forms.precision import is_single
 from relunorm.forms.relation.match import ALIKE, ROUNDED, SAME, Forced, Matcher
 from relunorm.forms.relation.walk import NEW, OPPOSITE, SCALED, Relation, Side, Walk
 from relunorm.network import Activation, Network

@@ -14,8 +14,7 @@ from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Domain
 from relunorm.forms import outward
 from relunorm.forms.relation.walk import Walk
-from relunorm.forms.removal.reduced import Reduced
-from relunorm.forms.removal.unobserved import drop_unobserved
+from relunorm.forms.removal.reduced import Reduced, drop_unobserved
 from relunorm.forms.rewrite import grounded
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network

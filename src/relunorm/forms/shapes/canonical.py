@@ -22,7 +22,7 @@ from relunorm.forms.removal.reduced import Architecture, Reduced, Rules, Straigh
 from relunorm.forms.removal.sweeps import remove
 from relunorm.forms.rewrite import Rewriter, dense_rows, one_hot
 from relunorm.forms.shapes import accurate
-from relunorm.forms.shapes.scaling import snapped
+from relunorm.forms.shapes.unit import snapped
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.reach import Reach

@@ -12,7 +12,7 @@ from relunorm import matrix as mx
 from relunorm.errors import RelunormError
 from relunorm.forms.outward import Range
 from relunorm.forms.rewrite import row_norms
-from relunorm.forms.shapes.clipping import clipped
+from relunorm.forms.shapes.bounded import clipped
 from relunorm.network import Network
 from relunorm.stability.reach import Reach
 
