@@ -168,6 +168,13 @@ def test_numbers_are_read_without_rounding():
         ("(assert (<= X_0))", "line 5: <= compares two terms, found 1"),
         ("(vnnlib-version <3.0>)", "line 5: expected version 1.0 or 2.0"),
         ("oops", "line 5: 'oops' stands outside of all parentheses"),
+        (BOX + "(assert (<= Y_0 1e400))", "line 6: a number is too large for float64"),
+        (BOX + "(assert (<= " + "(* 1 " * 999 + "Y_0" + ")" * 999 + " 1))", "line 6: expressions"),
+        (
+            BOX + "(assert (> X_1 1))",
+            "line 6: input 1 has to be above 1 (line 6) and at most 1",
+        ),
+        ("(declare-network f (declare-input A real [2]))", "line 5: a network and single"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(text, message):
@@ -184,6 +191,7 @@ def test_what_is_wrong_is_named_with_its_line(text, message):
         ("(assert (<= X[0,2] 1))", "line 3: X[0,2] lies outside of the shape [1, 2]"),
         ("(assert (<= X[0,0,0] 1))", "line 3: X[0,0,0] has 3 indices, expected 2"),
         ("(assert (<= Z[0] 1))", "line 3: Z is not declared"),
+        ("(declare-const X_5 real)", "line 3: a network and single variables"),
     ],
 )
 def test_version_two_has_limits(text, message):
@@ -194,6 +202,23 @@ def test_version_two_has_limits(text, message):
     with pytest.raises(PropertyFileError) as error:
         parse_vnnlib(head + text)
     assert message in str(error.value)
+
+
+def test_long_chains_are_read_whatever_their_nesting():
+    terms = 3000
+    for head, start in (("+", "(assert (>= {} 1))"), ("and", "(assert {})")):
+        last = "Y_0" if head == "+" else "(>= Y_0 1)"
+        part = "0" if head == "+" else "(<= Y_0 2)"
+        text = start.format(f"({head} {part} " * terms + last + ")" * terms)
+        found = parse_vnnlib(DECLARED + BOX + text)
+        assert len(found.alternatives) == 1
+        assert found.common[-1] == parse_vnnlib(DECLARED + BOX + "(assert (>= Y_0 1))").common[-1]
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    prop = tmp_path / "p.vnnlib"
+    prop.write_text(DECLARED + BOX + "(assert (>= Y_0 2.5))", encoding="utf-8-sig")
+    assert rn.check(NET, prop).verdict == "unsat"
 
 
 def test_a_proof_replays_and_only_for_its_question(tmp_path):

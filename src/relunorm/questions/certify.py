@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +45,7 @@ def certify(
     *,
     delta: float | None = None,
     valid: Place | None = None,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     tolerance: float = 0.01,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -68,10 +67,10 @@ def certify(
         radius: how far inputs may move; None for the largest safe radius of each row, by
             bisection.
         norm: inf, 2 or 1: how distances are measured.
-        label: the right class of each row: its number, or its name (text, one-hot, or any numbers),
-            matched to the outputs by what the model says of its classes, else by asking the rows;
-            ``classes_from`` of the result says which. With ``delta`` the right outputs. By default
-            what the model itself says.
+        label: the right class of each row: its number (with one output also -1 and 1), or its name
+            (text, one-hot, or any numbers), matched to the outputs by what the model says of its
+            classes, else by asking the rows; ``classes_from`` of the result says which. With
+            ``delta`` the right outputs. By default what the model itself says.
         valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
             neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
@@ -106,8 +105,8 @@ def certify(
         rest = [row for row in rest if row not in found]
     for place, row in enumerate(rest):
         tell("certifying", len(job.x) - len(rest) + place, len(job.x), at_once=False)
-        seconds = clock.left() / (len(rest) - place) if clock.limited else None
-        found[row] = job.at(row, seconds) if radius is not None else job.largest(row, seconds)
+        share = clock.part(share=1 / (len(rest) - place))
+        found[row] = job.at(row, share) if radius is not None else job.largest(row, share)
     rows = tuple(found[row] for row in range(len(job.x)))
     names = () if job.classes is None else job.classes.names
     source = "" if job.classes is None else job.classes.source
@@ -193,7 +192,11 @@ class _Job:
                 raise InvalidInputError(
                     f"label has shape {np.shape(label)}, expected ({n}, {count}): outputs"
                 )
-            return given.reshape(n, count)
+            given = given.reshape(n, count)
+            for row in np.flatnonzero(~np.isfinite(given).all(axis=1)).tolist():
+                reason = f"row {row}: the right output is not a finite number"
+                self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
+            return np.nan_to_num(given)
         if given.shape != (n,):
             raise InvalidInputError(
                 f"label has shape {np.shape(label)}, expected ({n},): one class for each row"
@@ -217,6 +220,9 @@ class _Job:
             number = {value: k for k, value in enumerate(known)}
             self.classes = Classes(tuple(map(str, known)), (), "model")
             return [np.nan if s else number[v] for s, v in zip(strange, rows.tolist(), strict=True)]
+        if plain and self.outputs.shape[1] == 1 and (rows == -1).any():
+            # the sign itself; what is neither stays out of range
+            return np.where(np.abs(rows) == 1, rows > 0, np.nan)
         from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
         if plain and not from_one and np.isin(rows, np.arange(count)).any():
             return rows
@@ -283,12 +289,11 @@ class _Job:
             single, **more,
         )  # fmt: skip
 
-    def at(self, row: int, seconds: float | None) -> RowRobustness:
+    def at(self, row: int, clock: Clock) -> RowRobustness:
         """The verdict at the radius asked for."""
         assert self.radius is not None
-        began = time.perf_counter()
-        verdict, point, nodes = self._decide(row, self.radius, seconds, attacks=0)
-        took = time.perf_counter() - began
+        verdict, point, nodes = self._decide(row, self.radius, clock, attacks=0)
+        took = clock.elapsed()
         if verdict == "attacked" and point is not None:
             return self._attacked(row, point, nodes=nodes, seconds=took)
         low = self.radius if verdict == "robust" else 0.0
@@ -297,11 +302,11 @@ class _Job:
         )
 
     def _decide(
-        self, row: int, radius: float, seconds: float | None, attacks: int
+        self, row: int, radius: float, clock: Clock, attacks: int
     ) -> tuple[RowVerdict, Vector | None, int]:
         place = neighbourhood(self.x[row], radius, self.norm, self.valid)
         found = decide_any(
-            self.network, self.groups[row], place.outer, seconds, self.random_state, None,
+            self.network, self.groups[row], place.outer, clock, self.random_state, None,
             self.workers, attacks,
         )  # fmt: skip
         if found.verdict == "proved":
@@ -312,20 +317,19 @@ class _Job:
                 return "attacked", sure[0], found.nodes
         return "unknown", None, found.nodes
 
-    def largest(self, row: int, seconds: float | None) -> RowRobustness:
+    def largest(self, row: int, clock: Clock) -> RowRobustness:
         """The largest safe radius, between what is proved and what is attacked.
 
         Every adversarial input moves the upper end to its distance, every proof the lower end.
         """
-        clock, began, nodes = Clock(seconds), time.perf_counter(), 0
+        nodes = 0
         if clock.expired():
             return RowRobustness(row, "unknown", self._label(row), True)
         point, high, everything = self._first_attack(row, clock)
         low, undecided = 0.0, math.inf
         guess = high if point is None else 0.5 * high
         while not clock.expired():
-            part = None if not clock.limited else 0.5 * clock.left()
-            verdict, found, more = self._decide(row, guess, part, attacks=0)
+            verdict, found, more = self._decide(row, guess, clock.part(share=0.5), attacks=0)
             nodes += more
             if verdict == "attacked" and found is not None:
                 point, high = found, min(guess, distance(self.x[row], found, self.norm))
@@ -337,7 +341,7 @@ class _Job:
             if top - low <= self.tolerance * top or low == high:
                 break
             guess = 0.5 * (low + top)
-        took = time.perf_counter() - began
+        took = clock.elapsed()
         if point is not None:
             return self._attacked(row, point, low=low, nodes=nodes, seconds=took)
         verdict = "robust" if low == math.inf else "unknown"

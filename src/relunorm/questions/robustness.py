@@ -133,7 +133,7 @@ class Robustness(Shown):
             safe = float(np.median([row.radius[0] for row in self.rows]))
             return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
-        return f"Robustness({len(self.rows)} rows: {counts})"
+        return f"Robustness({len(self.rows)} rows{': ' if counts else ''}{counts})"
 
 
 def _number(value: float) -> float | None:

@@ -162,7 +162,7 @@ class Sensitivity(Shown):
 def sensitivity(
     model: Model,
     domain: Place,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
     names: tuple[str, ...] | None = None,

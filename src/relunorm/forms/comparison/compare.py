@@ -211,7 +211,7 @@ class _Search:
                 if self.same:
                     return self._answer("equal")
                 if self.upper <= self.tolerance:
-                    if self.seen.lower > 0:
+                    if self.seen.visible:
                         self._ends()
                     return self._answer("within")
                 if self.seen.found:
@@ -315,10 +315,11 @@ class _Search:
     def _ends(self) -> None:
         """Once the verdict is known: bring the ends together, or give an upper one at all."""
         method = self.method
-        for way in (self._near, self._solve):
-            if self.upper > self._enough():
-                with suppress(TimeLimitError):
-                    way()
+        with suppress(TimeLimitError):
+            self._near(1.0)
+        if not np.isfinite(self.upper):
+            with suppress(TimeLimitError):
+                self._residual()
         if self.seen.found:
             self.method = method
 

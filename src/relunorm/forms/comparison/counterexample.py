@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.forms.precision import DOUBLE
 from relunorm.forms.relation.walk import NEW, SCALED, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -23,6 +24,9 @@ from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.stability.plane import moved_inside
 from relunorm.stability.rounding import float_below
 from relunorm.stability.witness import unit_gradient
+
+#: Multiplications of one round of single coordinates, at most.
+FLIPPING = 200_000_000
 
 #: Share of a difference that has to be certain in floats; else whole numbers give the rest.
 HIDDEN = 0.98
@@ -40,6 +44,8 @@ class Counterexample:
         clock: when climbing has to stop.
         lower: the difference at ``point``, rounded down.
         found: whether the difference there is more than the tolerance.
+        visible: whether networks in float64 differ by more than their rounding, or by more than
+            double precision can explain.
     """
 
     given: tuple[Network, Network]
@@ -49,6 +55,7 @@ class Counterexample:
     clock: Clock
     lower: float = 0.0
     found: bool = False
+    visible: bool = False
     point: Vector | None = None
     points: NDArray[np.float64] = field(init=False, repr=False)
 
@@ -58,6 +65,7 @@ class Counterexample:
         points = spread(self.domain, 256, self.rng)
         inside = self.domain.holds(points)
         self.points = points[inside] if inside.any() else points
+        self.scale = float(np.nan_to_num(np.abs(self.folded[0](self.points)).max()))
 
     def probe(self) -> None:
         """Look at a few hundred points; most networks that differ show it here."""
@@ -82,7 +90,9 @@ class Counterexample:
         if len(points):
             self._best(points, 1)
         else:
-            self.climb(starts=128, samples=8192, rounds=100)
+            work = self.domain.dimension * max(network.parameters for network in self.folded)
+            flips = min(32, FLIPPING // (4 * work))
+            self.climb(starts=128, samples=4096, rounds=100, flips=flips)
 
     def offer(self, point: Vector) -> None:
         """Take a point if it lies in the domain and shows a larger difference for certain."""
@@ -93,6 +103,7 @@ class Counterexample:
         sure, more = self._certain(point)
         if sure > self.lower or more > self.found or self.point is None:
             self.point, self.lower = point, max(sure, self.lower)
+            self.visible |= self.lower > DOUBLE * self.scale
             self.found |= more
 
     def _best(self, points: NDArray[np.float64], count: int) -> None:
@@ -106,6 +117,7 @@ class Counterexample:
         gap = np.abs(a - b)
         sure = gap * (1 - 1e-15) - a_off - b_off
         best = float(np.where(np.isnan(sure), -np.inf, sure).max())
+        self.visible |= best > 0
         doubtful = not best > self.tolerance and not (gap + a_off + b_off).max() < self.tolerance
         # a bound on the rounding that hides the difference, where it would be the largest one
         most = float(np.where(np.isnan(gap), np.inf, gap).max())
@@ -134,12 +146,14 @@ def attack(
     starts: int = 32,
     samples: int = 512,
     rounds: int = 30,
+    flips: int = 0,
     clock: Clock = NO_LIMIT,
 ) -> tuple[Vector, float]:
     """The input found where max |f - g| is largest, and the value there (an estimate from below).
 
     Random points and corners first; from the best, steps along the sign of the gradient of the
-    output that differs most, of several lengths at once, as long as something improves.
+    output that differs most, of several lengths at once, as long as something improves. Then, in a
+    box, from so many of the best and twice as many in all, single coordinates (``flips``).
     """
     points = spread(domain, samples, rng)
     gaps = difference(first, second, points)
@@ -168,8 +182,38 @@ def attack(
         points = np.where(better[:, None], trials[step, rows], points)
         gaps = np.where(better[:, None], found[step, rows], gaps)
         size = np.abs(gaps).max(axis=1)
+    if isinstance(domain, Box) and flips:
+        more = spread(domain, samples, rng)
+        points = np.concatenate([points[np.argsort(-size)[:flips]], more])
+        points, size = _flipped(first, second, domain, points, flips, clock)
     winner = int(size.argmax())
     return points[winner], float(size[winner])
+
+
+def _flipped(
+    first: Network, second: Network, box: Box, points: Points, count: int, clock: Clock
+) -> tuple[Points, Vector]:
+    """From the best points, one coordinate at a time to the end of its range that gains most.
+
+    Returns:
+        the points, and the differences there.
+    """
+    size = np.abs(difference(first, second, points)).max(axis=1)
+    best = np.argsort(-size, kind="stable")[: 2 * count]
+    points, size = points[best], size[best]
+    d, going = box.dimension, np.arange(len(best))
+    while len(going) and not clock.expired():
+        trials = np.repeat(points[going][:, None], 2 * d, axis=1)
+        trials[:, np.arange(d), np.arange(d)] = box.lo
+        trials[:, d + np.arange(d), np.arange(d)] = box.hi
+        sizes = np.abs(difference(first, second, trials.reshape(-1, d))).max(axis=1)
+        sizes = sizes.reshape(len(going), 2 * d)
+        rows, flip = np.arange(len(going)), sizes.argmax(axis=1)
+        better = sizes[rows, flip] > size[going] * (1 + 1e-9)
+        points[going[better]] = trials[rows, flip][better]
+        size[going[better]] = sizes[rows, flip][better]
+        going = going[better]
+    return points, size
 
 
 def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
