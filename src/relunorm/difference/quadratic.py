@@ -7,20 +7,14 @@ that says where relu(z_i) is between its lines, and t_i for the difference of ev
     relu(z) = a z + r (1 + s) / 2,      |2 relu(z) - z|  = |z| ,
     d'      = (e + m t) / 2,            |m t|           <= |e| ,      m = max |e| .
 
-Both lines on the right say that |K_i(y)| <= |F_i(y)| for affine functions K_i, F_i of y. Where both
-relu(z) and d' are open, they are tied: a unit that is on passes all of e, one that is off nothing,
+Both lines on the right say that |K_i(y)| <= |F_i(y)| for affine functions K_i, F_i of y. Since also
+1 - y^2 >= 0, for all multipliers q, lam >= 0 that make the form on the right negative
+semidefinite
 
-    -m^2 / 4 <= (e - d') relu(z) <= 0,      0 <= d' (relu(z) - z) <= m^2 / 4,
-
-products P(y) R(y) between -below and above. Since also 1 - y^2 >= 0, for all multipliers
-q, lam >= 0 and k that make the form on the right negative semidefinite
-
-    c.y  <=  max over all y of  c.y + sum q (1 - y^2) + sum lam (F(y)^2 - K(y)^2)
-                                + sum k P(y) R(y) + max(k, 0) below + max(-k, 0) above .
+    c.y  <=  max over all y of  c.y + sum q (1 - y^2) + sum lam (F(y)^2 - K(y)^2) .
 
 Any such multipliers give a bound; descent finds good ones. (The S-procedure with the same
-multipliers as in LipSDP, Fazlyab et al., NeurIPS 2019, here for a box and two networks, and with
-the products.)
+multipliers as in LipSDP, Fazlyab et al., NeurIPS 2019, here for a box and two networks.)
 
 `certified` computes the bound for given multipliers with all that rounding can do: a Cholesky
 factorization that succeeds proves that the matrix is positive semidefinite up to a multiple of
@@ -66,9 +60,6 @@ class Forms:
         large, small: (constraints, 1 + size), F and K, scaled to at most 1.
         columns: the number of s_i or t_i for every constraint.
         excess: what errors can take from F^2 - K^2, at most.
-        left, right: (products, 1 + size), P and R, scaled to at most 1.
-        below, above: the products lie between -below and above, errors included.
-        ties: for every product the constraint of its t_i.
     """
 
     output: Array
@@ -77,20 +68,12 @@ class Forms:
     small: Array
     columns: NDArray[np.intp]
     excess: Vector
-    left: Array
-    right: Array
-    below: Vector
-    above: Vector
-    ties: NDArray[np.intp]
 
     @property
     def coupled(self) -> NDArray[np.bool_]:
         """The numbers that meet others in some constraint."""
         several = (self.small != 0).sum(axis=1) > 1
-        found = (self.large[:, 1:] != 0).any(axis=0) | (self.small[several, 1:] != 0).any(axis=0)
-        for form in (self.left, self.right):
-            found |= (form[:, 1:] != 0).any(axis=0)
-        return found
+        return (self.large[:, 1:] != 0).any(axis=0) | (self.small[several, 1:] != 0).any(axis=0)
 
 
 def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) -> Forms:
@@ -106,7 +89,6 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
     own, gaps = [start], [np.zeros((d, 1 + size))]
     own_error, gap_error = [4 * UNIT * (np.abs(lo) + np.abs(hi))], [np.zeros(d)]
     at, large, small, columns, excess = 1 + d, [], [], [], []
-    tied: list[_Tied] = []
     for index, known in enumerate(layers):
         affine = pair.maps[index]
         z, z_error = _own(pair, affine, own, own_error)
@@ -137,21 +119,11 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         change[i, at + np.arange(len(i))] += bend * m[i] / 2
         gaps.append(change)
         gap_error.append(kept * e_error + 16 * UNIT * np.abs(change).sum(axis=1))
-        before = sum(map(len, columns))
         large.append(e[i] / m[i, None])
         small.append(np.zeros_like(large[-1]))
         small[-1][np.arange(len(i)), at + np.arange(len(i))] = 1.0
         columns.append(at - 1 + np.arange(len(i)))
         excess.append(_excess(e_error[i] / m[i], large[-1]))
-        both, of_bent, of_free = np.intersect1d(bent[index], i, return_indices=True)
-        relu = known.steep[0][both, None] * z[both]
-        relu[:, 0] += known.rise[0][both] / 2
-        relu[np.arange(len(both)), place[of_bent]] += known.rise[0][both] / 2
-        share = large[-1][of_free]
-        free_at = at + of_free
-        ends = known.z[0][0][both], known.z[1][0][both]
-        off = e_error[both] / m[both], z_error[both]
-        tied.append(_tie(z[both], relu, share, free_at, m[both], ends, off, before + of_free))
         at += len(i)
     output, error = _gap(pair, pair.maps[-1], own, own_error, gaps, gap_error)
     return Forms(
@@ -161,47 +133,7 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         np.concatenate(small),
         np.concatenate(columns),
         np.concatenate(excess),
-        *(np.concatenate(part) for part in zip(*tied, strict=True)),
     )
-
-
-_Tied = tuple[Array, Array, Vector, Vector, NDArray[np.intp]]
-
-
-def _tie(
-    z: Array,
-    relu: Array,
-    share: Array,
-    column: NDArray[np.intp],
-    m: Vector,
-    ends: tuple[Vector, Vector],
-    off: tuple[Vector, Vector],
-    constraint: NDArray[np.intp],
-) -> _Tied:
-    """The products (e - d') relu(z) and d' (relu(z) - z) of units, scaled; see `Forms`.
-
-    Args:
-        z, relu, share: forms of z, relu(z) and e / m.
-        column: of t in the forms.
-        off: how far e / m and z can be off.
-    """
-    t = np.zeros_like(share)
-    t[np.arange(len(m)), column] = 0.5
-    parts = []
-    for passed, value, size, sign in (
-        (share / 2 - t, relu, ends[1], 1.0),
-        (share / 2 + t, relu - z, -ends[0], -1.0),
-    ):
-        value = value / size[:, None]
-        far = [
-            error + 16 * UNIT * (1 + np.abs(form).sum(axis=1))
-            for error, form in ((off[0], passed), (2 * off[1] / size, value))
-        ]
-        error = (far[0] + far[1] + far[0] * far[1]) * (1 + 2.0**-20)
-        most = m / (4 * size) * (1 + 2.0**-20) + error
-        limits = (most, error) if sign > 0 else (error, most)
-        parts.append((passed, value, *limits, constraint))
-    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))  # type: ignore[return-value]
 
 
 def _excess(off: Vector, form: Array) -> Vector:
@@ -263,10 +195,7 @@ class Quadratic:
         #: constraints whose own number is coupled; those of the others are maximised separately
         self.inside, self.own = np.flatnonzero(inside), number[forms.columns[inside]]
         self.last = np.flatnonzero(~inside)
-        self.P0, self.P = forms.left[:, 0], forms.left[:, 1:][:, coupled]
-        self.R0, self.R = forms.right[:, 0], forms.right[:, 1:][:, coupled]
         self.size, self.multipliers = int(coupled.sum()), len(self.F0)
-        self.unit = np.ones(len(self.P0))
         self.alone = ~coupled
         self.alone[forms.columns] = False
 
@@ -277,10 +206,7 @@ class Quadratic:
         return c[0], c[1:][self.coupled], c[1:][columns], float(np.abs(c[1:][self.alone]).sum())
 
     def start(self, row: int, sign: float) -> Vector:
-        """Multipliers to begin with: diagonal dominance makes H definite.
-
-        Logarithms of q and lam, then k in units of the lam of its t.
-        """
+        """Multipliers to begin with, as logarithms: diagonal dominance makes H definite."""
         _, c, last, _ = self.objective(row, sign)
         scale = max(np.abs(c).sum() + np.abs(last).sum(), 1e-300)
         floor = 1e-3 * scale / max(self.size, 1)
@@ -291,33 +217,17 @@ class Quadratic:
         q[self.own] *= 0.5
         size = np.abs(self.F)
         q = q + 0.5 * (size.T @ (lam * size.sum(axis=1))) + floor
-        self.unit = lam[self.forms.ties]
-        return np.concatenate([np.log(q), np.log(lam), np.zeros(len(self.unit))])
+        return np.log(np.concatenate([q, lam]))
 
-    def split(self, p: Vector) -> tuple[Vector, Vector, Vector]:
-        """q, lam and k."""
-        rest = p[self.size :]
-        q, lam = np.exp(p[: self.size]), np.exp(rest[: self.multipliers])
-        return q, lam, self.unit * rest[self.multipliers :]
-
-    def matrix(self, q: Vector, lam: Vector, k: Vector) -> Array:
-        """H of the form -y.H y: q, the squares of K less those of F, less the products."""
+    def matrix(self, q: Vector, lam: Vector) -> Array:
+        """H of the form -y.H y: q, and the squares of K less those of F."""
         H = (self.K.T * lam) @ self.K - (self.F.T * lam) @ self.F
-        products = (self.P.T * k) @ self.R
-        H -= (products + products.T) / 2
         H[np.arange(self.size), np.arange(self.size)] += q
         return H
 
-    def linear(self, lam: Vector, k: Vector) -> Vector:
+    def linear(self, lam: Vector) -> Vector:
         """What the constraints add to c."""
-        products = self.R.T @ (k * self.P0) + self.P.T @ (k * self.R0)
-        return 2 * self.F.T @ (lam * self.F0) - 2 * self.K.T @ (lam * self.K0) + products
-
-    def constant(self, lam: Vector, k: Vector) -> float:
-        """What the constraints add by themselves."""
-        products = k @ (self.P0 * self.R0)
-        products += np.maximum(k, 0) @ self.forms.below + np.maximum(-k, 0) @ self.forms.above
-        return float(lam @ (self.F0**2 - self.K0**2) + products)
+        return 2 * self.F.T @ (lam * self.F0) - 2 * self.K.T @ (lam * self.K0)
 
     def descend(self, p: Vector, row: int, sign: float, steps: int, clock: Clock) -> Vector:
         """Better multipliers for a row: steps of gradient descent inside the definite matrices."""
@@ -347,29 +257,29 @@ class Quadratic:
         self, p: Vector, c: Vector, last: Vector, barrier: float
     ) -> tuple[float, Vector] | None:
         """The bound without its constant, and its gradient with a barrier; None if indefinite."""
-        q, lam, k = self.split(p)
-        H = self.matrix(q, lam, k)
+        q, lam = np.exp(p[: self.size]), np.exp(p[self.size :])
+        H = self.matrix(q, lam)
         try:
             np.linalg.cholesky(H)
         except np.linalg.LinAlgError:
             return None
         G = np.linalg.inv(H)
-        h = c + self.linear(lam, k)
+        h = c + self.linear(lam)
         y = G @ h / 2
         e, t = self.F0 + self.F @ y, self.K0 + self.K @ y
         t[self.last] = np.minimum(1.0, np.abs(last) / (2 * lam[self.last]))
         value = (
-            q.sum() + self.constant(lam, k) + h @ y / 2 + self._separate(lam[self.last], last).sum()
+            q.sum()
+            + lam @ (self.F0**2 - self.K0**2)
+            + h @ y / 2
+            + self._separate(lam[self.last], last).sum()
         )
         at = np.diag(G)
         by_q = 1 - y * y - barrier * at
         by_l = e * e - t * t
         for sign, rows in ((barrier, self.F), (-barrier, self.K)):
             by_l += sign * np.einsum("ij,ij->i", rows @ G, rows)
-        by_k = (self.P0 + self.P @ y) * (self.R0 + self.R @ y)
-        by_k += np.where(k > 0, self.forms.below, np.where(k < 0, -self.forms.above, 0.0))
-        by_k += barrier * np.einsum("ij,ij->i", self.P @ G, self.R)
-        return float(value), np.concatenate([by_q * q, by_l * lam, by_k * self.unit])
+        return float(value), np.concatenate([by_q * q, by_l * lam])
 
     @staticmethod
     def _separate(lam: Vector, c: Vector) -> Vector:
@@ -382,14 +292,13 @@ class Quadratic:
 
         Each row takes the multiple of the multipliers that suits it best.
         """
-        q, lam, k = self.split(p)
-        n, count = self.size, self.multipliers + len(k)
-        H = self.matrix(q, lam, k)
+        q, lam = np.exp(p[: self.size]), np.exp(p[self.size :])
+        n = self.size
+        H = self.matrix(q, lam)
         squares = (self.F * self.F + self.K * self.K).sum(axis=1)
-        products = (self.P * self.P + self.R * self.R).sum(axis=1)
-        trace = float(q.sum() + lam @ squares + np.abs(k) @ products)
+        trace = float(q.sum() + lam @ squares)
         # entries of H, then the factorization: each is off by a few roundings of its trace
-        shift = 8 * (count + n + 16) * UNIT * trace
+        shift = 8 * (self.multipliers + n + 16) * UNIT * trace
         try:
             np.linalg.cholesky(H)
         except np.linalg.LinAlgError:
@@ -397,16 +306,13 @@ class Quadratic:
         H[np.arange(n), np.arange(n)] += shift
         G = np.linalg.inv(H)
         size_H = np.abs(H)
-        r = self.linear(lam, k)
+        r = self.linear(lam)
         sum_r = 2 * (np.abs(self.F).T @ (lam * np.abs(self.F0)))
         sum_r += 2 * (np.abs(self.K).T @ (lam * np.abs(self.K0)))
-        sum_r += np.abs(self.R).T @ np.abs(k * self.P0) + np.abs(self.P).T @ np.abs(k * self.R0)
-        base = q.sum() + self.constant(lam, k) + lam @ self.forms.excess
+        base = q.sum() + lam @ (self.F0**2 - self.K0**2 + self.forms.excess)
         sum_base = q.sum() + lam @ (self.F0**2 + self.K0**2 + self.forms.excess)
-        limits = np.abs(self.P0 * self.R0) + self.forms.below + self.forms.above
-        sum_base += np.abs(k) @ limits
         found = np.empty(len(rows))
-        for at, (row, sign) in enumerate(rows):
+        for k, (row, sign) in enumerate(rows):
             c0, c, last, alone = self.objective(row, sign)
             # t (base + r.G r / 4) + c.G c / (4 t): its minimum, the separate part left aside
             scale = np.sqrt((c @ G @ c / 4) / max(base + r @ G @ r / 4, 1e-300))
@@ -420,8 +326,8 @@ class Quadratic:
             value += 2 * scale * shift * n
             size = abs(c0) + alone + scale * sum_base + scale * (np.abs(w) @ (size_H @ np.abs(w)))
             size += bulk.sum() + np.abs(last).sum()
-            error = slack(np.array(size), 2 * (count + n) + 64)
-            found[at] = np.nextafter(value + error + self.forms.output_error[row], np.inf)
+            error = slack(np.array(size), 2 * (self.multipliers + n) + 64)
+            found[k] = np.nextafter(value + error + self.forms.output_error[row], np.inf)
         return np.where(np.isnan(found), np.inf, found)
 
 

@@ -13,9 +13,10 @@ Every statement is checked, not believed: `Walk` computes each pre-activation as
 the basis together with a bound on how far the true value can be from the form, in real arithmetic
 (rounding included, module `outward`). A wrong relation is never unsound: it makes the bound large.
 
-Errors are bounded unit by unit and, all units of a value together, in the Euclidean norm: a matrix
-multiplies the first by its absolute entries and the second by its spectral norm, which is several
-times smaller and makes that difference at every layer. The smaller bound counts.
+Errors are bounded unit by unit and, all units of a value together, in the Euclidean norm
+(`error_balls`): a matrix multiplies the first by its absolute entries and the second by its
+spectral norm at most, which is several times smaller and makes that difference at every layer. The
+smaller bound counts.
 
 A step unit y = step(z) is ``scaled`` when y = g and ``opposite`` when y = 1 - g, and that holds
 only where z is further from 0 than the mismatch of the two pre-activations. `Walk(reach)` counts a
@@ -39,6 +40,7 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
+from relunorm.forms.relation.error_balls import ErrorBalls
 from relunorm.forms.rewrite import multiply, one_hot, rows, scaled, total
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
@@ -94,12 +96,12 @@ class Side:
     Attributes:
         bounds: proved bounds on the pre-activations, per layer (may be infinite).
         values, errors, sizes: per value its form, the error bound and the magnitude of the form.
-        norms: per value a bound on the Euclidean norm of its errors.
+        balls: per value its errors together.
         rounding: per value what multiplying its form by a weight can lose to rounding. Most
             columns of a form hold one entry, so this is far below the textbook bound.
         boxes: per value its range.
-        forms, form_errors, form_norms, ranges: per layer form, error, its norm and range of the
-            pre-activation.
+        forms, form_errors, form_balls, ranges: per layer form, error, all errors together and range
+            of the pre-activation.
         margins: per layer how close to its threshold a step unit may not come for the relation to
             hold; NaN for units that are no matter.
     """
@@ -110,12 +112,12 @@ class Side:
     values: list[Affine] = field(default_factory=list)
     errors: list[Vector] = field(default_factory=list)
     sizes: list[Vector] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
+    balls: list[ErrorBalls] = field(default_factory=list)
     rounding: list[Vector] = field(default_factory=list)
     boxes: list[Range] = field(default_factory=list)
     forms: list[Affine] = field(default_factory=list)
     form_errors: list[Vector] = field(default_factory=list)
-    form_norms: list[float] = field(default_factory=list)
+    form_balls: list[ErrorBalls] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
     relations: list[Relation] = field(default_factory=list)
     margins: list[Vector] = field(default_factory=list)
@@ -154,7 +156,7 @@ class Walk:
         """Walk all layers of a network, relating each by ``decide``."""
         for k, layer in enumerate(side.network.layers):
             self.clock.check()
-            form, error, norm = self._substituted(side, layer.affine)
+            form, error, balls = self._substituted(side, layer.affine)
             # forms know what cancels, the values' own intervals know what was proved about them
             direct = outward.span(layer.affine, side.boxes, self.reach)
             span = self.span(form, error).meet(direct).meet(side.bounds[k])
@@ -162,7 +164,7 @@ class Walk:
             self._check(side, relation)
             side.forms.append(form)
             side.form_errors.append(error)
-            side.form_norms.append(norm)
+            side.form_balls.append(balls)
             side.ranges.append(span.meet(side.bounds[k]))  # more may have been proved by now
             side.relations.append(relation)
             self._apply(side, layer.activation, relation)
@@ -186,18 +188,18 @@ class Walk:
         form, error, _ = self._substituted(side, affine)
         return form, error
 
-    def _substituted(self, side: Side, affine: Affine) -> tuple[Affine, Vector, float]:
-        """The same, and a bound on the Euclidean norm of all errors together."""
+    def _substituted(self, side: Side, affine: Affine) -> tuple[Affine, Vector, ErrorBalls]:
+        """The same, and all errors together."""
         terms: dict[int, Matrix] = {}
         bias = affine.bias.copy()
         error = outward.gamma(len(affine.terms) + 1) * np.abs(bias)
         depth = 2 + len(affine.terms)
-        carried, norm = np.zeros(affine.size), 0.0
+        carried, balls = np.zeros(affine.size), ErrorBalls(())
         for source, matrix in affine.terms.items():
             inner, weight = side.values[source], abs(matrix)
             bias += matrix @ inner.bias
-            part, most = self._carried(side, source, matrix, weight)
-            carried, norm = carried + part, norm + most
+            part, together = self._carried(side, source, matrix, weight)
+            carried, balls = carried + part, balls.plus(together)
             error += weight @ side.rounding[source]
             error += outward.gamma(len(affine.terms)) * (weight @ side.sizes[source])
             depth += matrix.shape[1] + 1
@@ -207,21 +209,22 @@ class Walk:
                 error += matrix.shape[1] * outward.faded(self.ranges[k])
         form = Affine({k: mx.compact(m) for k, m in terms.items()}, bias)
         error, both = outward.up(error, depth), outward.up(error + carried, depth)
-        return form, both, outward.up_once(outward.euclidean(error) + norm)
+        return form, both, balls.plus(ErrorBalls.ball(outward.euclidean(error)))
 
     def _carried(
         self, side: Side, source: int, matrix: Matrix, weight: Matrix
-    ) -> tuple[Vector, float]:
-        """What the errors of a value become in a map of it: row by row, and in norm."""
+    ) -> tuple[Vector, ErrorBalls]:
+        """What the errors of a value become in a map of it: row by row, and all together."""
         part = weight @ side.errors[source]
-        norm = side.norms[source]
+        norm = side.balls[source].norm
         worth = norm > WORTH_A_NORM * outward.euclidean(side.sizes[source])
         if not (worth and np.isfinite(norm)):
-            return part, outward.euclidean(outward.up(part, matrix.shape[1]))
+            return part, ErrorBalls.ball(outward.euclidean(outward.up(part, matrix.shape[1])))
         lengths = outward.row_lengths(matrix)
-        part = np.minimum(part, outward.up(lengths * norm, 2))
+        balls = side.balls[source].mapped(matrix)
+        part = np.minimum(part, np.minimum(outward.up(lengths * norm, 2), balls.rows(len(part))))
         straight = outward.euclidean(outward.up(part, matrix.shape[1]))
-        return part, min(straight, outward.up_once(outward.spectral_norm(matrix) * norm))
+        return part, balls if balls.norm < straight else ErrorBalls.ball(straight)
 
     def span(self, form: Affine, error: Vector) -> Range:
         """The range of what the form stands for."""
@@ -329,9 +332,12 @@ class Walk:
         share = np.where(related & (not step), steep, 0.0) + np.abs(on_form)
         value_error = outward.up(value_error, 4)
         own = value_error - share * error * (1 - 8 * outward.UNIT)  # what the form's error adds
-        norm = outward.euclidean(outward.up(np.maximum(own, 0.0), 2))
-        norm += float(share.max(initial=0.0)) * side.form_norms[-1]
-        self._value(side, total([straight, *picked]), value_error, outward.up_once(norm))
+        fresh = outward.euclidean(outward.up(np.maximum(own, 0.0), 2))
+        # a related unit passes on the error of its form with one of its slopes, a linear one with t
+        ends = [np.where(related & (not step), end(below, above), 0.0) for end in (min, max)]
+        low, high = (np.where(linear, on_form, end) for end in ends)
+        balls = side.form_balls[-1].passed(low, high, fresh)
+        self._value(side, total([straight, *picked]), value_error, balls)
 
     def _jump(
         self, side: Side, units: NDArray[np.intp], activation: Activation, off: Vector
@@ -388,11 +394,14 @@ class Walk:
         gap = self.gap(rows(side.forms[-1], units), rows(basis.forms, targets), sign * factor)
         return outward.up(gap + side.form_errors[-1][units] + factor * basis.error[targets], 4)
 
-    def _value(self, side: Side, form: Affine, error: Vector, norm: float = np.inf) -> None:
+    def _value(
+        self, side: Side, form: Affine, error: Vector, balls: ErrorBalls | None = None
+    ) -> None:
         side.values.append(form)
         side.errors.append(error)
         together = outward.euclidean(error)
-        side.norms.append(min(together, norm) if norm == norm else together)
+        smaller = balls is not None and balls.norm < together
+        side.balls.append(balls if balls is not None and smaller else ErrorBalls.ball(together))
         side.sizes.append(outward.magnitude(form, self.ranges))
         rounding = outward.gamma(1 + np.count_nonzero(form.bias)) * np.abs(form.bias)
         for k, matrix in form.terms.items():
