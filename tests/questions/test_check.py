@@ -84,9 +84,9 @@ def test_a_strict_constraint_at_its_limit_is_not_called_satisfied():
     assert verdict(BOX + "(assert (>= Y_0 2))") == "sat"
 
 
-def feasible(network: Network, lo, hi, A, b) -> bool:
+def feasible(cells, lo, hi, A, b) -> bool:
     """Whether some x has A f(x) <= b - 1e-7, cell by cell with linear programmes."""
-    for M, c, rows, rhs in pieces(network, lo, hi):
+    for M, c, rows, rhs in cells:
         found = linprog(
             np.zeros(len(lo)),
             A_ub=np.concatenate([rows, A @ M]),
@@ -108,6 +108,7 @@ def test_verdicts_agree_with_cells(seed):
     )
     lo, hi = np.array([-1.0, -0.5]), np.array([0.5, 1.0])
     terms, oracle = [], False
+    cells = list(pieces(net, lo, hi))
     for _ in range(2):
         A, b = rng.normal(size=(2, 2)), rng.normal(size=2) - 1.0
         parts = [
@@ -115,7 +116,7 @@ def test_verdicts_agree_with_cells(seed):
             for (p, q), r in zip(A.tolist(), b.tolist(), strict=True)
         ]
         terms.append(f"(and {' '.join(parts)})")
-        oracle |= feasible(net, lo, hi, A, b)
+        oracle |= feasible(cells, lo, hi, A, b)
     box = "(assert (and (>= X_0 -1) (<= X_0 0.5) (>= X_1 -0.5) (<= X_1 1)))"
     found = rn.check(net, parse_vnnlib(f"{DECLARED}{box}(assert (or {' '.join(terms)}))"))
     assert found.verdict == ("sat" if oracle else "unsat")
