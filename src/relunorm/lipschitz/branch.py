@@ -141,42 +141,52 @@ def _one_window(
     return best, witness, bound, finished
 
 
-def steepest(window: Window, start: float, clock: Clock) -> tuple[float, list[Vector], bool]:
-    """The largest sum of |J| times the window's rates over the regions of a scalar network.
+class Steepest:
+    """The largest sum of |J| times a window's rates over the regions of a scalar network.
 
-    Returns:
-        an upper bound (infinite where cells were left out), inputs at which larger and larger
-        values than ``start`` were found, and whether the tree is done.
+    Attributes:
+        bound: above all of them; infinite where cells were left out, or before the first `run`.
+        finished: whether the tree is done.
     """
-    with clock.watch() as stop:
-        return _steepest(window, start, stop)
 
+    def __init__(self, window: Window):
+        self.window, self.state = window, window.state(np.zeros(1, np.uint8))
+        units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
+        self.kept = np.full(units + 1, np.inf)
+        self.record = np.array([0.0, 0.0, 0.0, np.inf])
+        self.point = np.zeros(dimension)
+        tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
+        self.work = np.zeros((2, units)), np.zeros((2, 1, dimension)), tally
+        self.bound, self.finished = np.inf, False
 
-def _steepest(
-    window: Window, start: float, stop: NDArray[np.uint8]
-) -> tuple[float, list[Vector], bool]:
-    state = window.state(stop)
-    units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
-    kept = np.full(units + 1, np.inf)
-    record = np.array([start, 0.0, 0.0, np.inf])
-    point = np.zeros(dimension)
-    tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
-    work = np.zeros((2, units)), np.zeros((2, 1, dimension)), tally
-    found: list[Vector] = []
-    finished = False
-    while not finished and not stop[0] and not is_cut_off(state):
-        record[IMPROVED] = 0.0
-        finished = bool(
-            _search(window.net, state, window.rates, np.inf, kept, record, point, *work, SLICE)
-        )
-        if record[IMPROVED] and (x := window.to_input(point)) is not None:
-            found.append(x)
-    bound = float(max(record[BEST] * CLOSE, kept[: int(state.at[FRAMES])].max(initial=0.0)))
-    if record[UNIT]:
-        bound = max(bound, float(record[BOUND]))
-    if state.at[FAILURES] or state.at[HIDDEN] or (not finished and not state.at[STARTED]):
-        bound = np.inf
-    return bound, found, finished and bool(np.isfinite(bound))
+    @property
+    def stuck(self) -> bool:
+        """Whether `run` can do nothing more."""
+        return self.finished or is_cut_off(self.state)
+
+    def run(self, known: float, clock: Clock) -> list[Vector]:
+        """Go on until the tree is done or the time is up, leaving out what is not above ``known``.
+
+        Returns:
+            inputs at which larger and larger values were found.
+        """
+        net, state, record, kept = self.window.net, self.state, self.record, self.kept
+        record[BEST] = max(record[BEST], known)
+        found: list[Vector] = []
+        while not self.stuck and not clock.expired():
+            record[IMPROVED] = 0.0
+            rates = self.window.rates
+            self.finished = bool(
+                _search(net, state, rates, np.inf, kept, record, self.point, *self.work, SLICE)
+            )
+            if record[IMPROVED] and (x := self.window.to_input(self.point)) is not None:
+                found.append(x)
+        bound = float(max(record[BEST] * CLOSE, kept[: int(state.at[FRAMES])].max(initial=0.0)))
+        if record[UNIT]:
+            bound = max(bound, float(record[BOUND]))
+        seen = not (state.at[FAILURES] or state.at[HIDDEN])
+        self.bound = bound if seen and (self.finished or state.at[STARTED]) else np.inf
+        return found
 
 
 @allocating
