@@ -23,10 +23,10 @@ _HOME = {
     "Ball": "relunorm.domain",
     "batchnorm": "relunorm.batchnorm",
     "Box": "relunorm.domain",
-    "Certificate": "relunorm.forms.certificate",
+    "Certificate": "relunorm.forms.certificate.certificate",
     "certify": "relunorm.questions.certify",
     "check": "relunorm.questions.check",
-    "compare": "relunorm.forms.compare",
+    "compare": "relunorm.forms.comparison.compare",
     "DeadUnitMonitor": "relunorm.dying.monitor",
     "decide": "relunorm.extrema.front",
     "diagnose": "relunorm.dying.diagnosis",
@@ -68,7 +68,7 @@ _HOME = {
     "to_onnx": "relunorm.io.onnx_write",
     "to_sklearn": "relunorm.io.sklearn",
     "to_torch": "relunorm.io.torch_write",
-    "verify": "relunorm.forms.verification",
+    "verify": "relunorm.forms.certificate.verification",
     "warm_up": "relunorm.kernels",
 }
 
@@ -91,11 +91,11 @@ if TYPE_CHECKING:
     from relunorm.extrema.front import decide as decide
     from relunorm.extrema.front import maximize as maximize
     from relunorm.extrema.front import never_smallest as never_smallest
-    from relunorm.forms.certificate import Certificate as Certificate
-    from relunorm.forms.compare import compare as compare
+    from relunorm.forms.certificate.certificate import Certificate as Certificate
+    from relunorm.forms.certificate.verification import verify as verify
+    from relunorm.forms.comparison.compare import compare as compare
     from relunorm.forms.fingerprint import fingerprint as fingerprint
     from relunorm.forms.normalize import normalize as normalize
-    from relunorm.forms.verification import verify as verify
     from relunorm.head import Head as Head
     from relunorm.head import Step as Step
     from relunorm.io import load as load

@@ -14,11 +14,11 @@ from planted import networks
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.forms.bounds import quick_bounds
-from relunorm.forms.certificate import SCHEMA, Certificate, _seal, recompute, slackened
-from relunorm.forms.match import relate
-from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
-from relunorm.forms.verification import verify
+from relunorm.forms.certificate.certificate import SCHEMA, Certificate, _seal, recompute, slackened
+from relunorm.forms.certificate.verification import verify
+from relunorm.forms.relation.match import relate
+from relunorm.forms.relation.unit_bounds import quick_bounds
+from relunorm.forms.relation.walk import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability.reach import reach_of
 

@@ -113,7 +113,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from relunorm.forms.removal import Removal, summarize
+    from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")

@@ -79,7 +79,7 @@ def bound_difference(
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper = cut(
-            pair, first, box, upper, offer, enough, clock, lambda bound: tell(bound, method)
+            pair, first, box, found, offer, enough, clock, lambda bound: tell(bound, method)
         )
     else:
         before = upper.max()

@@ -168,11 +168,6 @@ class Stability(Shown):
         return f"Stability({parts or 'no units'}; over {self.domain}, {self.seconds:.2f} s)"
 
 
-def domain_digest(domain: Domain) -> str:
-    """`Domain.digest`."""
-    return domain.digest
-
-
 def layer_verdicts(
     problem: Problem,
     bounds: Bounds,
