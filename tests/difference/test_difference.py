@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from relunorm import Activation, Affine, Box, Layer, Network
+import relunorm as rn
+from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
 from relunorm.difference.front import bound_difference
 from relunorm.difference.linear import linear_bounds
@@ -222,3 +223,17 @@ def test_layers_that_do_not_correspond_have_no_pair() -> None:
     leaky = random_net(rng, 2, 3, 1)
     layers = [Layer(x.affine, Activation("leaky", 0.2)) for x in leaky.layers]
     assert pair_up(leaky, leaky.replace(layers=layers)) is None
+
+
+def test_networks_that_read_nothing() -> None:
+    """Constants 0.5 w and 0.25 w': no matrix anywhere before the output."""
+    first, second = (
+        Network(
+            [Layer(Affine({}, [0.0, 0.0])), Layer(Affine({}, [bias]))],
+            Affine({2: [[weight]]}, [0.0]),
+            input_shape=2,
+        )
+        for bias, weight in ((0.5, 3.0), (0.25, 6.0 + 2**-40))
+    )
+    found = rn.compare(first, second, Ball([0.0, 0.5], 1e-3), tolerance=0.0)
+    assert found.lower <= 2**-42 <= found.upper

@@ -235,7 +235,7 @@ def descend(
         layers: what is known below the map.
         sizes: for every map up to this one what `_sizes` says.
     """
-    widest = max(w.shape[1] for m in pair.maps for w in m.W.values())
+    widest = max((w.shape[1] for m in pair.maps for w in m.W.values()), default=1)
     step = max(1, CHUNK // widest)
     count = len(rows.box)
     bound, slope = np.empty(count), np.empty((count, lo.shape[1]))

@@ -61,6 +61,12 @@ class Ball(Domain):
     def bounding_box(self) -> Box:
         return Box(*ends_outward(self.middle, self.reach))
 
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
+        along = self._directions(directions)
+        norms = np.linalg.norm(along, axis=1, keepdims=True)
+        step = along / np.where(norms > 0, norms, 1.0)
+        return self.middle + self.reach * (1 - 1e-12) * step
+
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:
         return self.middle, np.array([self.reach])

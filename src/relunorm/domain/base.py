@@ -89,6 +89,13 @@ class Domain(ABC):
     def radius(self) -> float:
         """X_B = sup |x| over the domain (seed 001, eq. 2.9)."""
 
+    @abstractmethod
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
+        """From each point a point of the domain far along its direction, in float64.
+
+        The maximiser of the direction over a box or a ball, the far end of the ray in a polytope.
+        """
+
     @property
     @abstractmethod
     def numbers(self) -> tuple[NDArray[np.float64], ...]:

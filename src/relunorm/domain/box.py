@@ -74,6 +74,10 @@ class Box(Domain):
         """Half the length of each side."""
         return self.hi / 2 - self.lo / 2
 
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
+        rows, along = self._points(points), self._directions(directions)
+        return np.where(along > 0, self.hi, np.where(along < 0, self.lo, rows))
+
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:
         return self.lo, self.hi

@@ -72,6 +72,10 @@ class NormBall(Domain):
         low, high = ends_outward(self.middle, self.reach)
         return Box(np.maximum(low, self.box.lo), np.minimum(high, self.box.hi))
 
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
+        far = self.maximizer(self._directions(directions))
+        return self.middle + (1 - 1e-12) * (far - self.middle)
+
     @property
     def numbers(self) -> tuple[Array, ...]:
         return self.middle, np.array([self.reach, self.norm]), self.box.lo, self.box.hi

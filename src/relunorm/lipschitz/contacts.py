@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Domain, Polytope
 from relunorm.extrema.localize import Local, localize
 from relunorm.extrema.window import Window
 from relunorm.matrix import Vector
@@ -148,13 +148,9 @@ class Contacts:
         domain = self.local.domain
         if reach is not None or domain is None:
             return Fraction(float((hi if upper else lo)[i]))
-        if isinstance(domain, Box):
-            return Fraction(float((domain.hi if upper else domain.lo)[i]))
-        if isinstance(domain, Ball):
-            far = Fraction(domain.reach)
-            return Fraction(float(domain.middle[i])) + (far if upper else -far)
-        if not isinstance(domain, Polytope):
-            return None
+        if not isinstance(domain, Polytope):  # a box, or one that holds the domain exactly
+            box = domain.bounding_box
+            return Fraction(float((box.hi if upper else box.lo)[i]))
         alone = (domain.A != 0).sum(axis=1) == 1
         facing = domain.A[:, i] > 0 if upper else domain.A[:, i] < 0
         ends = [

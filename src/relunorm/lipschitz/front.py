@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relunorm.border import Model, Place, accepts
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
-from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain import Ball, Domain, NormBall, Polytope
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
@@ -303,7 +303,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
 def _tree(run: _Run, seconds: float) -> None:
     """Regions of a plane are listed faster than pruned; those of a ball are listed exactly."""
     domain = run.local.domain
-    plane = domain is not None and domain.dimension == 2
+    plane = domain is not None and domain.dimension == 2 and not isinstance(domain, NormBall)
     if plane or isinstance(domain, Ball):
         _enumeration(run, 8 * seconds)
     else:
