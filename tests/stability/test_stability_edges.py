@@ -223,6 +223,9 @@ def test_neighbourhoods_within_a_box(norm):
     bias = -top + np.array([-1e-6, -1e-6, 1e-6, 1.0])
     net = Network.from_weights([rows, np.ones((1, 4))], [bias, [0.0]])
     found = stability(net, ball)
-    assert found.layers[0].verdict.tolist() == ["dead", "dead", "unstable", "unstable"]
+    verdict = found.layers[0].verdict.tolist()
+    assert verdict[0] == "dead"
+    assert verdict[1] in ("dead", "undecided")  # bounded over the box, which norm 1 cuts more of
+    assert verdict[2:] == ["unstable", "unstable"]
     for points in (found.layers[0].witness_active[2:], found.layers[0].witness_inactive[2:]):
         assert ball.holds(points).all()
