@@ -167,7 +167,7 @@ class Contacts:
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
         k = np.flatnonzero(np.linalg.norm(domain.A * half, axis=1))[row]
-        return _Wall([-Fraction(a) for a in domain.A[k].tolist()], Fraction(domain.b[k]), True)
+        return _Wall([-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])), True)
 
 
 class _Forms:
