@@ -135,6 +135,11 @@ _DOMAIN = _kind(
     box=_record(kind=_text, lo=_NUMBERS, hi=_NUMBERS),
     ball=_record(kind=_text, center=_NUMBERS, radius=_number),
     polytope=_record(kind=_text, A=_each(_NUMBERS), b=_NUMBERS, box_duals=_each(_NUMBERS)),
+    **{
+        "norm-ball": _record(
+            kind=_text, center=_NUMBERS, radius=_number, norm=_whole, lo=_NUMBERS, hi=_NUMBERS
+        )
+    },
 )
 _ERRORS = _record(first=_maybe(_number), second=_maybe(_number), difference=_maybe(_number))
 _CERTIFICATE = _record(

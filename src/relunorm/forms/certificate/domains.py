@@ -60,7 +60,7 @@ def reach_from_dict(document: dict[str, Any]) -> Reach:
             return reach_of(domain, np.asarray(document["box_duals"], dtype=np.float64))
     except (KeyError, TypeError) as error:
         raise InvalidDomainError(f"the certificate's {kind} domain is damaged: {error}") from None
-    raise InvalidDomainError(f"the certificate's domain is of kind {kind!r}; expected box or ball")
+    raise InvalidDomainError(f"the certificate's domain is of kind {kind!r}, which is not known")
 
 
 Numbers = list[Fraction]
@@ -69,8 +69,8 @@ Numbers = list[Fraction]
 def holds(outer: Domain, inner: Domain) -> bool:
     """Whether every point of ``inner`` lies in ``outer``, for certain.
 
-    Exact, except that a polytope inside another kind of domain is replaced by a box around it:
-    True is always right, False may only mean that this was too coarse.
+    Exact, except that a polytope or a clipped ball inside another domain is replaced by a box around
+    it: True is always right, False may only mean that this was too coarse.
 
     >>> square = Box.cube(2, -1, 1)
     >>> holds(Ball([0.0, 0.0], 1.5), square), holds(Ball([0.0, 0.0], 1.4), square)
@@ -82,7 +82,7 @@ def holds(outer: Domain, inner: Domain) -> bool:
         return False
     if outer.digest == inner.digest:
         return True
-    if isinstance(inner, Polytope):
+    if isinstance(inner, Polytope | NormBall):
         reach = reach_of(inner)
         inner = Box(reach.lo, reach.hi)
     if isinstance(outer, Ball):
