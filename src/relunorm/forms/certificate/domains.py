@@ -69,7 +69,7 @@ Numbers = list[Fraction]
 def holds(outer: Domain, inner: Domain) -> bool:
     """Whether every point of ``inner`` lies in ``outer``, for certain.
 
-    Exact, except that a polytope or a clipped ball inside another domain is replaced by a box around
+    Exact, except that a polytope or a clipped ball in another domain is replaced by a box around
     it: True is always right, False may only mean that this was too coarse.
 
     >>> square = Box.cube(2, -1, 1)
