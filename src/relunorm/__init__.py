@@ -39,7 +39,7 @@ _HOME = {
     "lipschitz": "relunorm.lipschitz.front",
     "Head": "relunorm.head",
     "load": "relunorm.io",
-    "load_regions": "relunorm.regions.storage",
+    "load_regions": "relunorm.regions.views.storage",
     "maximize": "relunorm.extrema.front",
     "Network": "relunorm.network",
     "never_smallest": "relunorm.extrema.front",
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from relunorm.regions.region import Region as Region
     from relunorm.regions.region import region_at as region_at
     from relunorm.regions.result import Regions as Regions
-    from relunorm.regions.storage import load_regions as load_regions
+    from relunorm.regions.views.storage import load_regions as load_regions
     from relunorm.report.front import report as report
     from relunorm.report.result import Report as Report
     from relunorm.sweep.front import Sweep as Sweep

@@ -474,7 +474,7 @@ def test_limits_that_are_no_numbers_and_paths_that_do_not_exist_are_package_erro
 
 def test_batches_are_small_where_a_region_costs_much():
     from relunorm.clock import Clock
-    from relunorm.regions.budget import Budget
+    from relunorm.regions.search.budget import Budget
 
     budget = Budget(Clock())
     assert next(budget.sizes(shared=False)) == 512
@@ -484,7 +484,7 @@ def test_batches_are_small_where_a_region_costs_much():
 
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_sparse_matrices_are_packed_like_dense_ones(by_columns):
-    from relunorm.regions.pack import pack_box
+    from relunorm.regions.kernels.pack import pack_box
 
     rng = np.random.default_rng(0)
     thin = sp.random_array((7, 5), density=0.3, rng=rng, format="csr")

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.regions.jit import njit, options
+from relunorm.compiled.jit import njit, options
 
 #: No reordering of sums, so that what a proof rests on comes out the same everywhere.
 compiled: Any = njit(**options)

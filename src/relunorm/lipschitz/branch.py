@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
+from relunorm.compiled.jit import allocating, inner
 from relunorm.domain import Box, Domain
 from relunorm.extrema.window import Window
 from relunorm.lipschitz.contacts import Contacts
@@ -21,10 +22,16 @@ from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.jit import allocating, inner
-from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
-from relunorm.regions.tree_signs import CLEAR, form_range
-from relunorm.regions.tree_state import (
+from relunorm.regions.kernels.tree import (
+    backtrack,
+    descend,
+    interior_point,
+    layer_of,
+    signs,
+    start_layer,
+)
+from relunorm.regions.kernels.tree_signs import CLEAR, form_range
+from relunorm.regions.kernels.tree_state import (
     CUT_OFF,
     FAILURES,
     FRAMES,

@@ -27,7 +27,7 @@ from relunorm.extrema.localize import Local, localize
 from relunorm.extrema.window import Window
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.regions.tree_state import NEAR, State
+from relunorm.regions.kernels.tree_state import NEAR, State
 
 Row = list[Fraction]
 
@@ -167,7 +167,9 @@ class Contacts:
         half = domain.bounding_box.halfwidth
         half = np.where(half > 0, half, 1.0)
         k = np.flatnonzero(np.linalg.norm(domain.A * half, axis=1))[row]
-        return _Wall([-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])), True)
+        return _Wall(
+            [-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])), True
+        )
 
 
 class _Forms:

@@ -18,11 +18,11 @@ from relunorm.clock import Clock, Listener
 from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.budget import Budget, CellLimitError
-from relunorm.regions.engines import search
 from relunorm.regions.result import Regions
-from relunorm.regions.window import Window, open_window
-from relunorm.regions.work import Batch, worker_count
+from relunorm.regions.search.budget import Budget, CellLimitError
+from relunorm.regions.search.engines import search
+from relunorm.regions.search.window import Window, open_window
+from relunorm.regions.search.work import Batch, worker_count
 from relunorm.sweep.ambient import ambient_jobs
 
 
@@ -80,7 +80,7 @@ def regions(
 
     def found() -> list[Batch]:
         if far:
-            from relunorm.regions.distributed import search_far
+            from relunorm.regions.search.distributed import search_far
 
             return search_far(network, domain, chosen, budget, backend, scheduler, workers)
         return search(chosen, network, window, count, budget)
@@ -99,7 +99,7 @@ def regions(
 
 
 def _check_memory(dimension: int, units: int) -> None:
-    from relunorm.regions.tree_state import check_memory
+    from relunorm.regions.kernels.tree_state import check_memory
 
     check_memory(dimension, units)
 

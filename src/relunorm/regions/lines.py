@@ -24,8 +24,8 @@ from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
-from relunorm.regions.budget import Budget
-from relunorm.regions.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.search.budget import Budget
 from relunorm.shown import Shown
 
 Array = NDArray[np.float64]

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.jit import inner, inner_sum, kernel
+from relunorm.compiled.jit import inner, inner_sum, kernel
 
 FOUND, ABSENT, EMPTY, FAILED, STOPPED = 1, 0, -1, -2, -3
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import INTERRUPTED
 from relunorm.errors import InvalidInputError
-from relunorm.regions.budget import Budget, whole_number
+from relunorm.regions.search.budget import Budget, whole_number
 
 
 class Batch(NamedTuple):

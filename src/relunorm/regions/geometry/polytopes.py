@@ -16,7 +16,7 @@ from relunorm.domain import Box, Polytope
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.window import Window
+from relunorm.regions.search.window import Window
 
 Array = NDArray[np.float64]
 
@@ -105,7 +105,7 @@ class Geometry:
     @cached_property
     def state(self):  # type: ignore[no-untyped-def]
         """Scratch memory for the compiled functions."""
-        from relunorm.regions.tree_state import new_state
+        from relunorm.regions.kernels.tree_state import new_state
 
         w = self.window
         return new_state(self.net, w.lo, w.hi, w.rows, w.rhs, w.witnesses)
@@ -113,7 +113,7 @@ class Geometry:
     @cached_property
     def work(self):  # type: ignore[no-untyped-def]
         """Scratch memory of the simplex."""
-        from relunorm.regions.simplex import workspace
+        from relunorm.compiled.simplex import workspace
 
         return workspace(self.window.dimension)
 
@@ -146,7 +146,7 @@ class Geometry:
 
     def rows(self, bits: NDArray[np.bool_]) -> tuple[Array, Array, NDArray[np.int64]]:
         """All half-spaces of a cell; rows of the domain are numbered after all units."""
-        from relunorm.regions.facets import cell_rows
+        from relunorm.regions.kernels.facets import cell_rows
 
         rows, rhs, units = cell_rows(self.net, self.state, bits.astype(np.int8))
         more, bounds, _ = self.domain_rows
@@ -166,7 +166,7 @@ class Geometry:
         self, bits: NDArray[np.bool_], point: Array
     ) -> tuple[Array, Array, NDArray[np.int64], Array]:
         """The facets of a cell in window coordinates: rows, bounds, names, a point on each."""
-        from relunorm.regions.facets import facet_points
+        from relunorm.regions.kernels.facets import facet_points
 
         rows, rhs, names = self.rows(bits)
         at = np.empty_like(rows)
@@ -186,7 +186,7 @@ class Geometry:
         self, bits: NDArray[np.bool_], point: Array
     ) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
         """What lies across each facet made by a unit: the wall, the pattern, a point between."""
-        from relunorm.regions.facets import beyond_wall, cell_rows, own_forms
+        from relunorm.regions.kernels.facets import beyond_wall, cell_rows, own_forms
 
         rows, rhs, names, at = self.reduced(bits, point)
         units = int(self.net.shape[2])
@@ -216,7 +216,7 @@ class Geometry:
 
     def is_bounded(self, rows: Array) -> bool:
         """Whether the cell of these rows is bounded (False only where the domain is all of R^d)."""
-        from relunorm.regions.simplex import FOUND, maximize
+        from relunorm.compiled.simplex import FOUND, maximize
 
         w = self.window
         if not w.homogeneous:
@@ -243,8 +243,8 @@ class Geometry:
         The radius is infinite for a cell that holds balls of any size. Where the domain is flat in
         some coordinates the ball is, too.
         """
-        from relunorm.regions.facets import largest_ball
-        from relunorm.regions.simplex import workspace
+        from relunorm.compiled.simplex import workspace
+        from relunorm.regions.kernels.facets import largest_ball
 
         rows, rhs, _ = self.rows(bits)
         w = self.window
@@ -271,7 +271,7 @@ class Geometry:
 
     def corners(self, bits: NDArray[np.bool_], point: Array) -> Array:
         """The vertices of a cell, in inputs."""
-        from relunorm.regions.corners import box_corners, clip_all
+        from relunorm.regions.kernels.corners import box_corners, clip_all
 
         w = self.window
         if w.homogeneous:
@@ -290,7 +290,7 @@ class Geometry:
 
     def _corners_in_space(self, bits: NDArray[np.bool_], point: Array) -> Array:
         """Vertices of a possibly unbounded cell: those of a huge box cut by it, off the box."""
-        from relunorm.regions.corners import box_corners, clip_all
+        from relunorm.regions.kernels.corners import box_corners, clip_all
 
         rows, rhs, _, _ = self.reduced(bits, point)
         A, b = self.to_inputs(rows, rhs)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.regions.lookup import pattern_beyond
+from relunorm.regions.geometry.lookup import pattern_beyond
 
 if TYPE_CHECKING:
     from relunorm.regions.result import Regions
@@ -59,7 +59,7 @@ class Facets(NamedTuple):
 
 def facets(found: Regions, start: int = 0, stop: int | None = None) -> Facets:
     """All facets made by units of the regions ``start`` to ``stop``."""
-    from relunorm.regions.facets import all_facets
+    from relunorm.regions.kernels.facets import all_facets
 
     geometry, window = found.geometry, found.geometry.window
     points = found.points[start:stop]

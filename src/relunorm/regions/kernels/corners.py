@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.jit import allocating, inner, kernel
+from relunorm.compiled.jit import allocating, inner, kernel
 
 
 def box_corners(

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.columns import Columns, new_columns, start_layer
-from relunorm.regions.corners import clip, cross, free_bit
-from relunorm.regions.jit import inner, kernel
-from relunorm.regions.pack import Packed
-from relunorm.regions.tolerance import quiet as _quiet
+from relunorm.compiled.jit import inner, kernel
+from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
+from relunorm.regions.kernels.corners import clip, cross, free_bit
+from relunorm.regions.kernels.pack import Packed
+from relunorm.regions.kernels.tolerance import quiet as _quiet
 
 #: Returned by `run` when the stacks are too small (call `grown`) or more than 64 walls are needed.
 GROW, TOO_MANY_WALLS = -1, -2

@@ -9,9 +9,9 @@ import numpy as np
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.atoms import Atoms, atom_images
-from relunorm.regions.boundaries import LevelSet
 from relunorm.regions.enumerate import regions
+from relunorm.regions.geometry.atoms import Atoms, atom_images
+from relunorm.regions.geometry.boundaries import LevelSet
 from relunorm.regions.lines import Line, along
 from relunorm.regions.planes import Slice
 from relunorm.regions.result import Regions

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.compiled.simplex import Workspace, workspace
 from relunorm.errors import InvalidInputError
-from relunorm.regions.pack import Packed
-from relunorm.regions.simplex import Workspace, workspace
+from relunorm.regions.kernels.pack import Packed
 
 #: Clauses remembered per unit and side.
 CLAUSES = 16

@@ -20,9 +20,9 @@ from relunorm import matrix as mx
 from relunorm.domain.base import lengths
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.enumerate import regions
-from relunorm.regions.pack import affine_maps
+from relunorm.regions.kernels.pack import affine_maps
+from relunorm.regions.kernels.tolerance import TOLERANCE
 from relunorm.regions.result import Regions
-from relunorm.regions.tolerance import TOLERANCE
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -133,7 +133,7 @@ def _sections(
     found: Regions, forms: _Forms, level: float, output: int
 ) -> tuple[list[Array], list[int], list[bool]]:
     """Polygons in cells of three inputs, of those cells the level can meet in one."""
-    from relunorm.regions.corners import box_corners, clip_all, section
+    from relunorm.regions.kernels.corners import box_corners, clip_all, section
 
     window = found.geometry.window
     start = box_corners(window.lo, window.hi)

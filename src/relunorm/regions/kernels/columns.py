@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.jit import inner
-from relunorm.regions.pack import Packed
-from relunorm.regions.tolerance import ROUNDING, TOLERANCE
+from relunorm.compiled.jit import inner
+from relunorm.regions.kernels.pack import Packed
+from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
 
 #: Columns added to and taken from a layer's forms before they are computed afresh.
 REFRESH = 32

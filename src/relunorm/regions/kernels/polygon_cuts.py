@@ -20,8 +20,8 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from relunorm.regions.jit import inner
-from relunorm.regions.tolerance import quiet
+from relunorm.compiled.jit import inner
+from relunorm.regions.kernels.tolerance import quiet
 
 #: Units a word holds.
 WORD = 64

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.regions.jit import allocating
-from relunorm.regions.simplex import FOUND, maximize
-from relunorm.regions.tolerance import TOLERANCE
-from relunorm.regions.tree_signs import start_layer
+from relunorm.compiled.jit import allocating
+from relunorm.compiled.simplex import FOUND, maximize
+from relunorm.regions.kernels.tolerance import TOLERANCE
+from relunorm.regions.kernels.tree_signs import start_layer
 
 
 @allocating

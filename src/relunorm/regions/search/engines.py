@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Teller
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.regions.budget import Budget, CellLimitError
-from relunorm.regions.pack import Packed
-from relunorm.regions.window import Window, open_window
-from relunorm.regions.work import Batch, Part, Work, divided, run
+from relunorm.regions.kernels.pack import Packed
+from relunorm.regions.search.budget import Budget, CellLimitError
+from relunorm.regions.search.window import Window, open_window
+from relunorm.regions.search.work import Batch, Part, Work, divided, run
 
 _SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
@@ -109,7 +109,7 @@ class PolygonWork(_EngineWork):
 
     @classmethod
     def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
-        from relunorm.regions import polygons
+        from relunorm.regions.kernels import polygons
 
         return cls(polygons, net, polygons.new_search(net, _outline(window)), stop)
 
@@ -131,8 +131,8 @@ class CellWork(_EngineWork):
 
     @classmethod
     def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
-        from relunorm.regions import cells
-        from relunorm.regions.corners import box_corners, clip_all
+        from relunorm.regions.kernels import cells
+        from relunorm.regions.kernels.corners import box_corners, clip_all
 
         corners, walls = box_corners(window.lo, window.hi)
         if len(window.rhs):
@@ -158,8 +158,8 @@ class TreeWork(_EngineWork):
 
     @classmethod
     def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
-        from relunorm.regions import tree
-        from relunorm.regions.tree_state import new_state
+        from relunorm.regions.kernels import tree
+        from relunorm.regions.kernels.tree_state import new_state
 
         w = window
         state = new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)

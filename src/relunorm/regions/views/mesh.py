@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
-from relunorm.regions.boundaries import LevelSet
+from relunorm.regions.geometry.boundaries import LevelSet
 
 Array = NDArray[np.float64]
 

@@ -37,11 +37,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.regions.jit import inner, kernel
-from relunorm.regions.simplex import FAILED, FOUND, STOPPED, maximize
-from relunorm.regions.tolerance import TOLERANCE
-from relunorm.regions.tree_signs import layer_of, signs, start_layer
-from relunorm.regions.tree_state import (
+from relunorm.compiled.jit import inner, kernel
+from relunorm.compiled.simplex import FAILED, FOUND, STOPPED, maximize
+from relunorm.regions.kernels.tolerance import TOLERANCE
+from relunorm.regions.kernels.tree_signs import layer_of, signs, start_layer
+from relunorm.regions.kernels.tree_state import (
     CUT_OFF,
     DEPTH,
     FAILURES,

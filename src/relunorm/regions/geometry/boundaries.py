@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.regions.level_pieces import SAME, level_pieces, polygons_of
+from relunorm.regions.geometry.level_pieces import SAME, level_pieces, polygons_of
 from relunorm.regions.result import Regions
 
 Array = NDArray[np.float64]

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.columns import Columns, new_columns, start_layer
-from relunorm.regions.jit import inner, kernel
-from relunorm.regions.pack import Packed
-from relunorm.regions.polygon_cuts import (
+from relunorm.compiled.jit import inner, kernel
+from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
+from relunorm.regions.kernels.pack import Packed
+from relunorm.regions.kernels.polygon_cuts import (
     COUNT,
     DEPTH,
     LAYER,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.regions.jit import inner, kernel
-from relunorm.regions.simplex import ABSENT, FAILED, FOUND, STOPPED, maximize
-from relunorm.regions.tolerance import ROUNDING, TOLERANCE
-from relunorm.regions.tolerance import quiet as _quiet
-from relunorm.regions.tree_state import (
+from relunorm.compiled.jit import inner, kernel
+from relunorm.compiled.simplex import ABSENT, FAILED, FOUND, STOPPED, maximize
+from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.kernels.tolerance import quiet as _quiet
+from relunorm.regions.kernels.tree_state import (
     CLAUSES,
     CUT_OFF,
     FAILURES,

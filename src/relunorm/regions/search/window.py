@@ -25,7 +25,7 @@ from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import Exponents, balanced, balanced_for, exponents_of
-from relunorm.regions.pack import Packed, pack, pack_box
+from relunorm.regions.kernels.pack import Packed, pack, pack_box
 
 Array = NDArray[np.float64]
 
