@@ -225,6 +225,25 @@ def test_layers_that_do_not_correspond_have_no_pair() -> None:
     assert pair_up(leaky, leaky.replace(layers=layers)) is None
 
 
+def test_linear_stages_alone() -> None:
+    """x -> w (a x + b) without a unit, and a copy of it with other roundings."""
+    first, second = (
+        Network(
+            [Layer(Affine({0: [[scale * 0.7]]}, [scale * 0.3]), Activation("identity"))],
+            Affine({1: [[3.0 / scale], [1e7 / scale]]}, [0.0, 0.0]),
+            input_shape=1,
+        )
+        for scale in (1.0, 3.0)
+    )
+    found = rn.compare(first, second, Box([0.99], [1.01]), tolerance=1e-12)
+    x = Fraction(1)
+    values = [
+        Fraction(w) * (Fraction(a) * x + Fraction(b))
+        for w, a, b in ((1e7, 0.7, 0.3), (1e7 / 3.0, 3.0 * 0.7, 3.0 * 0.3))
+    ]
+    assert abs(values[0] - values[1]) <= Fraction(found.upper)
+
+
 def test_networks_that_read_nothing() -> None:
     """Constants 0.5 w and 0.25 w': no matrix anywhere before the output."""
     first, second = (
