@@ -336,7 +336,7 @@ class Lowering:
         if items.size != channels * outputs:
             raise InvalidNetworkError("max pooling: windows and outputs do not match")
         shape = (channels, *windows.shape)
-        step = self.recorder.pool(x.step, "max_pool", shape, windows.geometry)
+        step = self.recorder.pool(x.step, "max_pool", shape, windows.geometry, name)
         return replace(items, shape=(1, *shape), step=step)
 
     def _knockout(

@@ -31,6 +31,12 @@ def parse(path: Path) -> onnx.ModelProto:
     return model
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a file holds all its weights, none of them lying in files beside it."""
+    weights = parse(path).graph.initializer
+    return not any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in weights)
+
+
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without its initializers; the argument is emptied.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from relunorm.io.lower import Lowering, Tensor
+from relunorm.io.lower import CannotLower, Lowering, Tensor
 from relunorm.io.windows import sliding_windows
 from relunorm.network import RELU, Network
 from relunorm.structure import Step, Structure
@@ -12,13 +14,20 @@ from relunorm.structure import Step, Structure
 
 def lower(structure: Structure, like: Network) -> Network:
     """The network of a structure, with the input's shape, head and origin of another one."""
-    first = structure.steps[0]
-    low = Lowering((1, *first.shape))
+    return compute(structure, like.input_shape, like.origin).replace(head=like.head)
+
+
+def compute(structure: Structure, input_shape: Sequence[int], origin: str) -> Network:
+    """The network of a structure.
+
+    Raises:
+        CannotLower: where a step lacks what its kind needs.
+    """
+    low = Lowering((1, *structure.steps[0].shape))
     values: list[Tensor] = [low.input]
     for step in structure.steps[1:]:
         values.append(_lowered(low, step, [values[i] for i in step.inputs]))
-    network = low.finish(values[-1], input_shape=like.input_shape, origin=like.origin)
-    return network.replace(head=like.head)
+    return low.finish(values[-1], input_shape=input_shape, origin=origin)
 
 
 def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
@@ -35,8 +44,11 @@ def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
         return low.rearrange(x, x.index.reshape(1, *step.shape))
     if step.kind == "permute":
         return low.rearrange(x, x.index.transpose(0, *(a + 1 for a in step.axes)))
-    assert geometry is not None  # only convolutions and poolings are left
-    if step.kind == "conv" and step.weight is not None:
+    if geometry is None or step.kind not in ("conv", "max_pool", "average_pool"):
+        raise CannotLower(f"a step of kind {step.kind!r} that is not complete")
+    if step.kind == "conv":
+        if step.weight is None:
+            raise CannotLower("a convolution without weights")
         return low.convolve(
             x,
             step.weight,
