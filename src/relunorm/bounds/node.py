@@ -42,14 +42,14 @@ LARGE = 1e9
 LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
 
 
-@compiled
+@part
 def node_size(n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
     """How many numbers a node takes in the arena."""
     rows = n + known + goals
     return 2 * d + rows * (d + n) + 3 * rows + 3 * n + known + disjuncts * (n + known + 1) + goals
 
 
-@compiled
+@part
 def parts(arena, at, n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
     """Views of a node, in the order of `LO` to `BOUND`."""
     rows = n + known + goals

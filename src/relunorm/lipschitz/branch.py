@@ -19,7 +19,7 @@ from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.jit import allocating, inner
+from relunorm.regions.jit import allocating, inner, part
 from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
 from relunorm.regions.tree_signs import form_range
 from relunorm.regions.tree_state import CUT_OFF, FAILURES, FRAMES, HIDDEN, ROWS, STARTED, is_cut_off
@@ -253,7 +253,7 @@ def _worthwhile(tally):  # type: ignore[no-untyped-def]
     return tally[0] < 64 or tally[1] * 16 >= tally[0] or tally[0] % 64 == 0
 
 
-@allocating
+@part
 def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     """The norm of the Jacobian of a region whose output forms are in the state."""
     units, d = net.shape[2], net.shape[0]
@@ -265,7 +265,7 @@ def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     return _norm(np.abs(jac[0]), norm)
 
 
-@allocating
+@part
 def _norm(size, norm):  # type: ignore[no-untyped-def]
     """The operator norm of a non-negative matrix, or for 2 with several rows a bound on it."""
     columns, rows, square = 0.0, 0.0, 0.0
@@ -281,7 +281,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
     return rows
 
 
-@allocating
+@part
 def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
     """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
 
@@ -316,7 +316,7 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
     return _norm(jac[0], norm)
 
 
-@allocating
+@part
 def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
     """The slopes a unit with a known form can have on the cell."""
     if i < unit:
@@ -337,7 +337,7 @@ def _times(a, b, low, high):  # type: ignore[no-untyped-def]
     return min(w, x, y, z), max(w, x, y, z)
 
 
-@allocating
+@part
 def _pull(net, layer, row, a, b, g, lo, hi):  # type: ignore[no-untyped-def]
     """Add [a, b] times a row of a layer's matrices to the intervals of its sources."""
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):

@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.regions.jit import allocating, inner, kernel
+from relunorm.regions.jit import allocating, inner, kernel_part
 
 
 def box_corners(
@@ -52,7 +52,7 @@ def _adjacent(walls, begin, count, p, q, d):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@kernel_part
 def clip(corners, walls, begin, count, values, edge, bit, to, side):  # type: ignore[no-untyped-def]
     """Write the part with side * value >= 0 behind ``to``; returns its number of corners."""
     d = corners.shape[1]
@@ -68,7 +68,7 @@ def clip(corners, walls, begin, count, values, edge, bit, to, side):  # type: ig
     return made - to
 
 
-@kernel
+@kernel_part
 def cross(corners, walls, begin, count, values, edge, bit, to):  # type: ignore[no-untyped-def]
     """Write the crossings of edges behind ``to``; returns how many."""
     d = corners.shape[1]

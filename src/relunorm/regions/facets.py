@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.regions.jit import allocating
+from relunorm.regions.jit import allocating, part
 from relunorm.regions.simplex import FOUND, maximize
 from relunorm.regions.tolerance import TOLERANCE
 from relunorm.regions.tree_signs import start_layer
@@ -227,7 +227,7 @@ def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def
     return (work.x[d] if status == FOUND else 0.0), work.x[:d].copy()
 
 
-@allocating
+@part
 def longer(array: Any, used: int) -> Any:
     """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
     grown = np.zeros(2 * len(array), array.dtype)
@@ -236,7 +236,7 @@ def longer(array: Any, used: int) -> Any:
     return grown
 
 
-@allocating
+@part
 def taller(array: Any, used: int) -> Any:
     grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
     for r in range(used):

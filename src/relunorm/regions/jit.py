@@ -13,6 +13,8 @@ from typing import Any
 
 from numba import njit as _njit
 
+from relunorm.regions.fragments import FragmentCompiler
+
 njit: Any = _njit  # its stubs do not know every option
 
 
@@ -39,14 +41,26 @@ options: dict[str, Any] = {
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
 }
-_inlined = {**options, "_nrt": False, "forceinline": True, "no_cpython_wrapper": True}
+_part = {
+    **options,
+    "cache": False,
+    "no_cpython_wrapper": True,
+    "pipeline_class": FragmentCompiler,
+}
+_inlined = {**_part, "_nrt": False, "forceinline": True}
 
 #: For functions that allocate their results.
 allocating = njit(**options)
 #: For functions that allocate nothing.
 kernel = njit(**options, _nrt=False)
-#: For small parts of kernels, not callable from Python: always inlined, so that no tuple of arrays
-#: is copied, and without the wrappers that take most of the time to compile.
+#: For parts of kernels, not callable from Python (see `fragments`).
+part = njit(**_part)
+#: The same where only a search is steered: sums may be reordered, which makes them vector
+#: instructions.
+loose_part = njit(**_part, fastmath={"reassoc", "contract", "nsz"})
+#: For parts that allocate nothing.
+kernel_part = njit(**_part, _nrt=False)
+#: For small parts of kernels: always inlined, so that no tuple of arrays is copied.
 inner = njit(**_inlined)
-#: Inlined, and sums may be reordered (dot products become vector instructions).
+#: Inlined, and sums may be reordered.
 inner_sum = njit(**_inlined, fastmath={"reassoc", "contract"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.regions.jit import inner, kernel
+from relunorm.regions.jit import inner, kernel_part
 from relunorm.regions.simplex import ABSENT, FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.tolerance import ROUNDING, TOLERANCE
 from relunorm.regions.tolerance import quiet as _quiet
@@ -27,7 +27,7 @@ from relunorm.regions.tree_state import (
 quiet = inner(_quiet)
 
 
-@kernel
+@kernel_part
 def layer_of(first, unit):  # type: ignore[no-untyped-def]
     """The layer a unit belongs to."""
     layer = 0
@@ -36,7 +36,7 @@ def layer_of(first, unit):  # type: ignore[no-untyped-def]
     return layer
 
 
-@kernel
+@kernel_part
 def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
     """The affine forms of a layer's units on the current cell, scaled gradients and tolerances.
 
@@ -112,7 +112,7 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
             constant[i] += abs(w) * abs(forms[first + j, d])
 
 
-@kernel  # not inlined: it would take registers from the dense loops
+@kernel_part  # not inlined: it would take registers from the dense loops
 def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-def]
     """As `_add_layer`, with the entries of a sparse matrix (`pack.Packed`)."""
     forms, size, constant, index = state.forms, state.size, state.quiet, net.start
@@ -129,7 +129,7 @@ def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-
                 constant[i] += abs(w) * abs(forms[j, d])
 
 
-@kernel
+@kernel_part
 def signs(net, state, unit):  # type: ignore[no-untyped-def]
     """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both, 0 not known.
 
