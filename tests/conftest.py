@@ -1,4 +1,4 @@
-"""Shared settings: hypothesis without deadline, fixed seeds, and where the optional case files lie."""
+"""Shared settings: hypothesis without deadline, fixed seeds, where the optional case files lie."""
 
 from __future__ import annotations
 
