@@ -18,7 +18,7 @@ from torch_models import MODELS, model
 import relunorm as rn
 from relunorm.errors import RelunormError
 from relunorm.head import Head, Step
-from relunorm.io.structured import lower
+from relunorm.io.graph.structured import lower
 from relunorm.structure import axes_of
 
 os.environ.setdefault("KERAS_BACKEND", "torch")

@@ -124,7 +124,7 @@ def _sizes(source: Path, target: Path) -> tuple[int, int] | None:
     if not source.is_file() or source.suffix != target.suffix or source.samefile(target):
         return None
     if source.suffix == ".onnx":
-        from relunorm.io.onnx_file import is_whole
+        from relunorm.io.onnx.file import is_whole
 
         if not is_whole(source):
             return None

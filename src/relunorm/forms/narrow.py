@@ -23,7 +23,7 @@ def narrow(network: Network) -> Network:
     if is_single(network):
         return network
     if network.structure is not None and network.structure.convolves:
-        from relunorm.io.structured import lower
+        from relunorm.io.graph.structured import lower
 
         return lower(_rounded_structure(network.structure), network)
 

@@ -24,7 +24,7 @@ MAX_AXIS = 1 << 24
 
 #: File ending -> module and name of the reader, module and name of the writer.
 _FILES = {
-    ".onnx": ("relunorm.io.onnx_read", "read_onnx", "relunorm.io.onnx_write", "write_onnx"),
+    ".onnx": ("relunorm.io.onnx.read", "read_onnx", "relunorm.io.onnx.write", "write_onnx"),
     ".npz": ("relunorm.io.npz", "read_npz", "relunorm.io.npz", "write_npz"),
     ".safetensors": (
         "relunorm.io.safetensors",
@@ -32,15 +32,15 @@ _FILES = {
         "relunorm.io.safetensors",
         "write_safetensors",
     ),
-    ".pt2": ("relunorm.io.torch_read", "read_pt2", "relunorm.io.torch_write", "write_pt2"),
+    ".pt2": ("relunorm.io.torch.read", "read_pt2", "relunorm.io.torch.write", "write_pt2"),
 }
 
 #: First part of a class's module, and class names (of it or a base) -> reader of objects.
 _OBJECTS = (
     # Before torch: on its torch backend a Keras model is a torch module too.
     ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
-    ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch_read", "from_torch"),
-    ("onnx", {"ModelProto"}, "relunorm.io.onnx_read", "from_onnx"),
+    ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch.read", "from_torch"),
+    ("onnx", {"ModelProto"}, "relunorm.io.onnx.read", "from_onnx"),
     ("sklearn", {"BaseEstimator"}, "relunorm.io.sklearn", "from_sklearn"),
 )
 
@@ -87,7 +87,7 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
         path = Path(source)
         if path.suffix.lower() in _STATES:
             _check_file(path)
-            read = _named("relunorm.io.torch_state", "read_state")
+            read = _named("relunorm.io.torch.state", "read_state")
             return read(path, example=example, architecture=architecture)
         return _load_file(path, example)
     for package, names, module, function in _OBJECTS:

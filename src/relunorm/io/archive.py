@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.errors import ModelFileError, RelunormError
 from relunorm.head import NO_HEAD, Head
-from relunorm.io.lower import CannotLower
-from relunorm.io.structured import compute, lower
+from relunorm.io.graph.lower import CannotLower
+from relunorm.io.graph.structured import compute, lower
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.structure import Geometry, Step, Structure
