@@ -143,7 +143,7 @@ def facet_points(rows, rhs, units, lo, hi, inside, at, work):  # type: ignore[no
             if not done[k] and (r < 0 or rank[k] > rank[r]):
                 r = k
         done[r] = True
-        count = 0
+        count = np.int64(0)  # typed, or numba compiles `maximize` for a constant 0 too
         for k in range(m):
             if kept[k] and k != r:
                 bounds[count] = rhs[k]

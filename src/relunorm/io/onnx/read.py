@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from relunorm.errors import (
     InvalidNetworkError,
@@ -20,7 +22,6 @@ from relunorm.errors import (
 from relunorm.io import input_shape
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.io.onnx.constants import evaluate, is_constant
 from relunorm.io.onnx.file import parse, tensor_array, without_weights
 from relunorm.io.onnx.head import (
     FOLLOWERS,
@@ -30,7 +31,7 @@ from relunorm.io.onnx.head import (
     labels_in_metadata,
 )
 from relunorm.io.onnx.layers import MACHINE_LEARNING, OPERATIONS
-from relunorm.io.onnx.ops import Node
+from relunorm.io.onnx.ops import Node, check_count
 from relunorm.network import Head, Network
 
 #: Operations that treat the first axis of their data input as the batch.
@@ -327,3 +328,56 @@ def _features(name: str, consumer: onnx.NodeProto | None, values: dict[str, Any]
         return None
     transposed = any(a.name == "transB" and a.i for a in consumer.attribute)
     return int(weight.shape[1 if transposed else 0])
+
+
+#: Entry by entry, with broadcasting.
+# fmt: off
+_ENTRYWISE = frozenset({
+    "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
+    "Greater", "GreaterOrEqual", "HardSigmoid", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max",
+    "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu",
+    "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh", "Where",
+})
+# fmt: on
+
+#: No larger than the input.
+# fmt: off
+_SHRINKING = frozenset({
+    "ArgMax", "ArgMin", "CumSum", "LogSoftmax", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax", "Trilu",
+})
+# fmt: on
+
+
+def is_constant(node: Node) -> bool:
+    """Whether a node can be evaluated here: constant inputs, and an operation on the list."""
+    return (
+        node.kind in _ENTRYWISE | _SHRINKING
+        and bool(node.inputs)
+        and all(value is None or isinstance(value, np.ndarray) for value in node.inputs)
+    )
+
+
+def evaluate(node: Node) -> NDArray[np.generic]:
+    """The value of a constant node."""
+    given = [value for value in node.inputs if value is not None]
+    check_count(np.broadcast_shapes(*(v.shape for v in given)) if node.kind in _ENTRYWISE else ())
+    names = [f"x{k}" if value is not None else "" for k, value in enumerate(node.inputs)]
+    single = helper.make_node(node.kind, names, ["y"])
+    single.attribute.extend(node.proto.attribute)
+    graph = helper.make_graph(
+        [single],
+        "constant",
+        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names],
+        [helper.make_value_info("y", helper.make_tensor_type_proto(1, None))],
+    )
+    imports = [helper.make_opsetid("", node.opset)]
+    feed = {n: v for n, v in zip(names, node.inputs, strict=True) if n}
+    try:
+        with np.errstate(all="ignore"):
+            runner = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports))
+            result: Any = runner.run(None, feed)
+    except Exception as error:
+        # The reference implementation raises whatever numpy or its own checks do.
+        raise ModelFileError(f"{node.place}: {error}") from error
+    return np.asarray(result[0])

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError, MissingDependencyError, UnsupportedFormatError
-from relunorm.io.table.csv import check_distinct, check_target, read_csv, target_hint
-from relunorm.io.table.labels import Labels
+from relunorm.io.table.csv import Labels, check_distinct, check_target, read_csv, target_hint
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import csv
 import gzip
 import re
 import zlib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
-from relunorm.io.table.labels import Labels, is_label
 
 #: What may stand between two cells, likeliest first; spaces only where none of these is there.
 DELIMITERS = ",;\t|"
@@ -272,3 +272,38 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_label(cell: str) -> bool:
+    """Whether a cell holds something: empty ones and nan are missing values."""
+    return cell.strip().lower() not in ("", "nan")
+
+
+@dataclass
+class Labels:
+    """Numbers for the labels of one column, in the order they are met.
+
+    >>> labels = Labels("kind")
+    >>> codes = labels.numbers(["oak", "ash", "oak"])
+    >>> labels.sort(codes)
+    (array([1., 0., 1.]), ('ash', 'oak'))
+    """
+
+    column: str
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def number(self, cell: str) -> float:
+        """The label's number; a missing value is an error as anywhere else."""
+        label = cell.strip()
+        if not is_label(label):
+            raise ValueError(f"{cell!r} is no label")
+        return float(self.seen.setdefault(label, len(self.seen)))
+
+    def numbers(self, cells: Iterable[str]) -> NDArray[np.float64]:
+        """The number of each label."""
+        return np.array([self.number(cell) for cell in cells])
+
+    def sort(self, y: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        """The column with the labels numbered in sorted order, and the labels."""
+        order = np.argsort(list(self.seen))  # order[k]: the number, as met, of the k-th label
+        return np.argsort(order)[y.astype(np.intp)].astype(np.float64), tuple(sorted(self.seen))

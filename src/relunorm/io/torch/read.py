@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import operator
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,6 @@ from relunorm.errors import UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.aten.walk import lower
-from relunorm.io.torch.copy import detached_copy
 from relunorm.io.torch.pt2 import read_program
 from relunorm.network import Network
 
@@ -358,3 +359,44 @@ def _place(node: torch.fx.Node) -> tuple[str, str]:
     """The module path of a call (with its own name where a function was called), and the class."""
     stack = list((node.meta.get("nn_module_stack") or {}).items())
     return place_of([(key, *value) for key, value in stack], node.name)
+
+
+def detached_copy(module: nn.Module) -> nn.Module:
+    """The same module in eval mode, without hooks, sharing parameters and buffers.
+
+    Modules that are used in several places stay shared. Only the hooks by which torch.nn.utils
+    computes weights (weight_norm, spectral_norm, pruning) are part of what a module computes: they
+    are run once on the copy. Other hooks are left out.
+    """
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values(), *vars(part).values()):
+            if isinstance(tensor, torch.Tensor):
+                memo[id(tensor)] = tensor
+        for name, value in vars(part).items():
+            if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
+                memo[id(value)] = OrderedDict()
+    try:
+        twin = copy.deepcopy(module, memo)
+    except Exception as error:
+        raise UnsupportedFormatError(
+            f"{type(module).__qualname__} cannot be copied ({error}), and the module itself is "
+            "never touched; pass torch.export.export(module.eval(), (example,)) instead"
+        ) from error
+    twin.eval()
+    _compute_weights(module, twin)
+    return twin
+
+
+def _compute_weights(module: nn.Module, twin: nn.Module) -> None:
+    """Run the pre-forward hooks of torch.nn.utils on the copy's modules."""
+    twins = dict(twin.named_modules(remove_duplicate=False))
+    done = set()
+    for name, part in module.named_modules(remove_duplicate=False):
+        if id(part) in done:
+            continue
+        done.add(id(part))
+        for hook in part._forward_pre_hooks.values():
+            if type(hook).__module__.startswith("torch.nn.utils."):
+                with torch.no_grad():
+                    hook(twins[name], None)

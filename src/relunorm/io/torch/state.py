@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from relunorm.errors import ModelFileError, UnsupportedFormatError
-from relunorm.io.torch.copy import detached_copy
-from relunorm.io.torch.read import from_torch
+from relunorm.io.torch.read import detached_copy, from_torch
 from relunorm.network import Network
 
 _WAY_OUT = (
