@@ -31,11 +31,12 @@ import numpy as np
 
 from relunorm.regions import jit
 
-#: No reordering of sums, so that what a proof rests on comes out the same everywhere.
-compiled: Any = jit.allocating
+#: No reordering of sums, so that what a proof rests on comes out the same everywhere. Nothing here
+#: allocates (see `jit`), and no array is handed back to Python.
+compiled: Any = jit.kernel
 
 #: The same for parts of kernels, which Python cannot call.
-part: Any = jit.part
+part: Any = jit.kernel_part
 
 #: For what only steers a search: sums may be reordered, which makes them vector instructions.
 loosely: Any = jit.loose_part

@@ -324,7 +324,6 @@ def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, out, name): 
         node[12][g] = parent[12][g]
     for q in range(disjuncts):
         node[13][q] = parent[13][q]
-    return node
 
 
 @part

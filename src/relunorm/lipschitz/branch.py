@@ -19,7 +19,7 @@ from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.jit import allocating, inner, part
+from relunorm.regions.jit import allocating, inner, kernel_part, part
 from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
 from relunorm.regions.tree_signs import form_range
 from relunorm.regions.tree_state import CUT_OFF, FAILURES, FRAMES, HIDDEN, ROWS, STARTED, is_cut_off
@@ -265,15 +265,22 @@ def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     return _norm(np.abs(jac[0]), norm)
 
 
-@part
+@kernel_part
 def _norm(size, norm):  # type: ignore[no-untyped-def]
     """The operator norm of a non-negative matrix, or for 2 with several rows a bound on it."""
     columns, rows, square = 0.0, 0.0, 0.0
     for k in range(size.shape[1]):
-        columns = max(columns, size[:, k].sum())
+        total = 0.0
+        for o in range(size.shape[0]):
+            total += size[o, k]
+        columns = max(columns, total)
     for o in range(size.shape[0]):
-        rows = max(rows, size[o].sum())
-        square += (size[o] * size[o]).sum()
+        total, squares = 0.0, 0.0
+        for k in range(size.shape[1]):
+            total += size[o, k]
+            squares += size[o, k] * size[o, k]
+        rows = max(rows, total)
+        square += squares
     if norm == 1.0:
         return columns
     if norm == 2.0:
@@ -281,7 +288,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
     return rows
 
 
-@part
+@kernel_part
 def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
     """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
 
@@ -295,7 +302,7 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
         lo, hi = jac[0, o], jac[1, o]
         _pull(net, layers, o, 1.0, 1.0, g, lo, hi)
         for q in range(layers - 1, layer, -1):
-            low, high = min(net.slopes[q]), max(net.slopes[q])
+            low, high = _both(net, q)
             for i in range(net.first[q], net.first[q + 1]):
                 if g[0, i] != 0.0 or g[1, i] != 0.0:
                     a, b = _times(g[0, i], g[1, i], low, high)
@@ -316,7 +323,7 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
     return _norm(jac[0], norm)
 
 
-@part
+@kernel_part
 def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
     """The slopes a unit with a known form can have on the cell."""
     if i < unit:
@@ -327,7 +334,13 @@ def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
         return net.slopes[q, 1], net.slopes[q, 1]
     if high < 0.0:
         return net.slopes[q, 0], net.slopes[q, 0]
-    return min(net.slopes[q]), max(net.slopes[q])
+    return _both(net, q)
+
+
+@inner
+def _both(net, q):  # type: ignore[no-untyped-def]
+    """The smaller and the larger slope of a layer's units."""
+    return min(net.slopes[q, 0], net.slopes[q, 1]), max(net.slopes[q, 0], net.slopes[q, 1])
 
 
 @inner
@@ -337,7 +350,7 @@ def _times(a, b, low, high):  # type: ignore[no-untyped-def]
     return min(w, x, y, z), max(w, x, y, z)
 
 
-@part
+@kernel_part
 def _pull(net, layer, row, a, b, g, lo, hi):  # type: ignore[no-untyped-def]
     """Add [a, b] times a row of a layer's matrices to the intervals of its sources."""
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):

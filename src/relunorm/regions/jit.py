@@ -55,11 +55,11 @@ allocating = njit(**options)
 kernel = njit(**options, _nrt=False)
 #: For parts of kernels, not callable from Python (see `fragments`).
 part = njit(**_part)
+#: For parts that allocate nothing. Only kernels that allocate nothing may take arrays from them.
+kernel_part = njit(**_part, _nrt=False)
 #: The same where only a search is steered: sums may be reordered, which makes them vector
 #: instructions.
-loose_part = njit(**_part, fastmath={"reassoc", "contract", "nsz"})
-#: For parts that allocate nothing.
-kernel_part = njit(**_part, _nrt=False)
+loose_part = njit(**_part, _nrt=False, fastmath={"reassoc", "contract", "nsz"})
 #: For small parts of kernels: always inlined, so that no tuple of arrays is copied.
 inner = njit(**_inlined)
 #: Inlined, and sums may be reordered.

@@ -507,7 +507,8 @@ def first_node(
             form.hi - form.lo,
         )
     numbers = np.zeros(node_size.py_func(units, known, d, goals, groups))
-    root = place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
+    place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
+    root = parts.py_func(numbers, 0, units, known, d, goals, groups)
     root[ALPHA][:] = root[HIGH] > -root[LOW]
     for q in range(groups):
         first, last = form.firsts[q], form.firsts[q + 1]
