@@ -120,6 +120,30 @@ def scaled(lowering: Lowering, value: Headed, factor: Any, offset: Any) -> Heade
     return replace(value, steps=(*value.steps, step))
 
 
+def arithmetic(lowering: Lowering, kind: str, values: Sequence[Any], alpha: float = 1.0) -> Headed:
+    """add, sub (a - alpha b), mul, div or neg of a value after a head's step and a constant."""
+    headed = [value for value in values if isinstance(value, Headed)]
+    others = [constant(value) for value in values if not isinstance(value, Headed)]
+    if len(headed) != 1 or any(other is None for other in others):
+        raise Stuck(headed[0])
+    value, left = headed[0], isinstance(values[0], Headed)
+    if kind == "neg":
+        return scaled(lowering, value, -1.0, 0.0)
+    other: Any = others[0]
+    if kind == "mul":
+        return scaled(lowering, value, other, 0.0)
+    if kind == "div":
+        if not left:
+            raise Stuck(value)
+        return scaled(lowering, value, 1.0 / other, 0.0)
+    factor = alpha if kind == "add" else -alpha
+    return (
+        scaled(lowering, value, 1.0, factor * other)
+        if left
+        else scaled(lowering, value, factor, other)
+    )
+
+
 def logarithm(value: Headed) -> Headed:
     """log after softmax or sigmoid, which is one step of its own."""
     renamed = {"softmax": "log_softmax", "sigmoid": "log_sigmoid"}
@@ -165,10 +189,14 @@ def _with_axis(step: Step, old: Sequence[int], new: Sequence[int]) -> Step:
     return replace(step, axis=axis)
 
 
-def joined(lowering: Lowering, values: Sequence[Headed], axis: int) -> Headed:
+def joined(lowering: Lowering, values: Sequence[Any], axis: int) -> Headed:
     """Several values side by side, as exporters write [1 - p, p]: all with the same steps."""
-    first = values[0]
-    if not first.entrywise or any(value.steps != first.steps for value in values):
+    first = next(value for value in values if isinstance(value, Headed))
+    if (
+        not all(isinstance(value, Headed) for value in values)
+        or not first.entrywise
+        or any(value.steps != first.steps for value in values)
+    ):
         raise Stuck(first)
     tensor = lowering.concatenate([value.tensor for value in values], axis)
     return replace(first, tensor=tensor, shape=tensor.shape)

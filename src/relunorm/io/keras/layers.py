@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.io.graph import heads
+from relunorm.io.graph import heads, operations
 from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.windows import sliding_windows
@@ -81,8 +81,7 @@ def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor | Hea
     if kind == "relu6":
         return low.clip(x, 0.0, 6.0, name)
     if kind == "hard_sigmoid":
-        line = low.shift(low.scale(x, np.array(1 / 6)), np.array(0.5))
-        return low.clip(line, 0.0, 1.0, name)
+        return operations.hard_sigmoid(low, x, name)
     if kind == "hard_tanh":
         return low.clip(x, -1.0, 1.0, name)
     return step(x, kind, -1, name)
@@ -174,12 +173,7 @@ def _leaky_relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 
 @layer("PReLU")
 def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    """a x + (1 - a) relu(x): a leaky relu where all a are the same."""
-    slope, x = _array(op.alpha), tensors[0]
-    if slope.size and (slope == slope.flat[0]).all():
-        return low.activate(x, Activation("leaky", float(slope.flat[0])), op.name)
-    above = low.scale(low.activate(x, RELU, op.name, piece=True), 1.0 - slope)
-    return low.add(low.scale(x, slope), above)
+    return operations.prelu(low, tensors[0], _array(op.alpha), op.name)
 
 
 @layer("Dense")
@@ -190,16 +184,10 @@ def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
 
 @layer("BatchNormalization")
 def _batch_normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    x = tensors[0]
-    factor = 1.0 / np.sqrt(_array(op.moving_variance) + op.epsilon)
-    if op.scale:
-        factor = factor * _array(op.gamma)
-    offset = -_array(op.moving_mean) * factor
-    if op.center:
-        offset = offset + _array(op.beta)
-    shape = [1] * len(x.shape)
-    shape[op.axis] = -1
-    return low.shift(low.scale(x, factor.reshape(shape)), offset.reshape(shape))
+    statistics = _array(op.moving_mean), _array(op.moving_variance)
+    gain = _array(op.gamma) if op.scale else None
+    offset = _array(op.beta) if op.center else None
+    return operations.normalize(low, tensors[0], op.axis, statistics, op.epsilon, gain, offset)
 
 
 @layer("Rescaling")
@@ -271,14 +259,16 @@ def _subtract(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
 def _maximum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     best = tensors[0]
     for tensor in tensors[1:]:
-        best = low.maximum(best, tensor, op.name)
+        best = operations.maximum(low, best, tensor, op.name)
     return best
 
 
 @layer("Minimum")
 def _minimum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
-    minus = np.array(-1.0)
-    return low.scale(_maximum(low, op, [low.scale(t, minus) for t in tensors]), minus)
+    best = tensors[0]
+    for tensor in tensors[1:]:
+        best = operations.minimum(low, best, tensor, op.name)
+    return best
 
 
 @layer("Concatenate")
@@ -326,8 +316,7 @@ def _pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tenso
 
 def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
     x = _channels_first(low, op, tensors[0])
-    spatial, ones = x.shape[2:], (1,) * (len(x.shape) - 2)
-    whole = sliding_windows(spatial, spatial, ones, [(0, 0)] * len(ones), ones)
+    whole, ones = operations.one_window(x), (1,) * (len(x.shape) - 2)
     pooled = low.max_pool(x, whole, op.name) if largest else low.average(x, whole, False)
     shape = (1, x.shape[1])
     if op.keepdims:
@@ -354,13 +343,11 @@ def _pads(
     strides: Sequence[int],
     dilation: Sequence[int],
 ) -> list[tuple[int, int]]:
-    """Padding in Keras' sense: 'same' gives ceil(n / stride) outputs, the odd cell at the end."""
-    pads = []
-    for n, k, s, d in zip(spatial, kernel, strides, dilation, strict=True):
-        reach = d * (k - 1)
-        total = max((-(-n // s) - 1) * s + reach + 1 - n, 0) if kind == "same" else 0
-        pads.append((reach, 0) if kind == "causal" else (total // 2, total - total // 2))
-    return pads
+    """Padding in Keras' sense."""
+    if kind == "same":
+        return operations.same_padding(spatial, kernel, strides, dilation)
+    causal = kind == "causal"
+    return [(d * (k - 1) if causal else 0, 0) for k, d in zip(kernel, dilation, strict=True)]
 
 
 def _channels_first(low: Lowering, op: Any, x: Tensor) -> Tensor:

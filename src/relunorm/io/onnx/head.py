@@ -42,9 +42,9 @@ def apply_head(node: Node) -> Headed:
     """One node on the values before a head, or after its first steps."""
     kind, value = node.kind, node.inputs[0]
     if kind in _ARITHMETIC:
-        return _arithmetic(node)
+        return heads.arithmetic(node.lowering, kind.lower(), node.inputs)
     if kind == "Concat":
-        return _concat(node)
+        return heads.joined(node.lowering, node.inputs, int(node.attribute("axis")))
     if kind == "ArrayFeatureExtractor":
         return _labels(node)
     if not isinstance(value, Tensor | Headed):
@@ -108,33 +108,6 @@ def _with_inputs(node: Node, inputs: list[Any]) -> Node:
         node.origin,
         node.folder,
     )
-
-
-def _arithmetic(node: Node) -> Headed:
-    headed = [value for value in node.inputs if isinstance(value, Headed)]
-    others = [heads.constant(value) for value in node.inputs if not isinstance(value, Headed)]
-    if len(headed) != 1 or any(other is None for other in others):
-        raise Stuck(headed[0])
-    value, left, low = headed[0], isinstance(node.inputs[0], Headed), node.lowering
-    if node.kind == "Neg":
-        return heads.scaled(low, value, -1.0, 0.0)
-    other: Any = others[0]
-    if node.kind == "Add":
-        return heads.scaled(low, value, 1.0, other)
-    if node.kind == "Mul":
-        return heads.scaled(low, value, other, 0.0)
-    if node.kind == "Sub":
-        return heads.scaled(low, value, 1.0 if left else -1.0, -other if left else other)
-    if not left:
-        raise Stuck(value)
-    return heads.scaled(low, value, 1.0 / other, 0.0)
-
-
-def _concat(node: Node) -> Headed:
-    headed = [value for value in node.inputs if isinstance(value, Headed)]
-    if len(headed) != len(node.inputs):
-        raise Stuck(headed[0])
-    return heads.joined(node.lowering, headed, int(node.attribute("axis")))
 
 
 def _labels(node: Node) -> Headed:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.lower import CannotLower, Tensor
 from relunorm.io.graph.windows import Windows, sliding_windows
-from relunorm.io.onnx.ops import OPERATIONS, Array, Node, Value, negative, operation
+from relunorm.io.onnx.ops import OPERATIONS, Array, Node, Value, operation
 from relunorm.network import RELU, Activation
 
 __all__ = ["OPERATIONS"]  # complete once this module is imported
@@ -93,13 +93,10 @@ def _batch_norm(node: Node) -> Value:
     scale, shift, mean, variance = (
         np.asarray(node.constant(k), dtype=np.float64).reshape(-1) for k in range(1, 5)
     )
+    epsilon = node.attribute("epsilon", 1e-5)
     if not len(scale) == len(shift) == len(mean) == len(variance) == x.shape[1]:
         raise InvalidNetworkError(f"statistics do not fit {x.shape[1]} channels")
-    factor = scale / np.sqrt(variance + node.attribute("epsilon", 1e-5))
-    channel = (1, -1, *(1,) * (len(x.shape) - 2))
-    low = node.lowering
-    scaled = low.scale(x, factor.reshape(channel))
-    return low.shift(scaled, (shift - factor * mean).reshape(channel))
+    return meaning.normalize(node.lowering, x, 1, (mean, variance), epsilon, scale, shift)
 
 
 def _per_axis(node: Node, name: str, spatial: Sequence[int]) -> list[int]:
@@ -118,12 +115,8 @@ def _pads(
     if mode == "VALID":
         return [(0, 0)] * axes
     if mode in ("SAME_UPPER", "SAME_LOWER"):
-        result = []
-        for n, k, s, d in zip(spatial, kernel, stride, dilation, strict=True):
-            total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-            small, large = total // 2, total - total // 2
-            result.append((small, large) if mode == "SAME_UPPER" else (large, small))
-        return result
+        pads = meaning.same_padding(spatial, kernel, stride, dilation)
+        return pads if mode == "SAME_UPPER" else [(large, small) for small, large in pads]
     pads = [int(n) for n in node.attribute("pads", [0] * (2 * axes))]
     if mode != "NOTSET" or len(pads) != 2 * axes:
         raise InvalidNetworkError(f"auto_pad {mode!r} with pads {pads} over {axes} axes")
@@ -141,12 +134,6 @@ def _windows(node: Node, x: Tensor) -> Windows:
     return sliding_windows(spatial, kernel, stride, pads, dilation, ceil)
 
 
-def _all_positions(x: Tensor) -> Windows:
-    spatial = x.shape[2:]
-    ones = [1] * len(spatial)
-    return sliding_windows(spatial, spatial, ones, [(0, 0)] * len(spatial), ones)
-
-
 @operation("AveragePool")
 def _average_pool(node: Node) -> Value:
     x = node.tensor()
@@ -158,7 +145,7 @@ def _average_pool(node: Node) -> Value:
 @operation("GlobalAveragePool")
 def _global_average_pool(node: Node) -> Value:
     x = node.tensor()
-    return node.lowering.average(x, _all_positions(x), count_padding=False)
+    return node.lowering.average(x, meaning.one_window(x), count_padding=False)
 
 
 @operation("MaxPool")
@@ -172,7 +159,7 @@ def _max_pool(node: Node) -> Value:
 @operation("GlobalMaxPool")
 def _global_max_pool(node: Node) -> Value:
     x = node.tensor()
-    return node.lowering.max_pool(x, _all_positions(x), node.label)
+    return node.lowering.max_pool(x, meaning.one_window(x), node.label)
 
 
 @operation("Relu")
@@ -188,13 +175,15 @@ def _leaky_relu(node: Node) -> Value:
 
 @operation("PRelu")
 def _prelu(node: Node) -> Value:
-    x, slope = node.tensor(), node.constant(1)
-    low = node.lowering
-    if np.size(slope) and np.all(slope == slope.flat[0]):
-        return low.activate(x, Activation("leaky", float(slope.flat[0])), node.label)
-    above = low.activate(x, RELU, node.label, piece=True)
-    below = low.activate(negative(node, x), RELU, node.label, piece=True)
-    return low.subtract(above, low.scale(below, slope))
+    return meaning.prelu(node.lowering, node.tensor(), node.constant(1), node.label)
+
+
+@operation("HardSigmoid")
+def _hard_sigmoid(node: Node) -> Value:
+    if node.attribute("beta", 0.5) != 0.5:
+        raise CannotLower("with another value than 1/2 at 0")
+    slope = float(node.attribute("alpha", 0.2))
+    return meaning.hard_sigmoid(node.lowering, node.tensor(), node.label, slope)
 
 
 @operation("Clip")
@@ -206,40 +195,9 @@ def _clip(node: Node) -> Value:
     return node.lowering.clip(node.tensor(), low, high, node.label)
 
 
-@operation("Max", "Min")
-def _extreme(node: Node) -> Value:
-    """max(a, b) = a + relu(b - a), and min(a, b) = -max(-a, -b); also against constants."""
-    sign = 1.0 if node.kind == "Max" else -1.0
-    low = node.lowering
-
-    def signed(value: Value) -> Value:
-        return low.scale(value, np.array(sign)) if isinstance(value, Tensor) else sign * value
-
-    best = signed(node.inputs[0])
-    for value in map(signed, node.inputs[1:]):
-        if isinstance(best, Tensor) and isinstance(value, Tensor):
-            best = low.maximum(best, value, node.label)
-        elif isinstance(best, Tensor) or isinstance(value, Tensor):
-            pair = (best, value) if isinstance(best, Tensor) else (value, best)
-            best = _at_least(node, *pair)
-        else:
-            best = np.maximum(best, value)
-    return signed(best)
-
-
-def _at_least(node: Node, x: Any, constant: Any) -> Tensor:
-    """max(x, c) = c + relu(x - c)."""
-    c = np.asarray(constant, dtype=np.float64)
-    above = node.lowering.activate(node.lowering.shift(x, -c), RELU, node.label)
-    return node.lowering.shift(above, c)
-
-
 @operation("Abs")
 def _abs(node: Node) -> Value:
-    x = node.tensor()
-    low = node.lowering
-    above = low.activate(x, RELU, node.label, piece=True)
-    return low.add(above, low.activate(negative(node, x), RELU, node.label, piece=True))
+    return meaning.absolute(node.lowering, node.tensor(), node.label)
 
 
 @operation("Sign")

@@ -12,6 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import operations as meaning
 from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
 from relunorm.io.onnx.file import tensor_array
 
@@ -278,79 +279,61 @@ def _shape(node: Node) -> Value:
     return np.array(value.shape, dtype=np.int64)[start:end]
 
 
+def _pairwise(node: Node, combine: Callable[[Any, Any], Tensor]) -> Value:
+    """All inputs joined two by two; what depends on the network's input goes first."""
+    first, *rest = sorted(node.inputs, key=lambda value: not isinstance(value, Tensor))
+    for value in rest:
+        first = combine(first, value)
+    return first
+
+
 @operation("Add", "Sum")
 def _add(node: Node) -> Value:
-    total = node.inputs[0]
-    for value in node.inputs[1:]:
-        if isinstance(total, Tensor) and isinstance(value, Tensor):
-            total = node.lowering.add(total, value)
-        elif isinstance(total, Tensor):
-            total = node.lowering.shift(total, value)
-        elif isinstance(value, Tensor):
-            total = node.lowering.shift(value, total)
-        else:
-            total = total + value
-    return total
+    return _pairwise(node, lambda a, b: meaning.add(node.lowering, a, b))
 
 
 @operation("Sub")
 def _sub(node: Node) -> Value:
-    a, b = node.inputs
-    if isinstance(a, Tensor):
-        if isinstance(b, Tensor):
-            return node.lowering.subtract(a, b)
-        return node.lowering.shift(a, -np.asarray(b, dtype=np.float64))
-    if isinstance(b, Tensor):
-        return node.lowering.shift(negative(node, b), a)
-    return a - b
+    return meaning.subtract(node.lowering, *node.inputs)
 
 
 @operation("Mul")
 def _mul(node: Node) -> Value:
-    a, b = node.inputs
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        raise CannotLower("a product of two computed values is not piecewise affine")
-    if isinstance(a, Tensor):
-        return node.lowering.scale(a, b)
-    return node.lowering.scale(b, a) if isinstance(b, Tensor) else a * b
+    return meaning.multiply(node.lowering, *node.inputs)
 
 
 @operation("Div")
 def _div(node: Node) -> Value:
-    a, b = node.inputs
-    if isinstance(b, Tensor):
-        raise CannotLower("division by a computed value is not piecewise affine")
-    if isinstance(a, Tensor):
-        return node.lowering.scale(a, 1.0 / np.asarray(b, dtype=np.float64))
-    # ONNX divides integers towards zero.
-    whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"
-    return np.trunc(a / b).astype(a.dtype) if whole else a / b
+    return meaning.divide(node.lowering, *node.inputs)
 
 
 @operation("Neg")
 def _neg(node: Node) -> Value:
-    x = node.inputs[0]
-    return negative(node, x) if isinstance(x, Tensor) else -x
+    return meaning.negative(node.lowering, node.tensor())
 
 
-def negative(node: Node, x: Tensor) -> Tensor:
-    """-x."""
-    return node.lowering.scale(x, np.array(-1.0))
+@operation("Max", "Min")
+def _extreme(node: Node) -> Value:
+    extreme = meaning.maximum if node.kind == "Max" else meaning.minimum
+    return _pairwise(node, lambda a, b: extreme(node.lowering, a, b, node.label))
 
 
-@operation("ReduceSum", "ReduceMean")
+@operation("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
 def _reduce(node: Node) -> Value:
-    x = node.tensor()
+    x, low = node.tensor(), node.lowering
     axes = node.integers(1, "axes")
     if axes is None and node.attribute("noop_with_empty_axes", 0):
         return x
     axes = list(range(len(x.shape))) if axes is None else [a % len(x.shape) for a in axes]
     if 0 in axes and len(x.shape) > 1:
         raise CannotLower("reduces over the first axis, the batch")
-    total = node.lowering.sum(x, axes, keep=bool(node.attribute("keepdims", 1)))
+    keep = bool(node.attribute("keepdims", 1))
     if node.kind == "ReduceSum":
-        return total
-    return node.lowering.scale(total, np.array(total.size / x.size))
+        return low.sum(x, axes, keep)
+    if node.kind == "ReduceMean":
+        return meaning.mean(low, x, axes, keep)
+    extreme = meaning.largest if node.kind == "ReduceMax" else meaning.smallest
+    return extreme(low, x, axes, keep, node.label)
 
 
 def check_count(shape: Sequence[int]) -> None:

@@ -11,19 +11,17 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import operations
 from relunorm.io.graph.lower import CannotLower, Tensor
-from relunorm.io.torch.aten.site import Site, as_array, constant, operation, reshaped
+from relunorm.io.torch.aten.site import Site, as_array, constant, operation, reshaped, value_of
 
 
 @operation("add")
 def _add(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
-    low = site.lowering
-    if isinstance(other, Tensor):
-        other = other if alpha == 1 else low.scale(other, as_array(alpha))
-        return (
-            low.add(self, other) if isinstance(self, Tensor) else low.shift(other, as_array(self))
-        )
-    return low.shift(self, as_array(other) * alpha)
+    low, other = site.lowering, value_of(other)
+    if alpha != 1:
+        other = low.scale(other, as_array(alpha)) if isinstance(other, Tensor) else other * alpha
+    return operations.add(low, value_of(self), other)
 
 
 @operation("sub", "subtract")
@@ -38,22 +36,19 @@ def _rsub(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
 
 @operation("mul", "multiply")
 def _mul(site: Site, self: Any, other: Any) -> Tensor:
-    if isinstance(self, Tensor) and isinstance(other, Tensor):
-        raise CannotLower("both factors depend on the input")
-    tensor, factor = (self, other) if isinstance(self, Tensor) else (other, self)
-    return site.lowering.scale(tensor, as_array(factor))
+    return operations.multiply(site.lowering, value_of(self), value_of(other))
 
 
 @operation("div", "divide", "true_divide")
 def _div(site: Site, self: Any, other: Any, rounding_mode: None = None) -> Tensor:
-    if isinstance(other, Tensor) or rounding_mode is not None:
-        raise CannotLower("the divisor depends on the input, or the quotient is rounded")
-    return site.lowering.scale(self, 1.0 / as_array(other))
+    if rounding_mode is not None:
+        raise CannotLower("the quotient is rounded")
+    return operations.divide(site.lowering, value_of(self), value_of(other))
 
 
 @operation("neg", "negative")
-def negated(site: Site, self: Tensor) -> Tensor:
-    return site.lowering.scale(self, np.array(-1.0))
+def _negative(site: Site, self: Tensor) -> Tensor:
+    return operations.negative(site.lowering, self)
 
 
 @operation("sum")
@@ -67,9 +62,7 @@ def _sum(
 def _mean(
     site: Site, self: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
-    axes = site.reduced(self, dim, dtype)
-    total = site.lowering.sum(self, axes, keepdim)
-    return site.lowering.scale(total, np.array(1.0 / math.prod(self.shape[a] for a in axes)))
+    return operations.mean(site.lowering, self, site.reduced(self, dim, dtype), keepdim)
 
 
 @operation("index_add")
@@ -161,16 +154,10 @@ def _batch_norm(
     """(x - mean) / sqrt(var + eps) * weight + bias, per channel."""
     if training or running_mean is None or running_var is None:
         raise CannotLower("takes its statistics from the batch, not from running averages")
-    mean, variance = constant(running_mean, "mean"), constant(running_var, "variance")
-    factor = 1.0 / np.sqrt(variance + eps)
-    if weight is not None:
-        factor = factor * constant(weight, "weight")
-    offset = -mean * factor
-    if bias is not None:
-        offset = offset + constant(bias, "bias")
-    channels = (-1, *(1,) * (len(input.shape) - 2))
-    scaled = site.lowering.scale(input, factor.reshape(channels))
-    return site.lowering.shift(scaled, offset.reshape(channels))
+    statistics = constant(running_mean, "mean"), constant(running_var, "variance")
+    gain = None if weight is None else constant(weight, "weight")
+    offset = None if bias is None else constant(bias, "bias")
+    return operations.normalize(site.lowering, input, 1, statistics, eps, gain, offset)
 
 
 @operation("_native_batch_norm_legit_no_training")

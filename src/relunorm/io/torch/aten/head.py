@@ -56,7 +56,7 @@ def apply_head(site: Site, name: str, target: str, arguments: Mapping[str, Any])
     first, *rest = arguments.values()
     place, described = site.name, target
     if name == "cat":
-        return _cat(site, arguments)
+        return heads.joined(site.lowering, arguments["tensors"], arguments.get("dim", 0))
     if name in _ARITHMETIC:
         return _arithmetic(site, name, arguments)
     if not isinstance(first, Tensor | Headed):
@@ -112,37 +112,13 @@ def _ends(name: str, rest: list[Any], arguments: Mapping[str, Any]) -> tuple[flo
 
 def _arithmetic(site: Site, name: str, arguments: Mapping[str, Any]) -> Headed:
     """factor x + offset of a value after a head's step."""
-    values = [v for k, v in arguments.items() if k in ("self", "other")]
-    alpha = float(arguments.get("alpha", 1))
-    if name == "rsub":
-        values = values[::-1]
-    headed = [value for value in values if isinstance(value, Headed)]
-    others = [heads.constant(_numpy(value)) for value in values if not isinstance(value, Headed)]
-    if len(headed) != 1 or any(other is None for other in others):
-        raise Stuck(headed[0])
-    value, left = headed[0], isinstance(values[0], Headed)
-    if name == "neg":
-        return heads.scaled(site.lowering, value, -1.0, 0.0)
-    other: Any = others[0]
-    if name == "mul":
-        return heads.scaled(site.lowering, value, other, 0.0)
-    if name in ("div", "true_divide"):
-        if not left or arguments.get("rounding_mode") is not None:
-            raise Stuck(value)
-        return heads.scaled(site.lowering, value, 1.0 / other, 0.0)
-    sign = 1.0 if name == "add" else -1.0
-    if left:
-        return heads.scaled(site.lowering, value, 1.0, sign * alpha * other)
-    return heads.scaled(site.lowering, value, sign * alpha, other)
-
-
-def _numpy(value: Any) -> Any:
-    return value if isinstance(value, Tensor | Headed) else as_array(value)
-
-
-def _cat(site: Site, arguments: Mapping[str, Any]) -> Headed:
-    parts = arguments["tensors"]
-    headed = [part for part in parts if isinstance(part, Headed)]
-    if len(headed) != len(parts):
-        raise Stuck(headed[0])
-    return heads.joined(site.lowering, headed, arguments.get("dim", 0))
+    values = [
+        v if isinstance(v, Tensor | Headed) else as_array(v)
+        for k, v in arguments.items()
+        if k in ("self", "other")
+    ]
+    if arguments.get("rounding_mode") is not None:
+        raise Stuck(next(value for value in values if isinstance(value, Headed)))
+    kind = {"rsub": "sub", "true_divide": "div"}.get(name, name)
+    values = values[::-1] if name == "rsub" else values
+    return heads.arithmetic(site.lowering, kind, values, float(arguments.get("alpha", 1)))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.operations import Value
 
 #: Operation without its overload (or with it, where overloads differ) -> what it does on tensors
 #: that depend on the input. The functions take the arguments of aten's schema by name.
@@ -63,6 +64,11 @@ def as_array(value: Any) -> NDArray[np.float64]:
             raise CannotLower(f"a constant of type {value.dtype}")
         value = value.detach().to(torch.float64).numpy()
     return np.asarray(value, dtype=np.float64)
+
+
+def value_of(value: Any) -> Value:
+    """A tensor as it is, anything else as a constant."""
+    return value if isinstance(value, Tensor) else as_array(value)
 
 
 def constant(value: Any, what: str) -> NDArray[np.float64]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.io.graph import operations
 from relunorm.io.graph.lower import CannotLower, Tensor
-from relunorm.io.graph.windows import Windows
-from relunorm.io.torch.aten.affine import negated
-from relunorm.io.torch.aten.site import Site, as_array, constant, operation
+from relunorm.io.torch.aten.site import Site, as_array, constant, operation, value_of
 from relunorm.network import RELU, Activation
 
 
@@ -47,14 +44,11 @@ def _rrelu(
 
 @operation("prelu", "_prelu_kernel")
 def _prelu(site: Site, self: Tensor, weight: Any) -> Tensor:
-    """w x + (1 - w) relu(x), with one w for each channel: leaky where all w are the same."""
+    """One slope for each channel, or one for all."""
     slope = constant(weight, "weight")
-    if slope.size and (slope == slope.flat[0]).all():
-        return _leaky_relu(site, self, float(slope.flat[0]))
     if slope.ndim == 1 and len(self.shape) > 1:
         slope = slope.reshape(-1, *(1,) * (len(self.shape) - 2))
-    above = site.lowering.scale(_piece(site, self), 1.0 - slope)
-    return site.lowering.add(site.lowering.scale(self, slope), above)
+    return operations.prelu(site.lowering, self, slope, site.name)
 
 
 @operation("clamp", "clip")
@@ -85,8 +79,7 @@ def _relu6(site: Site, self: Tensor) -> Tensor:
 
 @operation("hardsigmoid")
 def _hardsigmoid(site: Site, self: Tensor) -> Tensor:
-    line = site.lowering.shift(site.lowering.scale(self, as_array(1 / 6)), as_array(0.5))
-    return _clamp(site, line, 0, 1)
+    return operations.hard_sigmoid(site.lowering, self, site.name)
 
 
 @operation("threshold")
@@ -98,9 +91,7 @@ def _threshold(site: Site, self: Tensor, threshold: float, value: float) -> Tens
 
 @operation("abs", "absolute")
 def _abs(site: Site, self: Tensor) -> Tensor:
-    """2 relu(x) - x."""
-    twice = site.lowering.scale(_piece(site, self), as_array(2))
-    return site.lowering.subtract(twice, self)
+    return operations.absolute(site.lowering, self, site.name)
 
 
 @operation("softshrink")
@@ -121,43 +112,24 @@ def _heaviside(site: Site, self: Tensor, values: Any) -> Tensor:
 
 @operation("maximum", "max.other")
 def _maximum(site: Site, self: Any, other: Any) -> Tensor:
-    """max(x, y) = y + relu(x - y); a constant y only moves the bias."""
-    low = site.lowering
-    if isinstance(self, Tensor) and isinstance(other, Tensor):
-        shape = np.broadcast_shapes(self.shape, other.shape)
-        return low.maximum(low.broadcast(self, shape), low.broadcast(other, shape), site.name)
-    tensor, level = (self, as_array(other)) if isinstance(self, Tensor) else (other, as_array(self))
-    return low.shift(_relu(site, low.shift(tensor, -level)), level)
+    return operations.maximum(site.lowering, value_of(self), value_of(other), site.name)
 
 
 @operation("minimum", "min.other")
 def _minimum(site: Site, self: Any, other: Any) -> Tensor:
-    """min(x, y) = -max(-x, -y)."""
-
-    def negative(value: Any) -> Any:
-        return negated(site, value) if isinstance(value, Tensor) else -as_array(value)
-
-    return negated(site, _maximum(site, negative(self), negative(other)))
+    return operations.minimum(site.lowering, value_of(self), value_of(other), site.name)
 
 
 @operation("amax")
 def _amax(site: Site, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The largest entry along some axes, as a knockout of pairs."""
     axes = site.reduced(self, dim, None)
-    rest = [a for a in range(len(self.shape)) if a not in axes]
-    outer = math.prod(self.shape[a] for a in rest)
-    index = self.index.transpose(*rest, *axes).reshape(1, outer, -1)
-    line = site.lowering.rearrange(self, index)
-    taps = index.shape[2]
-    whole = Windows((1,), np.arange(taps)[None], np.ones((1, taps), dtype=bool), np.array([taps]))
-    best = site.lowering.max_pool(line, whole, site.name)
-    kept = tuple(1 if a in axes else n for a, n in enumerate(self.shape))
-    return replace(best, shape=kept if keepdim else tuple(self.shape[a] for a in rest))
+    return operations.largest(site.lowering, self, axes, keepdim, site.name)
 
 
 @operation("amin")
 def _amin(site: Site, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return negated(site, _amax(site, negated(site, self), dim, keepdim))
+    axes = site.reduced(self, dim, None)
+    return operations.smallest(site.lowering, self, axes, keepdim, site.name)
 
 
 @operation("max.dim")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from relunorm.io.graph.lower import CannotLower, Tensor
+from relunorm.io.graph.operations import same_padding
 from relunorm.io.graph.windows import Windows, adaptive_windows, sliding_windows
 from relunorm.io.torch.aten.site import Site, constant, operation, reshaped, spread
 
@@ -26,8 +27,8 @@ def _conv(
     axes = matrix.ndim - 2
     dilation = spread(dilation, axes)
     if padding == "same":
-        total = [d * (k - 1) for d, k in zip(dilation, matrix.shape[2:], strict=True)]
-        pads = [(t // 2, t - t // 2) for t in total]
+        kernel = matrix.shape[2:]
+        pads = same_padding(kernel, kernel, [1] * axes, dilation)  # the same for inputs of any size
     else:
         pads = [(p, p) for p in spread(0 if padding == "valid" else padding, axes)]
     offset = None if bias is None else constant(bias, "bias")
