@@ -7,7 +7,7 @@ what is wrong with a file is said in the package's own errors. Writing is atomic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -94,10 +94,15 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
         for base in type(source).__mro__:
             if base.__module__.partition(".")[0] == package and base.__name__ in names:
                 return _with_labels(_named(module, function)(source, example=example), source)
+    kind = f"{type(source).__module__}.{type(source).__qualname__}".removeprefix("builtins.")
+    hint = ""
+    if isinstance(source, Mapping):
+        hint = ". A state dict has no architecture: load it into its module and pass that"
+    elif isinstance(source, list | tuple):
+        hint = ". Weights alone make a network by relunorm.Network.from_weights(weights, biases)"
     raise UnsupportedFormatError(
-        f"cannot read an object of type {type(source).__module__}.{type(source).__qualname__}; "
-        "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a fitted "
-        "scikit-learn estimator, a Keras model, or a Network"
+        f"cannot read an object of type {kind}; pass a path, a torch.nn.Module or ExportedProgram, "
+        "an onnx.ModelProto, a fitted scikit-learn estimator, a Keras model, or a Network" + hint
     )
 
 
@@ -143,6 +148,11 @@ def check_ending(path: str | Path) -> None:
 
 
 def _load_file(path: Path, example: Any) -> Network:
+    if path.is_dir():
+        raise ModelFileError(
+            f"{path}: is a folder, expected a model file; a TensorFlow SavedModel is converted by "
+            "python -m tf2onnx.convert --saved-model FOLDER --output model.onnx"
+        )
     module, function, _, _ = _format(path)
     _check_file(path)
     network = _named(module, function)(path, example=example)
@@ -156,8 +166,6 @@ def _load_file(path: Path, example: Any) -> Network:
 def _check_file(path: Path) -> None:
     if "\0" in str(path):
         raise ModelFileError(f"{str(path)!r}: a path cannot hold a null character")
-    if path.is_dir():
-        raise ModelFileError(f"{path}: is a folder, expected a model file")
     if path.exists() and not path.is_file():
         raise ModelFileError(f"{path}: is not a regular file")
     if path.stat().st_size == 0:
