@@ -507,7 +507,7 @@ def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ig
         plo[d], phi[d] = low - 1.0, high + 1.0
     stop = cut - (0.0 if extra else tc[m + kept + first])
     dim = d + extra
-    status = maximize(cost[:dim], rows[:, :dim], rhs, total, plo[:dim], phi[:dim], stop, solver)
+    status = maximize(cost[:dim], rows, rhs, total, plo[:dim], phi[:dim], stop, solver)
     for k in range(d):
         x[k] = min(max(solver.x[k], lo[k]), hi[k])
     for r in range(kept):
@@ -517,7 +517,7 @@ def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ig
             tau[g] = 0.0
     if status == EMPTY:
         # a violated row is minus a non-negative combination of the basic ones: a contradiction
-        row, _ = violated(rows, rhs, total, plo[:dim], phi[:dim], solver.x, False)
+        row, _ = violated(rows, rhs, total, plo[:dim], phi[:dim], solver.x, np.bool_(False))
         pivot_row(rows, row, solver.inverse, solver.pivot_row)
         if 0 <= row < kept:
             beta[row] = LARGE * scale[row]

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from relunorm.clock import INTERRUPTED, Clock, Listener, Teller
 from relunorm.interrupts import Interrupts
 from relunorm.report.case import Case
-from relunorm.report.section import SECTIONS, Section, attempt, entry, warm_up
+from relunorm.report.section import NO_TIME, SECTIONS, Section, attempt, entry, warm_up
 from relunorm.report.worker import Worker
 
 #: Above so many parameters or inputs sections run in a process of their own, ...
@@ -86,7 +86,7 @@ def run_sections(
             interrupts.seen = True
         finally:
             engine.close()
-    why = INTERRUPTED if interrupts.seen else f"no time was left of {clock.limit:.3g} s"
+    why = INTERRUPTED if interrupts.seen else f"{NO_TIME} of {clock.limit:.3g} s"
     for section in SECTIONS:
         found.setdefault(section.name, entry(section, None, why, 0.0))
     return found, interrupts.seen
@@ -146,7 +146,7 @@ class Apart:
         """Ask for it, and wait as long as it may take."""
         clock, why = Clock(left), ""
         if self.worker is None and not self._replace(left):
-            return entry(section, None, "no time was left to start a process", left)
+            return entry(section, None, f"{NO_TIME} to start a process", left)
         assert self.worker is not None
         self.worker.ask(section.name, seconds)
         try:

@@ -111,6 +111,7 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
         raise UnsupportedFormatError(
             f"{origin}: its weights are on the meta device, without numbers; load them first"
         )
+    _check_quantization(module, origin)
     required = [
         parameter.name
         for parameter in inspect.signature(module.forward).parameters.values()
@@ -123,6 +124,27 @@ def _checked(module: nn.Module, origin: str) -> nn.Module:
             "one tensor; wrap it in a module that takes one and splits it"
         )
     return module
+
+
+def _check_quantization(module: nn.Module, origin: str) -> None:
+    """Refuse what computes with integers, or rounds as if it did, in hooks that are not read."""
+    parts = list(module.named_modules())
+    whole = [name or origin for name, part in parts if ".quantized." in type(part).__module__]
+    if whole:
+        raise UnsupportedFormatError(
+            f"{origin}: {', '.join(whole)} computes with integers; pass the module in floating "
+            "point that it was made from"
+        )
+    rounding = [
+        name.removesuffix(".activation_post_process")
+        for name, part in parts
+        if name.endswith("activation_post_process") and any(getattr(part, "fake_quant_enabled", ()))
+    ]
+    if rounding:
+        raise UnsupportedFormatError(
+            f"{origin}: FakeQuantize rounds the outputs of {', '.join(rounding)}; to read the "
+            "model in floating point, call model.apply(torch.ao.quantization.disable_fake_quant)"
+        )
 
 
 def _check_statistics(module: nn.Module, origin: str) -> None:
