@@ -51,7 +51,8 @@ def kernels() -> None:
 
 def main() -> None:
     if "--kernels" in sys.argv[1:]:
-        return kernels()
+        kernels()
+        return
     python = sys.executable
     command = str(Path(python).with_name("relunorm"))
     numpy = best([python, "-c", "import numpy"])
