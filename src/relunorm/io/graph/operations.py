@@ -36,10 +36,12 @@ def subtract(low: Lowering, a: Value, b: Value) -> Tensor:
 
 def multiply(low: Lowering, a: Value, b: Value) -> Tensor:
     """a * b, of which one must be a constant."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
+    if not isinstance(a, Tensor):
+        return low.scale(_tensor(b), a)
+    if isinstance(b, Tensor):
         why = "a product of two computed values is not piecewise affine"
         raise CannotLower(f"both factors depend on the input, and {why}")
-    return low.scale(a, b) if isinstance(a, Tensor) else low.scale(_tensor(b), a)
+    return low.scale(a, b)
 
 
 def divide(low: Lowering, a: Value, b: Value) -> Tensor:
