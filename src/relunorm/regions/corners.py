@@ -118,11 +118,11 @@ def clip_all(corners, walls, rows, rhs, tolerance):  # type: ignore[no-untyped-d
             tags[v] = walls[v]
             for k in range(d):
                 space[v, k] = corners[v, k]
-        bit = free_bit(tags, 0, count)
+        bit = free_bit(tags, np.int64(0), count)
         if bit == np.uint64(0):
             return space[:0], tags[:0]
-        made = clip(space, tags, 0, count, values, tolerance, bit, count, 1.0)
-        made += cross(space, tags, 0, count, values, tolerance, bit, count + made)
+        made = clip(space, tags, np.int64(0), count, values, tolerance, bit, count, 1.0)
+        made += cross(space, tags, np.int64(0), count, values, tolerance, bit, count + made)
         corners, walls = space[count : count + made].copy(), tags[count : count + made].copy()
         count = made
         if high <= tolerance:
@@ -140,7 +140,7 @@ def section(corners, walls, values, edge):  # type: ignore[no-untyped-def]
         tags[v] = walls[v]
         for k in range(d):
             space[v, k] = corners[v, k]
-    made = cross(space, tags, 0, count, values, edge, np.uint64(0), count)
+    made = cross(space, tags, np.int64(0), count, values, edge, np.uint64(0), count)
     for v in range(count):
         if abs(values[v]) <= edge:
             for k in range(d):

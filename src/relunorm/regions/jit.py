@@ -4,7 +4,8 @@ A kernel only reads and writes arrays that its caller owns, so it needs no refer
 counts references of every array it touches all the same, also of those inside a tuple, and in
 loops of a few dozen flops the counting was measured to take a third of the time. ``_nrt=False``
 turns it off; such a function cannot allocate. ``error_model="numpy"`` leaves out checks for
-division by zero.
+division by zero. Integers and truth values written out in a call are typed (``np.int64(0)``): numba
+would compile what is called once more for that very constant.
 """
 
 from __future__ import annotations
