@@ -65,9 +65,9 @@ _HOME = {
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_c": "relunorm.embedded.front",
     "to_keras": "relunorm.io.keras",
-    "to_onnx": "relunorm.io.onnx_write",
+    "to_onnx": "relunorm.io.onnx.write",
     "to_sklearn": "relunorm.io.sklearn",
-    "to_torch": "relunorm.io.torch_write",
+    "to_torch": "relunorm.io.torch.write",
     "verify": "relunorm.forms.certificate.verification",
     "warm_up": "relunorm.kernels",
 }
@@ -101,9 +101,9 @@ if TYPE_CHECKING:
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras
-    from relunorm.io.onnx_write import to_onnx as to_onnx
+    from relunorm.io.onnx.write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
-    from relunorm.io.torch_write import to_torch as to_torch
+    from relunorm.io.torch.write import to_torch as to_torch
     from relunorm.kernels import warm_up as warm_up
     from relunorm.lipschitz.front import lipschitz as lipschitz
     from relunorm.lipschitz.theorem6 import theorem6 as theorem6

@@ -147,6 +147,7 @@ class Recorder:
         kind: Literal["max_pool", "average_pool"],
         shape: Sequence[int],
         geometry: Geometry | None,
+        name: str = "",
         *,
         count_padding: bool = False,
     ) -> int | None:
@@ -155,8 +156,8 @@ class Recorder:
             return None
         if geometry.ceil and _count(self.steps[x].shape[1:], geometry) == tuple(shape[1:]):
             geometry = replace(geometry, ceil=False)  # no window hangs over
-        step = Step(kind, (x,), tuple(shape), geometry=geometry, count_padding=count_padding)
-        return self._put(step)
+        details = {"geometry": geometry, "count_padding": count_padding}
+        return self._put(Step(kind, (x,), tuple(shape), name, **details))
 
     def act(self, x: int | None, activation: Activation, name: str, layer: int) -> int | None:
         """An activation, entry by entry."""

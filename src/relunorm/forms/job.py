@@ -135,7 +135,7 @@ class Job:
 
     def _channels(self, structure: Structure, straight: Straight) -> Reduced:
         """Whole channels removed, so that the structure stays."""
-        from relunorm.io.structured import lower
+        from relunorm.io.graph.structured import lower
 
         found = None
         for relative in (0.0, self.relative) if self.relative else (0.0,):

@@ -9,11 +9,14 @@ the largest output, u being that of the coarser of the two.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.network import Affine, Layer, Network
+from relunorm.structure import Structure
 
 #: What models in double precision may differ by.
 DOUBLE = 1e-9
@@ -70,9 +73,17 @@ def default_tolerance(networks: Sequence[Network], points: np.ndarray) -> tuple[
 def narrow(network: Network) -> Network:
     """The network with every number rounded to float32, as a float32 file will hold it.
 
+    Convolutions stay convolutions: their kernels are what is rounded.
+
     Raises:
         UnsupportedFormatError: a number is too large for float32.
     """
+    if is_single(network):
+        return network
+    if network.structure is not None and network.structure.convolves:
+        from relunorm.io.graph.structured import lower
+
+        return lower(_rounded_structure(network.structure), network)
 
     def rounded(affine: Affine, place: str) -> Affine:
         terms = {}
@@ -87,6 +98,19 @@ def narrow(network: Network) -> Network:
         for k, x in enumerate(network.layers)
     ]
     return network.replace(layers=layers, output=rounded(network.output, "the output"))
+
+
+def _rounded_structure(structure: Structure) -> Structure:
+    def rounded(array: NDArray[np.float64] | None, place: str) -> NDArray[np.float64] | None:
+        return None if array is None else mx.narrowed(array, np.float32, place).astype(np.float64)
+
+    return Structure(
+        tuple(
+            replace(step, weight=rounded(step.weight, place), bias=rounded(step.bias, place))
+            for step in structure.steps
+            for place in (step.name or step.kind,)
+        )
+    )
 
 
 def is_single(network: Network) -> bool:

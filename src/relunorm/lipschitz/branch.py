@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
-from relunorm.compiled.jit import allocating, inner
+from relunorm.compiled.jit import allocating, inner, kernel_part, part
 from relunorm.domain import Box, Domain
 from relunorm.extrema.window import Window
 from relunorm.lipschitz.contacts import Contacts
@@ -326,7 +326,7 @@ def _worthwhile(tally):  # type: ignore[no-untyped-def]
     return tally[0] < 64 or tally[1] * 16 >= tally[0] or tally[0] % 64 == 0
 
 
-@allocating
+@part
 def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     """The norm of the Jacobian of a region whose output forms are in the state."""
     units, d = net.shape[2], net.shape[0]
@@ -338,15 +338,22 @@ def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     return _norm(np.abs(jac[0]), norm)
 
 
-@allocating
+@kernel_part
 def _norm(size, norm):  # type: ignore[no-untyped-def]
     """The operator norm of a non-negative matrix, or for 2 with several rows a bound on it."""
     columns, rows, square = 0.0, 0.0, 0.0
     for k in range(size.shape[1]):
-        columns = max(columns, size[:, k].sum())
+        total = 0.0
+        for o in range(size.shape[0]):
+            total += size[o, k]
+        columns = max(columns, total)
     for o in range(size.shape[0]):
-        rows = max(rows, size[o].sum())
-        square += (size[o] * size[o]).sum()
+        total, squares = 0.0, 0.0
+        for k in range(size.shape[1]):
+            total += size[o, k]
+            squares += size[o, k] * size[o, k]
+        rows = max(rows, total)
+        square += squares
     if norm == 1.0:
         return columns
     if norm == 2.0:
@@ -354,7 +361,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
     return rows
 
 
-@allocating
+@kernel_part
 def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
     """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
 
@@ -368,7 +375,7 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
         lo, hi = jac[0, o], jac[1, o]
         _pull(net, layers, o, 1.0, 1.0, g, lo, hi)
         for q in range(layers - 1, layer, -1):
-            low, high = min(net.slopes[q]), max(net.slopes[q])
+            low, high = _both(net, q)
             for i in range(net.first[q], net.first[q + 1]):
                 if g[0, i] != 0.0 or g[1, i] != 0.0:
                     a, b = _times(g[0, i], g[1, i], low, high)
@@ -475,7 +482,7 @@ def _read(net, layer, row, axis, factor, c):  # type: ignore[no-untyped-def]
     return own
 
 
-@allocating
+@kernel_part
 def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
     """The slopes a unit with a known form can have on the cell."""
     if i < unit:
@@ -487,7 +494,13 @@ def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
         return net.slopes[q, 1], net.slopes[q, 1]
     if high < -CLEAR * noise:
         return net.slopes[q, 0], net.slopes[q, 0]
-    return min(net.slopes[q]), max(net.slopes[q])
+    return _both(net, q)
+
+
+@inner
+def _both(net, q):  # type: ignore[no-untyped-def]
+    """The smaller and the larger slope of a layer's units."""
+    return min(net.slopes[q, 0], net.slopes[q, 1]), max(net.slopes[q, 0], net.slopes[q, 1])
 
 
 @inner
@@ -497,7 +510,7 @@ def _times(a, b, low, high):  # type: ignore[no-untyped-def]
     return min(w, x, y, z), max(w, x, y, z)
 
 
-@allocating
+@kernel_part
 def _pull(net, layer, row, a, b, g, lo, hi):  # type: ignore[no-untyped-def]
     """Add [a, b] times a row of a layer's matrices to the intervals of its sources."""
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):

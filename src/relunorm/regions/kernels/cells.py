@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.jit import inner, kernel
+from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.regions.kernels.columns import Columns, new_columns, start_layer
 from relunorm.regions.kernels.corners import clip, cross, free_bit
 from relunorm.regions.kernels.pack import Packed
@@ -135,7 +135,7 @@ def _move(corners, walls, start, to, count):  # type: ignore[no-untyped-def]
             corners[to + v, k] = corners[start + v, k]
 
 
-@kernel
+@kernel_part
 def _find_cutting(net, search, layer, va, n, out):  # type: ignore[no-untyped-def]
     """Units of the layer that cut the cell, listed from ``out``; the others get their bits."""
     begin, end = net.first[layer], net.first[layer + 1]
@@ -190,7 +190,7 @@ def _side(flat, low, high, edge):  # type: ignore[no-untyped-def]
     return 1 if high + low > 0.0 else 0
 
 
-@kernel
+@kernel_part
 def _still_cutting(search, va, n, la, length):  # type: ignore[no-untyped-def]
     """Keep the listed units that cut the cell; returns how many."""
     forms, corners = search.columns.forms, search.corners
@@ -214,7 +214,7 @@ def _still_cutting(search, va, n, la, length):  # type: ignore[no-untyped-def]
     return kept - la
 
 
-@kernel
+@kernel_part
 def _split(search, entry, unit):  # type: ignore[no-untyped-def]
     """Replace the top cell by its two parts; 0, GROW or TOO_MANY_WALLS."""
     corners, walls, values = search.corners, search.walls, search.values
@@ -291,7 +291,7 @@ def run(net, search, patterns, points, stop):  # type: ignore[no-untyped-def]
     return found, 0
 
 
-@kernel
+@kernel_part
 def _decide(net, search, entry):  # type: ignore[no-untyped-def]
     """Decide units on the top cell until one cuts it; False when none is left (a region)."""
     va, n = entry[CORNERS], entry[COUNT]

@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.compiled.jit import allocating, inner, kernel
+from relunorm.compiled.jit import allocating, inner, kernel_part
 
 
 def box_corners(
@@ -52,7 +52,7 @@ def _adjacent(walls, begin, count, p, q, d):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@kernel_part
 def clip(corners, walls, begin, count, values, edge, bit, to, side):  # type: ignore[no-untyped-def]
     """Write the part with side * value >= 0 behind ``to``; returns its number of corners."""
     d = corners.shape[1]
@@ -68,7 +68,7 @@ def clip(corners, walls, begin, count, values, edge, bit, to, side):  # type: ig
     return made - to
 
 
-@kernel
+@kernel_part
 def cross(corners, walls, begin, count, values, edge, bit, to):  # type: ignore[no-untyped-def]
     """Write the crossings of edges behind ``to``; returns how many."""
     d = corners.shape[1]
@@ -118,11 +118,11 @@ def clip_all(corners, walls, rows, rhs, tolerance):  # type: ignore[no-untyped-d
             tags[v] = walls[v]
             for k in range(d):
                 space[v, k] = corners[v, k]
-        bit = free_bit(tags, 0, count)
+        bit = free_bit(tags, np.int64(0), count)
         if bit == np.uint64(0):
             return space[:0], tags[:0]
-        made = clip(space, tags, 0, count, values, tolerance, bit, count, 1.0)
-        made += cross(space, tags, 0, count, values, tolerance, bit, count + made)
+        made = clip(space, tags, np.int64(0), count, values, tolerance, bit, count, 1.0)
+        made += cross(space, tags, np.int64(0), count, values, tolerance, bit, count + made)
         corners, walls = space[count : count + made].copy(), tags[count : count + made].copy()
         count = made
         if high <= tolerance:
@@ -140,7 +140,7 @@ def section(corners, walls, values, edge):  # type: ignore[no-untyped-def]
         tags[v] = walls[v]
         for k in range(d):
             space[v, k] = corners[v, k]
-    made = cross(space, tags, 0, count, values, edge, np.uint64(0), count)
+    made = cross(space, tags, np.int64(0), count, values, edge, np.uint64(0), count)
     for v in range(count):
         if abs(values[v]) <= edge:
             for k in range(d):

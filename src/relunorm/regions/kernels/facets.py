@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.compiled.jit import allocating
+from relunorm.compiled.jit import allocating, part
 from relunorm.compiled.simplex import FOUND, maximize
 from relunorm.regions.kernels.tolerance import TOLERANCE
 from relunorm.regions.kernels.tree_signs import start_layer
@@ -143,7 +143,7 @@ def facet_points(rows, rhs, units, lo, hi, inside, at, work):  # type: ignore[no
             if not done[k] and (r < 0 or rank[k] > rank[r]):
                 r = k
         done[r] = True
-        count = 0
+        count = np.int64(0)  # typed, or numba compiles `maximize` for a constant 0 too
         for k in range(m):
             if kept[k] and k != r:
                 bounds[count] = rhs[k]
@@ -227,7 +227,7 @@ def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def
     return (work.x[d] if status == FOUND else 0.0), work.x[:d].copy()
 
 
-@allocating
+@part
 def longer(array: Any, used: int) -> Any:
     """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
     grown = np.zeros(2 * len(array), array.dtype)
@@ -236,7 +236,7 @@ def longer(array: Any, used: int) -> Any:
     return grown
 
 
-@allocating
+@part
 def taller(array: Any, used: int) -> Any:
     grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
     for r in range(used):

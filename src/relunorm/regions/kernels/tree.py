@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.compiled.jit import inner, kernel
+from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.compiled.simplex import FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.kernels.tolerance import TOLERANCE
 from relunorm.regions.kernels.tree_signs import layer_of, signs, start_layer
@@ -94,7 +94,7 @@ def _set_bit(state, unit, bit):  # type: ignore[no-untyped-def]
         state.packed[unit >> 3] &= np.uint8(255) ^ mask
 
 
-@kernel
+@kernel_part
 def descend(net, state, unit, code):  # type: ignore[no-untyped-def]
     """Decide the unit after `signs`; with code 3 push a frame and take the plus side."""
     if code != 3:
@@ -174,7 +174,7 @@ def _enter(points, values, base, count, to, side, tolerance):  # type: ignore[no
         points[to, k] = first + share * (points[base + far, k] - first)
 
 
-@kernel
+@kernel_part
 def backtrack(net, state):  # type: ignore[no-untyped-def]
     """Take the other side of the last split; its unit, or -1 when none is left."""
     at = state.at
@@ -195,7 +195,7 @@ def backtrack(net, state):  # type: ignore[no-untyped-def]
     return unit
 
 
-@kernel
+@kernel_part
 def interior_point(net, state, x):  # type: ignore[no-untyped-def]
     """A strictly interior point of the current cell: between the first witness and the mean.
 

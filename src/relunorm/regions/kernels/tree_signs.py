@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.compiled.jit import inner, kernel
+from relunorm.compiled.jit import inner, kernel_part
 from relunorm.compiled.simplex import ABSENT, FAILED, FOUND, STOPPED, maximize
 from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
 from relunorm.regions.kernels.tolerance import quiet as _quiet
@@ -31,7 +31,7 @@ quiet = inner(_quiet)
 CLEAR = 64.0
 
 
-@kernel
+@kernel_part
 def layer_of(first, unit):  # type: ignore[no-untyped-def]
     """The layer a unit belongs to."""
     layer = 0
@@ -40,7 +40,7 @@ def layer_of(first, unit):  # type: ignore[no-untyped-def]
     return layer
 
 
-@kernel
+@kernel_part
 def start_layer(net, state, layer):  # type: ignore[no-untyped-def]
     """The affine forms of a layer's units on the current cell, scaled gradients and tolerances.
 
@@ -116,7 +116,7 @@ def _add_layer(net, state, begin, end, start, source):  # type: ignore[no-untype
             constant[i] += abs(w) * abs(forms[first + j, d])
 
 
-@kernel  # not inlined: it would take registers from the dense loops
+@kernel_part  # not inlined: it would take registers from the dense loops
 def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-def]
     """As `_add_layer`, with the entries of a sparse matrix (`pack.Packed`)."""
     forms, size, constant, index = state.forms, state.size, state.quiet, net.start
@@ -133,7 +133,7 @@ def _add_sparse(net, state, begin, end, at, source):  # type: ignore[no-untyped-
                 constant[i] += abs(w) * abs(forms[j, d])
 
 
-@kernel
+@kernel_part
 def signs(net, state, unit):  # type: ignore[no-untyped-def]
     """Which signs the unit takes on the current cell: 1 minus, 2 plus, 3 both, 0 not known.
 
