@@ -190,8 +190,7 @@ def test_mean_degree_is_below_twice_the_dimension(flat, solid):
 
 
 def test_affine_maps_are_continuous_across_facets(solid):
-    from relunorm.regions.geometry.locate import facets
-    from relunorm.regions.geometry.lookup import pattern_beyond
+    from relunorm.regions.geometry.locate import facets, pattern_beyond
 
     owner, _, at, outward, across = facets(solid)
     beyond = solid.find(across)

@@ -454,12 +454,3 @@ def _patterns(
     if not bits:
         return np.zeros((len(middle), 0), np.uint8)
     return np.packbits(np.concatenate(bits, axis=1), axis=1)
-
-
-def products_needed(network: Network, line: Line) -> int:
-    """Multiplications in the products `along` cannot avoid, given the breakpoints it found."""
-    total, rows = 0, 2
-    for affine in network.maps:
-        total += rows * sum(mx.nnz(m) if sp.issparse(m) else m.size for m in affine.terms.values())
-        rows = len(line.breakpoints)
-    return total

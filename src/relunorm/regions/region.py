@@ -246,7 +246,7 @@ class Region(Shown):
 
     def _beyond_large(self) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
         """What lies across each facet, read an infinitely small step across the facet's middle."""
-        from relunorm.regions.geometry.lookup import pattern_beyond
+        from relunorm.regions.geometry.locate import pattern_beyond
 
         cell = self.polytope
         own = [k for k, wall in enumerate(cell.walls) if not wall.is_domain]
@@ -300,7 +300,7 @@ def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Regi
     >>> region.pattern.tolist(), region.affine[0].tolist(), str(region.polytope.walls[0])
     ([False, True], [[-1.0]], 'unit 0:1')
     """
-    from relunorm.regions.geometry.lookup import pattern_beyond
+    from relunorm.regions.geometry.locate import pattern_beyond
 
     network = network.folded()
     check_units(network)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.domain import Ball, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.geometry.lookup import PatternIndex
+from relunorm.regions.geometry.locate import PatternIndex
 from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
 from relunorm.regions.kernels.pack import affine_maps
 from relunorm.regions.search.window import open_window, point_in_ball
