@@ -361,7 +361,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
     return rows
 
 
-@kernel_part
+@part
 def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
     """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
 
@@ -401,7 +401,7 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
     return bound
 
 
-@allocating
+@part
 def _along(net, state, layer, unit, axis):  # type: ignore[no-untyped-def]
     """Bounds on the derivative of the one output along one input, over the cell.
 
@@ -417,7 +417,7 @@ def _along(net, state, layer, unit, axis):  # type: ignore[no-untyped-def]
                 least, most = _slopes(net, state, q, i, unit)
                 a = b = state.forms[i, axis]
             else:
-                least, most = min(net.slopes[q]), max(net.slopes[q])
+                least, most = _both(net, q)
                 a, b = _derivative(net, q, i - net.first[q], axis, v)
             u[0, i], u[1, i] = a, b
             v[0, i], v[1, i] = _times(a, b, least, most)
@@ -426,7 +426,7 @@ def _along(net, state, layer, unit, axis):  # type: ignore[no-untyped-def]
         c = np.zeros(units)
         total = _read(net, layers, 0, axis, sign, c)
         for q in range(layers - 1, layer, -1):
-            least, most = min(net.slopes[q]), max(net.slopes[q])
+            least, most = _both(net, q)
             for i in range(net.first[q], net.first[q + 1]):
                 if c[i] == 0.0:
                     continue
