@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -17,9 +16,6 @@ from numpy.typing import NDArray
 from relunorm.atomic import atomic_path
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Claim
-
-#: The folder of the exhibit being made: a long one may keep a checkpoint there.
-WORKSPACE: ContextVar[Path | None] = ContextVar("workspace", default=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from typing import Any
 import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
 from relunorm.papers import TITLES, exhibits, read_sample, world_of
-from relunorm.papers.exhibit import WORKSPACE, Exhibit, Make, cost_of, items_of, source_of
+from relunorm.papers.exhibit import Exhibit, Make, cost_of, items_of, source_of
 from relunorm.papers.margins import draw_margins
 from relunorm.sweep.front import sweep
 from relunorm.sweep.identity import identify, source_version
@@ -105,14 +105,8 @@ class MakeExhibit:
     def __call__(self, paper: str, name: str, content: str | None, **more: Any) -> dict[str, Any]:
         task = Task(paper, name, **more)
         home = None if self.folder is None else self.folder / paper
-        if home is not None:
-            home.mkdir(parents=True, exist_ok=True)
-        token = WORKSPACE.set(home)
-        try:
-            sample = read_sample(paper, task.data, task.target)
-            found = task.make(world_of(paper, sample, task.full, task.random_state))
-        finally:
-            WORKSPACE.reset(token)
+        sample = read_sample(paper, task.data, task.target)
+        found = task.make(world_of(paper, sample, task.full, task.random_state))
         _check_items(task, found)
         if found.figure is None and home is not None:
             found = replace(found, figure=draw_margins(found.claims))

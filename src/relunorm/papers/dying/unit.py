@@ -105,7 +105,7 @@ def unit(world: Dying) -> Exhibit:
             Claim(
                 "Section 5: linear cone is affine",
                 "where b/|w| >= 4 the gradients are those of the affine model",
-                Check("largest relative difference", _linear_cone(world), "<=", _left_at(4.0)),
+                Check("largest relative difference", _linear_cone(world), "<=", left_at(4.0)),
                 basis="what (27)-(29) leave at the paper's 4: Phi(-4) + (1 + sqrt(17)) phi(4)",
             ),
             Claim(
@@ -270,7 +270,7 @@ def _saddles(world: Dying) -> float:
     return max(changes)
 
 
-def _left_at(h: float) -> float:
+def left_at(h: float) -> float:
     """The largest relative difference of (27)-(29) from (17)-(18) where b/|w| = h."""
     from scipy.stats import norm
 

@@ -16,6 +16,8 @@ from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 
 Array = NDArray[np.float64]
+#: Networks of 2 to 6 layers.
+SHAPES = ((3, 6, 2), (3, 6, 5, 2), (3, 5, 4, 4, 2), (3, 4, 4, 3, 4, 2), (3, 4, 3, 3, 3, 4, 2))
 
 
 @shows(
@@ -28,13 +30,13 @@ Array = NDArray[np.float64]
     "after (12): range of a piece",
 )
 def atoms(world: Pieces) -> Exhibit:
-    """Random networks of one to three hidden layers, each in the region of a random point: maps and
+    """Random networks of one to five hidden layers, each in the region of a random point: maps and
     atoms against products of matrices and against listed paths."""
     rng = world.rng
     trials = world.size(10, 50, 3)
     diagonal, affine, one, two, three, twelve = ([] for _ in range(6))
     for _ in range(trials):
-        for widths in ((3, 6, 2), (3, 6, 5, 2), (3, 5, 4, 4, 2)):
+        for widths in SHAPES:
             net = world.network(rng, widths)
             x = rng.normal(size=3)
             region = world.region_at(net, x)
@@ -83,7 +85,12 @@ def atoms(world: Pieces) -> Exhibit:
             Claim(
                 "Theorem 5 (iii), (11)",
                 "more: sums of products of weights over all active paths, prod |spt theta_j| many",
-                Check("largest difference from listing the paths", max(three), "<=", ROUNDING),
+                Check(
+                    "largest difference from listing the paths, L = 4, 5, 6",
+                    max(three),
+                    "<=",
+                    ROUNDING,
+                ),
             ),
             Claim(
                 "(12) coefficients and bias",
