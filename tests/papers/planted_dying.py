@@ -169,9 +169,7 @@ PLANTED = {
     "(19)-(20) momentum system": {"momentum": other_momentum(eta=lambda e: 1.01 * e)},
     "Section 4: right half": {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
     "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
-    "Section 4: independent of gamma": {
-        "momentum": other_momentum(errors=lambda s: lambda n, start=1.0: s.errors(n, start) ** 2)
-    },
+    "Section 4: independent of gamma": {"inputs": wide_inputs},
     "Figure 2": {"momentum": other_momentum(eta=lambda e: 0.0889 * e / 0.1)},
     "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
     "Figure 2: oscillation": {

@@ -300,6 +300,9 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         ),
         "Section 4: eta cannot make up for gamma": "the row 'Section 4: independent of gamma'",
         "Section 6: gamma may be unknown in advance": "no statement with a number",
+        "Section 5: the linear cone evolves towards the dead one": (
+            "the row 'starts in the linear cone': they leave it for the optimum, which lies below"
+        ),
     },
     "pieces": {
         "(1)-(2)": "background: frames and sparse representation",
@@ -340,6 +343,10 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
             "Theorem 11, item 3: the others are shorter than one of these"
         ),
         "after Theorem 11: a ratio of Theta(n)": "the row of the sharp limits",
+        "Appendix D: the set (41) is not empty": (
+            "the rows of (42) are read off its members and decide nothing without any"
+        ),
+        "Appendix D: Appendix A has the three-cluster rows": "a wrong letter: Appendix E has",
         "Introduction: untypical histograms lower the angle": (
             "a possible explanation of figures 5 and 6, which have rows"
         ),

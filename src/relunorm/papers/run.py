@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any
 
 import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
-from relunorm.papers import TITLES, exhibits, read_sample, world_of
+from relunorm.papers import PAPERS, TITLES, exhibits, read_sample, world_of
 from relunorm.papers.exhibit import Exhibit, Make, cost_of, items_of, source_of
 from relunorm.papers.margins import draw_margins
 from relunorm.sweep.front import sweep
@@ -30,6 +32,11 @@ FAILED = "failed"
 
 #: The rows of a folder's exhibits.
 STORE = "runs.sqlite"
+
+#: Modules that local workers share, and what tells libraries to use one thread.
+SHARED = ["torch", "matplotlib.backends.backend_svg", "sklearn.datasets", "scipy.stats"]
+SHARED += ["relunorm.papers.run", *PAPERS.values(), "relunorm.papers.frozen"]
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -160,20 +167,43 @@ def run_tasks(
             if latest is not None:
                 tell(_outcome(known[latest.key], latest, home))
 
-        found = sweep(
-            function,
-            [known[key].parameters for key in known if key not in kept],
-            store=store,
-            backend=backend,
-            scheduler=scheduler,
-            n_jobs=jobs,
-            progress=listen,
-            retry_failed=True,
-            version=version,
-        )
+        with shared_imports() if backend in (None, "loky") and jobs != 1 else nullcontext():
+            found = sweep(
+                function,
+                [known[key].parameters for key in known if key not in kept],
+                store=store,
+                backend=backend,
+                scheduler=scheduler,
+                n_jobs=jobs,
+                progress=listen,
+                retry_failed=True,
+                version=version,
+            )
     if found.stopped == INTERRUPTED:
         raise KeyboardInterrupt
     return [outcomes[task] for task in tasks]
+
+
+@contextmanager
+def shared_imports() -> Iterator[None]:
+    """Local workers started inside the block are forked from one process that has imported what
+    most exhibits need, so that it is in memory once and not once a worker.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        yield
+        return
+    from joblib.externals.loky.backend import context
+
+    multiprocessing.set_forkserver_preload(SHARED)
+    before, threads = context.get_start_method(), {name: os.environ.get(name) for name in THREADS}
+    context.set_start_method("forkserver", force=True)
+    os.environ.update(dict.fromkeys(THREADS, "1"))  # for libraries that read it when imported
+    try:
+        yield
+    finally:
+        context.set_start_method(before, force=True)
+        for name, value in threads.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
 
 @lru_cache(maxsize=1)

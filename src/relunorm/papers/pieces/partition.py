@@ -44,7 +44,7 @@ def figures12(world: Pieces) -> Exhibit:
     for name, net in panels.items():
         found = world.regions(net, None)
         parts = _parts(found)
-        rows.append((name, len(parts), len(found), *_summary(world, net, parts)))
+        rows.append((name, len(parts), len(found), *_summary(net, found, parts)))
     columns = (
         "network", "after layer 1", "after layer 2", "most parts of a polygon",
         "parts of the zero polygon", "polygons cut", "parallel within",
@@ -282,15 +282,18 @@ def _parts(found: Regions) -> dict[tuple[bool, ...], int]:
 
 
 def _summary(
-    world: Pieces, net: Network, parts: dict[tuple[bool, ...], int]
+    net: Network, found: Regions, parts: dict[tuple[bool, ...], int]
 ) -> tuple[int, int, int, float]:
-    """(most parts, parts of the zero polygon, polygons cut, largest sine of the angle)."""
-    first, second = (np.asarray(w) for w in net.weights()[0][:2])
+    """(most parts, parts of the zero polygon, polygons cut, largest sine of the angle between the
+    second layer's lines in a polygon with one unit on and that unit's line)."""
+    first, coarse = np.asarray(net.weights()[0][0]), found.layer(1)[0]
     sines = []
-    for unit, row in enumerate(first):
-        for line in second @ world.diagonal(np.eye(2)[unit]) @ first:  # W2 diag(e_unit) W1
-            area = line[0] * row[1] - line[1] * row[0]
-            sines.append(abs(area) / (np.linalg.norm(line) * np.linalg.norm(row)))
+    for bits, lines in zip(coarse.patterns, coarse.affine()[0], strict=True):
+        if bits.sum() == 1:
+            row = first[int(bits.argmax())]
+            areas = lines[:, 0] * row[1] - lines[:, 1] * row[0]
+            sizes = np.linalg.norm(lines, axis=1) * np.linalg.norm(row)
+            sines += list(np.abs(areas) / sizes)
     cut = sum(n > 1 for n in parts.values())
     return max(parts.values()), parts.get((False, False), 0), cut, max(sines)
 
