@@ -162,22 +162,19 @@ Make = Callable[..., Exhibit]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def shows(*items: str, cost: float = 1.0) -> Callable[[F], F]:
-    """Declare which items of the checklist an exhibit's claims decide.
-
-    Args:
-        cost: processor seconds of the quick version, for the order and the time left only.
-    """
+def costs(seconds: float) -> Callable[[F], F]:
+    """Declare what the quick version of an exhibit costs, in processor seconds, for the order and
+    the time left only; 1 if nothing is said."""
 
     def declare(make: F) -> F:
-        make.items, make.cost = items, cost  # type: ignore[attr-defined]
+        make.cost = seconds  # type: ignore[attr-defined]
         return make
 
     return declare
 
 
 def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make:
-    """``make`` with the claims that ``judge`` reads off its table; ``judge`` carries `shows`."""
+    """``make`` with the claims that ``judge`` reads off its table; ``judge`` carries `costs`."""
 
     @wraps(source_of(make))
     def run(world: Any) -> Exhibit:
@@ -185,16 +182,11 @@ def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make
         return replace(found, claims=tuple(judge(found, world)))
 
     run.judge = judge  # type: ignore[attr-defined]
-    return shows(*items_of(judge), cost=cost_of(judge))(run)
-
-
-def items_of(make: Any) -> tuple[str, ...]:
-    """The checklist items declared by `shows`."""
-    return tuple(getattr(make, "items", ()))
+    return costs(cost_of(judge))(run)
 
 
 def cost_of(make: Any) -> float:
-    """The cost declared by `shows`."""
+    """The cost declared by `costs`."""
     return float(getattr(make, "cost", 1.0))
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
 from relunorm.papers import PAPERS, TITLES, exhibits, read_sample, world_of
-from relunorm.papers.exhibit import Exhibit, Make, cost_of, items_of, source_of
+from relunorm.papers.checklist import CHECKLIST
+from relunorm.papers.exhibit import Exhibit, Make, cost_of, source_of
 from relunorm.papers.margins import draw_margins
 from relunorm.sweep.front import sweep
 from relunorm.sweep.identity import identify, source_version
@@ -53,6 +54,11 @@ class Task:
     @property
     def make(self) -> Make:
         return exhibits(self.paper)[self.name]
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """What its claims are to decide."""
+        return CHECKLIST[self.paper][self.name]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -93,7 +99,7 @@ class Outcome:
         if self.document is None:
             said = {"numbers": self.error, "number": self.error, "basis": "", "verdict": FAILED}
             empty = {"printed": "", "corrected": "", **said}
-            return [{**start, "item": item, **empty, **code} for item in items_of(make)]
+            return [{**start, "item": item, **empty, **code} for item in self.task.items]
         keep = ("item", "printed", "corrected", "numbers", "number", "basis", "verdict")
         claims = self.document["claims"]
         return [{**start, **{k: claim[k] for k in keep}, **code} for claim in claims]
@@ -252,7 +258,7 @@ def _outcome(task: Task, run: Run, home: Path | None, reused: bool = False) -> O
 
 
 def _check_items(task: Task, found: Exhibit) -> None:
-    promised, given = set(items_of(task.make)), {claim.item for claim in found.claims}
+    promised, given = set(task.items), {claim.item for claim in found.claims}
     if promised != given:
         raise ValueError(
             f"{task.paper} {task.name} promised {sorted(promised - given)} and did not give it"

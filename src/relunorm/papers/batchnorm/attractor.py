@@ -13,13 +13,13 @@ from relunorm.batchnorm.measure import odd_points
 from relunorm.papers.batchnorm.figures import cluster_angle, until_odd
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 from relunorm.papers.statistics import LEVEL, share_above
 
 Array = NDArray[np.float64]
 
 
-@shows("Section III: every batch", "Section III: a symmetric batch has no odd point", cost=1)
+@costs(1)
 def attractor_angle(world: BatchNorm) -> Exhibit:
     """The stable states at infinite width for batches of 4 to 100 points, beside networks of width
     1,000; and a symmetric batch."""
@@ -83,7 +83,7 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
     )
 
 
-@shows("ours: onset and width", cost=1)
+@costs(1)
 def onset_width(world: BatchNorm) -> Exhibit:
     """The layer where a point of eight digits escapes, in networks of several widths."""
     from scipy.stats import mannwhitneyu
@@ -122,14 +122,7 @@ def onset_width(world: BatchNorm) -> Exhibit:
     )
 
 
-@shows(
-    "Figure 1, IV: rescaling alone",
-    "Section II: recentering alone",
-    "Section III: which projections empty the cluster",
-    "Remark: the odd point is the largest",
-    "ours: sampling in the batch's span",
-    cost=3,
-)
+@costs(3)
 def parts(world: BatchNorm) -> Exhibit:
     """Ten digits through networks with rescaling alone, recentering alone, and recentering with
     ReLU; which point of random batches escapes."""

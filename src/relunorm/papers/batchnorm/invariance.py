@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from relunorm.batchnorm.invariants import check_invariant
 from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims
 
 Array = NDArray[np.float64]
 ERRORS = "4 standard errors of a sampled mean"
 
 
-@shows("Definition 12", "Theorem 13", "(95)-(98) scale of a layer", "(99)-(110) recentred points")
 def theorem13(world: BatchNorm) -> Exhibit:
     """The invariant representation of 3, 10 and 100 points through one layer: its expected Gram
     matrix in closed form, its expectation by samples."""
@@ -79,16 +78,6 @@ def theorem13(world: BatchNorm) -> Exhibit:
     )
 
 
-@shows(
-    "ours: Definition 12 is unstable",
-    "Theorem 14, hypothesis",
-    "Theorem 14, item 1",
-    "Theorem 14, item 2",
-    "Theorem 14, item 3",
-    "Theorem 14, item 4",
-    "(8), (111) arc-cosine kernel",
-    "after (111): K exceeds the product",
-)
 def invariance(world: BatchNorm) -> Exhibit:
     """A batch of ten points that meets Theorem 14's hypotheses but for the word invariant, through
     one layer, exactly and by samples at width 3."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.exhibit import Exhibit, costs
 from relunorm.papers.statistics import LEVEL, share_above
 
 Array = NDArray[np.float64]
@@ -19,24 +19,7 @@ Array = NDArray[np.float64]
 DEEP = 20_000
 
 
-@shows(
-    "Theorem 11, item 1",
-    "Theorem 11, item 2",
-    "Theorem 11, item 3",
-    "Theorem 11, item 4",
-    "Section III: coordinates have odd points of their own",
-    "Remark: Theorem 11 for d > 1",
-    "ours: sharp limits of the tree",
-    "Appendix D: (39)-(40) a row's contribution",
-    "Appendix D: (41)-(45) the unbalanced rows dominate",
-    "Appendix D: after (41) the points together",
-    "Appendix D: (42) one set for all pairs",
-    "Appendix D: (46)-(47) norms of the ends",
-    "Appendix D: (48) the ratio",
-    "Appendix D: (49)-(52) the ratio's bound",
-    "Appendix D: (53)-(60) angles",
-    cost=5,
-)
+@costs(5)
 def theorem11(world: BatchNorm) -> Exhibit:
     """Trees of random batches 20,000 layers deep against the printed bounds and the steps of their
     proof; batches of one coordinate, and of three with a largest and a smallest point in each."""

@@ -11,19 +11,14 @@ from scipy.optimize import minimize_scalar
 
 from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.statistics import LEVEL, share_above
 
 Array = NDArray[np.float64]
 ERRORS = "4 standard errors of a sampled mean"
 
 
-@shows(
-    "Definition 1, example",
-    "Theorem 3, item 1",
-    "ours: 2 + (n-1)/(2 gamma)",
-    cost=0.5,
-)
+@costs(0.5)
 def theorem3(world: BatchNorm) -> Exhibit:
     """Neurons until full rank, sampled, for 1 to 9 equally spaced points on a circle (odd n)."""
     rows = []
@@ -77,20 +72,6 @@ def theorem3(world: BatchNorm) -> Exhibit:
     )  # fmt: skip
 
 
-@shows(
-    "(1)-(4) batch norm",
-    "Section I: rank of a product",
-    "Lemma 2",
-    "Lemma 2, proof (18)-(20)",
-    "Lemma 2, proof (19)",
-    "Theorem 3, item 2",
-    "(26)-(27) waiting times",
-    "(27): gamma falls with the points",
-    "(28): y_t are independent",
-    "(28b)-(28d) Chernoff's bound",
-    "Corollary 4",
-    "Section I: comparison with Dittmer et al.",
-)
 def rank(world: BatchNorm) -> Exhibit:
     """Random layers over five points on a circle, neurons added one at a time; three collinear
     centred points; products of random matrices; the steps of the proof of Theorem 3."""

@@ -10,27 +10,13 @@ from numpy.typing import NDArray
 from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims
 
 Array = NDArray[np.float64]
 #: Layers after which rows of three clusters, and splits but the most unbalanced ones, have faded.
 LONG = 400
 
 
-@shows(
-    "Appendix E: the middle cluster is one point",
-    "Appendix E: 2^T rows at layer T",
-    "Appendix E: (61)-(62) three-cluster rows",
-    "Appendix E: (63)-(65) norms by composition",
-    "Appendix E: i in {3, n-2}",
-    "Appendix E: (66)-(73) norm ratios",
-    "Appendix E: (74)-(80) the second point",
-    "Appendix E: D(T)",
-    "Appendix E: (81)-(86) cosines",
-    "Appendix E: (89)-(94) cosines of the second point",
-    "Appendix E: (92) its norms",
-    "Appendix E: (87) and (88)",
-)
 def appendix_e(world: BatchNorm) -> Exhibit:
     """Rows of two and of three clusters through one layer and through 400, exactly; deep trees of
     random and of symmetric batches; small trees row by row."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, Sample, empty_figure, shows
+from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
 from relunorm.papers.statistics import LEVEL, more_often
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SETUPS = ("same optimizer", "own learning rate")
 RANK_TOLERANCE = 0.01
 
 
-@shows("Figure 2", "Figure 2: the default variance is too small", cost=8)
+@costs(8)
 def figure2(world: BatchNorm) -> Exhibit:
     """Deep networks of width 128 on digits with batch norm, without it, and without it from He's
     initialization: rank of the last hidden layer at the start, training accuracy at the end."""
@@ -107,7 +107,7 @@ def _low_rank_trains(found: Exhibit, depth: int) -> tuple[Claim, Claim]:
     )
 
 
-@shows("Discussion: one neuron per point", "Discussion: an orthogonal representation", cost=2)
+@costs(2)
 def initialization(world: BatchNorm) -> Exhibit:
     """One hidden layer with one neuron per data point against He's and torch's initialization on
     digits, Adam: accuracy on points never seen."""

@@ -12,26 +12,12 @@ from numpy.typing import NDArray
 from relunorm.batchnorm.tree import cluster_count
 from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 
 Array = NDArray[np.float64]
 
 
-@shows(
-    "(8)-(10) tree model",
-    "Section III: a neuron depends on its parent only",
-    "Figure 4",
-    "ours: the tree is polynomial",
-    "Lemma 7",
-    "Theorem 10",
-    "Appendix C: (29)-(33) positive transformations",
-    "Appendix C: (31) after negative transformations",
-    "Appendix C: (35) the mean contracts",
-    "Appendix C: (35d) is strict",
-    "Figure 7",
-    "Figure 8",
-    cost=2,
-)
+@costs(2)
 def tree(world: BatchNorm) -> Exhibit:
     """The tree model by brute force and in closed form; clusters of random vectors under positive
     and negative transformations."""

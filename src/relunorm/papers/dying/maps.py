@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.unit import left_at
-from relunorm.papers.exhibit import Exhibit, empty_figure, shows
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
 #: The paper: in practice the limits "occur already at" b/|w| = -4, which it calls the cone.
 SURFACE = -4.0
@@ -20,14 +20,7 @@ SURFACE = -4.0
 LINE = (0.2, 0.5, 0.8)
 
 
-@shows(
-    "Figure 3",
-    "Figure 3: gradients in the dead cone",
-    "Section 5: the optimum ends between the cones",
-    "Section 5: an attracting line",
-    "Section 5: lower left quadrant",
-    cost=3,
-)
+@costs(3)
 def figure3(world: Dying) -> Exhibit:
     """The vector field of one unit at four scales, and where starts of its quadrants end without
     momentum."""
@@ -127,13 +120,7 @@ def figure3(world: Dying) -> Exhibit:
     )
 
 
-@shows(
-    "Figure 4: the region switches sign",
-    "Figure 4: the majority converges",
-    "Section 5: starts in the linear cone",
-    "Section 5: dead units stop on the cone's surface",
-    cost=2,
-)
+@costs(2)
 def figure4(world: Dying) -> Exhibit:
     """Starts on a grid over [-2, 2]^2 without momentum, at four scales: where they end."""
     pairs = [(gamma, 0.0) for gamma in (1.0, 0.1, 0.01, 0.001)]
@@ -203,14 +190,7 @@ def figure4(world: Dying) -> Exhibit:
     )
 
 
-@shows(
-    "Figure 5",
-    "Figure 5: no change up to beta 0.7",
-    "Section 5: from the linear cone into the dead one",
-    "Figure 5: the interior fills",
-    "ours: momentum at gamma 1",
-    cost=5,
-)
+@costs(5)
 def figure5(world: Dying) -> Exhibit:
     """The same starts with momentum, beta from 0.7 to 0.99, at small and at large scale."""
     betas = (0.0, 0.7, 0.99) if world.tiny else (0.0, 0.7, 0.8, 0.9, 0.95, 0.99)

@@ -12,20 +12,12 @@ from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import ROUNDING, Dying
 from relunorm.papers.dying.unit import along_last, random_units
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import he_network
 
 Array = NDArray[np.float64]
 
 
-@shows(
-    "Figure 1: gamma is a variance",
-    "(3)-(4) rotated target",
-    "(11) equal errors",
-    "(12) larger errors",
-    "Section 3: same sign",
-    "(13)-(14) rotation",
-)
 def setting(world: Dying) -> Exhibit:
     """1,000 scaled targets; 200 random units and a rotation; 100,000 pairs of output and target,
     and 4,000 units whose expected gradients are known in closed form."""
@@ -108,13 +100,6 @@ def setting(world: Dying) -> Exhibit:
     )
 
 
-@shows(
-    "(17)-(18) affine gradients",
-    "(19)-(20) momentum system",
-    "Section 4: right half",
-    "Section 4: step sizes up to 2",
-    "Section 4: independent of gamma",
-)
 def affine(world: Dying) -> Exhibit:
     """The gradients by quadrature; the matrix (20) against 200 updates (6)-(7), and its eigenvalues
     on a grid of 50 step sizes and 50 momenta."""
@@ -178,12 +163,6 @@ def affine(world: Dying) -> Exhibit:
     )
 
 
-@shows(
-    "Figure 6, caption: gradients",
-    "Section 6: one unit rescales",
-    "Theorem D.1",
-    "ours: layer-wise rescaling",
-)
 def scaling(world: Dying) -> Exhibit:
     """A network with a dead second layer through torch's autograd; 50 units followed at two scales;
     20 random networks, half of them without biases, with all parameters rescaled."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.exhibit import Exhibit, Sample, empty_figure, shows
+from relunorm.papers.exhibit import Exhibit, Sample, costs, empty_figure
 from relunorm.papers.regression_data import Tables, load_tables
 from relunorm.papers.statistics import LEVEL, larger_share, more_often
 
@@ -26,14 +26,7 @@ def read_sample(data: str | None, target: str | None) -> Sample:
     return Sample(x, y, name)  # type: ignore[arg-type]
 
 
-@shows(
-    "Figure 1, error at small gamma",
-    "Figure 1, error at large gamma",
-    "Figure 1, error away from delta 0",
-    "Figure 1, dead units",
-    "Figure 1: only with momentum",
-    cost=18,
-)
+@costs(18)
 def figure1(world: Dying) -> Exhibit:
     """One hidden layer trained at several scales and shifts of the targets. Fits by Adam: 5 seeds,
     64 units, 4,000 updates. Dead units: 200 units, 20,000 updates, Adam with and without momentum
@@ -178,14 +171,7 @@ def _draw_figure1(error: list[dict[str, Any]], dead: list[dict[str, Any]]) -> An
     return figure
 
 
-@shows(
-    "Figure 6, born dead",
-    "Figure 6, depth",
-    "Figure 6, residual depth",
-    "Figure 6, faster with depth",
-    "Figure 6, SGD",
-    cost=20,
-)
+@costs(20)
 def figure6(world: Dying) -> Exhibit:
     """Perceptrons and residual networks with batch norm of several depths trained at gamma = 1e-4
     by Adam and SGD; units born dead are not counted as dying. "Faster": after a third of the

@@ -10,25 +10,13 @@ from numpy.typing import NDArray
 from relunorm.dying.unit_loss import normal_pdf
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import ROUNDING, Dying
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims
 
 Array = NDArray[np.float64]
 #: A unit that fires less often is called dead.
 EPSILON = 1e-3
 
 
-@shows(
-    "(21)-(23) firing probability",
-    "after (23): dead cone",
-    "after (23): linear cone",
-    "(24) loss",
-    "(25)-(26) gradients",
-    "(27)-(29) rotated gradients",
-    "Section 5: critical points",
-    "Section 5: saddle points",
-    "Section 5: linear cone is affine",
-    "ours: the field is homogeneous",
-)
 def unit(world: Dying) -> Exhibit:
     """200 random units of three inputs: firing shares sampled at 20,000 points, loss and gradients
     against quadrature, differences and the rotated closed forms."""
@@ -118,7 +106,6 @@ def unit(world: Dying) -> Exhibit:
     )
 
 
-@shows("(30)-(32) one weight", "Lemma C.1", "Lemma C.2", "Lemma C.3", "Proposition C.1")
 def appendix_c(world: Dying) -> Exhibit:
     """100 units whose weights lie along the last axis, and 100 whose weights do not, in rotated
     coordinates."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 from relunorm.regions.result import Regions
 
@@ -31,7 +31,6 @@ FIGURE2 = Network.from_weights(_WEIGHTS, [[0.1, 0.0], [-0.3, -0.7], [0.0, 0.0]])
 CONES = Network.from_weights(_WEIGHTS)
 
 
-@shows("Figure 1", "Figure 2, left", "Figure 2, right")
 def figures12(world: Pieces) -> Exhibit:
     """All regions of three networks of two inputs like those drawn: how the second layer cuts the
     polygons of the first."""
@@ -92,14 +91,6 @@ def figures12(world: Pieces) -> Exhibit:
     )
 
 
-@shows(
-    "Section 3.1: M1 = 0 has the zero configuration only",
-    "Example 1",
-    "Example 2, regions of the first layer",
-    "Example 2, zero configuration",
-    "Example 2, number of regions",
-    "ours: configurations need an interior",
-)
 def examples(world: Pieces) -> Exhibit:
     """Patterns of random networks at 20,000 points; all regions of 40 networks as in Example 2; a
     network with b2 = 0.5, and one of five units without biases."""
@@ -167,16 +158,7 @@ def examples(world: Pieces) -> Exhibit:
     )
 
 
-@shows(
-    "Proposition 3 (i)",
-    "Proposition 3 (ii)",
-    "Proposition 3, index of Theta",
-    "footnote 1: pieces agree on their boundaries",
-    "Corollary 4 (i)",
-    "Corollary 4 (ii)",
-    "ours: one bit apart is not adjacent",
-    cost=3,
-)
+@costs(3)
 def partition(world: Pieces) -> Exhibit:
     """All regions in a square of a random network of three hidden layers, layer by layer, with
     their maps, volumes, edges and neighbours; and of the same network without biases."""
