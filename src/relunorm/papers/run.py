@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -193,9 +194,10 @@ def run_tasks(
 @contextmanager
 def shared_imports() -> Iterator[None]:
     """Local workers started inside the block are forked from one process that has imported what
-    most exhibits need, so that it is in memory once and not once a worker.
+    most exhibits need, so that it is in memory once and not once a worker. On Linux: elsewhere
+    libraries do not survive a fork.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if sys.platform != "linux":
         yield
         return
     from joblib.externals.loky.backend import context

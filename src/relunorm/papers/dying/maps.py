@@ -315,8 +315,10 @@ def _attracting_line(world: Dying, gamma: float, w: float) -> float:
 
 def _approach(world: Dying, gamma: float) -> float:
     """Two paths of descent of length 1 from w = 1, one from above the line and one from below: what
-    is left of their distance from it, at most."""
+    is left of their distance from it, at most; infinite without a line."""
     line = _attracting_line(world, gamma, 1.0)
+    if math.isnan(line):
+        return math.inf
     w, b = np.ones(2), np.array([0.4, 1.3]) * line
     start = np.abs(b - line)
     for _ in range(500):
