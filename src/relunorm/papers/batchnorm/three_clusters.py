@@ -234,7 +234,7 @@ def _second_point(
 
 def _splits(world: BatchNorm, row: Array) -> Array:
     """Sums of squared positive coordinates of a row's two-cluster descendants after LONG layers, by
-    the number of points of the first cluster."""
+    the number of points of the first cluster; NaN if more than one descendant has more clusters."""
     n = len(row)
     sizes = np.arange(n)
     sums, more = np.zeros(n), [row]
@@ -246,6 +246,8 @@ def _splits(world: BatchNorm, row: Array) -> Array:
                 sums[int((child != child[0]).argmax())] += child.max() ** 2
             elif count > 2:
                 more.append(child)
+        if len(more) > 1:
+            return np.full(n, math.nan)
     return sums
 
 
