@@ -183,7 +183,7 @@ def along_last(value: float) -> Array:
 
 def _sampled(world: Dying, w: Array, b: Array) -> float:
     x = world.rng.normal(size=(20_000, 3))
-    share = (x @ w.T + b > 0).mean(axis=0)
+    share = np.array([(x @ unit > -bias).mean() for unit, bias in zip(w, b, strict=True)])
     p = world.firing_probability(w, b)
     return float((np.abs(share - p) / np.sqrt(np.maximum(p * (1 - p), 1e-6) / len(x))).max())
 
