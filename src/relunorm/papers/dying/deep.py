@@ -41,7 +41,7 @@ class DeepPlan:
     seeds: tuple[int, ...] = tuple(range(8))
     width: int = 64
     batch: int = 64
-    updates: int = 10_000
+    updates: int = 3000
     gamma: float = 1e-4
 
     @property

@@ -32,7 +32,7 @@ def figure1(world: Dying) -> Exhibit:
     64 units, 4,000 updates. Dead units: 200 units, 20,000 updates, Adam with and without momentum
     and gradient descent.
 
-    Full: 8 seeds, 200 units and 50,000 updates for all of it (250,000 in the paper); `relunorm
+    Full: 8 seeds, 200 units and 20,000 updates for all of it (250,000 in the paper); `relunorm
     dying sweep` runs the paper's length in pieces, with checkpoints, over several data sets.
     """
     fits, deaths = _plans(world)
@@ -71,7 +71,7 @@ def _plans(world: Dying) -> tuple[list[Any], Any]:
 
     names = (world.sample.source,)
     seeds = tuple(world.random_state + k for k in range(world.size(5, 8)))
-    size = world.size((64, 4000), (200, 50_000), (8, 200))
+    size = world.size((64, 4000), (200, 20_000), (8, 200))
     common: dict[str, Any] = {"hidden": size[0], "updates": size[1]}
     adam = by_name(["adam"])
     fits = [
@@ -80,7 +80,7 @@ def _plans(world: Dying) -> tuple[list[Any], Any]:
     ]
     others = ["adam beta1=0", "sgd"]
     rules = by_name(others if world.full else ["adam", *others])
-    deep = world.size((200, 20_000), (200, 50_000), (8, 200))
+    deep = world.size((200, 20_000), (200, 20_000), (8, 200))
     alone = seeds[: world.size(1, 8)]
     return fits, Plan(names, (SMALL, 1.0), (0.0,), rules, alone, hidden=deep[0], updates=deep[1])
 
@@ -177,7 +177,7 @@ def figure6(world: Dying) -> Exhibit:
     by Adam and SGD; units born dead are not counted as dying. "Faster": after a third of the
     updates. Batch norm takes the batch's statistics at the start and at the end.
 
-    Full: depths 1, 2, 4 and 8, 8 seeds, 64 units, 10,000 updates.
+    Full: depths 1, 2, 4 and 8, 8 seeds, 64 units, 3,000 updates.
     """
     from relunorm.papers.dying.deep import DeepPlan
 
