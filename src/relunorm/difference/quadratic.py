@@ -46,7 +46,7 @@ STEPS, FEWER = 150, 75
 #: How far logarithms of multipliers move in a step, at first.
 RATE = 0.15
 
-#: A row is left when a descent lowers its bound by less than this share.
+#: A row is left when a descent from its own multipliers lowers its bound by less than this share.
 GAIN = 0.02
 
 
@@ -353,18 +353,21 @@ def tighten(
         return upper
     outputs = len(upper) // 2
     rows = [(k % outputs, 1.0 if k < outputs else -1.0) for k in range(len(upper))]
-    p: Vector | None = None
+    own: dict[int, Vector] = {}  # multipliers of every row that was looked at
+    latest: Vector | None = None
     reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
     settled = np.zeros(len(upper), dtype=bool)
     while not clock.expired():
         k = int(upper.argmax())
         if upper[k] <= enough() or settled[k]:
             break
-        steps = STEPS if p is None else FEWER
-        p = problem.start(*rows[k]) if p is None else p
-        p = problem.descend(p, *rows[k], steps, clock)
-        found = problem.certified(p, rows)
-        settled[k] = found[k] > (1 - GAIN) * reached[k]
+        begin = own.get(k, latest)
+        steps = STEPS if begin is None else FEWER
+        begin = problem.start(*rows[k]) if begin is None else begin
+        latest = problem.descend(begin, *rows[k], steps, clock)
+        found = problem.certified(latest, rows)
+        settled[k] = k in own and found[k] > (1 - GAIN) * reached[k]
+        own[k] = latest
         reached = np.minimum(reached, found)
         upper = np.minimum(upper, found)
         tell(float(upper.max()))
