@@ -25,7 +25,7 @@ from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.regions.simplex import FOUND, maximize, workspace
+from relunorm.compiled.simplex import FOUND, maximize, workspace
 from relunorm.stability.certain import exact_output
 
 Row = list[Fraction]
