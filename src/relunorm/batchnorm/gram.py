@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import real_numbers
+from relunorm.arguments import real_numbers
 from relunorm.batchnorm._equal_points import EqualPoints
 from relunorm.errors import InvalidInputError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.extrema.slack import path_sums
 from relunorm.lipschitz.norms import operator_norm, round_up
 from relunorm.network import Network
+from relunorm.stability.path_sums import path_sums
 
 METHOD = "absolute paths"
 
