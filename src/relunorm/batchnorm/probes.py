@@ -27,8 +27,8 @@ from relunorm.batchnorm.measure import (
     pair_angles,
     soft_rank,
 )
-from relunorm.border import as_network
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import as_network
 from relunorm.network import Network
 from relunorm.shown import Shown
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.border import Model, accepts
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import Model, accepts
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
