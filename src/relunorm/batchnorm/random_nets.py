@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.arguments import (
     generator,
     points,
+    resolve_statistic,
     switch,
     whole_number,
 )
@@ -29,7 +30,6 @@ from relunorm.batchnorm.gram import (
     Statistic,
     merged_step,
     nonlinearity_slope,
-    resolve_statistic,
 )
 from relunorm.batchnorm.measure import odd_points, pair_angles
 from relunorm.clock import Clock, Listener, Teller

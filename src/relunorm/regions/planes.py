@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,10 @@ from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
 from relunorm.regions.result import Regions
 from relunorm.shown import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
@@ -41,6 +45,10 @@ class Slice(Shown):
 
     def __len__(self) -> int:
         return len(self.regions)
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The polygons on the plane; returns the figure."""
+        return self.regions.plot(ax)
 
     def embed(self, coordinates: ArrayLike) -> Array:
         """Inputs for rows (s, t)."""
