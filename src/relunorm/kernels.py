@@ -48,7 +48,7 @@ def _jacobians() -> None:
 
 def _engine(method: str) -> Callable[[], None]:
     def run() -> None:
-        from relunorm.regions.engines import compile_engine
+        from relunorm.regions.search.engines import compile_engine
 
         compile_engine(method, Teller(None, Clock()))
 

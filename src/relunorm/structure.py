@@ -4,7 +4,7 @@ A `Network` holds matrices, which is what every question asks about, and a convo
 sparse one. Its `Structure` says which few numbers that matrix was made of, so that a file written
 from it is as small, and runs as fast, as the one it was read from. It is a list of steps on tensors
 of one input; a step reads earlier ones, the last is the output. A form that rewrites single units
-drops it; one that works on whole channels (`forms.channels`) gives a smaller one back.
+drops it; one that works on whole channels (`forms.removal.channels`) gives a smaller one back.
 """
 
 from __future__ import annotations

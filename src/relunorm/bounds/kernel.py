@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.regions import jit
+from relunorm.compiled import jit
 
 #: No reordering of sums, so that what a proof rests on comes out the same everywhere. Nothing here
 #: allocates (see `jit`), and no array is handed back to Python.

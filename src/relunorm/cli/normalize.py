@@ -69,8 +69,8 @@ def normalize(
 
     Exit code 3: the time limit left units undecided; they stay.
     """
-    from relunorm.forms.narrow import is_single
     from relunorm.forms.normalize import normalize as run
+    from relunorm.forms.precision import is_single
     from relunorm.io import load, save
     from relunorm.io.domains import parse_domain
 
@@ -141,7 +141,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from relunorm.forms.removal import Removal, summarize
+    from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")

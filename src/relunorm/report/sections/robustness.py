@@ -11,7 +11,8 @@ from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import scale_columns
 from relunorm.network import Affine, Network
-from relunorm.questions.certify import Robustness, RowRobustness, certify
+from relunorm.questions.certify import certify
+from relunorm.questions.robustness import Robustness, RowRobustness
 from relunorm.report.case import Case
 from relunorm.report.numbers import Kind, finite
 from relunorm.report.section import NotAsked
