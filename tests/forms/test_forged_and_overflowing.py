@@ -13,10 +13,10 @@ import relunorm as rn
 from relunorm.errors import InvalidNetworkError
 from relunorm.extrema import front
 from relunorm.forms.certificate.certificate import Certificate, _seal
-from relunorm.forms.certificate.domains import holds
 from relunorm.forms.comparison.counterexample import uphill
 from relunorm.forms.outward import Range
 from relunorm.network import Affine, Layer
+from relunorm.stability.documents import holds
 
 LINE = rn.Box([-1.0], [1.0])
 build = rn.Network.from_weights
