@@ -406,7 +406,7 @@ def _one_bit(found: Regions) -> tuple[int, int, int]:
 
 
 def _refinement(found: Regions) -> Any:
-    from relunorm.regions.plot import plot_refinement
+    from relunorm.regions.views.plot import plot_refinement
 
     return plot_refinement(found)
 
