@@ -268,6 +268,9 @@ def test_zero_biases_have_conic_regions_with_interior():
     found = regions(net, None)
     x = rng.standard_normal((200_000, 2))
     assert as_set(found.patterns) == as_set(np.unique(net.pattern(x), axis=0))
+    # Corollary 4 (i) counts patterns whose closed polytope is not empty: x = 0 is in all of them
+    z = net.preactivations(np.zeros((1, 2)))
+    assert all((values == 0).all() for values in z[:-1])
     assert len(found) < 2**net.units
     assert not any(found.is_bounded(i) for i in range(len(found)))
 

@@ -23,6 +23,9 @@ from relunorm.matrix import Matrix, Vector
 #: Matrices with more rows or columns are not multiplied: their norm alone is kept.
 LARGEST = 1024
 
+#: Matrices that are followed at a time: those with the largest norms.
+MOST = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Term:
@@ -96,8 +99,9 @@ class ErrorBalls:
         most = float(np.abs(middle).max(initial=0.0))
         farthest = float(np.maximum(np.abs(low), np.abs(high)).max(initial=0.0))
         radius, kept = own, []
-        for term in self.terms:
-            if term.matrix is None or most == 0.0:  # nothing is gained by keeping it apart
+        for term in sorted(self.terms, key=lambda term: -term.norm):
+            # nothing is gained by keeping the identity apart
+            if term.matrix is None or most == 0.0 or len(kept) == MOST:
                 radius += farthest * term.norm
                 continue
             radius += half * (1 + 8 * outward.UNIT) * term.norm
