@@ -18,8 +18,7 @@ from relunorm.compiled.jit import allocating, inner, kernel_part, part
 from relunorm.domain import Box, Domain
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.search import at_point
-from relunorm.lipschitz.window import Window
-from relunorm.lipschitz.windows import windows
+from relunorm.lipschitz.windows import Window, windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.regions.kernels.tree import (

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Domain, Polytope
 from relunorm.extrema.localize import Local, localize
-from relunorm.lipschitz.window import Window
+from relunorm.lipschitz.windows import Window
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.regions.kernels.tree_state import NEAR, State
@@ -113,7 +113,7 @@ class Contacts:
         bare: bool,
         window: tuple[Vector, Vector, float | None],
     ) -> bool:
-        self._forms.enter(bits, window[2])
+        self._forms.enter(unit, bits, window[2])
         sign = 1 if side else -1
         gradient, constant = self._forms.of(unit)
         goal = [sign * g for g in gradient], sign * constant
@@ -201,6 +201,7 @@ class _Forms:
         ]
         self._bits: NDArray[np.int8] = np.zeros(0, np.int8)
         self._reach: Fraction | None = None
+        self._below: bytes | None = None
         self._values: dict[tuple[int, int], tuple[Row, Fraction]] = {}
 
     def units_below(self, unit: int) -> int:
@@ -211,9 +212,12 @@ class _Forms:
         """Multiplications behind the form of a unit."""
         return sum(self._entries[: self._place[unit][0] + 1]) * (len(self._free) + 1)
 
-    def enter(self, bits: NDArray[np.int8], reach: float | None) -> None:
-        """Speak of the cell with these bits from now on."""
-        self._bits, self._values = bits, {}
+    def enter(self, unit: int, bits: NDArray[np.int8], reach: float | None) -> None:
+        """Speak of the layer of ``unit`` and those below, on the cell with these bits."""
+        below = bits[: self.units_below(unit)].tobytes()
+        if below != self._below:  # else what these layers read is as it was
+            self._below, self._values = below, {}
+        self._bits = bits
         self._reach = None if reach is None else Fraction(reach)
 
     def of(self, unit: int) -> tuple[Row, Fraction]:
