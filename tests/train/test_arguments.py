@@ -52,6 +52,15 @@ def test_columns_that_are_not_numbers_are_named(column):
         ReLURegressor(hidden=2).fit(table, Y)
 
 
+def test_dates_and_gaps_in_plain_arrays_are_named():
+    days = np.arange("2020-01-01", "2020-02-10", dtype="datetime64[D]")
+    for dates in (days[:, None], pd.DataFrame({"day": days})):  # else read as nanoseconds
+        with pytest.raises(InvalidInputError, match=r"not numbers: (X|day) \(dates"):
+            ReLURegressor(hidden=2).fit(dates, Y)
+    with pytest.raises(InvalidInputError, match=r"NaN\): 1; .* missing='median'"):
+        ReLURegressor(hidden=2).fit(np.where(X > 0.5, X, [[0.0, np.nan]]), Y)
+
+
 @pytest.mark.parametrize("solver", ["exact", "greedy", "deep", "adam"])
 @pytest.mark.parametrize("weight", [1e308, 1e-320])
 def test_weights_at_the_ends_of_float64(solver, weight):
