@@ -174,7 +174,7 @@ class Ours(Peer):
 
 METHODS: dict[str, type[Peer]] = {
     "Reviver": Ours, "ReDo 0.1": ReDo, "continual backprop": Continual, "layer norm": Peer,
-    "shrink 0.05": ShrinkAndPerturb, "none": Peer,
+    "shrink 0.05": ShrinkAndPerturb,
 }  # fmt: skip
 
 
@@ -186,7 +186,7 @@ class Learner:
         self.model = network(inputs, outputs, width, seed, norm=method == "layer norm")
         parameters = self.model.parameters()
         self.optimizer: torch.optim.Optimizer = (
-            torch.optim.Adam(parameters, lr=lr) if momentum is None
+            torch.optim.Adam(parameters, lr=lr, fused=True) if momentum is None
             else torch.optim.SGD(parameters, lr=lr, momentum=momentum)
         )  # fmt: skip
         self.keeper = kind(self.model, self.optimizer, seed + 7)
