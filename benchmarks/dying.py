@@ -24,7 +24,7 @@ from record import record
 from torch import nn
 
 from relunorm.dying import DeadUnitMonitor, basin
-from relunorm.dying.optimizer_state import FreshUnits
+from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.dying.sweep import Plan, Sweep, by_name
 from relunorm.papers.regression_data import load_tables
 

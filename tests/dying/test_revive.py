@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import relunorm.dying as dying
-from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.revive import replace_
+from relunorm.dying.revive.optimizer_state import FreshUnits
+from relunorm.dying.revive.replace import replace_
 from relunorm.errors import InvalidInputError
 
 

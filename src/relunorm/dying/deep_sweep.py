@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from relunorm.atomic import atomic_path
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.dying.monitor import DeadUnitMonitor
 from relunorm.dying.stacked import Stacked, mlp, residual
 from relunorm.dying.target import TargetScaler
+from relunorm.dying.watch.monitor import DeadUnitMonitor
 from relunorm.errors import InvalidInputError
 
 #: Updates whose batches are drawn at once; checkpoints fall on multiples.

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.dying.unit_entries import UnitEntries
+from relunorm.dying.diagnosis.unit_entries import UnitEntries
 from relunorm.network import Affine
 
 

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relunorm.batchnorm._arguments import real_number, whole_number
-from relunorm.dying.init import RandomState, generator
-from relunorm.dying.monitor import DeadUnitMonitor
-from relunorm.dying.revive import Revival, fresh_units, redo_, revive_live_, untouchable
-from relunorm.dying.watch import check_batch
-from relunorm.dying.wiring_trace import SiteWiring, outdated, wiring
+from relunorm.dying.revive.initial import RandomState, generator
+from relunorm.dying.revive.replace import Revival, fresh_units, redo_, revive_live_, untouchable
+from relunorm.dying.revive.wiring import SiteWiring, outdated, wiring
+from relunorm.dying.watch.monitor import DeadUnitMonitor
+from relunorm.dying.watch.passes import check_batch
 from relunorm.errors import InvalidInputError
 
 #: Share of the way since the last revival that hidden weights go back towards their first values.

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relunorm.dying.init import evaluating
-from relunorm.dying.sites import SiteMode
-from relunorm.dying.watch import Watch, call, tensors_in
-from relunorm.dying.wiring_trace import WEIGHTED, SiteWiring
+from relunorm.dying.revive.initial import evaluating
+from relunorm.dying.revive.wiring import WEIGHTED, SiteWiring
+from relunorm.dying.watch.passes import Watch, call, tensors_in
+from relunorm.dying.watch.sites import SiteMode
 from relunorm.errors import InvalidInputError
 
 

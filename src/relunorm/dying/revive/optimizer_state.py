@@ -209,7 +209,7 @@ def _step(
                 for t in tensors)
     ):  # fmt: skip
         return False
-    from relunorm.dying.moment_kernel import AGED_STEP
+    from relunorm.dying.revive.adam_kernel import AGED_STEP
 
     state["step"] += 1
     t, decay = float(state["step"]), group["weight_decay"]

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from relunorm.dying.kept_function import Undo, moved, outputs
-from relunorm.dying.wiring_trace import SiteWiring, wiring
+from relunorm.dying.revive.kept_function import Undo, moved, outputs
+from relunorm.dying.revive.wiring import SiteWiring, wiring
 
 
 @torch.no_grad()
