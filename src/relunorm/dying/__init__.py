@@ -27,7 +27,7 @@ _HOME = {
     "beta_star": "oscillation",
     "trajectory": "trajectories",
     "vector_field": "trajectories",
-    "critical_points": "saddle",
+    "critical_points": "trajectories",
     "basin": "basins",
     "BasinMap": "basins",
     "rescale_targets": "rescale",
@@ -39,7 +39,7 @@ _HOME = {
     "randomized_asymmetric_": "revive.initial",
     "lsuv_": "revive.initial",
     "live_": "revive.initial",
-    "balance_": "revive.balance",
+    "balance_": "revive.kept_function",
     "redo_": "revive.replace",
     "revive_live_": "revive.replace",
     "Reviver": "revive.schedule",
@@ -66,19 +66,19 @@ if TYPE_CHECKING:
     from relunorm.dying.oscillation import momentum as momentum
     from relunorm.dying.rescale import rescale_targets as rescale_targets
     from relunorm.dying.rescale import single_factor as single_factor
-    from relunorm.dying.revive.balance import balance_ as balance_
     from relunorm.dying.revive.continual import ContinualBackprop as ContinualBackprop
     from relunorm.dying.revive.initial import he_ as he_
     from relunorm.dying.revive.initial import live_ as live_
     from relunorm.dying.revive.initial import lsuv_ as lsuv_
     from relunorm.dying.revive.initial import randomized_asymmetric_ as randomized_asymmetric_
+    from relunorm.dying.revive.kept_function import balance_ as balance_
     from relunorm.dying.revive.replace import redo_ as redo_
     from relunorm.dying.revive.replace import revive_live_ as revive_live_
     from relunorm.dying.revive.schedule import Reviver as Reviver
     from relunorm.dying.revive.wiring import wiring as wiring
-    from relunorm.dying.saddle import critical_points as critical_points
     from relunorm.dying.target import RunningTargetScaler as RunningTargetScaler
     from relunorm.dying.target import TargetScaler as TargetScaler
+    from relunorm.dying.trajectories import critical_points as critical_points
     from relunorm.dying.trajectories import trajectory as trajectory
     from relunorm.dying.trajectories import vector_field as vector_field
     from relunorm.dying.unit_loss import bivariate_cdf as bivariate_cdf
