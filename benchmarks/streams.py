@@ -1,16 +1,17 @@
 """Continual training on four streams that change, beside ReDo, continual backprop, layer norm and
 shrink-and-perturb in our own plain versions.
 
-python benchmarks/streams.py [report | ablations | fixed] [--streams targets ...] [--keep FILE ...]
+python benchmarks/streams.py [report | ablations | fixed] [--streams targets ...] [--updates 1500]
+    [--keep FILE ...]
 
 Nobody is told when a stream changes. Defaults, and the settings of the others, were chosen on other
 sizes of these streams with seeds 100-109 (docs/dying.md); the report uses seeds 20-29 (some of 0-5
 had been looked at before). With --keep, results are kept in the first file, and those in any of the
-files are not computed again. Streams of 1,500 updates:
+files are not computed again. Streams, as long as ``--updates`` says:
 
-targets   100 fixed inputs, 10 tasks of 150 updates with fresh random targets; error: mean squared
+targets   100 fixed inputs, tasks of 150 updates with fresh random targets; error: mean squared
           error over all inputs at the end of the last three tasks
-permuted  digits, 10 tasks of 150 updates, each with its own order of the pixels; error: share of
+permuted  digits, tasks of 150 updates, each with its own order of the pixels; error: share of
           wrong answers on each batch before it is learnt, over the last quarter
 drifting  regression of a network of threshold units; one of 18 slow input bits flips every 40
           updates (after Dohare et al. 2024); error: squared error before learning, last quarter
@@ -206,11 +207,11 @@ class Learner:
 
 
 def targets(make: Callable[..., Learner], seed: int, dev: bool) -> float:
-    rows, inputs, tasks, length = (80, 20, 8, 180) if dev else (100, 12, 10, 150)
+    rows, inputs, length = (80, 20, 180) if dev else (100, 12, 150)
     gen = torch.Generator().manual_seed(seed)
     learner = make(inputs, 1, lr=1e-2)
     x, errors = torch.randn(rows, inputs, generator=gen), []
-    for _ in range(tasks):
+    for _ in range(UPDATES // length):
         y = torch.randn(rows, 1, generator=gen)
         for _ in range(length):
             pick = torch.randint(rows, (32,), generator=gen)
@@ -371,8 +372,8 @@ def table(title: str, methods: dict[str, type[Peer]], seeds: range, dev: bool, n
 def report(given: Any) -> None:
     table(
         "streams that change, 2 x 64 units, Adam", METHODS, range(20, 30), False,
-        "Median final error over seeds 20-29 (quartiles), lower is better; 1,500 updates, one "
-        "thread. Every setting was chosen on seeds from 100 on and streams of other sizes.", given,
+        "Median final error over seeds 20-29 (quartiles), lower is better; one thread, "
+        f"{UPDATES:,} updates. Every setting was chosen on seeds from 100 on and streams of other sizes.", given,
     )  # fmt: skip
 
 
@@ -415,8 +416,8 @@ def fixed(given: Any) -> None:
     }  # fmt: skip
     table(
         "data that stay the same, 2 x 64 units", methods, range(20, 25), False,
-        "Median final error over seeds 20-24 (quartiles), lower is better; 1,500 updates. Nothing "
-        "was chosen on these.", given,
+        "Median final error over seeds 20-24 (quartiles), lower is better; "
+        f"{UPDATES:,} updates. Nothing was chosen on these.", given,
     )  # fmt: skip
 
 
@@ -427,5 +428,7 @@ if __name__ == "__main__":
     parser.add_argument("part", nargs="?", default="report", choices=parts)
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=STREAMS)
     parser.add_argument("--keep", nargs="+", default=[])
+    parser.add_argument("--updates", type=int, default=UPDATES)
     arguments = parser.parse_args()
+    UPDATES = arguments.updates
     parts[arguments.part](arguments)
