@@ -373,7 +373,8 @@ def report(given: Any) -> None:
     table(
         "streams that change, 2 x 64 units, Adam", METHODS, range(20, 30), False,
         "Median final error over seeds 20-29 (quartiles), lower is better; one thread, "
-        f"{UPDATES:,} updates. Every setting was chosen on seeds from 100 on and streams of other sizes.", given,
+        f"{UPDATES:,} updates. Every setting was chosen on seeds from 100 on and streams of other "
+        "sizes.", given,
     )  # fmt: skip
 
 

@@ -11,13 +11,12 @@ import torch
 from relunorm.clock import Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.papers.reduced import franke
-from relunorm.train.bound import spline_bound
+from relunorm.train.bound import Pieces, spline_bound
 from relunorm.train.deep import solve_deep
 from relunorm.train.exact import solve_exact, tube_knots
 from relunorm.train.greedy import solve_greedy
 from relunorm.train.layered import LayeredProblem
 from relunorm.train.perceptron import FlatPerceptron
-from relunorm.train.pieces import Pieces
 from relunorm.train.shallow import ShallowProblem
 from relunorm.train.solvers import solver
 from relunorm.train.spline import SplineProblem

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.train.bound import SplineBound
-from relunorm.train.pieces import Floats, Pieces, Places
+from relunorm.train.bound import Floats, Pieces, Places, SplineBound
 
 #: Pairs of groups times knots above which the path is not searched.
 MOST_WORK = 200_000_000
