@@ -164,6 +164,7 @@ class FreshUnits:
         if overflow is not None and bool(overflow):
             return  # this step changes nothing and does not count
         scale = getattr(optimizer, "grad_scale", None)
+        self._hidden = []  # not empty only after a step that failed
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 ages = self._ages.get(parameter)
