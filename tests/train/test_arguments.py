@@ -6,7 +6,7 @@ import pytest
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.estimator import ReLURegressor
-from relunorm.train.solvers import check_size
+from relunorm.train.solve.by_name import check_size
 
 X = np.random.default_rng(0).random((40, 2))
 Y = np.abs(X[:, 0] - 0.5) + X[:, 1]
@@ -128,7 +128,7 @@ def test_ctrl_c_before_the_bound_is_known_leaves_a_network(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relunorm.train.exact.spline_bound", interrupt)
+    monkeypatch.setattr("relunorm.train.solve.exact.spline_bound", interrupt)
     with pytest.warns(RuntimeWarning, match="interrupted"):
         model = ReLURegressor(hidden=4, solver="exact", random_state=0).fit(X[:, :1], Y)
     assert model.stopped_ == "interrupted"

@@ -19,7 +19,7 @@ from relunorm.clock import INTERRUPTED, Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.scaling import Scaling, network_of, start_of, varying, widened
-from relunorm.train.solvers import check_options, check_size
+from relunorm.train.solve.by_name import check_options, check_size
 
 if TYPE_CHECKING:
     from relunorm.train.task import Fit, Start, Task

@@ -156,8 +156,8 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     def _fit_rows(
         self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], clock: Clock
     ) -> None:
-        from relunorm.train.adam import solve_adam
-        from relunorm.train.logistic import solve_logistic
+        from relunorm.train.solve.adam import solve_adam
+        from relunorm.train.solve.logistic import solve_logistic
 
         columns = used_columns(x, weight)
         widths = (max(1, len(columns)), *hidden, y.shape[1])

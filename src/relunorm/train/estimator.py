@@ -23,7 +23,7 @@ from relunorm.train.base import (
 )
 from relunorm.train.conformal import conformal_rows
 from relunorm.train.scaling import Scaling
-from relunorm.train.solvers import SOLVERS, UNDECIDED_BETWEEN, suitable
+from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, suitable
 
 
 class ReLURegressor(RegressorMixin, ReLUEstimator):
@@ -213,7 +213,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         penalty: float | None,
         clock: Clock,
     ) -> None:
-        from relunorm.train.restarts import best_fit
+        from relunorm.train.solve.restarts import best_fit
 
         x, y, weight = rows
         used = columns if len(columns) else np.zeros(1, np.intp)
