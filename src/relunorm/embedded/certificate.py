@@ -29,11 +29,10 @@ from relunorm.embedded.pieces import Piecewise
 from relunorm.embedded.programs import c_file, change_of, check_inputs, outer_box, program_from
 from relunorm.embedded.terms import without_empty_terms
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.certificate import Certificate
-from relunorm.forms.domains import reach_from_dict
-from relunorm.forms.inclusion import holds
-from relunorm.forms.verification import Verification
-from relunorm.forms.verification import verify as verify_pair
+from relunorm.forms.certificate.certificate import Certificate
+from relunorm.forms.certificate.domains import holds, reach_from_dict
+from relunorm.forms.certificate.verification import Verification
+from relunorm.forms.certificate.verification import verify as verify_pair
 from relunorm.network import Network
 
 SCHEMA = "relunorm.program/1"

@@ -11,7 +11,7 @@ from relunorm.domain import Box
 from relunorm.embedded.cutting import Bounds, bound_part
 from relunorm.embedded.difference import Change
 from relunorm.errors import InvalidInputError
-from relunorm.forms.certificate import slackened
+from relunorm.forms.certificate.certificate import slackened
 from relunorm.head import Head
 from relunorm.network import Affine, Network
 from relunorm.stability.problem import Bounds as ValueBounds

@@ -31,7 +31,7 @@ from relunorm.embedded.ranges import Sums, after_activation, overflow
 from relunorm.embedded.terms import Integers, Term, geometry_of, rounded, term_of
 from relunorm.embedded.walk import Walk
 from relunorm.errors import InvalidInputError
-from relunorm.io.recover import Convolution
+from relunorm.io.graph.recover import Convolution
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
