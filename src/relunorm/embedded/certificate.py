@@ -30,10 +30,10 @@ from relunorm.embedded.programs import c_file, change_of, check_inputs, outer_bo
 from relunorm.embedded.terms import without_empty_terms
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate.certificate import Certificate
-from relunorm.forms.certificate.domains import holds, reach_from_dict
 from relunorm.forms.certificate.verification import Verification
 from relunorm.forms.certificate.verification import verify as verify_pair
 from relunorm.network import Network
+from relunorm.stability.documents import holds, reach_from_dict
 
 SCHEMA = "relunorm.program/1"
 

@@ -41,8 +41,8 @@ from relunorm.embedded.terms import (
 from relunorm.embedded.tree_build import build_tree
 from relunorm.embedded.walk import grid_box
 from relunorm.errors import InvalidInputError
-from relunorm.forms.certificate.domains import domain_to_dict
 from relunorm.network import Network
+from relunorm.stability.documents import domain_to_dict
 from relunorm.stability.reach import reach_of
 from relunorm.stability.result import Stability
 

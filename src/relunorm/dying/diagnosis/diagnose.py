@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.dying.diagnosis.target_advice import TargetAdvice, target_advice
 from relunorm.dying.diagnosis.unit_entries import UnitEntries, duplicate_units
 from relunorm.dying.target import mean_and_deviation
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network
 from relunorm.shown import Shown
 

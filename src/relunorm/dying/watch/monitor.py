@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relunorm.batchnorm._arguments import real_number, whole_number
+from relunorm.arguments import real_number, whole_number
 from relunorm.dying.watch.passes import Unwatched, Watch
 from relunorm.dying.watch.relu_graph import Found, ReluGraph
 from relunorm.dying.watch.report import MonitorReport, SiteReport
