@@ -1,7 +1,7 @@
 """Basin maps (ns a point-step, table), what the monitor and young units cost a training step, and
 batched against one-by-one training.
 
-python benchmarks/dying.py [maps] [monitor] [resnet] [young] [ensemble]
+python benchmarks/dying.py [maps] [monitor] [resnet] [young] [ensemble] [--pairs 40]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from record import record
 from torch import nn
 
 from relunorm.dying import DeadUnitMonitor, basin
-from relunorm.dying.optimizer_state import FreshUnits
+from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.dying.sweep import Plan, Sweep, by_name
 from relunorm.papers.regression_data import load_tables
 
@@ -167,7 +167,7 @@ class Block(nn.Module):
         return F.relu(self.two(F.relu(self.one(x))) + self.short(x))
 
 
-def resnet(pairs: int = 40, steps: int = 20) -> None:
+def resnet(pairs: int, steps: int = 20) -> None:
     """The monitor on a small residual CNN: nine rectifiers, eight of them functional."""
     torch.manual_seed(0)
     x, y = torch.randn(32, 1, 16, 16), torch.randint(0, 10, (32,))
@@ -206,7 +206,7 @@ def resnet(pairs: int = 40, steps: int = 20) -> None:
     )
 
 
-def young(pairs: int = 40, steps: int = 15) -> None:
+def young(pairs: int, steps: int = 15) -> None:
     """A training step with all 1,024 hidden units young in Adam, and with none."""
     torch.manual_seed(0)
     x, y = torch.randn(128, 784), torch.randint(0, 10, (128,))
@@ -298,13 +298,15 @@ def ensemble(members: int = 32) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    parts = {"maps": maps, "monitor": monitor, "resnet": resnet, "young": young}
-    parts["ensemble"] = ensemble
+    parts = {"maps": maps, "monitor": monitor, "resnet": lambda: resnet(given.pairs)}
+    parts |= {"young": lambda: young(given.pairs), "ensemble": ensemble}
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "part", nargs="*", help=f"{', '.join(parts)} (all by default); blocks: one run of monitor"
     )
-    wanted = parser.parse_args().part or list(parts)
+    parser.add_argument("--pairs", type=int, default=40, help="of blocks, of resnet and young")
+    given = parser.parse_args()
+    wanted = given.part or list(parts)
     parts["blocks"] = blocks
     if unknown := set(wanted) - set(parts):
         parser.error(f"no part called {', '.join(sorted(unknown))}")

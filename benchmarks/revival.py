@@ -29,7 +29,7 @@ import torch
 from record import record
 from torch import nn
 
-from relunorm.dying.revival_schedule import Reviver
+from relunorm.dying.revive.schedule import Reviver
 from relunorm.dying.sweep import STRETCH, Plan, Sweep, by_name
 from relunorm.papers.regression_data import load_tables
 

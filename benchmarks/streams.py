@@ -1,21 +1,29 @@
 """Continual training on four streams that change, beside ReDo, continual backprop, layer norm and
 shrink-and-perturb in our own plain versions.
 
-python benchmarks/streams.py [report | ablations] [--streams targets ...] [--keep FILE ...]
+python benchmarks/streams.py [report | ablations | fixed] [--streams targets ...] [--updates 1500]
+    [--keep FILE ...]
 
 Nobody is told when a stream changes. Defaults, and the settings of the others, were chosen on other
-sizes of these streams with seeds 100-109 (docs/dying.md); the report uses seeds 0-9. With --keep,
-results are kept in the first file, and those in any of the files are not computed again. Streams of
-1,500 updates:
+sizes of these streams with seeds 100-109 (docs/dying.md); the report uses seeds 20-29 (some of 0-5
+had been looked at before). With --keep, results are kept in the first file, and those in any of the
+files are not computed again. Streams, as long as ``--updates`` says:
 
-targets   100 fixed inputs, 10 tasks of 150 updates with fresh random targets; error: mean squared
+targets   100 fixed inputs, tasks of 150 updates with fresh random targets; error: mean squared
           error over all inputs at the end of the last three tasks
-permuted  digits, 10 tasks of 150 updates, each with its own order of the pixels; error: share of
+permuted  digits, tasks of 150 updates, each with its own order of the pixels; error: share of
           wrong answers on each batch before it is learnt, over the last quarter
 drifting  regression of a network of threshold units; one of 18 slow input bits flips every 40
           updates (after Dohare et al. 2024); error: squared error before learning, last quarter
 bandit    ten-dimensional contexts, four arms whose rewards change every 250 updates, actions by the
           network itself, replay of 400; error: regret of the greedy arm, last quarter
+
+The part ``fixed`` asks what the same methods do where nothing changes:
+
+raw       400 rows, targets around 30 with deviation 25, SGD with momentum; error: mean squared
+          error over the rows / variance
+digits    1,397 rows, Adam; error: share of wrong answers on the other 400
+smooth    300 rows of a smooth function, Adam whose rate falls to 0; error as in raw, on fresh rows
 """
 
 from __future__ import annotations
@@ -53,7 +61,7 @@ def network(inputs: int, outputs: int, width: int, seed: int, norm: bool = False
 class Peer:
     """Our own plain version of a method: called after every update with the batch's input."""
 
-    def __init__(self, model: nn.Sequential, optimizer: torch.optim.Adam, seed: int):
+    def __init__(self, model: nn.Sequential, optimizer: torch.optim.Optimizer, seed: int):
         self.model, self.optimizer, self.count = model, optimizer, 0
         self.layers: list[Any] = [m for m in model if isinstance(m, nn.Linear)]
         self.gen = torch.Generator().manual_seed(seed)
@@ -107,10 +115,6 @@ class ReDo(Peer):
                 self.replace(at, units)
 
 
-class ReDoPublished(ReDo):
-    tau = 0.025
-
-
 class Continual(Peer):
     """Dohare et al. 2024: 1e-3 of the mature units per update, those of least utility."""
 
@@ -145,17 +149,13 @@ class Continual(Peer):
 class ShrinkAndPerturb(Peer):
     """Ash and Adams 2020: every 100 updates a step towards a fresh draw."""
 
-    share = 0.02
+    share = 0.05
 
     def after(self, x: Tensor) -> None:
         if self.count % 100 == 0:
             for layer in self.layers:
                 for p in (layer.weight, layer.bias):
                     p.lerp_(self.fresh(layer, p), self.share)
-
-
-class ShrinkMore(ShrinkAndPerturb):
-    share = 0.05
 
 
 class Ours(Peer):
@@ -174,9 +174,8 @@ class Ours(Peer):
 
 
 METHODS: dict[str, type[Peer]] = {
-    "none": Peer, "Reviver": Ours, "ReDo 0.1": ReDo, "ReDo 0.025": ReDoPublished,
-    "continual backprop": Continual, "layer norm": Peer, "shrink 0.02": ShrinkAndPerturb,
-    "shrink 0.05": ShrinkMore,
+    "Reviver": Ours, "ReDo 0.1": ReDo, "continual backprop": Continual, "layer norm": Peer,
+    "shrink 0.05": ShrinkAndPerturb,
 }  # fmt: skip
 
 
@@ -184,9 +183,13 @@ class Learner:
     """A network, Adam, and the method that keeps it able to learn."""
 
     def __init__(self, method: str, kind: type[Peer], inputs: int, outputs: int, seed: int,
-                 lr: float, width: int):  # fmt: skip
+                 lr: float, width: int, momentum: float | None = None):  # fmt: skip
         self.model = network(inputs, outputs, width, seed, norm=method == "layer norm")
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)
+        parameters = self.model.parameters()
+        self.optimizer: torch.optim.Optimizer = (
+            torch.optim.Adam(parameters, lr=lr, fused=True) if momentum is None
+            else torch.optim.SGD(parameters, lr=lr, momentum=momentum)
+        )  # fmt: skip
         self.keeper = kind(self.model, self.optimizer, seed + 7)
 
     def learn(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
@@ -204,11 +207,11 @@ class Learner:
 
 
 def targets(make: Callable[..., Learner], seed: int, dev: bool) -> float:
-    rows, inputs, tasks, length = (80, 20, 8, 180) if dev else (100, 12, 10, 150)
+    rows, inputs, length = (80, 20, 180) if dev else (100, 12, 150)
     gen = torch.Generator().manual_seed(seed)
     learner = make(inputs, 1, lr=1e-2)
     x, errors = torch.randn(rows, inputs, generator=gen), []
-    for _ in range(tasks):
+    for _ in range(UPDATES // length):
         y = torch.randn(rows, 1, generator=gen)
         for _ in range(length):
             pick = torch.randint(rows, (32,), generator=gen)
@@ -280,7 +283,49 @@ def bandit(make: Callable[..., Learner], seed: int, dev: bool) -> float:
     return float(np.mean(regret[-UPDATES // 4 :]))
 
 
+def raw(make: Callable[..., Learner], seed: int, dev: bool) -> float:
+    gen = torch.Generator().manual_seed(seed + 4000)
+    x = torch.randn(400, 6, generator=gen)
+    y = (30 + 20 * (x[:, 0].abs() + x[:, 1] * x[:, 2]))[:, None]
+    learner = make(6, 1, lr=3e-4, momentum=0.9)
+    for _ in range(UPDATES):
+        pick = torch.randint(400, (32,), generator=gen)
+        learner.learn(x[pick], lambda out, y=y[pick]: F.mse_loss(out, y))
+    return float(F.mse_loss(learner(x), y) / y.var())
+
+
+def digits(make: Callable[..., Learner], seed: int, dev: bool) -> float:
+    x, y = load_digits(return_X_y=True)
+    table, labels = torch.tensor(x / 16 - 0.3, dtype=torch.float32), torch.tensor(y)
+    gen = torch.Generator().manual_seed(seed + 5000)
+    order = torch.randperm(len(table), generator=gen)
+    rest, rows = order[:400], order[400:]
+    learner = make(64, 10, lr=5e-3)
+    for _ in range(UPDATES):
+        pick = rows[torch.randint(len(rows), (32,), generator=gen)]
+        learner.learn(table[pick], lambda out, y=labels[pick]: F.cross_entropy(out, y))
+    return float((learner(table[rest]).argmax(1) != labels[rest]).float().mean())
+
+
+def smooth(make: Callable[..., Learner], seed: int, dev: bool) -> float:
+    gen = torch.Generator().manual_seed(seed + 6000)
+
+    def draw(count: int) -> tuple[Tensor, Tensor]:
+        x = torch.rand(count, 3, generator=gen) * 2 - 1
+        return x, torch.sin(3 * x[:, :1]) * x[:, 1:2] + x[:, 2:].square()
+
+    (x, y), (new, truth) = draw(300), draw(1000)
+    learner = make(3, 1, lr=1e-2)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(learner.optimizer, UPDATES)
+    for _ in range(UPDATES):
+        pick = torch.randint(300, (32,), generator=gen)
+        learner.learn(x[pick], lambda out, y=y[pick]: F.mse_loss(out, y))
+        falling.step()
+    return float(F.mse_loss(learner(new), truth) / truth.var())
+
+
 STREAMS = {"targets": targets, "permuted": permuted, "drifting": drifting, "bandit": bandit}
+FIXED = {"raw": raw, "digits": digits, "smooth": smooth}
 
 
 Kept = dict[str, list[float]]
@@ -291,19 +336,19 @@ def run(methods: dict[str, type[Peer]], seeds: range, dev: bool, given: Any) -> 
     kept: Kept = {}
     for file in map(Path, given.keep):
         kept.update(json.loads(file.read_text()) if file.exists() else {})
-    for stream in given.streams:
-        for seed in seeds:
+    for seed in seeds:
+        for stream in given.streams:
             for name, kind in methods.items():
                 key = f"{stream} {name} {seed}"
                 if key in kept:
                     continue
 
-                def make(inputs: int, outputs: int, lr: float, name=name, kind=kind, seed=seed):
+                def make(inputs: int, outputs: int, name=name, kind=kind, seed=seed, **rest: Any):
                     width = 96 if dev else 64
-                    return Learner(name, kind, inputs, outputs, seed, lr, width)
+                    return Learner(name, kind, inputs, outputs, seed, width=width, **rest)
 
                 began = time.process_time()
-                error = STREAMS[stream](make, seed, dev)
+                error = {**STREAMS, **FIXED}[stream](make, seed, dev)
                 kept[key] = [error, time.process_time() - began]
                 if given.keep:
                     Path(given.keep[0]).write_text(json.dumps(kept))
@@ -326,9 +371,10 @@ def table(title: str, methods: dict[str, type[Peer]], seeds: range, dev: bool, n
 
 def report(given: Any) -> None:
     table(
-        "streams that change, 2 x 64 units, Adam", METHODS, range(10), False,
-        "Median final error over seeds 0-9 (quartiles), lower is better; 1,500 updates, one "
-        "thread. Every setting was chosen on seeds from 100 on and streams of other sizes.", given,
+        "streams that change, 2 x 64 units, Adam", METHODS, range(20, 30), False,
+        "Median final error over seeds 20-29 (quartiles), lower is better; one thread, "
+        f"{UPDATES:,} updates. Every setting was chosen on seeds from 100 on and streams of other "
+        "sizes.", given,
     )  # fmt: skip
 
 
@@ -352,24 +398,38 @@ class OneBatch(ReDo):
 
 def ablations(given: Any) -> None:
     methods = {
-        "Reviver": Ours, "no pull": variant(pull=0.0), "pull 0.001": variant(pull=1e-3),
-        "pull 0.002": variant(pull=2e-3), "state kept": OldState, "tau 0.1": variant(tau=0.1),
-        "every 100": variant(every=100), "every 500": variant(every=500), "one batch": OneBatch,
-        "ReDo 0.1": ReDo, "none": Peer,
+        "Reviver": Ours, "no pull": variant(pull=0.0), "pull 0.1": variant(pull=0.1),
+        "pull 0.5": variant(pull=0.5), "state kept": OldState, "tau 0.1": variant(tau=0.1),
+        "every 200": variant(every=200), "one batch": OneBatch, "ReDo 0.1": ReDo, "none": Peer,
     }  # fmt: skip
     table(
-        "streams that change: what matters", methods, range(100, 105), True,
-        "Median final error over development seeds 100-104 (quartiles) on the development sizes.",
+        "streams that change: what matters", methods, range(100, 103), True,
+        "Median final error over development seeds 100-102 (quartiles) on the development sizes.",
         given,
+    )  # fmt: skip
+
+
+def fixed(given: Any) -> None:
+    given.streams = list(FIXED)
+    methods = {
+        "none": Peer, "Reviver": Ours, "Reviver, no pull": variant(pull=0.0),
+        "Reviver, rule live": variant(rule="live"),
+    }  # fmt: skip
+    table(
+        "data that stay the same, 2 x 64 units", methods, range(20, 25), False,
+        "Median final error over seeds 20-24 (quartiles), lower is better; "
+        f"{UPDATES:,} updates. Nothing was chosen on these.", given,
     )  # fmt: skip
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    parts = {"report": report, "ablations": ablations}
+    parts = {"report": report, "ablations": ablations, "fixed": fixed}
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("part", nargs="?", default="report", choices=parts)
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=STREAMS)
     parser.add_argument("--keep", nargs="+", default=[])
+    parser.add_argument("--updates", type=int, default=UPDATES)
     arguments = parser.parse_args()
+    UPDATES = arguments.updates
     parts[arguments.part](arguments)

@@ -11,9 +11,9 @@ import numpy as np
 from record import record
 
 from relunorm.papers.reduced import Experiment
-from relunorm.train.bound import spline_bound
-from relunorm.train.crossing import crossing_bound
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.solve.bound import spline_bound
+from relunorm.train.solve.crossing import crossing_bound
 
 #: The first draw of the benchmark as it is run by default; settings were chosen on draws near it.
 CHOSEN_ON = 1000

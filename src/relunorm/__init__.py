@@ -27,9 +27,9 @@ _HOME = {
     "certify": "relunorm.questions.certify",
     "check": "relunorm.questions.check",
     "compare": "relunorm.forms.comparison.compare",
-    "DeadUnitMonitor": "relunorm.dying.monitor",
+    "DeadUnitMonitor": "relunorm.dying.watch.monitor",
     "decide": "relunorm.extrema.front",
-    "diagnose": "relunorm.dying.diagnosis",
+    "diagnose": "relunorm.dying.diagnosis.diagnose",
     "Domain": "relunorm.domain",
     "dying": "relunorm.dying",
     "errors": "relunorm.errors",
@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from relunorm.domain import Domain as Domain
     from relunorm.domain import NormBall as NormBall
     from relunorm.domain import Polytope as Polytope
-    from relunorm.dying.diagnosis import diagnose as diagnose
-    from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
+    from relunorm.dying.diagnosis.diagnose import diagnose as diagnose
+    from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm.embedded.front import to_c as to_c
     from relunorm.extrema.front import decide as decide
     from relunorm.extrema.front import maximize as maximize

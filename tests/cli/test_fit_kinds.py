@@ -104,6 +104,7 @@ def test_words_and_gaps_on_request(tmp_path, capsys):
     code, _, error = run(capsys, *plain)
     assert code == 2
     assert "'red' is not a number" in error or "'blue' is not a number" in error
+    assert "--one-hot encodes words" in " ".join(error.split())
     code, _, error = run(capsys, *plain, "--one-hot")
     assert code == 2
     assert "line 2, column 'b': a gap" in error

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from relunorm.dying import DeadUnitMonitor
-from relunorm.dying.monitor import _Tally
+from relunorm.dying.watch.monitor import _Tally
 from relunorm.errors import InvalidInputError
 
 
@@ -427,7 +427,7 @@ def test_empty_batches_and_bad_values():
 @pytest.mark.parametrize("shape", [(5, 3), (600, 3)])
 def test_nan_and_infinity_are_told_as_such_and_are_not_dead(shape, monkeypatch):
     if shape[0] > 5:
-        monkeypatch.setattr("relunorm.dying.monitor.ONE_THREAD", 1)  # the sums by torch
+        monkeypatch.setattr("relunorm.dying.watch.monitor.ONE_THREAD", 1)  # the sums by torch
     model = seeded(nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
     model[0].bias.data[:] = torch.tensor([-1e3, torch.nan, torch.inf, 5.0])
     with DeadUnitMonitor(model, window=3) as monitor:
@@ -635,7 +635,7 @@ def test_large_and_channels_last_activations(monkeypatch):
     x = batches(4, 2, 9, 9)[0]
     share = (model[0](x) > 0).double().mean((0, 2, 3))
     for limit, layout in ((1 << 18, torch.channels_last), (100, torch.contiguous_format)):
-        monkeypatch.setattr("relunorm.dying.monitor.ONE_THREAD", limit)
+        monkeypatch.setattr("relunorm.dying.watch.monitor.ONE_THREAD", limit)
         with DeadUnitMonitor(model) as monitor:
             model(x.to(memory_format=layout))
         np.testing.assert_allclose(monitor.report()["1"].active_share, share, atol=1e-12)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import relunorm.dying as dying
-from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.revive import replace_
+from relunorm.dying.revive.optimizer_state import FreshUnits
+from relunorm.dying.revive.replace import replace_
 from relunorm.errors import InvalidInputError
 
 
@@ -179,10 +179,13 @@ def test_reset_units_follow_a_fresh_adam_and_the_rest_go_on(kind, kwargs):
         for each in (optimizer, oracle, newborn):
             each.step()
         np.testing.assert_allclose(joint.detach()[4:], new.detach(), rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(joint.detach()[:4], old.detach())
+    np.testing.assert_allclose(joint.detach()[:4], old.detach(), rtol=1e-12, atol=1e-14)
     assert fresh.young == 2
     fresh.close()
     assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
+    assert torch.equal(joint.grad, gradients[-1])  # hidden from the optimizer, and given back
+    assert float(optimizer.state[joint]["step"]) == 400
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["compiled", "torch"])
@@ -202,7 +205,7 @@ def test_rows_and_columns_of_any_age_follow_optimizers_of_their_own(kind, kwargs
     optimizer = make([joint])
     fresh = FreshUnits(optimizer)
     rows, columns = {3: [1, 4], 20: [0], 21: [0, 1]}, {9: [2], 20: [0, 2, 5], 40: [1, 2, 3, 4]}
-    for step, g in enumerate(data(120, 5, 6, 2, seed=5)):
+    for step, g in enumerate(data(60, 5, 6, 2, seed=5)):
         for index, new in (((), rows.get(step, [])), ((slice(None),), columns.get(step, []))):
             if new:
                 fresh.reset(joint, (*index, torch.tensor(new)))
@@ -231,22 +234,54 @@ def test_old_units_are_let_go():
     assert not optimizer._optimizer_step_pre_hooks
 
 
-def test_the_pull_goes_back_towards_the_first_values():
+def test_the_pull_takes_back_a_share_of_the_way_and_leaves_what_rests():
+    """By hand: rows begin at w, go to w + a, are pulled, go on to + b, and rest."""
     model = dense()
     first = copy.deepcopy(model.state_dict())
-    x = data(64, 3)
-    with dying.Reviver(model, x, tau=0.0, every=4, pull=0.1) as reviver:
-        with torch.no_grad():
-            for p in model.parameters():
-                p.add_(0.01)
-        for _ in range(4):
-            model(x)
-            found = reviver.step()
-    assert found is not None
-    assert not found.count
-    for name, value in model.state_dict().items():  # hidden weights; not biases, not the last layer
-        left = 0.01 * 0.9**4 if name in ("0.weight", "3.weight") else 0.01
-        torch.testing.assert_close(value, first[name] + left, rtol=1e-12, atol=1e-12)
+    x, ways = data(64, 3), [0.01 * data(6, 3, seed=9), 0.003 * data(6, 3, seed=10), 0.0]
+    expected = first["0.weight"]
+    with dying.Reviver(model, x, tau=0.0, every=2, pull=0.25) as reviver:
+        for way in ways:
+            with torch.no_grad():
+                model[0].weight.add_(way)
+                model[5].weight.add_(0.01)
+            for _ in range(2):
+                model(x)
+                found = reviver.step()
+            assert found is not None
+            assert not found.count
+            expected = expected + way
+            if isinstance(way, torch.Tensor):
+                home = first["0.weight"] - expected
+                length = home.norm(dim=1, keepdim=True)
+                expected = expected + 0.25 * way.norm(dim=1, keepdim=True) / length * home
+            torch.testing.assert_close(model[0].weight.detach(), expected, rtol=1e-12, atol=1e-14)
+    for name, value in model.state_dict().items():  # no biases, not the last layer
+        if name != "0.weight":
+            moved = 0.03 if name == "5.weight" else 0.0
+            torch.testing.assert_close(value, first[name] + moved, rtol=1e-12, atol=1e-14)
+
+
+def test_the_pull_leaves_the_optimum_of_a_fixed_table_where_it_is():
+    """Full-batch descent on a fixed table comes to rest where its gradient is 0, pull or not."""
+    model = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1)).double()
+    x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    y = x.abs()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.5], [-0.5]]))
+        model[0].bias.fill_(0.1)
+        model[2].weight.copy_(torch.tensor([[0.5, 0.6]]))
+        model[2].bias.fill_(0.0)
+    with dying.Reviver(model, x, optimizer, tau=0.0, every=5) as reviver:
+        for _ in range(400):
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            reviver.step()
+    assert reviver.pull > 0
+    assert max(float(p.grad.abs().max()) for p in model.parameters()) < 1e-7
 
 
 def test_the_rule_that_keeps_the_function_takes_no_pull():

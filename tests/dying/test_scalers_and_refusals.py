@@ -9,8 +9,8 @@ from torch import nn
 
 import relunorm as rn
 import relunorm.dying as dying
-from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.target_advice import target_advice
+from relunorm.dying.diagnosis.target_advice import target_advice
+from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.errors import InvalidInputError
 
 

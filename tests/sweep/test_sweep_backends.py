@@ -140,7 +140,7 @@ def test_parcels_release_modules_at_any_depth() -> None:
     from torch import nn
     from torch.nn.utils import parametrize
 
-    from relunorm.sweep.travel import pack, unpack
+    from relunorm.sweep.tasks import pack, unpack
 
     class Estimator:
         def __init__(self, module: nn.Module) -> None:

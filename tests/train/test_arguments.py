@@ -6,7 +6,7 @@ import pytest
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.estimator import ReLURegressor
-from relunorm.train.solvers import check_size
+from relunorm.train.solve.by_name import check_size
 
 X = np.random.default_rng(0).random((40, 2))
 Y = np.abs(X[:, 0] - 0.5) + X[:, 1]
@@ -50,6 +50,15 @@ def test_columns_that_are_not_numbers_are_named(column):
     table = pd.DataFrame(X, columns=["a", "b"]).assign(kind=column)
     with pytest.raises(InvalidInputError, match="not numbers: kind"):
         ReLURegressor(hidden=2).fit(table, Y)
+
+
+def test_dates_and_gaps_in_plain_arrays_are_named():
+    days = np.arange("2020-01-01", "2020-02-10", dtype="datetime64[D]")
+    for dates in (days[:, None], pd.DataFrame({"day": days})):  # else read as nanoseconds
+        with pytest.raises(InvalidInputError, match=r"not numbers: (X|day) \(dates"):
+            ReLURegressor(hidden=2).fit(dates, Y)
+    with pytest.raises(InvalidInputError, match=r"NaN\): 1; .* missing='median'"):
+        ReLURegressor(hidden=2).fit(np.where(X > 0.5, X, [[0.0, np.nan]]), Y)
 
 
 @pytest.mark.parametrize("solver", ["exact", "greedy", "deep", "adam"])
@@ -119,7 +128,7 @@ def test_ctrl_c_before_the_bound_is_known_leaves_a_network(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relunorm.train.exact.spline_bound", interrupt)
+    monkeypatch.setattr("relunorm.train.solve.exact.spline_bound", interrupt)
     with pytest.warns(RuntimeWarning, match="interrupted"):
         model = ReLURegressor(hidden=4, solver="exact", random_state=0).fit(X[:, :1], Y)
     assert model.stopped_ == "interrupted"

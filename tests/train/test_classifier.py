@@ -18,8 +18,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.train.classifier import ReLUClassifier
-from relunorm.train.descent import descend
-from relunorm.train.logistic import LogisticPerceptron, log_losses, stretch_of
+from relunorm.train.solve.descent import descend
+from relunorm.train.solve.logistic import LogisticPerceptron, log_losses, stretch_of
 from relunorm.train.task import Task, row_losses
 
 CHEAP = {"hidden": 3, "alpha": 1e-2, "n_init": 1, "random_state": 0}
@@ -214,6 +214,7 @@ def test_gaps_and_time_and_pandas():
         ({"solver": "greedy"}, "use auto, logistic, adam"),
         ({"class_weight": "heavy"}, "class_weight='heavy'"),
         ({"class_weight": {0: -1.0, 1: 1.0}}, "weights >= 0"),
+        ({"class_weight": {0: "a", 1: 1.0}}, "weights >= 0"),
         ({"calibrate": "yes"}, "calibrate='yes'"),
         ({"missing": "mean"}, "'refuse' or 'median'"),
         ({"early_stopping": 1}, "early_stopping=1"),
@@ -227,6 +228,8 @@ def test_wrong_arguments_are_named(wrong, message):
         ReLUClassifier(**wrong).fit(x, y)
 
 
-def test_one_class_is_refused():
+def test_labels_that_make_no_classes_are_refused():
     with pytest.raises(InvalidInputError, match="one class only"):
         ReLUClassifier().fit([[0.0], [1.0]], [1, 1])
+    with pytest.raises(InvalidInputError, match="labels of several kinds"):
+        ReLUClassifier().fit([[0.0], [1.0]], np.array(["a", None], dtype=object))

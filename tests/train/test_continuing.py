@@ -62,6 +62,15 @@ def test_a_warm_start_into_another_shape_is_refused():
         fitted.set_params(hidden=5, solver="lbfgs").fit(X, Y)
     wider = model("greedy", warm_start=True).fit(X, Y).set_params(hidden=14).fit(X, Y)
     assert wider.network_.units == 14
+    for x, y in ((X[:, :1], Y), (X, np.column_stack([Y, Y]))):
+        with pytest.raises(InvalidInputError, match="2 inputs and 1 outputs, the data"):
+            wider.fit(x, y)
+
+
+def test_a_warm_start_may_not_have_seen_what_an_interval_sets_aside():
+    again = ReLURegressor(hidden=2, random_state=0, warm_start=True, interval="split").fit(X, Y)
+    with pytest.raises(InvalidInputError, match="interval='split' with warm_start"):
+        again.fit(X, Y)
 
 
 def test_a_network_in_normalized_units_is_itself():

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from relunorm.clock import Clock
-from relunorm.train.bound import spline_bound
-from relunorm.train.crossing import crossing_bound
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.solve.bound import spline_bound
+from relunorm.train.solve.crossing import crossing_bound
 from relunorm.train.spline import SplineProblem
 
 
@@ -67,14 +67,14 @@ def test_two_knots_in_one_gap_join_any_two_lines():
 def test_too_much_work_or_no_time_is_no_bound(monkeypatch):
     x, y, weight = _data(0, 30)
     assert crossing_bound(x, y, weight, 3, 1e9, clock=Clock(0)) is None
-    monkeypatch.setattr("relunorm.train.crossing.MOST_WORK", 10)
+    monkeypatch.setattr("relunorm.train.solve.crossing.MOST_WORK", 10)
     assert crossing_bound(x, y, weight, 3, 1e9) is None
 
 
 def test_narrow_tables_give_the_same_bound(monkeypatch):
     x, y, weight = _data(3, 25)
     whole = crossing_bound(x, y, weight, 3, 1e9)
-    monkeypatch.setattr("relunorm.train.crossing.MOST_HELD", 1)
+    monkeypatch.setattr("relunorm.train.solve.crossing.MOST_HELD", 1)
     parts = crossing_bound(x, y, weight, 3, 1e9)
     assert whole is not None
     assert parts is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm.train.pieces import Pieces
+from relunorm.train.solve.bound import Pieces
 
 
 def slopes(model, x):

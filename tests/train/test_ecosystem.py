@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from relunorm.clock import Progress
 from relunorm.train.estimator import ReLURegressor
-from relunorm.train.solvers import SOLVERS, solver
+from relunorm.train.solve.by_name import SOLVERS, solver
 from relunorm.train.task import Task
 
 RNG = np.random.default_rng(5)

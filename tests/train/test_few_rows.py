@@ -6,10 +6,10 @@ import torch
 from sklearn.linear_model import Ridge, RidgeCV
 
 from relunorm.train.estimator import ReLURegressor
-from relunorm.train.greedy import greedy_units, sample_units
 from relunorm.train.holdout import MARGIN, RIDGES, affine_ridge
 from relunorm.train.layered import LayeredProblem, live_start
 from relunorm.train.shallow import Bounds, ShallowProblem
+from relunorm.train.solve.greedy import greedy_units, sample_units
 
 
 def draw(n: int, d: int, truth: str, seed: int) -> tuple[np.ndarray, ...]:

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from relunorm.clock import Clock
-from relunorm.train.bound import spline_bound
 from relunorm.train.estimator import ReLURegressor
-from relunorm.train.greedy import greedy_units
-from relunorm.train.pieces import Pieces
+from relunorm.train.solve.bound import Pieces, spline_bound
+from relunorm.train.solve.greedy import greedy_units
 
 
 def integers(seed=0):

@@ -11,15 +11,14 @@ import torch
 from relunorm.clock import Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.papers.reduced import franke
-from relunorm.train.bound import spline_bound
-from relunorm.train.deep import solve_deep
-from relunorm.train.exact import solve_exact, tube_knots
-from relunorm.train.greedy import solve_greedy
 from relunorm.train.layered import LayeredProblem
 from relunorm.train.perceptron import FlatPerceptron
-from relunorm.train.pieces import Pieces
 from relunorm.train.shallow import ShallowProblem
-from relunorm.train.solvers import solver
+from relunorm.train.solve.bound import Pieces, spline_bound
+from relunorm.train.solve.by_name import solver
+from relunorm.train.solve.deep import solve_deep
+from relunorm.train.solve.exact import solve_exact, tube_knots
+from relunorm.train.solve.greedy import solve_greedy
 from relunorm.train.spline import SplineProblem
 from relunorm.train.task import Fit, Task
 

@@ -41,7 +41,14 @@ def read(path: Path, how: Reading) -> Table:
         flags = {"one_hot": how.one_hot, "gaps": how.gaps, "labels": how.classify}
         table = read_mixed(path, targets[0], **flags)
     else:
-        table = read_table(path, target=targets[0] if targets else None, text=how.classify)
+        try:
+            table = read_table(path, target=targets[0] if targets else None, text=how.classify)
+        except InvalidInputError as error:
+            if " is not a number; " not in str(error):
+                raise
+            raise InvalidInputError(
+                f"{error} (--one-hot encodes words, --missing median fills empty cells)"
+            ) from None
     if len(targets) > 1:
         table = _with_further_targets(table, targets[1:], path)
     if table.y is None:

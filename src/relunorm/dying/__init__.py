@@ -27,31 +27,30 @@ _HOME = {
     "beta_star": "oscillation",
     "trajectory": "trajectories",
     "vector_field": "trajectories",
-    "critical_points": "saddle",
+    "critical_points": "trajectories",
     "basin": "basins",
     "BasinMap": "basins",
     "rescale_targets": "rescale",
     "single_factor": "rescale",
-    "DeadUnitMonitor": "monitor",
-    "MonitorReport": "monitor_report",
-    "wiring": "wiring_trace",
-    "he_": "init",
-    "randomized_asymmetric_": "init",
-    "lsuv_": "init",
-    "live_": "init",
-    "balance_": "balance",
-    "redo_": "revive",
-    "revive_live_": "revive",
-    "Reviver": "revival_schedule",
-    "ContinualBackprop": "continual",
-    "diagnose": "diagnosis",
-    "Diagnosis": "diagnosis",
+    "DeadUnitMonitor": "watch.monitor",
+    "MonitorReport": "watch.report",
+    "wiring": "revive.wiring",
+    "he_": "revive.initial",
+    "randomized_asymmetric_": "revive.initial",
+    "lsuv_": "revive.initial",
+    "live_": "revive.initial",
+    "balance_": "revive.kept_function",
+    "redo_": "revive.replace",
+    "revive_live_": "revive.replace",
+    "Reviver": "revive.schedule",
+    "ContinualBackprop": "revive.continual",
+    "diagnose": "diagnosis.diagnose",
+    "Diagnosis": "diagnosis.diagnose",
 }
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from relunorm.dying.balance import balance_ as balance_
     from relunorm.dying.basins import BasinMap as BasinMap
     from relunorm.dying.basins import basin as basin
     from relunorm.dying.cones import cone_position as cone_position
@@ -60,32 +59,33 @@ if TYPE_CHECKING:
     from relunorm.dying.cones import in_dead_cone as in_dead_cone
     from relunorm.dying.cones import in_linear_cone as in_linear_cone
     from relunorm.dying.cones import linear_above as linear_above
-    from relunorm.dying.continual import ContinualBackprop as ContinualBackprop
-    from relunorm.dying.diagnosis import Diagnosis as Diagnosis
-    from relunorm.dying.diagnosis import diagnose as diagnose
-    from relunorm.dying.init import he_ as he_
-    from relunorm.dying.init import live_ as live_
-    from relunorm.dying.init import lsuv_ as lsuv_
-    from relunorm.dying.init import randomized_asymmetric_ as randomized_asymmetric_
-    from relunorm.dying.monitor import DeadUnitMonitor as DeadUnitMonitor
-    from relunorm.dying.monitor_report import MonitorReport as MonitorReport
+    from relunorm.dying.diagnosis.diagnose import Diagnosis as Diagnosis
+    from relunorm.dying.diagnosis.diagnose import diagnose as diagnose
     from relunorm.dying.oscillation import MomentumSystem as MomentumSystem
     from relunorm.dying.oscillation import beta_star as beta_star
     from relunorm.dying.oscillation import momentum as momentum
     from relunorm.dying.rescale import rescale_targets as rescale_targets
     from relunorm.dying.rescale import single_factor as single_factor
-    from relunorm.dying.revival_schedule import Reviver as Reviver
-    from relunorm.dying.revive import redo_ as redo_
-    from relunorm.dying.revive import revive_live_ as revive_live_
-    from relunorm.dying.saddle import critical_points as critical_points
+    from relunorm.dying.revive.continual import ContinualBackprop as ContinualBackprop
+    from relunorm.dying.revive.initial import he_ as he_
+    from relunorm.dying.revive.initial import live_ as live_
+    from relunorm.dying.revive.initial import lsuv_ as lsuv_
+    from relunorm.dying.revive.initial import randomized_asymmetric_ as randomized_asymmetric_
+    from relunorm.dying.revive.kept_function import balance_ as balance_
+    from relunorm.dying.revive.replace import redo_ as redo_
+    from relunorm.dying.revive.replace import revive_live_ as revive_live_
+    from relunorm.dying.revive.schedule import Reviver as Reviver
+    from relunorm.dying.revive.wiring import wiring as wiring
     from relunorm.dying.target import RunningTargetScaler as RunningTargetScaler
     from relunorm.dying.target import TargetScaler as TargetScaler
+    from relunorm.dying.trajectories import critical_points as critical_points
     from relunorm.dying.trajectories import trajectory as trajectory
     from relunorm.dying.trajectories import vector_field as vector_field
     from relunorm.dying.unit_loss import bivariate_cdf as bivariate_cdf
     from relunorm.dying.unit_loss import gradient as gradient
     from relunorm.dying.unit_loss import loss as loss
-    from relunorm.dying.wiring_trace import wiring as wiring
+    from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
+    from relunorm.dying.watch.report import MonitorReport as MonitorReport
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.nn.hidden import HiddenLinear, hidden_linears, unwrapped
-from relunorm.sweep.travel import own_class
+from relunorm.sweep.tasks import own_class
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.sweep import export
-from relunorm.sweep.attempt import Attempt, Attempts
 from relunorm.sweep.backends import placed
 from relunorm.sweep.identity import Identity, identify
-from relunorm.sweep.record import Run
+from relunorm.sweep.record import Attempt, Attempts, Run
 from relunorm.sweep.store import Store
 from relunorm.sweep.tasks import WorkerDiedError, spread
 

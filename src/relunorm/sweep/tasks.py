@@ -2,22 +2,30 @@
 
 A worker that dies takes the tasks under way with it, and with loky the whole pool. They are then
 tried once more, one at a time: the one that dies alone is the culprit, the rest has lost nothing.
+
+What travels is a parcel. Torch refuses to pickle a module with parametrizations
+(`relunorm.nn.constrain`, weight and spectral norms). A parcel is a pickle in which each such
+module, at any depth (inside an estimator, a list, a closure), stands as a released copy: the same
+function, plain weights. The caller's object is not touched.
 """
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+import cloudpickle
 import joblib
 
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.sweep.ambient import ambient_jobs
-from relunorm.sweep.single_thread import single_threaded
-from relunorm.sweep.travel import pack, unpack
 
 #: What the backends raise when a worker process is gone: loky, Dask, Ray.
 DEATHS = frozenset({"BrokenProcessPool", "KilledWorker", "RayActorError", "WorkerCrashedError"})
@@ -42,7 +50,7 @@ def spread(
     """Yield ``(i, function(tasks[i]))`` as they are finished, in any order.
 
     Runs on the ambient joblib backend (`backends.placed`). Function, tasks and results travel as
-    parcels (`travel`) whatever the backend, so a task cannot change what another one sees.
+    parcels whatever the backend, so a task cannot change what another one sees.
 
     Args:
         function: must not raise; what it raises ends everything.
@@ -152,3 +160,86 @@ def _unpacked(parcel: bytes) -> Any:
             "modules as the caller; define the function in an installed module or in the script "
             "that is run"
         ) from error
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """One thread for BLAS, OpenMP and torch, as far as they are loaded by now.
+
+    Sums on two threads are added in another order than on one. A task is the unit of parallelism
+    here, so its own threads would only be in the way of its neighbours.
+    """
+    from threadpoolctl import threadpool_limits
+
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else 0
+    with threadpool_limits(1):
+        if torch is not None:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            if torch is not None:
+                torch.set_num_threads(before)
+
+
+def pack(value: Any, what: str = "the object") -> bytes:
+    """A pickle of the value that any process with the same packages can read.
+
+    >>> unpack(pack({"a": [1, 2]}))
+    {'a': [1, 2]}
+    """
+    buffer = io.BytesIO()
+    try:
+        _Packer(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+        raise InvalidInputError(f"{what} cannot travel to another process: {error}") from error
+    return buffer.getvalue()
+
+
+def unpack(parcel: bytes) -> Any:
+    """What was packed; a fresh copy on every call. For parcels of one's own making only."""
+    return pickle.loads(parcel)
+
+
+def plain(module: Any) -> Any:
+    """A copy of a torch module without parametrizations that computes the same function."""
+    from torch.nn.utils import parametrize
+
+    module = copy.deepcopy(module)
+    for part in list(module.modules()):
+        if parametrize.is_parametrized(part):
+            own_class(part)
+            # a bias first: what bounds it may depend on the weight
+            for name in sorted(part.parametrizations, key=lambda name: name != "bias"):
+                parametrize.remove_parametrizations(part, name, leave_parametrized=True)
+    return module
+
+
+def own_class(part: Any) -> None:
+    """A copy of the class that torch injected into a parametrized module, for this one alone.
+
+    A deepcopy shares that class with its original, and taking a parametrization off deletes an
+    attribute of it: the other module would lose its weights.
+    """
+    shared = type(part)
+    kept = {k: v for k, v in vars(shared).items() if k not in ("__dict__", "__weakref__")}
+    part.__class__ = type(shared.__name__, shared.__bases__, kept)
+
+
+class _Packer(cloudpickle.CloudPickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if _is_parametrized(obj):
+            return _same, (plain(obj),)
+        return super().reducer_override(obj)
+
+
+def _is_parametrized(obj: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(obj, torch.nn.Module):
+        return False
+    return any(torch.nn.utils.parametrize.is_parametrized(part) for part in obj.modules())
+
+
+def _same(module: Any) -> Any:
+    return module

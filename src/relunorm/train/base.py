@@ -19,7 +19,7 @@ from relunorm.clock import INTERRUPTED, Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.train.scaling import Scaling, network_of, start_of, varying, widened
-from relunorm.train.solvers import check_options, check_size
+from relunorm.train.solve.by_name import check_options, check_size
 
 if TYPE_CHECKING:
     from relunorm.train.task import Fit, Start, Task
@@ -50,6 +50,7 @@ class ReLUEstimator(BaseEstimator):
     validation_fraction: float
     n_iter_no_change: int
     warm_start: bool
+    n_features_in_: int
     network_: Network
     solver_: str
     stopped_: str
@@ -57,6 +58,11 @@ class ReLUEstimator(BaseEstimator):
 
     #: Solvers that may be asked for by name.
     _solvers: tuple[str, ...] = ()
+
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Set the constructor's arguments, as scikit-learn wants them: by name and unchanged."""
+        names = self._get_param_names()
+        vars(self).update({name: arguments[name] for name in names})
 
     def to_torch(self):
         """The fitted network as a plain ``torch.nn.Module`` in float64."""
@@ -98,6 +104,7 @@ class ReLUEstimator(BaseEstimator):
 
     def _validated(self, X: Any, **rules: Any) -> Any:
         finite = True if self.missing == "refuse" else "allow-nan"
+        _refuse_dates(X)
         try:
             return validate_data(self, X, dtype=np.float64, ensure_all_finite=finite, **rules)
         except (TypeError, ValueError) as error:
@@ -180,6 +187,13 @@ class ReLUEstimator(BaseEstimator):
         """The network there is, in the units of this fit."""
         if not self.warm_start or not hasattr(self, "network_"):
             return None
+        known = self.network_.input_size, self.network_.output.size
+        now = self.n_features_in_, len(targets.scale)
+        if known != now:
+            raise InvalidInputError(
+                f"warm_start: the fitted network has {known[0]} inputs and {known[1]} outputs, the "
+                f"data {now[0]} and {now[1]}; fit a new estimator"
+            )
         start = start_of(self.network_, inputs, targets, columns)
         widths = tuple(len(b) for _, b in start.layers)
         # these place fewer units where rows are few, and fill up
@@ -232,7 +246,7 @@ class ReLUEstimator(BaseEstimator):
         if isinstance(self.alpha, str):
             valid = self.alpha == "auto"
         else:
-            valid = _real(self.alpha) and 0 <= float(self.alpha) < np.inf
+            valid = real_number(self.alpha) and 0 <= float(self.alpha) < np.inf
         if not valid:
             raise InvalidInputError(f"alpha={self.alpha!r}: expected 'auto' or a number >= 0")
         for name in ("skip", "early_stopping", "warm_start"):
@@ -253,7 +267,7 @@ class ReLUEstimator(BaseEstimator):
         if self.missing not in ("refuse", "median"):
             raise InvalidInputError(f"missing={self.missing!r}: use 'refuse' or 'median'")
         share = self.validation_fraction
-        if not (_real(share) and 0 < float(share) < 1):
+        if not (real_number(share) and 0 < float(share) < 1):
             raise InvalidInputError(f"validation_fraction={share!r}: expected a share from 0 to 1")
         if not whole_number(self.n_iter_no_change, 1):
             raise InvalidInputError(
@@ -310,7 +324,7 @@ def whole_number(value: Any, least: int) -> bool:
     return whole and int(value) >= least
 
 
-def _real(value: Any) -> bool:
+def real_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -328,10 +342,26 @@ def _check_device(device: Any) -> None:
         raise InvalidInputError(f"device={device!r} cannot be used: {reason}") from error
 
 
+def _refuse_dates(table: Any) -> None:
+    """NumPy would read them as nanoseconds."""
+    kinds = (
+        table.dtypes.items() if hasattr(table, "columns") else [("X", getattr(table, "dtype", 0))]
+    )
+    names = [str(name) for name, kind in kinds if getattr(kind, "kind", "f") in "mM"]
+    if names:
+        raise InvalidInputError(
+            f"columns that are not numbers: {_listed(names)} (dates or times); give days or hours "
+            "since a start"
+        )
+
+
 def _name_columns(table: Any, error: Exception) -> None:
     """A table with columns that are not numbers, or with gaps, deserves their names."""
     kinds = getattr(table, "dtypes", None)
     if kinds is None or not hasattr(kinds, "items"):
+        if "Input X contains NaN" in str(error):
+            gaps = np.flatnonzero(np.isnan(np.asarray(table, dtype=np.float64)).any(axis=0))
+            _refuse_gaps(list(map(str, gaps)), error)
         return
     names = [str(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
     if names:
@@ -340,10 +370,14 @@ def _name_columns(table: Any, error: Exception) -> None:
         ) from error
     gaps = [str(name) for name in table.columns if bool(table[name].isna().any())]
     if gaps and "NaN" in str(error):
-        raise InvalidInputError(
-            f"columns with missing values (NaN): {_listed(gaps)}; drop or fill them, or fill them "
-            "with the column's median by missing='median'"
-        ) from error
+        _refuse_gaps(gaps, error)
+
+
+def _refuse_gaps(columns: list[str], error: Exception) -> None:
+    raise InvalidInputError(
+        f"columns with missing values (NaN): {_listed(columns)}; drop or fill them, or fill them "
+        "with the column's median by missing='median'"
+    ) from error
 
 
 def _listed(names: list[str]) -> str:

@@ -13,7 +13,14 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
-from relunorm.train.base import Floats, ReLUEstimator, progress_bar, threads, used_columns
+from relunorm.train.base import (
+    Floats,
+    ReLUEstimator,
+    progress_bar,
+    real_number,
+    threads,
+    used_columns,
+)
 from relunorm.train.scaling import Scaling
 
 #: Multiplications of one evaluation of all rows above which mini-batches are used instead.
@@ -64,6 +71,8 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     array([ True, False])
     """
 
+    class_weight: dict[Any, float] | str | None
+    calibrate: bool
     _solvers = ("logistic", "adam")
 
     def __init__(
@@ -89,25 +98,7 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         warm_start: bool = False,
         options: dict[str, Any] | None = None,
     ):
-        self.hidden = hidden
-        self.solver = solver
-        self.constraint = constraint
-        self.alpha = alpha
-        self.skip = skip
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.n_init = n_init
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.device = device
-        self.verbose = verbose
-        self.missing = missing
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.options = options
+        self._keep(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLUClassifier:
         """Fit the network.
@@ -118,12 +109,19 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
         clock = Clock(self.time_limit)
         hidden = self._checked()
         x, y, weight = self._training_rows(X, y, sample_weight)
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+            found = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"labels of several kinds cannot be sorted ({error}); give all as text or "
+                "all as numbers"
+            ) from error
         former = getattr(self, "classes_", None) if self.warm_start else None
-        self.classes_, label = np.unique(y, return_inverse=True)
+        self.classes_, label = found
         if len(self.classes_) < 2:
             raise InvalidInputError(
-                f"y holds one class only, {self.classes_[0]!r}; a classifier needs two"
+                f"y holds one class only, {self.classes_[0]}; a classifier needs two"
             )
         if former is not None and not np.array_equal(former, self.classes_):
             raise InvalidInputError(
@@ -158,8 +156,8 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
     def _fit_rows(
         self, x: Floats, y: Floats, weight: Floats, hidden: tuple[int, ...], clock: Clock
     ) -> None:
-        from relunorm.train.adam import solve_adam
-        from relunorm.train.logistic import solve_logistic
+        from relunorm.train.solve.adam import solve_adam
+        from relunorm.train.solve.logistic import solve_logistic
 
         columns = used_columns(x, weight)
         widths = (max(1, len(columns)), *hidden, y.shape[1])
@@ -196,6 +194,8 @@ class ReLUClassifier(ClassifierMixin, ReLUEstimator):
             raise InvalidInputError(
                 f"class_weight={given!r}: use None, 'balanced' or a dict from class to weight"
             )
-        if isinstance(given, dict) and not all(np.isfinite(w) and w >= 0 for w in given.values()):
+        if isinstance(given, dict) and not all(
+            real_number(w) and 0 <= float(w) < np.inf for w in given.values()
+        ):
             raise InvalidInputError(f"class_weight={given!r}: expected weights >= 0")
         return compute_class_weight(given, classes=self.classes_, y=y)

@@ -23,7 +23,7 @@ from relunorm.train.base import (
 )
 from relunorm.train.conformal import conformal_rows
 from relunorm.train.scaling import Scaling
-from relunorm.train.solvers import SOLVERS, UNDECIDED_BETWEEN, suitable
+from relunorm.train.solve.by_name import SOLVERS, UNDECIDED_BETWEEN, suitable
 
 
 class ReLURegressor(RegressorMixin, ReLUEstimator):
@@ -93,6 +93,8 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
     'exact'
     """
 
+    restarts: int
+    interval: str | None
     _solvers = tuple(SOLVERS)
 
     def __init__(
@@ -118,25 +120,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         interval: str | None = None,
         options: dict[str, Any] | None = None,
     ):
-        self.hidden = hidden
-        self.solver = solver
-        self.constraint = constraint
-        self.alpha = alpha
-        self.skip = skip
-        self.n_init = n_init
-        self.restarts = restarts
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.device = device
-        self.verbose = verbose
-        self.missing = missing
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.interval = interval
-        self.options = options
+        self._keep(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReLURegressor:
         """Fit the network.
@@ -209,6 +193,11 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
             raise InvalidInputError(
                 f"interval={self.interval!r}: use 'split', 'jackknife+' or None"
             )
+        if self.interval == "split" and self.warm_start and hasattr(self, "network_"):
+            raise InvalidInputError(
+                "interval='split' with warm_start: the network may have seen rows that are to be "
+                "set aside; use interval='jackknife+', or fit a new estimator"
+            )
         return hidden
 
     def __sklearn_tags__(self):
@@ -224,7 +213,7 @@ class ReLURegressor(RegressorMixin, ReLUEstimator):
         penalty: float | None,
         clock: Clock,
     ) -> None:
-        from relunorm.train.restarts import best_fit
+        from relunorm.train.solve.restarts import best_fit
 
         x, y, weight = rows
         used = columns if len(columns) else np.zeros(1, np.intp)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from relunorm.dying.monitor import DeadUnitMonitor
-from relunorm.dying.revival_schedule import Reviver
+from relunorm.dying.revive.schedule import Reviver
+from relunorm.dying.watch.monitor import DeadUnitMonitor
 from relunorm.errors import MissingDependencyError
 
 

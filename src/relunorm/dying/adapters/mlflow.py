@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from relunorm.dying.monitor import Log
+from relunorm.dying.watch.monitor import Log
 from relunorm.errors import MissingDependencyError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relunorm.dying.monitor import Log
+from relunorm.dying.watch.monitor import Log
 
 
 def to_tensorboard(writer: Any) -> Log:

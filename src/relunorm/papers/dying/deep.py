@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from relunorm.dying.monitor import DeadUnitMonitor
 from relunorm.dying.target import TargetScaler
+from relunorm.dying.watch.monitor import DeadUnitMonitor
 
 #: Updates whose batches are drawn at once.
 STRETCH = 100

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT
 from relunorm.errors import InvalidInputError
-from relunorm.train.bound import SplineBound, spline_bound
-from relunorm.train.crossing import crossing_bound
 from relunorm.train.lm import Solution, minimize
-from relunorm.train.pieces import CELLS, Pieces
+from relunorm.train.solve.bound import CELLS, Pieces, SplineBound, spline_bound
+from relunorm.train.solve.crossing import crossing_bound
 from relunorm.train.spline import SplineProblem, refit
 from relunorm.train.task import Fit, Task, assemble
 

@@ -21,10 +21,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from relunorm.clock import INTERRUPTED
-from relunorm.train.descent import descend
-from relunorm.train.greedy import CANDIDATES, greedy_units
 from relunorm.train.layered import live_start
 from relunorm.train.perceptron import FlatPerceptron, Vector
+from relunorm.train.solve.descent import descend
+from relunorm.train.solve.greedy import CANDIDATES, greedy_units
 from relunorm.train.task import Fit, Penalty, Task
 
 #: Penalties of the units that are tried, weakest first, and that of the slopes beside them.

@@ -14,19 +14,19 @@ from relunorm.train.task import Fit, Task
 
 #: Name -> (module, function); each solver is one file.
 SOLVERS = {
-    "exact": ("relunorm.train.exact", "solve_exact"),
-    "greedy": ("relunorm.train.greedy", "solve_greedy"),
-    "deep": ("relunorm.train.deep", "solve_deep"),
-    "adam": ("relunorm.train.adam", "solve_adam"),
-    "slsqp": ("relunorm.train.descent", "solve_slsqp"),
-    "bfgs": ("relunorm.train.descent", "solve_bfgs"),
-    "lbfgs": ("relunorm.train.descent", "solve_lbfgs"),
+    "exact": ("relunorm.train.solve.exact", "solve_exact"),
+    "greedy": ("relunorm.train.solve.greedy", "solve_greedy"),
+    "deep": ("relunorm.train.solve.deep", "solve_deep"),
+    "adam": ("relunorm.train.solve.adam", "solve_adam"),
+    "slsqp": ("relunorm.train.solve.descent", "solve_slsqp"),
+    "bfgs": ("relunorm.train.solve.descent", "solve_bfgs"),
+    "lbfgs": ("relunorm.train.solve.descent", "solve_lbfgs"),
 }
 
 #: What ``auto`` calls where either of two may be right; not for users to ask for.
 UNDECIDED = {
-    "exact or greedy": ("relunorm.train.automatic", "solve_one_input"),
-    "greedy or deep": ("relunorm.train.automatic", "solve_one_layer"),
+    "exact or greedy": ("relunorm.train.solve.automatic", "solve_one_input"),
+    "greedy or deep": ("relunorm.train.solve.automatic", "solve_one_layer"),
 }
 UNDECIDED_BETWEEN = {"exact": "exact or greedy", "greedy": "greedy or deep"}
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
-from relunorm.dying.sites import SiteMode, transformed
+from relunorm.dying.watch.sites import SiteMode, transformed
 from relunorm.errors import InvalidInputError
 
 

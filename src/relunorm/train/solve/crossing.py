@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.train.bound import SplineBound
-from relunorm.train.pieces import Floats, Pieces, Places
+from relunorm.train.solve.bound import Floats, Pieces, Places, SplineBound
 
 #: Pairs of groups times knots above which the path is not searched.
 MOST_WORK = 200_000_000
@@ -53,7 +52,7 @@ def crossing_bound(
         clock: when to give up.
         pieces: the rows' own, if known.
 
-    >>> from relunorm.train.bound import spline_bound
+    >>> from relunorm.train.solve.bound import spline_bound
     >>> x = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     >>> y = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
     >>> plain = spline_bound(x, y, np.ones(6), 1).value

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.arguments import whole_number
-from relunorm.dying.watch import call, check_batch
+from relunorm.dying.watch.passes import call, check_batch
 from relunorm.errors import InvalidInputError
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

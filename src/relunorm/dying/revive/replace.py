@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relunorm.arguments import real_number
-from relunorm.dying.init import (
+from relunorm.dying.revive.initial import (
     RandomState,
     as_rows,
     check_share,
@@ -22,12 +22,12 @@ from relunorm.dying.init import (
     live_bias,
     rows_like,
 )
-from relunorm.dying.kept_function import Undo, fold_constants, moved, outputs
-from relunorm.dying.monitor import DeadUnitMonitor
-from relunorm.dying.monitor_report import MonitorReport
-from relunorm.dying.optimizer_state import FreshUnits
-from relunorm.dying.watch import call, check_batch, tensors_in
-from relunorm.dying.wiring_trace import SiteWiring, wiring
+from relunorm.dying.revive.kept_function import Undo, fold_constants, moved, outputs
+from relunorm.dying.revive.optimizer_state import FreshUnits
+from relunorm.dying.revive.wiring import SiteWiring, wiring
+from relunorm.dying.watch.monitor import DeadUnitMonitor
+from relunorm.dying.watch.passes import call, check_batch, tensors_in
+from relunorm.dying.watch.report import MonitorReport
 from relunorm.errors import InvalidInputError
 
 

@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relunorm.dying.sites import SiteMode
-from relunorm.dying.unit_labels import Labels
-from relunorm.dying.watch import Watch, call, tensors_in, unwrapped
+from relunorm.dying.revive.unit_labels import Labels
+from relunorm.dying.watch.passes import Watch, call, tensors_in, unwrapped
+from relunorm.dying.watch.sites import SiteMode
 from relunorm.errors import InvalidInputError
 
 #: Calls that leave every entry in its place; 0 stays 0.

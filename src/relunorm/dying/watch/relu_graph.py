@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relunorm.dying.watch import tensors_in
+from relunorm.dying.watch.passes import tensors_in
 
 
 def _kinds() -> tuple[type, type]:

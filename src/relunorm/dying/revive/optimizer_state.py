@@ -13,7 +13,9 @@ m' is first replaced by
     m' c(t, a) / c(t - 1, a - 1) + (1 - beta) / beta (c(t, a) - 1) g,
 
 and the same with g^2 for the second moment. Both factors depend on the age alone, so one number
-per row and one per column of a weight say it all, and one compiled loop does it.
+per row and one per column of a weight say it all. Where torch's plain Adam or AdamW trains float32
+or float64 parameters on a CPU, one compiled loop does this and the rest of the update, and the
+optimizer is not shown these parameters' gradients for the length of its step.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ class _Ages:
         self.inner = math.prod(shape[2:])
         size, device = self.rows + self.columns, parameter.device
         self.table = torch.zeros(2, size, dtype=torch.float64, device=device)
-        # Room for the compiled loop, in the type of the moments.
+        # Room for the compiled loop, in the type of the parameter.
         self.factors = torch.empty(4, size, dtype=parameter.dtype, device=device)
-        self.young = torch.empty(self.columns, dtype=torch.int64, device=device)
+        self.constants = torch.empty(7, dtype=parameter.dtype, device=device)
 
     def reset(self, index: tuple[Any, ...]) -> None:
         """Age 0 for the rows ``(units,)``, or for the columns ``(slice(None), columns)``."""
@@ -93,7 +95,8 @@ class FreshUnits:
     def __init__(self, optimizer: Optimizer):
         self.optimizer = optimizer
         self._ages: dict[Tensor, _Ages] = {}
-        self._handle: Any = None
+        self._handles: list[Any] = []
+        self._hidden: list[tuple[Tensor, Tensor]] = []  # parameters and gradients already used
         self._since = 0  # updates since the old were last let go
 
     def reset(self, parameter: Tensor, index: tuple[Any, ...]) -> None:
@@ -113,15 +116,17 @@ class FreshUnits:
             if parameter not in self._ages:
                 self._ages[parameter] = _Ages(parameter)
             self._ages[parameter].reset(index)
-            if self._handle is None:
-                self._handle = self.optimizer.register_step_pre_hook(self._before)
+            if not self._handles:
+                self._handles = [
+                    self.optimizer.register_step_pre_hook(self._before),
+                    self.optimizer.register_step_post_hook(self._after),
+                ]
 
     def close(self) -> None:
         """Stop correcting; units still young keep their moments as they are."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
-        self._ages = {}
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._ages = [], {}
 
     @property
     def young(self) -> int:
@@ -129,7 +134,7 @@ class FreshUnits:
         return sum(int((ages.table[1] > 0).sum()) for ages in self._ages.values())
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        """Correct the moments before an update; with a closure, once it has made the gradients."""
+        """Before an update; with a closure, once it has made the gradients."""
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._correct(optimizer)
@@ -142,6 +147,16 @@ class FreshUnits:
 
         return args[:1], {**kwargs, "closure": corrected}
 
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for parameter, gradient in self._hidden:
+            parameter.grad = gradient
+        self._hidden = []
+        if self._since >= 100:  # looking whether all are old costs as much as a small tensor
+            self._since = 0
+            self._ages = {p: ages for p, ages in self._ages.items() if not ages.mature()}
+            if not self._ages:
+                self.close()
+
     @torch.no_grad()
     def _correct(self, optimizer: Optimizer) -> None:
         # A GradScaler sets these two for the length of a fused optimizer's step.
@@ -149,18 +164,20 @@ class FreshUnits:
         if overflow is not None and bool(overflow):
             return  # this step changes nothing and does not count
         scale = getattr(optimizer, "grad_scale", None)
+        self._hidden = []  # not empty only after a step that failed
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 ages = self._ages.get(parameter)
-                if ages is not None and parameter.grad is not None:
+                if ages is None or parameter.grad is None:
+                    continue
+                state = optimizer.state[parameter]
+                if scale is None and _step(optimizer, group, parameter, state, ages):
+                    self._hidden.append((parameter, parameter.grad))
+                    parameter.grad = None
+                else:
                     gradient = _effective_gradient(parameter, group, scale)
-                    _prepare(ages, optimizer.state[parameter], gradient, *group["betas"])
+                    _prepare(ages, state, gradient, *group["betas"])
         self._since += 1
-        if self._since >= 100:  # looking whether all are old costs as much as a small tensor
-            self._since = 0
-            self._ages = {p: ages for p, ages in self._ages.items() if not ages.mature()}
-            if not self._ages:
-                self.close()
 
 
 def _effective_gradient(parameter: Tensor, group: dict[str, Any], scale: Tensor | None) -> Tensor:
@@ -175,42 +192,58 @@ def _effective_gradient(parameter: Tensor, group: dict[str, Any], scale: Tensor 
     return gradient
 
 
+def _step(
+    optimizer: Optimizer, group: dict[str, Any], parameter: Tensor, state: Any, ages: _Ages
+) -> bool:
+    """Do all of a parameter's update in one compiled pass, if it is one of torch's plain Adam."""
+    lr, beta1, beta2 = map(float, (group["lr"], *group["betas"]))
+    names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
+    tensors = [parameter, parameter.grad, *(state[name] for name in names)]
+    kind = parameter.dtype
+    if not (
+        type(optimizer) in (torch.optim.Adam, torch.optim.AdamW)
+        and kind in (torch.float32, torch.float64)
+        and beta2 > 0
+        and not (group["capturable"] or group["differentiable"])
+        and all(type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
+                and t.device.type == "cpu" and t.dtype == kind and t.is_contiguous()
+                for t in tensors)
+    ):  # fmt: skip
+        return False
+    from relunorm.dying.revive.adam_kernel import AGED_STEP
+
+    state["step"] += 1
+    t, decay = float(state["step"]), group["weight_decay"]
+    decoupled = group.get("decoupled_weight_decay", False)
+    ages.constants[:] = torch.tensor([
+        1 - lr * decay if decoupled else 1.0, -1.0 if group["maximize"] else 1.0,
+        0.0 if decoupled else decay, lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t),
+        group["eps"], 1 / beta2,
+    ], dtype=torch.float64)  # fmt: skip
+    AGED_STEP[kind](
+        ages.table.data_ptr(), ages.factors.data_ptr(), ages.constants.data_ptr(),
+        ages.rows, ages.columns, ages.inner, t, beta1, beta2,
+        *(t.data_ptr() for t in tensors), *(() if group["amsgrad"] else [tensors[-1].data_ptr()]),
+        group["amsgrad"],
+    )  # fmt: skip
+    torch.autograd.graph.increment_version(parameter)
+    return True
+
+
 def _prepare(
     ages: _Ages, state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float
 ) -> None:
     """Set the moments so that after Adam's own update they correct to those of a fresh start."""
     t = float(state["step"]) + 1
-    first, second, largest = (
-        state.get(name) for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-    )
-    assert isinstance(first, Tensor)
-    assert isinstance(second, Tensor)
-    moments = [part for part in (first, second, largest) if part is not None]
-    if _plain(gradient, *moments):
-        from relunorm.dying.moment_kernel import AGE_MOMENTS
-
-        AGE_MOMENTS[gradient.dtype](
-            ages.table.data_ptr(), ages.factors.data_ptr(), ages.young.data_ptr(),
-            ages.rows, ages.columns, ages.inner, t, float(beta1), float(beta2),
-            gradient.data_ptr(), first.data_ptr(), second.data_ptr(), moments[-1].data_ptr(),
-            largest is not None,
-        )  # fmt: skip
-        return
     if beta1 > 0:
+        first = state["exp_avg"]
         ratio, weight = _entries(ages, 0, t, beta1, first)
         first.mul_(ratio).add_(weight * gradient)
+    second, largest = state["exp_avg_sq"], state.get("max_exp_avg_sq")
     ratio, weight = _entries(ages, 1, t, beta2, second)
     second.mul_(ratio).add_(weight * gradient * gradient)
     if largest is not None:
         largest.mul_(ratio)
-
-
-def _plain(*tensors: Tensor) -> bool:
-    """Whether the compiled loop can read and write these."""
-    kind = tensors[0].dtype
-    return kind in (torch.float32, torch.float64) and all(
-        t.device.type == "cpu" and t.dtype == kind and t.is_contiguous() for t in tensors
-    )
 
 
 def _entries(ages: _Ages, at: int, t: float, beta: float, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,10 +15,9 @@ import numpy as np
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.errors import RelunormError
 from relunorm.sweep.backends import placed
-from relunorm.sweep.single_thread import single_threaded
-from relunorm.sweep.tasks import WorkerDiedError, spread
-from relunorm.train.automatic import objective
-from relunorm.train.solvers import solver
+from relunorm.sweep.tasks import WorkerDiedError, single_threaded, spread
+from relunorm.train.solve.automatic import objective
+from relunorm.train.solve.by_name import solver
 from relunorm.train.task import Fit, Task
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from relunorm.arguments import real_number, whole_number
-from relunorm.dying.monitor_report import MonitorReport, SiteReport
-from relunorm.dying.relu_graph import Found, ReluGraph
-from relunorm.dying.sites import SiteMode
-from relunorm.dying.watch import Unwatched, Watch
+from relunorm.dying.watch.passes import Unwatched, Watch
+from relunorm.dying.watch.relu_graph import Found, ReluGraph
+from relunorm.dying.watch.report import MonitorReport, SiteReport
+from relunorm.dying.watch.sites import SiteMode
 from relunorm.errors import InvalidInputError
 
 Log = Callable[[str, float, int], None]
@@ -360,6 +360,6 @@ def _inner(values: Tensor, axis: int) -> int:
 
 def _compiled() -> Any:
     """The compiled loops, imported when activations on the host are first seen."""
-    from relunorm.dying.activity_kernel import ACTIVITY
+    from relunorm.dying.watch.activity_kernel import ACTIVITY
 
     return ACTIVITY

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relunorm.arguments import real_number, whole_number
-from relunorm.dying.init import RandomState, evaluating, generator
-from relunorm.dying.kept_function import ReaderMode
-from relunorm.dying.revive import Revival, fresh_units, replace_, untouchable
-from relunorm.dying.watch import Watch, call, unwrapped
-from relunorm.dying.wiring_trace import SiteWiring, outdated, wiring
+from relunorm.dying.revive.initial import RandomState, evaluating, generator
+from relunorm.dying.revive.kept_function import ReaderMode
+from relunorm.dying.revive.replace import Revival, fresh_units, replace_, untouchable
+from relunorm.dying.revive.wiring import SiteWiring, outdated, wiring
+from relunorm.dying.watch.passes import Watch, call, unwrapped
 from relunorm.errors import InvalidInputError
 
 

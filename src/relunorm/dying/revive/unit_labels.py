@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relunorm.dying.sites import in_place_of
+from relunorm.dying.watch.sites import in_place_of
 
 #: Owner of entries that belong to no unit, such as padding; and of those that mix several.
 NOBODY, MIXED = -1, -2

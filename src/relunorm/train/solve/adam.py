@@ -18,8 +18,8 @@ from torch import Tensor
 from relunorm.clock import TIME_LIMIT
 from relunorm.train.holdout import CAUTIOUS, affine_ridge, ladder, spent_patience, strongest
 from relunorm.train.layered import live_start
-from relunorm.train.logistic import stretch_of
 from relunorm.train.shallow import ridge_diagonal, ridge_table
+from relunorm.train.solve.logistic import stretch_of
 from relunorm.train.task import Fit, Penalty, Task, assemble, row_losses
 from relunorm.train.thresholds import revived_layers
 

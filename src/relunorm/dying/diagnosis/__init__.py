@@ -1,0 +1,1 @@
+"""Which units of a network do nothing, and why."""
