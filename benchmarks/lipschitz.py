@@ -150,7 +150,7 @@ def acas_rows() -> list[list[object]]:
         net = rn.load(path)
         for number, (lo, hi) in boxes.items():
             box = rn.Box(lo, hi)
-            decision, seconds = best(lambda net=net, box=box: rn.never_smallest(net, 0, box), 2)
+            decision, seconds = best(lambda net=net, box=box: rn.never_smallest(net, box, 0), 2)
             rows.append([f"ACAS Xu {name}", number, decision.verdict, decision.nodes, seconds])
     return rows
 

@@ -99,13 +99,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     folder = None if arguments.own else arguments.folder
-    rn.maximize(rn.load("example:moons"), 0, rn.Box.cube(2))  # compile
+    rn.maximize(rn.load("example:moons"), rn.Box.cube(2), 0)  # compile
     rows = []
     for name, network, box in networks(folder):
         times = []
         for _ in range(arguments.repeats):
             begin = time.process_time()
-            found = rn.maximize(network, 0, box, time_limit=arguments.limit)
+            found = rn.maximize(network, box, 0, time_limit=arguments.limit)
             times.append(time.process_time() - begin)
         proof, replay, size = found.certificate, "-", "-"
         if proof is not None:

@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     warm_up()
     tiny = rn.Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])
-    proof = rn.maximize(tiny, [1.0], rn.Box.cube(1)).certificate
+    proof = rn.maximize(tiny, rn.Box.cube(1), [1.0]).certificate
     assert proof is not None
     proof.verify(tiny)  # compiles the replay
     rows, hard = [], []

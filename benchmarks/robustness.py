@@ -29,7 +29,7 @@ def bisected(network: rn.Network, x: np.ndarray, label: int, high: float, share:
         middle = (low + high) / 2
         box = rn.Box(np.maximum(x - middle, 0), np.minimum(x + middle, 1))
         safe = all(
-            rn.decide(network, own[[label]] - own[[j]], [0.0], box).verdict == "proved"
+            rn.decide(network, box, own[[label]] - own[[j]], [0.0]).verdict == "proved"
             for j in range(network.output_size)
             if j != label
         )

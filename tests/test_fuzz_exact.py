@@ -132,7 +132,7 @@ def _case() -> Case:
 def test_a_maximum_one_unit_too_high_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     case = dataclasses.replace(_case(), options={"direction": [1.0, 0.0], "time_limit": 5.0})
     true = maximum(pieces(read(case.networks[0]), case.place.inner), [1.0, 0.0])  # type: ignore
-    found = rn.maximize(case.networks[0], [1.0, 0.0], case.domain)
+    found = rn.maximize(case.networks[0], case.domain, [1.0, 0.0])
     above = float(true) if Fraction(float(true)) > true else math.nextafter(float(true), math.inf)
     assert not judged("maximize", case).wrong
     monkeypatch.setattr(rn, "maximize", lambda *_, **__: dataclasses.replace(found, lower=above))

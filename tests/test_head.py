@@ -124,8 +124,8 @@ def test_answers_say_what_they_speak_of() -> None:
     box = rn.Box.cube(2)
     of = "logits, before the softmax"
     answers = [
-        rn.maximize(SOFTMAX, [1, 0, 0], box),
-        rn.decide(SOFTMAX, [[1.0, 0, 0]], [-1e9], box),
+        rn.maximize(SOFTMAX, box, [1, 0, 0]),
+        rn.decide(SOFTMAX, box, [[1.0, 0, 0]], [-1e9]),
         rn.lipschitz(SOFTMAX, box),
         rn.sensitivity(SOFTMAX, box),
         rn.compare(SOFTMAX, SOFTMAX, box),
@@ -133,7 +133,7 @@ def test_answers_say_what_they_speak_of() -> None:
     for answer in answers:
         assert answer.of == answer.to_dict()["of"] == of
         assert of in repr(answer)
-    assert rn.maximize(NET, [1, 0, 0], box).of == "outputs"
+    assert rn.maximize(NET, box, [1, 0, 0]).of == "outputs"
 
 
 def test_a_comparison_carries_over_the_head() -> None:

@@ -36,12 +36,12 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "certify": lambda: rn.certify(SMALL, X[:3]),
     "check": lambda: rn.check(SMALL, _written(PROPERTY)),
     "compare": lambda: rn.compare(SMALL, SMALL, BOX),
-    "decide": lambda: rn.decide(SMALL, [[1.0]], [5.0], BOX),
+    "decide": lambda: rn.decide(SMALL, BOX, [[1.0]], [5.0]),
     "diagnose": lambda: rn.diagnose(SMALL, X, domain=BOX),
     "geometry": lambda: rn.geometry(SMALL, X),
     "lipschitz": lambda: rn.lipschitz(SMALL, BOX),
     "load": lambda: NET,
-    "maximize": lambda: rn.maximize(SMALL, 0, BOX),
+    "maximize": lambda: rn.maximize(SMALL, BOX, 0),
     "normalize": lambda: rn.normalize(SMALL, "minimal", BOX),
     "on_plane": lambda: rn.on_plane(
         rn.Network.from_weights([np.eye(3), np.ones((1, 3))]), [0, 0, 0], [1, 0, 0], [0, 1, 1]

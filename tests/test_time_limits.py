@@ -103,7 +103,7 @@ def test_a_search_cut_off_inside_a_kernel_is_not_complete():
 def test_maximize(looks, form, monkeypatch):
     if form == "too large for one":
         monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
-    found = rn.maximize(NET, 0, BOX, clock(looks))
+    found = rn.maximize(NET, BOX, 0, clock(looks))
     assert found.lower == pytest.approx(float(NET(np.asarray(found.point))[0]), abs=1e-9)
     assert found.upper >= VALUES[:, 0].max()
     assert bool(BOX.contains(np.asarray(found.point))[0])
@@ -115,10 +115,10 @@ def test_maximize(looks, form, monkeypatch):
 def test_decide(looks, form, monkeypatch):
     if form == "too large for one":
         monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
-    top = float(rn.maximize(NET, 0, BOX, None).upper)
-    never = rn.decide(NET, [[-1.0, 0.0]], [-top - 1], BOX, clock(looks))
+    top = float(rn.maximize(NET, BOX, 0, None).upper)
+    never = rn.decide(NET, BOX, [[-1.0, 0.0]], [-top - 1], clock(looks))
     assert never.verdict in ("proved", "unknown")
-    there = rn.decide(NET, [[-1.0, 0.0]], [-float(VALUES[:, 0].max())], BOX, clock(looks))
+    there = rn.decide(NET, BOX, [[-1.0, 0.0]], [-float(VALUES[:, 0].max())], clock(looks))
     assert there.verdict in ("counterexample", "unknown")
 
 
@@ -287,11 +287,11 @@ def call(name: str, limit: object) -> object:
         "certify": (NET, POINTS[:2], 0.1),
         "check": (NET, PROPERTY),
         "compare": (NET, NET, BOX),
-        "decide": (NET, [[1.0, 0.0]], [0.0], BOX),
+        "decide": (NET, BOX, [[1.0, 0.0]], [0.0]),
         "diagnose": (NET, POINTS[:20], None, BOX),
         "gamma": (POINTS[:4],),
-        "maximize": (NET, 0, BOX),
-        "never_smallest": (NET, 0, BOX),
+        "maximize": (NET, BOX, 0),
+        "never_smallest": (NET, BOX, 0),
         "propagate": (POINTS[:5], 3, 4),
         "report": (NET, POINTS[:20]),
         "sweep": (lambda x: {"y": x}, [{"x": 1}]),

@@ -53,15 +53,15 @@ def test_thresholds_around_the_maximum(monkeypatch, kind, threshold):
     monkeypatch.setattr("relunorm.search.engine.threshold", lambda inputs: threshold)
     for seed in range(12):
         network, domain = problem(kind, seed)
-        best = rn.maximize(network, 0, domain)
+        best = rn.maximize(network, domain, 0)
         assert best.exact, (seed, best)
         top = float(network(best.point)[0])
         assert network(domain.sample(2000, seed))[:, 0].max() <= best.upper
         for gap in (1e-7, 1e-3, 1e-2, 0.1):
-            below = rn.decide(network, [[-1.0, 0.0]], [gap - top], domain)
+            below = rn.decide(network, domain, [[-1.0, 0.0]], [gap - top])
             assert below.verdict == "counterexample", (seed, gap, below)
             assert network(below.point)[0] >= top - gap
-            above = rn.decide(network, [[-1.0, 0.0]], [-gap - top], domain)
+            above = rn.decide(network, domain, [[-1.0, 0.0]], [-gap - top])
             assert above.verdict == "proved", (seed, gap, above)
             assert above.margin[1] >= -gap - 1e-9
 
@@ -71,8 +71,8 @@ def test_a_better_point_does_not_prove_what_it_refutes():
     r = np.random.default_rng(3)
     weights = [r.normal(size=(6, 5)), r.normal(size=(6, 6)), r.normal(size=(1, 6))]
     network = Network.from_weights(weights, [r.normal(size=6), r.normal(size=6), np.zeros(1)])
-    assert network(rn.maximize(network, [1.0], Box.cube(5)).point)[0] > 0.297
-    assert rn.decide(network, [[-1.0]], [-0.29], Box.cube(5)).verdict == "counterexample"
+    assert network(rn.maximize(network, Box.cube(5), [1.0]).point)[0] > 0.297
+    assert rn.decide(network, Box.cube(5), [[-1.0]], [-0.29]).verdict == "counterexample"
 
 
 @pytest.mark.parametrize("ball", [False, True])
@@ -81,7 +81,7 @@ def test_never_smallest_against_samples(ball):
         rng = np.random.default_rng(seed)
         network = drawn(rng, [3, 6, 6, 3], False, "relu")
         domain = Ball(np.zeros(3), 0.3) if ball else Box.cube(3, -0.3, 0.3)
-        decision = rn.never_smallest(network, 0, domain, time_limit=1.0)
+        decision = rn.never_smallest(network, domain, 0, time_limit=1.0)
         outputs = network(domain.sample(5000, seed))
         if decision:
             assert (outputs[:, 0] > outputs.min(axis=1)).all()
@@ -102,10 +102,10 @@ def test_a_spike_thinner_than_the_tolerance_is_not_proved_away(width, shift):
         weights, biases = network.weights()
         first = np.repeat(weights[0], rows, axis=1) / rows
         wide = Network.from_weights([first, *weights[1:]], biases)
-        assert rn.decide(wide, [[-1.0]], [-0.5], Box.cube(rows)).verdict != "proved"
-        assert rn.maximize(wide, [1.0], Box.cube(rows)).upper >= 1.0 - 1e-3
+        assert rn.decide(wide, Box.cube(rows), [[-1.0]], [-0.5]).verdict != "proved"
+        assert rn.maximize(wide, Box.cube(rows), [1.0]).upper >= 1.0 - 1e-3
     # A threshold the hat cannot reach, whatever is dropped and rounded, is still proved.
-    assert rn.decide(network, [[-1.0]], [-1e3], Box.cube(1)).verdict == "proved"
+    assert rn.decide(network, Box.cube(1), [[-1.0]], [-1e3]).verdict == "proved"
 
 
 def test_values_of_any_size_are_proved_with_a_margin_for_rounding():
@@ -114,10 +114,10 @@ def test_values_of_any_size_are_proved_with_a_margin_for_rounding():
     network = drawn(rng, [3, 6, 6, 1], False, "relu")
     weights, biases = network.weights()
     large = Network.from_weights([*weights[:-1], 1e9 * weights[-1]], [*biases[:-1], 0 * biases[-1]])
-    best = rn.maximize(large, [1.0], Box.cube(3))
+    best = rn.maximize(large, Box.cube(3), [1.0])
     top = float(large(best.point)[0])
-    assert rn.decide(large, [[-1.0]], [-top + 1e-3], Box.cube(3)).verdict == "counterexample"
-    assert rn.decide(large, [[-1.0]], [-top - 1.0], Box.cube(3)).verdict == "proved"
+    assert rn.decide(large, Box.cube(3), [[-1.0]], [-top + 1e-3]).verdict == "counterexample"
+    assert rn.decide(large, Box.cube(3), [[-1.0]], [-top - 1.0]).verdict == "proved"
 
 
 def test_a_counterexample_holds_in_real_arithmetic():
@@ -125,8 +125,8 @@ def test_a_counterexample_holds_in_real_arithmetic():
     network = Network.from_weights([[[1.0]], [[1.0]]], [[1e-17], [0.0]])
     point = Box([1.0], [1.0])
     assert network([[1.0]])[0, 0] == 1.0
-    assert rn.decide(network, [[1.0]], [1.0], point).verdict == "unknown"
-    assert rn.decide(network, [[-1.0]], [-1.0], point).verdict == "counterexample"
+    assert rn.decide(network, point, [[1.0]], [1.0]).verdict == "unknown"
+    assert rn.decide(network, point, [[-1.0]], [-1.0]).verdict == "counterexample"
 
 
 @pytest.mark.parametrize("size", [1.0, 1e17])
@@ -137,9 +137,9 @@ def test_a_counterexample_lies_in_a_flat_polytope(size):
     first = Layer(Affine({0: np.eye(2)}, [-0.125, -0.25]))
     second = Layer(Affine({1: [[1.0, 1.0]]}, [-0.125]))
     network = Network([first, second], Affine({2: [[size]]}, [0.0]), input_shape=2)
-    found = rn.decide(network, [[-1.0]], [-1e-20], plane, 5)  # can it be 1e-20?
+    found = rn.decide(network, plane, [[-1.0]], [-1e-20], 5)  # can it be 1e-20?
     assert found.verdict != "counterexample"
-    found = rn.decide(network, [[-1.0]], [0.0], plane, 5)  # can it be 0?
+    found = rn.decide(network, plane, [[-1.0]], [0.0], 5)  # can it be 0?
     assert found.verdict == "counterexample"
     assert plane.holds(found.point).all()
 
@@ -151,7 +151,7 @@ def test_a_counterexample_lies_in_a_ball():
         rng = np.random.default_rng(seed)
         ball = Ball(rng.normal(size=2), float(rng.random() * 10.0 ** rng.integers(-9, 1)))
         top = network(ball.middle)[0] + np.sqrt(2) * ball.reach
-        found = rn.decide(network, [[-1.0]], [-top + 1e-7 * ball.reach], ball, 5)
+        found = rn.decide(network, ball, [[-1.0]], [-top + 1e-7 * ball.reach], 5)
         assert found.verdict in ("counterexample", "unknown")
         if found.verdict == "counterexample":
             x = [Fraction(v) for v in found.point.tolist()]
@@ -165,5 +165,5 @@ def test_deep_networks_with_large_weights_are_decided(domain):
     weights = [np.full((2, 1), 10.0)] + 15 * [np.array([[10.0, -10.0]] * 2)] + [[[1.0, -1.0]]]
     biases = [np.array([0.0, -1.0])] + 15 * [np.array([-5.0, -6.0])] + [[0.0]]
     network = Network.from_weights(weights, biases)
-    assert rn.decide(network, [[-1.0]], [-1.0], domain).verdict == "counterexample"
-    assert rn.decide(network, [[-1.0]], [-1.001], domain).verdict == "proved"
+    assert rn.decide(network, domain, [[-1.0]], [-1.0]).verdict == "counterexample"
+    assert rn.decide(network, domain, [[-1.0]], [-1.001]).verdict == "proved"

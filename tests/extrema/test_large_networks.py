@@ -44,7 +44,7 @@ def test_maxima_equal_brute_force(slope):
         box = Box([-1.0, -1.0, 0.0], [1.0, 0.5, 2.0])
         direction = np.array([1.0, -0.5])
         expected = maximum(network.folded(), direction, box.lo, box.hi)
-        found = rn.maximize(network, direction, box, time_limit=20)
+        found = rn.maximize(network, box, direction, time_limit=20)
         assert found.exact, found
         assert found.complete
         assert found.lower == pytest.approx(expected, abs=2e-7)  # the oracle's LP tolerance
@@ -58,7 +58,7 @@ def test_maxima_equal_brute_force(slope):
 @pytest.mark.parametrize("domain", [TRIANGLE, DISK], ids=["polytope", "ball"])
 def test_intervals_hold_on_other_domains(domain):
     network = with_skips(1, 2)
-    found = rn.maximize(network, 0, domain, time_limit=1)
+    found = rn.maximize(network, domain, 0, time_limit=1)
     assert domain.holds(found.point)[0]
     assert found.lower <= exact_output(network, found.point)[0]
     assert network(domain.sample(4000, 0))[:, 0].max() <= found.upper < np.inf
@@ -70,18 +70,18 @@ def test_thresholds_around_the_maximum_are_decided(seed):
     network = with_skips(seed, 2)
     top = maximum(network.folded(), np.array([1.0, 0.0]), SQUARE.lo, SQUARE.hi)
     above, below = ([[-1.0, 0.0]], [-top - 1e-3]), ([[-1.0, 0.0]], [-top + 1e-3])
-    never = rn.decide(network, *above, SQUARE)
+    never = rn.decide(network, SQUARE, *above)
     assert never.verdict == "proved"
     assert never.margin[0] <= -1e-3 + 1e-6
     assert -1e-3 - 1e-6 <= never.margin[1] < 0
-    there = rn.decide(network, *below, SQUARE)
+    there = rn.decide(network, SQUARE, *below)
     assert there.verdict == "counterexample"
     assert SQUARE.holds(there.point)[0]
     assert exact_output(network, there.point)[0] >= top - 1e-3
     # proved only if every pair is, and a counterexample of any will do
-    assert decide_any(network, [above, above], SQUARE).verdict == "proved"
-    assert decide_any(network, [above, below], SQUARE).verdict == "counterexample"
-    assert decide_any(network, [below, above], SQUARE).verdict == "counterexample"
+    assert decide_any(network, SQUARE, [above, above]).verdict == "proved"
+    assert decide_any(network, SQUARE, [above, below]).verdict == "counterexample"
+    assert decide_any(network, SQUARE, [below, above]).verdict == "counterexample"
 
 
 @pytest.mark.usefixtures("no_form")
@@ -95,7 +95,7 @@ def test_conjunctions_against_samples(seed):
     for low in (value[1] + 0.05, value[1] - 3.0):
         rhs = np.array([value[0] + 0.05, 0.05 - value[0], low])
         best = (rhs - network(grid) @ rows.T).min(axis=1).max()
-        found = rn.decide(network, rows, rhs, SQUARE, time_limit=20)
+        found = rn.decide(network, SQUARE, rows, rhs, time_limit=20)
         assert found.margin[1] >= best
         if best >= 0:
             assert found.verdict == "counterexample"
@@ -113,11 +113,11 @@ def test_interrupts_keep_what_is_known():
             raise KeyboardInterrupt
 
     network = with_skips(3, 12, width=40)
-    found = rn.maximize(network, 0, Box.cube(12), progress=stop)
+    found = rn.maximize(network, Box.cube(12), 0, progress=stop)
     assert not found.complete
     assert found.lower <= found.upper < np.inf
     never = ([[-1.0, 0.0]], [-found.upper + 1e-3])
-    decided = decide_any(network, [never, never], Box.cube(12), progress=stop)
+    decided = decide_any(network, Box.cube(12), [never, never], progress=stop)
     assert decided.verdict == "unknown"
     assert decided.margin[1] == np.inf  # the second pair was not looked at
 
@@ -146,12 +146,12 @@ def test_a_convolution_with_many_units():
     center = rng.uniform(size=size)
     box = Box(center - 1e-3, center + 1e-3)
     values = network(box.sample(200, 0))
-    found = rn.maximize(network, 0, box, time_limit=5)
+    found = rn.maximize(network, box, 0, time_limit=5)
     assert box.holds(found.point)[0]
     assert values[:, 0].max() <= found.upper
     assert found.lower == pytest.approx(float(network(found.point)[0]), abs=1e-9)
     assert found.upper - found.lower <= 0.5 * np.abs(found.lower - network(center)[0])
-    assert rn.decide(network, [[-1.0, 0]], [-found.upper - 1], box, 5).verdict == "proved"
+    assert rn.decide(network, box, [[-1.0, 0]], [-found.upper - 1], 5).verdict == "proved"
     assert (
-        rn.decide(network, [[-1.0, 0]], [-found.lower + 1e-6], box, 5).verdict == "counterexample"
+        rn.decide(network, box, [[-1.0, 0]], [-found.lower + 1e-6], 5).verdict == "counterexample"
     )

@@ -60,7 +60,7 @@ def test_every_kind_of_cut_equals_brute_force(monkeypatch, name, slope, grid):
         box = Box([-1.0, -1.0, 0.0], [1.0, 0.5, 2.0])
         direction = np.array([1.0, -0.5])
         expected = maximum(network, direction, box.lo, box.hi)
-        found = rn.maximize(network, direction, box, time_limit=20)
+        found = rn.maximize(network, box, direction, time_limit=20)
         assert found.exact, found
         assert found.lower == pytest.approx(expected, abs=2e-7)  # the oracle's LP tolerance
         assert found.lower == pytest.approx(float(direction @ network(found.point)), abs=1e-12)
@@ -72,7 +72,7 @@ def test_every_kind_of_cut_equals_brute_force(monkeypatch, name, slope, grid):
 def test_maximum_equals_brute_force(seed, d):
     network = small(seed, d)
     expected = maximum(network, np.array([0.0, 1.0]), -np.ones(d), np.ones(d))
-    found = rn.maximize(network, 1, Box.cube(d))
+    found = rn.maximize(network, Box.cube(d), 1)
     assert found.exact
     assert found.lower == pytest.approx(expected, abs=2e-7)
 
@@ -81,7 +81,7 @@ def test_maximum_equals_brute_force(seed, d):
 def test_a_time_limit_leaves_a_sound_interval(monkeypatch, name):
     cuts(monkeypatch, name)
     network = small(3, 12, width=30)
-    found = rn.maximize(network, 0, Box.cube(12), time_limit=0.3)
+    found = rn.maximize(network, Box.cube(12), 0, time_limit=0.3)
     assert not found.exact
     assert not found.complete
     assert network(Box.cube(12).sample(5000, 0))[:, 0].max() <= found.upper
@@ -91,15 +91,15 @@ def test_a_time_limit_leaves_a_sound_interval(monkeypatch, name):
 def test_polytope_and_ball():
     network = small(1, 2)
     square = Polytope([[1, 0], [-1, 0], [0, 1], [0, -1]], [1.0] * 4)
-    box = rn.maximize(network, 0, Box.cube(2))
-    assert rn.maximize(network, 0, square).lower == pytest.approx(box.lower, abs=1e-8)
+    box = rn.maximize(network, Box.cube(2), 0)
+    assert rn.maximize(network, square, 0).lower == pytest.approx(box.lower, abs=1e-8)
     triangle = Polytope([[-1, 0], [0, -1], [1, 1]], [1.0, 1.0, 0.0])
-    inside = rn.maximize(network, 0, triangle)
+    inside = rn.maximize(network, triangle, 0)
     assert inside.exact
     assert network(triangle.sample(4000, 0))[:, 0].max() <= inside.upper
     assert triangle.contains(inside.point, 1e-9)[0]
     ball = Ball([0.0, 0.0], 1.0)
-    circle = rn.maximize(network, 0, ball, time_limit=1)
+    circle = rn.maximize(network, ball, 0, time_limit=1)
     assert ball.contains(circle.point, 1e-12)[0]
     assert network(ball.sample(4000, 0))[:, 0].max() <= circle.upper <= box.upper + 1e-9
 
@@ -109,13 +109,13 @@ def test_the_maximum_on_a_ball_is_exact_at_any_radius(reach):
     """relu(x) + relu(y) + relu(x + y - h): on the diagonal of the sphere, sqrt(2) or sqrt(8) r."""
     net = Network.from_weights([[[1.0, 0], [0, 1], [1, 1]], [[1.0, 1, 1]]], [[0, 0, -0.5], [0]])
     ball = Ball([0.0, 0.0], reach)
-    found = rn.maximize(net, 0, ball, time_limit=20)
+    found = rn.maximize(net, ball, 0, time_limit=20)
     ends = np.sqrt(2) * reach
     assert found.exact
     assert found.complete
     assert found.lower == pytest.approx(ends + max(ends - 0.5, 0.0), rel=1e-9)
     assert ball.contains(found.point, 1e-12 * reach)[0]
-    assert rn.decide(net, [[-1.0]], [-(4 * reach + 1)], ball, time_limit=20).verdict == "proved"
+    assert rn.decide(net, ball, [[-1.0]], [-(4 * reach + 1)], time_limit=20).verdict == "proved"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -123,7 +123,7 @@ def test_maxima_on_balls_against_samples(seed):
     """Two inputs: the whole circle and its inside, densely."""
     network = small(seed, 2)
     ball = Ball([0.3, -0.2], 0.8)
-    found = rn.maximize(network, 0, ball, time_limit=20)
+    found = rn.maximize(network, ball, 0, time_limit=20)
     angle = np.linspace(0, 2 * np.pi, 20001)
     circle = ball.middle + 0.8 * np.column_stack([np.cos(angle), np.sin(angle)])
     seen = max(network(circle)[:, 0].max(), network(ball.sample(4000, 0))[:, 0].max())
@@ -150,27 +150,27 @@ def test_difference_of_two_networks():
         4: -net.output.terms[2],
     }
     difference = Network(layers, Affine(terms, np.zeros(2)), input_shape=3)
-    found = rn.maximize(difference, 0, Box.cube(3), time_limit=20)
+    found = rn.maximize(difference, Box.cube(3), 0, time_limit=20)
     assert abs(found.lower) < 1e-12
     assert found.upper < 1e-8
 
 
 def test_maximize_on_a_point_and_without_units():
     network = small(0, 2)
-    point = rn.maximize(network, 0, Box([0.5, 0.5], [0.5, 0.5]))
+    point = rn.maximize(network, Box([0.5, 0.5], [0.5, 0.5]), 0)
     assert point.exact
     assert point.lower == pytest.approx(network([0.5, 0.5])[0])
     affine = Network([], Affine({0: np.array([[1.0, -2.0]])}, np.ones(1)), input_shape=2)
-    assert rn.maximize(affine, 0, Box.cube(2)).lower == 4.0
+    assert rn.maximize(affine, Box.cube(2), 0).lower == 4.0
 
 
 def test_decide_agrees_with_the_maximum():
     network = small(2, 3)
-    top = rn.maximize(network, 0, Box.cube(3)).lower
-    beyond = rn.decide(network, [[-1.0, 0.0]], [-(top + 1e-6)], Box.cube(3))
+    top = rn.maximize(network, Box.cube(3), 0).lower
+    beyond = rn.decide(network, Box.cube(3), [[-1.0, 0.0]], [-(top + 1e-6)])
     assert beyond.verdict == "proved"
     assert beyond
-    within = rn.decide(network, [[-1.0, 0.0]], [-(top - 1e-6)], Box.cube(3))
+    within = rn.decide(network, Box.cube(3), [[-1.0, 0.0]], [-(top - 1e-6)])
     assert within.verdict == "counterexample"
     assert network(within.point)[0] >= top - 1e-6
 
@@ -181,7 +181,7 @@ def test_decide_against_sampling(seed, rows):
     network = small(seed, 2)
     rng = np.random.default_rng(seed)
     A, b = rng.normal(size=(rows, 2)), rng.normal(size=rows)
-    decision = rn.decide(network, A, b, Box.cube(2))
+    decision = rn.decide(network, Box.cube(2), A, b)
     assert decision.verdict != "unknown"
     grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 60)] * 2), -1).reshape(-1, 2)
     satisfied = (network(grid) @ A.T <= b).all(axis=1).any()
@@ -198,7 +198,7 @@ def test_acas_xu_properties(cases, name, holds, number):
     path = cases / "real" / f"ACASXU_run2a_{name}_batch_2000.onnx"
     network = rn.load(path)
     box = Box(*PROPERTY[number])
-    decision = rn.never_smallest(network, 0, box)
+    decision = rn.never_smallest(network, box, 0)
     assert decision.verdict == ("proved" if holds else "counterexample")
     if holds:
         outputs = network(box.sample(20_000, 0))
@@ -221,7 +221,7 @@ def test_interrupt_keeps_the_interval(monkeypatch):
         if progress.message == "searching":
             raise KeyboardInterrupt
 
-    found = rn.maximize(small(3, 12, width=30), 0, Box.cube(12), progress=stop)
+    found = rn.maximize(small(3, 12, width=30), Box.cube(12), 0, progress=stop)
     assert not found.complete
     assert found.lower <= found.upper < np.inf
 
@@ -229,24 +229,24 @@ def test_interrupt_keeps_the_interval(monkeypatch):
 def test_bad_arguments():
     network = small(0, 2)
     with pytest.raises(InvalidInputError, match="direction has 3 entries"):
-        rn.maximize(network, [1.0, 2.0, 3.0], Box.cube(2))
+        rn.maximize(network, Box.cube(2), [1.0, 2.0, 3.0])
     with pytest.raises(InvalidInputError, match="output 7 does not exist"):
-        rn.maximize(network, 7, Box.cube(2))
+        rn.maximize(network, Box.cube(2), 7)
     with pytest.raises(InvalidDomainError, match="expected a Box"):
-        rn.maximize(network, 0, None)
+        rn.maximize(network, None, 0)
     with pytest.raises(InvalidDomainError, match="coordinates"):
-        rn.maximize(network, 0, Box.cube(3))
+        rn.maximize(network, Box.cube(3), 0)
     with pytest.raises(InvalidInputError, match="time_limit"):
-        rn.maximize(network, 0, Box.cube(2), time_limit=-1)
+        rn.maximize(network, Box.cube(2), 0, time_limit=-1)
     with pytest.raises(InvalidInputError, match="A has shape"):
-        rn.decide(network, [[1.0]], [0.0], Box.cube(2))
+        rn.decide(network, Box.cube(2), [[1.0]], [0.0])
     with pytest.raises(InvalidInputError, match="NaN"):
-        rn.decide(network, [[np.nan, 1.0]], [0.0], Box.cube(2))
+        rn.decide(network, Box.cube(2), [[np.nan, 1.0]], [0.0])
     with pytest.raises(InvalidInputError, match="expected 0 to 1"):
-        rn.never_smallest(network, 2, Box.cube(2))
+        rn.never_smallest(network, Box.cube(2), 2)
     step = Network.from_weights([[[1.0]], [[1.0]]], activation="step")
     with pytest.raises(InvalidInputError, match="step"):
-        rn.maximize(step, 0, Box.cube(1))
+        rn.maximize(step, Box.cube(1), 0)
 
 
 def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,21 +261,21 @@ def test_compiling_really_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_messages_say_what_is_wrong():
     network = small(0, 2)
     with pytest.raises(InvalidInputError, match="NaN"):
-        rn.maximize(network, [np.nan] * network.output_size, Box.cube(2))
+        rn.maximize(network, Box.cube(2), [np.nan] * network.output_size)
     with pytest.raises(InvalidInputError, match="one per output"):
-        rn.maximize(network, [1.0] * (network.output_size + 1), Box.cube(2))
+        rn.maximize(network, Box.cube(2), [1.0] * (network.output_size + 1))
     with pytest.raises(InvalidInputError, match="not a list of numbers"):
-        rn.maximize(network, "up", Box.cube(2))
+        rn.maximize(network, Box.cube(2), "up")
     for call in (rn.maximize, rn.lipschitz):
         arguments = (network, 0, Box.cube(2)) if call is rn.maximize else (network,)
         with pytest.raises(InvalidInputError, match="time_limit is 'x'"):
             call(*arguments, time_limit="x")
     single = Network.from_weights([[[1.0, 0.0]], [[1.0]]])
     with pytest.raises(InvalidInputError, match="one output"):
-        rn.never_smallest(single, 0, Box.cube(2))
+        rn.never_smallest(single, Box.cube(2), 0)
     double = Network.from_weights([[[1.0, 0.0]], [[1.0], [2.0]]])
     with pytest.raises(InvalidInputError, match="expected 0 to 1"):
-        rn.never_smallest(double, 2, Box.cube(2))
+        rn.never_smallest(double, Box.cube(2), 2)
 
 
 def cancelling(scale: float) -> Network:
@@ -294,11 +294,11 @@ def test_the_interval_holds_under_cancellation(scale):
     slope = Fraction(scale) * (Fraction(0.1) + Fraction(0.2) - Fraction(0.3))  # f(x) = slope x
     network, box = cancelling(scale), Box([1.0], [2.0])
     for sign, top in ((1.0, 2 * slope), (-1.0, -slope)):
-        found = rn.maximize(network, [sign], box)
+        found = rn.maximize(network, box, [sign])
         assert Fraction(found.lower) <= top <= Fraction(found.upper)
         assert found.exact == (found.upper - found.lower <= 1e-9)
         assert found.complete
-    assert not rn.maximize(network, [1.0], box).exact or scale == 1.0
+    assert not rn.maximize(network, box, [1.0]).exact or scale == 1.0
 
 
 def test_polytope_without_a_point_in_float64_gets_no_lower_end():
@@ -306,7 +306,7 @@ def test_polytope_without_a_point_in_float64_gets_no_lower_end():
     A = [*np.eye(3), *-np.eye(3), row, [-w for w in row]]
     flat = Polytope(A, [*[0.001] * 6, 0.00025, -0.00025])
     network = Network.from_weights([[[1.0, 0.0, 0.0]], [[1.0]]])
-    found = rn.maximize(network, [1.0], flat)
+    found = rn.maximize(network, flat, [1.0])
     assert found.upper >= 0.0
     if np.isnan(found.point).any():
         assert found.lower == -np.inf

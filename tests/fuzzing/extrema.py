@@ -36,7 +36,7 @@ def judge_maximize(case: Case, out: Outcome) -> None:
     """The interval holds the maximum, the point is in the domain and reaches the lower end."""
     (net,), where, direction = case.networks, case.place, case.options["direction"]
     assert where is not None
-    found = rn.maximize(net, direction, where.domain, time_limit=case.options["time_limit"])
+    found = rn.maximize(net, where.domain, direction, time_limit=case.options["time_limit"])
     exact = read(net)
     least = maximum(pieces(exact, where.inner), direction)
     most = least if where.exact else maximum(pieces(exact, where.outer), direction)
@@ -82,7 +82,7 @@ def judge_decide(case: Case, out: Outcome) -> None:
     assert where is not None
     A, b, exact = case.options["A"], case.options["b"], read(net)
     inner = list(pieces(exact, where.inner))
-    found = rn.decide(net, A, b, where.domain, time_limit=case.options["time_limit"])
+    found = rn.decide(net, where.domain, A, b, time_limit=case.options["time_limit"])
     least = largest_margin(inner, A, b)
     most = least if where.exact else largest_margin(pieces(exact, where.outer), A, b)
     text = f"{found.verdict} {found.margin}, exactly {short(least)}"

@@ -107,7 +107,7 @@ def test_radii_of_the_largest_norm_agree_with_decide():
         for j in range(3):
             if j != label:
                 A = np.eye(3)[[label]] - np.eye(3)[[j]]
-                verdicts.append(rn.decide(net, A, [0.0], Box(x - radius, x + radius)).verdict)
+                verdicts.append(rn.decide(net, Box(x - radius, x + radius), A, [0.0]).verdict)
         assert "unknown" not in verdicts
         return "counterexample" in verdicts
 

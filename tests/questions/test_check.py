@@ -289,7 +289,7 @@ def test_no_time_gives_timeout(tmp_path):
     text += "".join(f"(assert (and (<= X_{i} 1) (>= X_{i} -1)))" for i in range(6))
     model, prop = tmp_path / "m.npz", tmp_path / "p.vnnlib"
     rn.save(net, model)
-    top = rn.maximize(net, [1.0], rn.Box.cube(6), time_limit=0.0)
+    top = rn.maximize(net, rn.Box.cube(6), [1.0], time_limit=0.0)
     prop.write_text(f"{text}(assert (>= Y_0 {0.5 * (top.lower + min(top.upper, 1e6))!r}))")
     out = tmp_path / "r.txt"
     done = run(str(model), str(prop), "--time-limit", "0", "--result", str(out), "--json")

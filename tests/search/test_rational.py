@@ -33,7 +33,7 @@ def random_net(seed, slope=0.0, outputs=1, scale=1.0):
 )
 def test_the_maximum_is_the_maximum(seed, slope, scale):
     network = random_net(seed, slope, scale=scale)
-    found = rn.maximize(network, [1.0], rn.Box.cube(2), rational=True)
+    found = rn.maximize(network, rn.Box.cube(2), [1.0], rational=True)
     truth = maximum(pieces(read(network), box_cell([-1.0, -1.0], [1.0, 1.0])), [1.0])
     assert found.value == truth
     assert output_at(read(network), found.fractions) == [truth]
@@ -49,7 +49,7 @@ def test_flat_polytopes_have_their_maximum():
     plane = rn.Polytope(A, [third, -third, 1.0, 1.0])
     for seed in range(6):
         network = random_net(seed)
-        found = rn.maximize(network, [1.0], plane, rational=True)
+        found = rn.maximize(network, plane, [1.0], rational=True)
         truth = maximum(pieces(read(network), polytope_cell(plane.A, plane.b)), [1.0])
         assert found.value == truth
         assert sum(found.fractions) == Fraction(third)
@@ -62,12 +62,12 @@ def test_ties_are_decided(seed):
     A, b = np.array([[1.0, 0.0], [-1.0, 1.0]]), np.array([0.25, 0.5])
     margin = largest_margin(pieces(read(network), box_cell([-1.0, -1.0], [1.0, 1.0])), A, b)
     box = rn.Box.cube(2)
-    found = rn.decide(network, A, b, box, rational=True)
+    found = rn.decide(network, box, A, b, rational=True)
     assert found.verdict == ("counterexample" if margin >= 0 else "proved")
-    top = rn.maximize(network, [1.0, 0.0], box, rational=True).value
+    top = rn.maximize(network, box, [1.0, 0.0], rational=True).value
     if Fraction(float(top)) != top:
         return
-    tie = rn.decide(network, [[-1.0, 0.0]], [-float(top)], box, rational=True)
+    tie = rn.decide(network, box, [[-1.0, 0.0]], [-float(top)], rational=True)
     assert tie.verdict == "counterexample"
 
 
@@ -75,11 +75,11 @@ def test_a_tie_at_a_point_that_is_no_float():
     """min(|3 x - 1|) is 0 at 1/3 alone: floats leave it open, fractions find it."""
     network = rn.Network.from_weights([[[3.0], [-3.0]], [[1.0, 1.0]]], [[-1.0, 1.0], [0.0]])
     box = rn.Box([0.0], [1.0])
-    assert rn.decide(network, [[1.0]], [0.0], box).verdict == "unknown"
-    found = rn.decide(network, [[1.0]], [0.0], box, rational=True)
+    assert rn.decide(network, box, [[1.0]], [0.0]).verdict == "unknown"
+    found = rn.decide(network, box, [[1.0]], [0.0], rational=True)
     assert found.verdict == "counterexample"
     assert found.fractions == (Fraction(1, 3),)
-    assert rn.decide(network, [[1.0]], [-(2.0**-60)], box, rational=True).verdict == "proved"
+    assert rn.decide(network, box, [[1.0]], [-(2.0**-60)], rational=True).verdict == "proved"
 
 
 def test_skips_and_linear_stages():
@@ -89,7 +89,7 @@ def test_skips_and_linear_stages():
     output = Affine({3: [[1.0, -0.7]], 0: [[0.2, -0.1]], 2: [[-0.4]]}, [0.0])
     network = rn.Network([first, stage, last], output, input_shape=2)
     for sign in (1.0, -1.0):
-        found = rn.maximize(network, [sign], rn.Box.cube(2), rational=True)
+        found = rn.maximize(network, rn.Box.cube(2), [sign], rational=True)
         truth = maximum(pieces(read(network), box_cell([-1.0, -1.0], [1.0, 1.0])), [sign])
         assert found.value == truth
 
@@ -97,11 +97,11 @@ def test_skips_and_linear_stages():
 def test_what_fractions_do_not_serve():
     network = random_net(0)
     with pytest.raises(InvalidDomainError, match="curved sides"):
-        rn.maximize(network, [1.0], rn.Ball([0.0, 0.0], 1.0), rational=True)
+        rn.maximize(network, rn.Ball([0.0, 0.0], 1.0), [1.0], rational=True)
     steps = rn.Network.from_weights(
         [[[1.0]], [[1.0]]], [[0.0], [0.0]], Activation("step", at_zero=0.0)
     )
     with pytest.raises(InvalidInputError, match="step"):
-        rn.maximize(steps, [1.0], rn.Box.cube(1), rational=True)
-    rest = rn.maximize(network, [1.0], rn.Box.cube(2), time_limit=0, rational=True)
+        rn.maximize(steps, rn.Box.cube(1), [1.0], rational=True)
+    rest = rn.maximize(network, rn.Box.cube(2), [1.0], time_limit=0, rational=True)
     assert rest.value is None

@@ -51,15 +51,15 @@ def test_a_disjunction_is_each_of_its_parts(seed):
     network, box = random_net(seed, (2, 6, 6, 2)), Box.cube(2)
     rng = np.random.default_rng(seed)
     groups = [(rng.normal(size=(k, 2)), rng.normal(size=k) - 1.0) for k in (1, 2, 3)]
-    together = decide_any(network, groups, box).verdict
-    apart = [rn.decide(network, A, b, box).verdict for A, b in groups]
+    together = decide_any(network, box, groups).verdict
+    apart = [rn.decide(network, box, A, b).verdict for A, b in groups]
     assert "unknown" not in [together, *apart]
     assert (together == "counterexample") == ("counterexample" in apart)
 
 
 def test_resume_goes_on_where_the_search_stopped():
     network, box = random_net(0, (6, 12, 12, 1)), Box.cube(6)
-    found = rn.maximize(network, [1.0], box, time_limit=0)
+    found = rn.maximize(network, box, [1.0], time_limit=0)
     assert not found.complete
     assert found.certificate is None
     while not found.complete:
@@ -71,14 +71,14 @@ def test_resume_goes_on_where_the_search_stopped():
     assert found.exact
     again = found.certificate.verify(network)
     assert again.holds, again
-    direct = rn.maximize(network, [1.0], box, time_limit=None)
+    direct = rn.maximize(network, box, [1.0], time_limit=None)
     assert found.lower == pytest.approx(direct.lower, abs=1e-8)
 
 
 def test_two_workers_find_the_same_maximum():
     network, box = random_net(1, (6, 12, 12, 1)), Box.cube(6)
-    alone = rn.maximize(network, [1.0], box, time_limit=60)
-    both = rn.maximize(network, [1.0], box, time_limit=60, workers=2)
+    alone = rn.maximize(network, box, [1.0], time_limit=60)
+    both = rn.maximize(network, box, [1.0], time_limit=60, workers=2)
     assert alone.exact
     assert both.exact
     assert both.lower == pytest.approx(alone.lower, abs=1e-8)
@@ -93,7 +93,7 @@ def test_both_ends_hold_in_rational_arithmetic(seed, scale, slope):
     weights = [scale * rng.normal(size=(5, 2)), rng.normal(size=(4, 5)), rng.normal(size=(1, 4))]
     biases = [scale * rng.normal(size=5), rng.normal(size=4), rng.normal(size=1)]
     network = Network.from_weights(weights, biases, kind)
-    found = rn.maximize(network, [1.0], Box.cube(2))
+    found = rn.maximize(network, Box.cube(2), [1.0])
     (value,) = exact(network, [Fraction(float(v)) for v in found.point])
     assert Fraction(found.lower) <= value <= Fraction(found.upper)
     for x in Box.cube(2).sample(40, seed):
@@ -112,8 +112,8 @@ def test_cancellation_is_inside_the_interval(scale):
     network = Network([first, second, third], output, input_shape=1)
     slope = Fraction(0.1) + Fraction(0.2) - Fraction(0.3)
     top, bottom = 2 * slope * Fraction(scale), slope * Fraction(scale)
-    highest = rn.maximize(network, [1.0], Box([1.0], [2.0]))
-    lowest = rn.maximize(network, [-1.0], Box([1.0], [2.0]))
+    highest = rn.maximize(network, Box([1.0], [2.0]), [1.0])
+    lowest = rn.maximize(network, Box([1.0], [2.0]), [-1.0])
     assert Fraction(highest.lower) <= top <= Fraction(highest.upper)
     assert Fraction(lowest.lower) <= -bottom <= Fraction(lowest.upper)
 
@@ -131,13 +131,13 @@ def test_deep_narrow_networks_are_decided_whatever_their_path_sums():
     network = Network.from_weights(weights, biases)
     box = Box([-1.0], [1.0])
     top = network(np.linspace(-1, 1, 20001)[:, None]).max()
-    assert rn.decide(network, [[-1.0]], [-(top + 1.0 + abs(top) * 1e-3)], box).verdict == "proved"
+    assert rn.decide(network, box, [[-1.0]], [-(top + 1.0 + abs(top) * 1e-3)]).verdict == "proved"
 
 
 def test_counterexamples_are_points_in_single_precision():
     network, box = random_net(5, (4, 10, 10, 2)), Box([-1 / 3] * 4, [1 / 7] * 4)
-    top = rn.maximize(network, 0, box).lower
-    found = rn.decide(network, [[-1.0, 0.0]], [-(top - 0.01)], box)
+    top = rn.maximize(network, box, 0).lower
+    found = rn.decide(network, box, [[-1.0, 0.0]], [-(top - 0.01)])
     assert found.verdict == "counterexample"
     assert (found.point == found.point.astype(np.float32)).all()
     assert box.holds(found.point)[0]

@@ -57,7 +57,7 @@ def test_a_maximum_has_a_proof_that_replays(kind, domain, tmp_path):
         "skips": with_skips(4),
     }
     net = nets[kind]
-    found = rn.maximize(net, [1.0, -0.5], domain, time_limit=30)
+    found = rn.maximize(net, domain, [1.0, -0.5], time_limit=30)
     assert found.exact
     proof = found.certificate
     assert proof is not None
@@ -75,12 +75,12 @@ def test_a_maximum_has_a_proof_that_replays(kind, domain, tmp_path):
 def decided() -> tuple[Network, rn.Domain, SearchProof]:
     """A property with two groups, one of them a conjunction, that takes some cuts to prove."""
     net, box = network(11, (3, 10, 10, 2)), Box.cube(3)
-    top = rn.maximize(net, 0, box).upper
+    top = rn.maximize(net, box, 0).upper
     groups = [
         ([[-1.0, 0.0]], [-top - 1e-3]),
         ([[-1.0, 0.0], [0.0, 1.0]], [-top * 0.9 - 0.1, -50.0]),
     ]
-    found = decide_any(net, groups, box)
+    found = decide_any(net, box, groups)
     assert found.verdict == "proved"
     assert found.certificate is not None
     return net, box, found.certificate
@@ -197,7 +197,7 @@ def test_documents_with_surprises_are_refused(tmp_path):
 def test_units_bounded_for_a_goal_are_part_of_the_proof():
     """A cut-off above the claim, or goals that are no group's, are refused."""
     net, box = network(3, (10, 16, 16, 1)), Box.cube(10)
-    found = rn.maximize(net, [1.0], box, time_limit=60)
+    found = rn.maximize(net, box, [1.0], time_limit=60)
     assert found.exact
     proof = found.certificate
     tape = np.concatenate(list(proof.tape))

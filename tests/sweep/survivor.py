@@ -26,7 +26,7 @@ def forked(store: str, backend: str) -> int:
     """Start a driver; its process id."""
     child = os.fork()
     if child == 0:
-        rn.sweep(slow, RUNS, store=store, backend=backend, n_jobs=2)
+        rn.sweep(slow, RUNS, store=store, backend=backend, workers=2)
         os._exit(0)
     return child
 

@@ -36,7 +36,7 @@ def scheduler() -> Iterator[str]:
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_rows_are_the_same_on_local_backends(backend: str, tmp_path: Path) -> None:
-    found = rn.sweep(measure, RUNS, backend=backend, n_jobs=2, store=tmp_path / "s.sqlite")
+    found = rn.sweep(measure, RUNS, backend=backend, workers=2, store=tmp_path / "s.sqlite")
     assert found.runs == rn.sweep(measure, RUNS).runs
 
 
@@ -52,7 +52,7 @@ def test_a_dask_cluster_of_ones_own_is_closed_again() -> None:
     import psutil
 
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    found = rn.sweep(measure, RUNS, backend="dask", n_jobs=1)
+    found = rn.sweep(measure, RUNS, backend="dask", workers=1)
     assert found.runs == rn.sweep(measure, RUNS).runs
     after = psutil.Process().children(recursive=True)
     assert not [child for child in after if child.pid not in before and "spawn_main" in
@@ -85,7 +85,7 @@ def test_killing_a_dask_worker_loses_nothing(scheduler: str, tmp_path: Path) -> 
 
 
 def test_a_run_that_kills_its_worker_fails_alone() -> None:
-    found = rn.sweep(killer, [{"i": i} for i in range(6)], backend="loky", n_jobs=2)
+    found = rn.sweep(killer, [{"i": i} for i in range(6)], backend="loky", workers=2)
     assert [run.result for run in found.runs if run.result] == [{"i": i} for i in (0, 1, 3, 4, 5)]
     assert [run.message for run in found.failed] == ["its worker process died"]
 
@@ -170,7 +170,7 @@ def test_a_function_the_worker_cannot_load_is_said(tmp_path: Path) -> None:
     sys.modules["only_here"] = module
     try:
         with pytest.raises(InvalidInputError, match="a worker cannot load the function"):
-            rn.sweep(module.f, [{}], backend="loky", n_jobs=2)
+            rn.sweep(module.f, [{}], backend="loky", workers=2)
     finally:
         del sys.modules["only_here"]
 
@@ -182,7 +182,7 @@ from sweep_functions import RUNS, measure
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 try:
-    found = rn.sweep(measure, RUNS, backend="ray", n_jobs=2)
+    found = rn.sweep(measure, RUNS, backend="ray", workers=2)
 except InvalidInputError as error:
     print("CANNOT", error)
 else:

@@ -180,7 +180,7 @@ def test_what_is_not_a_dict_of_values_is_a_failed_run() -> None:
     [
         ({"backend": "spark"}, "backend 'spark' is not known; use sequential"),
         ({"scheduler": "tcp://x:1"}, "needs backend='dask' or 'ray'"),
-        ({"n_jobs": 0}, "expected at least 1"),
+        ({"workers": 0}, "expected at least 1"),
         ({"time_limit": -1}, "expected a number of seconds of at least 0"),
     ],
 )
@@ -221,7 +221,7 @@ def test_progress_and_time_left() -> None:
 def test_limits_and_interrupts_keep_what_is_finished(backend: str, tmp_path: Path) -> None:
     runs = [{"i": i, "seconds": 0.05} for i in range(40)]
     store = tmp_path / "s.sqlite"
-    some = rn.sweep(slow, runs, time_limit=0.2, backend=backend, n_jobs=2, store=store)
+    some = rn.sweep(slow, runs, time_limit=0.2, backend=backend, workers=2, store=store)
     assert 0 < len(some) < 40
     assert (some.stopped, some.complete) == ("time limit", False)
 
@@ -229,7 +229,7 @@ def test_limits_and_interrupts_keep_what_is_finished(backend: str, tmp_path: Pat
         if at.done >= len(some) + 2:
             raise KeyboardInterrupt
 
-    more = rn.sweep(slow, runs, progress=stop, backend=backend, n_jobs=2, store=store)
+    more = rn.sweep(slow, runs, progress=stop, backend=backend, workers=2, store=store)
     assert (more.resumed, more.stopped) == (len(some), "interrupted")
     assert len(some) < len(more) < 40
     quick = [{**run, "seconds": 0.0} for run in runs]

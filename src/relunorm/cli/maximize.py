@@ -46,7 +46,7 @@ def maximize(
     where = parse_domain(domain, network.input_size)
     weights = _weights(direction, network.output_size)
     with showing("searching", json or quiet) as show:
-        result = compute(network, weights, where, time_limit, progress=show, rational=rational)
+        result = compute(network, where, weights, time_limit, progress=show, rational=rational)
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
     if proof is not None:
         if result.certificate is None:

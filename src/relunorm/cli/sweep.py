@@ -77,7 +77,7 @@ def sweep(
             store=store,
             backend=backend or "loky",
             scheduler=scheduler,
-            n_jobs=jobs,
+            workers=jobs,
             progress=progress,
             time_limit=time_limit,
             retry_failed=retry_failed,

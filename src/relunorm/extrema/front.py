@@ -40,8 +40,8 @@ MARGIN = 1e-12
 @accepts("network", domains=("domain",))
 def maximize(
     network: Model,
-    direction: ArrayLike,
     domain: Place,
+    direction: ArrayLike,
     time_limit: float | Clock | None = 60.0,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
@@ -71,9 +71,9 @@ def maximize(
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
-    >>> maximize(net, [1.0], Box([-3], [2]))
+    >>> maximize(net, Box([-3], [2]), [1.0])
     Maximum(3, exact, 0 nodes)
-    >>> maximize(net, [1 / 3], Box([-3], [2]), rational=True).value == 3 * Fraction(1 / 3)
+    >>> maximize(net, Box([-3], [2]), [1 / 3], rational=True).value == 3 * Fraction(1 / 3)
     True
     """
     _check_domain(network, domain)
@@ -228,9 +228,9 @@ def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float
 @accepts("network", domains=("domain",))
 def decide(
     network: Model,
+    domain: Place,
     A: ArrayLike,
     b: ArrayLike,
-    domain: Place,
     time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -256,12 +256,12 @@ def decide(
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
-    >>> decide(net, [[-1.0]], [-2.5], Box([-1], [2])).verdict  # can |x| be at least 2.5?
+    >>> decide(net, Box([-1], [2]), [[-1.0]], [-2.5]).verdict  # can |x| be at least 2.5?
     'proved'
     """
     clock = Clock(time_limit)
     most = clock.part(share=0.5) if rational else clock
-    found = decide_any(network, [(A, b)], domain, most, random_state, progress, workers)
+    found = decide_any(network, domain, [(A, b)], most, random_state, progress, workers)
     if not rational or found.verdict != "unknown":
         return found
     from relunorm.search.rational import largest
@@ -283,8 +283,8 @@ def decide(
 
 def decide_any(
     network: Network,
-    constraints: Sequence[tuple[ArrayLike, ArrayLike]],
     domain: Domain,
+    constraints: Sequence[tuple[ArrayLike, ArrayLike]],
     time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -298,7 +298,7 @@ def decide_any(
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
-    >>> decide_any(net, [([[-1.0]], [-2.5]), ([[1.0]], [0.5])], Box([-1], [2])).verdict
+    >>> decide_any(net, Box([-1], [2]), [([[-1.0]], [-2.5]), ([[1.0]], [0.5])]).verdict
     'counterexample'
     """
     _check_domain(network, domain)
@@ -403,13 +403,13 @@ def _single(domain: Domain, point: Vector) -> Vector | None:
 
 @accepts("network", domains=("domain",))
 def never_smallest(
-    network: Model, output: int, domain: Place, time_limit: float | Clock | None = 60.0
+    network: Model, domain: Place, output: int, time_limit: float | Clock | None = 60.0
 ) -> Decision:
     """Decide whether ``output`` is nowhere on the domain the smallest (a tie counts as smallest).
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0], [-1.0, -1.0]]], [[0, 0], [1, 0]])
-    >>> never_smallest(net, 0, Box([-1], [2])).verdict  # |x| + 1 against -|x|
+    >>> never_smallest(net, Box([-1], [2]), 0).verdict  # |x| + 1 against -|x|
     'proved'
     """
     count = network.output_size
@@ -422,7 +422,7 @@ def never_smallest(
     others = [j for j in range(count) if j != output]
     rows = -np.eye(count)[others]
     rows[:, output] = 1.0
-    return decide(network, rows, np.zeros(len(others)), domain, time_limit)
+    return decide(network, domain, rows, np.zeros(len(others)), time_limit)
 
 
 def _check_domain(network: Network, domain: Domain) -> None:

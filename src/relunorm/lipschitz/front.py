@@ -362,7 +362,7 @@ def _paths(run: _Run) -> None:
 def _theorem6(run: _Run, network: Network) -> None:
     factor, note = _from_l2(run)
     until = run.share(PRODUCT_SHARE)
-    found = theorem6.theorem6(network, deadline=until)
+    found = theorem6.theorem6(network, within=until)
     seconds = until.clock.elapsed()
     note = "; ".join(filter(None, (note, _rough(until))))
     values = (found.count, found.paths, found.spectral)

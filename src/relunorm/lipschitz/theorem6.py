@@ -83,7 +83,7 @@ class Theorem6:
 
 @accepts("network")
 def theorem6(
-    network: Model, at: ArrayLike | None = None, deadline: Deadline | None = None
+    network: Model, at: ArrayLike | None = None, within: Deadline | None = None
 ) -> Theorem6:
     """Theorem 6(i), (ii) and (13)-(15) of seed 003: sound bounds in l2, per region or global.
 
@@ -91,7 +91,7 @@ def theorem6(
         network: a plain ReLU perceptron with at least one hidden layer.
         at: a point; the bounds are then those of its region (fewer active units, smaller bounds).
             Without it they are global.
-        deadline: spectral norms that cannot be had before it are bounded roughly.
+        within: spectral norms that cannot be had before it are bounded roughly.
 
     Weights may have any size; a bound above float64 is infinite, one below it 5e-324.
 
@@ -108,12 +108,12 @@ def theorem6(
             "use lipschitz(), whose norm product and absolute paths take any network"
         )
     active = _supports(network, at)
-    return _bounds(network, active, deadline)
+    return _bounds(network, active, within)
 
 
-def _bounds(network: Network, active: list[Any], deadline: Deadline | None) -> Theorem6:
+def _bounds(network: Network, active: list[Any], within: Deadline | None) -> Theorem6:
     weights, exponents = zip(*map(_to_size, network.weights()[0]), strict=True)
-    norms = [operator_norm(matrix, 2.0, deadline) for matrix in weights]
+    norms = [operator_norm(matrix, 2.0, within) for matrix in weights]
     largest = [float(np.abs(mx.entries(w)).max(initial=0.0)) for w in weights]
     depth, width = len(weights), max(network.widths)
     terms, total = 4 * sum(network.widths), sum(exponents)

@@ -186,7 +186,7 @@ def run_tasks(
                 store=store,
                 backend=backend,
                 scheduler=scheduler,
-                n_jobs=jobs,
+                workers=jobs,
                 progress=listen,
                 retry_failed=True,
                 version=version,

@@ -306,7 +306,7 @@ class _Job:
     ) -> tuple[RowVerdict, Vector | None, int]:
         place = neighbourhood(self.x[row], radius, self.norm, self.valid)
         found = decide_any(
-            self.network, self.groups[row], place.outer, clock, self.random_state, None,
+            self.network, place.outer, self.groups[row], clock, self.random_state, None,
             self.workers, attacks,
         )  # fmt: skip
         if found.verdict == "proved":

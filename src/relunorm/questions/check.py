@@ -212,7 +212,7 @@ class _Question:
 
     def _decide(self, case: Case, clock: Clock, progress: Listener | None) -> Decision:
         return decide_any(
-            self.network, case.groups, case.domain, clock, self.random_state, progress,
+            self.network, case.domain, case.groups, clock, self.random_state, progress,
             self.workers,
         )  # fmt: skip
 

@@ -23,25 +23,25 @@ RAY_MEMORY = 100 * 2**20
 
 @contextmanager
 def placed(
-    backend: str | None, scheduler: str | None = None, n_jobs: int | None = None
+    backend: str | None, scheduler: str | None = None, workers: int | None = None
 ) -> Iterator[None]:
     """Run what joblib runs inside the block on a backend.
 
     Args:
         backend: one of `BACKENDS`; None leaves the choice to an ambient ``joblib.parallel_config``
-            (without one: loky if ``n_jobs`` is given, else one task after the other).
+            (without one: loky if ``workers`` is given, else one task after the other).
         scheduler: address of a running Dask scheduler (``tcp://host:8786``) or Ray cluster. Without
             it a cluster of local processes is started, and closed at the end of the block.
-        n_jobs: tasks at a time; all cores if omitted. A running cluster decides for itself.
+        workers: tasks at a time; all cores if omitted. A running cluster decides for itself.
     """
-    _check(backend, scheduler, n_jobs)
-    if backend is None and n_jobs is None:
+    _check(backend, scheduler, workers)
+    if backend is None and workers is None:
         yield
     elif backend == "dask":
-        with _dask(scheduler, n_jobs):
+        with _dask(scheduler, workers):
             yield
     elif backend == "ray":
-        with _ray(scheduler, n_jobs):
+        with _ray(scheduler, workers):
             yield
     elif backend == "sequential":
         with joblib.parallel_config(backend="sequential", n_jobs=1):
@@ -50,27 +50,27 @@ def placed(
         options: dict[str, Any] = {} if backend is None else {"backend": backend}
         if backend == "loky":  # also for libraries that a run is the first to import
             options["inner_max_num_threads"] = 1
-        with joblib.parallel_config(n_jobs=-1 if n_jobs is None else n_jobs, **options):
+        with joblib.parallel_config(n_jobs=-1 if workers is None else workers, **options):
             yield
 
 
-def _check(backend: str | None, scheduler: str | None, n_jobs: int | None) -> None:
+def _check(backend: str | None, scheduler: str | None, workers: int | None) -> None:
     if backend is not None and backend not in BACKENDS:
         raise InvalidInputError(f"backend {backend!r} is not known; use {', '.join(BACKENDS)}")
     if scheduler is not None and backend not in ("dask", "ray"):
         raise InvalidInputError(
             f"scheduler {scheduler!r} needs backend='dask' or 'ray', not {backend!r}"
         )
-    if n_jobs is not None and (n_jobs == 0 or n_jobs < -1):
-        raise InvalidInputError(f"n_jobs is {n_jobs}; expected at least 1, or -1 for all cores")
+    if workers is not None and (workers == 0 or workers < -1):
+        raise InvalidInputError(f"workers is {workers}; expected at least 1, or -1 for all cores")
 
 
-def _count(n_jobs: int | None) -> int:
-    return joblib.cpu_count() if n_jobs in (None, -1) else int(n_jobs)
+def _count(workers: int | None) -> int:
+    return joblib.cpu_count() if workers in (None, -1) else int(workers)
 
 
 @contextmanager
-def _dask(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
+def _dask(scheduler: str | None, workers: int | None) -> Iterator[None]:
     try:
         from distributed import Client, LocalCluster
 
@@ -84,7 +84,7 @@ def _dask(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
         # Port 0: any free one, so that two clusters do not quarrel over the dashboard's.
         options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
         with (
-            LocalCluster(n_workers=_count(n_jobs), threads_per_worker=1, **options) as cluster,
+            LocalCluster(n_workers=_count(workers), threads_per_worker=1, **options) as cluster,
             Client(cluster, set_as_default=False) as client,
             joblib.parallel_config(backend="relunorm-dask", n_jobs=-1, client=client),
         ):
@@ -102,7 +102,7 @@ def _dask(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _ray(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
+def _ray(scheduler: str | None, workers: int | None) -> Iterator[None]:
     try:
         import ray
         from ray.util.joblib import register_ray
@@ -113,10 +113,10 @@ def _ray(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
     register_ray()
     started = not ray.is_initialized()
     if started:
-        _start_ray(ray, scheduler, n_jobs)
+        _start_ray(ray, scheduler, workers)
     try:
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        jobs = cpus if n_jobs in (None, -1) else min(int(n_jobs), cpus)
+        jobs = cpus if workers in (None, -1) else min(int(workers), cpus)
         # With one job joblib would not use Ray at all, so a single core gets two turns.
         with joblib.parallel_config(backend="ray", n_jobs=max(jobs, 2)):
             yield
@@ -125,7 +125,7 @@ def _ray(scheduler: str | None, n_jobs: int | None) -> Iterator[None]:
             ray.shutdown()
 
 
-def _start_ray(ray: Any, scheduler: str | None, n_jobs: int | None) -> None:
+def _start_ray(ray: Any, scheduler: str | None, workers: int | None) -> None:
     address = scheduler or os.environ.get("RAY_ADDRESS")
     # Workers find what the caller can import.
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -136,7 +136,7 @@ def _start_ray(ray: Any, scheduler: str | None, n_jobs: int | None) -> None:
     }
     if address is None:
         options |= {
-            "num_cpus": max(2, _count(n_jobs)),
+            "num_cpus": max(2, _count(workers)),
             "include_dashboard": False,
             "object_store_memory": RAY_MEMORY,
         }

@@ -101,7 +101,7 @@ def sweep(
     store: Store | str | Path | None = None,
     backend: str | None = None,
     scheduler: str | None = None,
-    n_jobs: int | None = None,
+    workers: int | None = None,
     progress: Listener | None = None,
     time_limit: float | Clock | None = None,
     retry_failed: bool = False,
@@ -123,7 +123,7 @@ def sweep(
         backend: ``loky``, ``threading``, ``dask``, ``ray`` or ``sequential``; None honours an
             ambient ``joblib.parallel_config``.
         scheduler: address of a running Dask scheduler or Ray cluster.
-        n_jobs: runs at a time.
+        workers: runs at a time.
         progress: called with a `Progress` after every run; its facts are the ``latest`` run (None
             at the start) and how many ``failed``. May raise to stop.
         time_limit: seconds after which no further run is begun; those under way are finished.
@@ -146,7 +146,7 @@ def sweep(
     with nullcontext() if opened is None or opened is store else closing(opened):
         driver = _Driver(who, wanted, opened, Teller(progress, clock))
         driver.recall(retry_failed)
-        with placed(backend, scheduler, n_jobs) if driver.open else nullcontext():
+        with placed(backend, scheduler, workers) if driver.open else nullcontext():
             driver.run(Attempts(function, shared))
     return driver.result()
 

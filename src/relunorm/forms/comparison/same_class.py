@@ -158,6 +158,6 @@ def _always(network: Network, only: int, domain: Domain, clock: Clock) -> bool:
         directions = np.delete(np.eye(count) - np.eye(count)[only], only, axis=0)
     for turn, direction in enumerate(directions):
         part = clock.part(share=1 / (len(directions) - turn))
-        if not maximize(network, direction, domain, part, tolerance=1e-3).upper < 0:
+        if not maximize(network, domain, direction, part, tolerance=1e-3).upper < 0:
             return False
     return True
