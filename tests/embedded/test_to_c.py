@@ -134,8 +134,15 @@ def test_inputs_as_a_sensor_gives_them_cost_nothing_of_the_bound() -> None:
     assert made.program.input_low.tolist() == [0] * 3
     assert made.program.input_high.tolist() == [1023] * 3
     assert made.certificate.epsilon_on_grid < made.epsilon / 2
-    asked = to_c(network, box, epsilon=2e-4, input_shift=10, **QUICK)
+    wanted = {"epsilon": 2e-4, "input_shift": 10}
+    asked = to_c(network, box, **wanted, integer_inputs=True, **QUICK)
     assert asked.certificate.epsilon_on_grid <= 2e-4 < asked.epsilon
+    with pytest.raises(InvalidInputError, match="rounding the inputs is most of it"):
+        to_c(network, box, **wanted, **QUICK)
+    coarse = to_c(network, box, epsilon=0.01, input_shift=10, **QUICK)
+    assert coarse.epsilon <= 0.01
+    points = hard_points(box, 2000, 0)
+    assert np.abs(coarse.program.predict(points) - network(points)).max() <= 0.01
 
 
 @pytest.mark.parametrize(
@@ -257,6 +264,37 @@ def test_a_tree_of_one_leaf_and_one_of_too_many(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("relunorm.embedded.tree_build.MOST_PIECES", 5)
     with pytest.raises(InvalidInputError, match="more than 5 affine pieces"):
         to_c(mlp(2, 8, 1), Box.cube(2, -2, 2), style="pieces", **QUICK)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_steep_pieces_are_searched_at_their_borders(size: int) -> None:
+    """A ramp of a millionth between two integers, which no random input meets."""
+    weights = [np.full((2, size), 1e6), np.array([[1.0, -1.0]])]
+    network = Network.from_weights(weights, [np.array([-1e5, -1e5 - 1]), np.zeros(1)])
+    for style in ("pieces", "layers"):
+        made = to_c(network, Box.cube(size), style=style, shrink=False, **QUICK)
+        assert 0.4 < made.found <= made.epsilon
+        assert verify(made.certificate, network, made.source).holds
+
+
+@pytest.mark.parametrize("style", ["layers", "pieces", "float"])
+def test_every_program_is_called_in_the_same_way(style: str) -> None:
+    network, box = mlp(2, 5, 3, seed=1), Box([-1.0, 0.0], [1.0, 2.0])
+    kind = {"floats": True} if style == "float" else {"style": style}
+    made = to_c(network, box, classes=True, **kind, **QUICK)
+    program, points = made.program, box.sample(40, 0)
+    assert (program.input_size, program.input_shape, program.output_shape) == (2, (2,), (3,))
+    assert f"int net_run(const {program.input_type} *x, {program.output_type} *y)" in made.header
+    assert program.multiplications == made.multiplications
+    assert np.array_equal(program.classes(points), np.argmax(program.predict(points), axis=1))
+    assert (program.input_low < program.input_high).all()
+    assert program.predict(points).shape == (40, 3)
+    if style != "float":
+        integers = program.quantize(points)
+        assert np.array_equal(program.dequantize(program(integers)), program.predict(points))
+        assert program(integers[0]).tolist() == program(integers)[0].tolist()
+        with pytest.raises(InvalidInputError, match="NaN"):
+            program.predict([[np.nan, 0.0]])
 
 
 def test_pieces_are_smaller_than_layers_where_there_are_few() -> None:

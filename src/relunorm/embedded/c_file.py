@@ -211,20 +211,27 @@ class CFile(ABC):
             return ["    (void)x;"]
         lines = [f"    for ({self.index} j = 0; j < {len(self.low)}; j++) {{"]
         if into is None:
-            ends = ((below, f"x[j] < {low}"), (above, f"x[j] > {high}"))
+            ends = ((below, self._below("x[j]", low)), (above, f"x[j] > {high}"))
             outside = [text for wanted, text in ends if wanted]
             lines += [f"        if ({' || '.join(outside)})", "            clamped++;"]
             return [*lines, "    }"]
         lines += [f"        {kind} v = x[j];", ""]
-        for wanted, end, sign in ((below, low, "<"), (above, high, ">")):
+        for wanted, end, test in (
+            (below, low, self._below("v", low)),
+            (above, high, f"v > {high}"),
+        ):
             if wanted:
                 lines += [
-                    f"        if (v {sign} {end}) {{",
+                    f"        if ({test}) {{",
                     f"            v = {end};",
                     "            clamped++;",
                     "        }",
                 ]
         return [*lines, f"        {into}[j] = v;", "    }"]
+
+    def _below(self, value: str, low: str) -> str:
+        """Whether an input is below its range; NaN, which compares with nothing, is too."""
+        return f"!({value} >= {low})" if self.kinds[0] == "float" else f"{value} < {low}"
 
     def classes(self) -> list[str]:
         """The function that gives the class."""

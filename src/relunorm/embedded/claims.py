@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,77 @@ def _after(head: Head, bound: float) -> float | None:
         return None
     moved = slackened(head.gain * bound)
     return min(moved, 1.0) if head.is_probability else moved
+
+
+def notes(document: dict[str, Any]) -> list[str]:
+    """The comment at the top of the C file."""
+    sizes, options, head = document["sizes"], document["options"], document["head"]
+    integer = document["program"]["arithmetic"] != "float"
+    proved = _in_words(document, integer)
+    found = at_least(document["found"]["of_floats"])
+    return [
+        f"{options['name']}: a neural network, written by relunorm {document['version']}.",
+        "",
+        f"network      {document['network']}",
+        f"certificate  {document['digest']}",
+        f"tables {sizes['flash']} bytes, buffers {sizes['ram']} bytes on the stack, "
+        f"{sizes['multiplications']} multiplications",
+        *([] if head is None else [f"outputs are the {head['of']}"]),
+        "",
+        "Proved for every input in the domain, and for all others after clamping:",
+        *(f"- {line}{';' if k < len(proved) else '.'}" for k, line in enumerate(proved, start=1)),
+        f"The largest difference that a search found is {found}.",
+        *(["", "Rounding is to nearest, halves towards plus infinity."] if integer else []),
+    ]
+
+
+def _in_words(document: dict[str, Any], integer: bool) -> list[str]:
+    """What is proved, a line each."""
+
+    def both(whole: Any, grid: Any) -> str:
+        return at_most(whole) + (f" ({at_most(grid)} for integer inputs)" if integer else "")
+
+    bounds, head = document["bounds"], document["head"]
+    classes, steps = document["classes"], document["steps"]
+    lines = ["no operation leaves its type, partial sums included"] if integer else []
+    epsilon, grid = largest(bounds["of_floats"]), largest(bounds["on_grid"])
+    lines.append(f"|output - network| <= {both(epsilon, grid)}, rounding the input included")
+    if head is not None and head["bound"] is not None:
+        moved = both(head["bound"], head["bound_on_grid"])
+        lines.append(f"|{head['label']} of them - the model| <= {moved}")
+    if classes is not None and classes["everywhere"] is not None:
+        lines.append(f"the class is {classes['everywhere']} everywhere, as in the network")
+    elif classes is not None:
+        one = len(bounds["of_floats"]) == 1
+        where = "output is farther from 0 than" if one else "best output leads by more than"
+        margin = both(classes["margin"], classes["margin_on_grid"])
+        lines.append(f"the class is the network's wherever its {where} {margin}")
+    if steps is not None:
+        apart = at_most(largest(steps["bounds"]))
+        lines.append(f"{apart} where no step is near its threshold (see the certificate)")
+    return lines
+
+
+def at_most(value: float, digits: int = 4) -> str:
+    """A bound in so many digits, rounded up so that it still holds."""
+    return _shown(value, digits, ROUND_CEILING)
+
+
+def at_least(value: float, digits: int = 4) -> str:
+    """What was found in so many digits, rounded down."""
+    return _shown(value, digits, ROUND_FLOOR)
+
+
+def _shown(value: float, digits: int, rounding: str) -> str:
+    if not np.isfinite(value):
+        return str(value)
+    shown = Context(prec=digits, rounding=rounding).create_decimal_from_float(float(value))
+    return f"{float(shown):.{digits}g}"
+
+
+def largest(values: list[float | None]) -> float:
+    """The largest of some bounds; infinite where one is not known."""
+    return max(float("inf") if v is None else float(v) for v in values)
 
 
 def check_classes(network: Network) -> None:

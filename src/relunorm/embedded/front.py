@@ -17,8 +17,8 @@ from relunorm.border import Model, Place, accepts
 from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
-from relunorm.embedded.certificate import ProgramCertificate, notes
-from relunorm.embedded.claims import check_classes
+from relunorm.embedded.certificate import ProgramCertificate
+from relunorm.embedded.claims import at_least, at_most, check_classes, notes
 from relunorm.embedded.integers import RANGES, IntegerNetwork
 from relunorm.embedded.job import WIDTHS, Job
 from relunorm.embedded.pieces import Piecewise
@@ -64,7 +64,7 @@ class Export(Shown):
 
     @property
     def found(self) -> float:
-        """The largest difference a search found: no program of this kind can prove less."""
+        """The largest difference that a search found, evaluated exactly: no proof can say less."""
         return float(self.certificate.document["found"]["of_floats"])
 
     @property
@@ -116,6 +116,7 @@ class Export(Shown):
         keys = (
             "bounds",
             "found",
+            "search",
             "classes",
             "head",
             "steps",
@@ -141,7 +142,8 @@ class Export(Shown):
     def __repr__(self) -> str:
         return (
             f"Export({self.program!r}, tables {self.flash:,} bytes, "
-            f"|program - network| <= {self.epsilon:.3g} proved, {self.found:.3g} found)"
+            f"|program - network| <= {at_most(self.epsilon, 3)} proved, "
+            f"{at_least(self.found, 3)} found)"
         )
 
 
@@ -158,6 +160,7 @@ def to_c(
     classes: bool = False,
     name: str = "net",
     input_shift: int | Sequence[int] | None = None,
+    integer_inputs: bool = False,
     shrink: bool = True,
     parts: int = 256,
     flash: int | None = None,
@@ -176,14 +179,15 @@ def to_c(
         domain: a box, a ball or a polytope; the proofs hold for the box around it.
         bits: 8, 16 or 32 for weights, inputs and values. If omitted: 16, or with ``epsilon`` the
             smallest tables that meet it, weights of 8 and 16 bits mixed.
-        epsilon: how far outputs may move, rounding the input included; with ``input_shift`` not
-            included, because inputs are integers then.
+        epsilon: how far outputs may move, rounding the input included.
         target: ``c99``, ``avr`` (tables in flash) or ``arm``.
         floats: single precision instead of integers.
         style: ``layers``, or for one or two inputs ``pieces``: the affine pieces in a search tree.
         classes: add a function that gives the class, and a claim about it.
         name: prefix of what the file defines.
         input_shift: the shift of the inputs where a sensor fixes it, one or one for each.
+        integer_inputs: inputs are the program's integers to begin with, as a sensor gives them, so
+            that ``epsilon`` leaves their rounding out. Both bounds are proved and stated anyhow.
         shrink: remove first what does nothing over the domain.
         parts: boxes the domain is cut into to tighten the bound, at most.
         flash, ram: bytes there are; those of an ATmega328P for ``avr``, no limit otherwise.
@@ -222,7 +226,20 @@ def to_c(
         raise InvalidInputError(
             f"input_shift {input_shift!r}: expected a whole number, or one for each input"
         )
-    job = Job(network, domain, box, options, exponent, parts, samples, random_state, progress)
+    if integer_inputs and floats:
+        raise InvalidInputError("integer_inputs: a program in single precision takes floats")
+    job = Job(
+        network,
+        domain,
+        box,
+        options,
+        exponent,
+        integer_inputs,
+        parts,
+        samples,
+        random_state,
+        progress,
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
         job.shrink(shrink, widths, floats, style == "layers")

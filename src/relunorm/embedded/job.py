@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm import __version__
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.embedded.c_file import Options, flash_bytes
-from relunorm.embedded.certificate import SCHEMA, seal, tables_digest
-from relunorm.embedded.claims import claims, rows_of
+from relunorm.embedded.certificate import SCHEMA, seal, sizes_of, tables_digest
+from relunorm.embedded.claims import at_most, claims, rows_of
 from relunorm.embedded.cutting import Bounds, cut
 from relunorm.embedded.floats import FloatNetwork, build_floats
 from relunorm.embedded.integers import IntegerNetwork
@@ -26,12 +27,11 @@ from relunorm.embedded.programs import (
     AnyProgram,
     change_of,
     outer_box,
-    ram_bytes,
     structure,
     tables,
 )
 from relunorm.embedded.scales import build, start_of
-from relunorm.embedded.search import Found, largest_difference
+from relunorm.embedded.search import Found, around, difference_at, largest_difference
 from relunorm.embedded.terms import (
     Integers,
     geometry_of,
@@ -102,19 +102,21 @@ class Job:
         box: Box,
         options: Options,
         exponent: Integers | None,
+        on_grid: bool,
         parts: int,
         samples: int,
         random_state: int,
         progress: Listener | None,
     ):
         self.network, self.domain, self.box, self.options = network, domain, box, options
-        self.exponent, self.parts, self.random_state = exponent, parts, random_state
+        self.exponent, self.on_grid = exponent, on_grid
+        self.parts, self.random_state = parts, random_state
         self.samples, self.tell = samples, Teller(progress, Clock())
         self.smaller = without_empty_terms(network)
         self.shrunk: dict[str, Any] | None = None
         self.moved = np.zeros(network.output_size)
         self.trusted = 0
-        self.best: tuple[float, int, str] | None = None
+        self.best: tuple[float, int, str, float] | None = None
         self.grids: dict[int, Integers] = {}
 
     def inputs(self, width: int) -> Integers:
@@ -290,7 +292,7 @@ class Job:
             rows,
             parts=self.parts,
             goal=rest,
-            on_grid=self.exponent is not None,
+            on_grid=self.on_grid,
             progress=lambda done, parts: self.show("proving", done / parts),
         )
         self.note(program, found, program.maps[0].weight_type)
@@ -301,14 +303,12 @@ class Job:
         size = flash_bytes(tables(program, self.options.name))
         largest = self.largest(found)
         if self.best is None or largest < self.best[0]:
-            self.best = (largest, size, kind)
+            grid = float((found.on_grid[: len(self.moved)] + self.moved).max())
+            self.best = (largest, size, kind, grid)
 
     def largest(self, found: Bounds) -> float:
-        """The bound over all outputs, shrinking included.
-
-        Where a sensor fixes the shift of the inputs, they are integers to begin with.
-        """
-        side = found.of_floats if self.exponent is None else found.on_grid
+        """The bound over all outputs, shrinking included."""
+        side = found.on_grid if self.on_grid else found.of_floats
         return float((side[: len(self.moved)] + self.moved).max())
 
     def meets(self, found: Proved, epsilon: float) -> bool:
@@ -328,10 +328,16 @@ class Job:
                         f"with {size:,} bytes of tables"
                     )
         assert self.best is not None
-        largest, size, kind = self.best
+        largest, size, kind, grid = self.best
         raise InvalidInputError(
             f"epsilon {epsilon:g} is not met by any width; the best that can be proved is "
-            f"{largest:.3g}, with weights of type {kind} and {size:,} bytes of tables"
+            f"{at_most(largest, 3)}, with weights of type {kind} and {size:,} bytes of tables"
+            + (
+                f"; rounding the inputs is most of it, and for inputs that are integers to begin "
+                f"with {at_most(grid, 3)} is proved: say so with integer_inputs"
+                if not self.on_grid and grid * (1 + 1e-6) <= epsilon
+                else ""
+            )
         )
 
     def document(self, program: AnyProgram, found: Bounds, cuts: list[Any]) -> dict[str, Any]:
@@ -349,31 +355,24 @@ class Job:
             "version": __version__,
             "network": self.network.digest,
             "domain": domain_to_dict(reach_of(self.domain)),
-            "options": dataclasses.asdict(self.options),
+            "options": {**dataclasses.asdict(self.options), "labels": list(self.options.labels)},
             "shrunk": self.shrunk,
             "trusted": self.trusted,
             "program": structure(program),
             "tables": tables_digest({name: values for name, (_, values) in held.items()}),
             "cuts": cuts,
             **claims(self.smaller, change, outer, rows, found, self.moved, classes),
-            "found": {
-                "on_grid": grid.difference,
-                "of_floats": real.difference,
-                "inputs": real.inputs.tolist(),
-                "tried": grid.tried + real.tried,
-                "random_state": self.random_state,
-            },
-            "sizes": {
-                "flash": flash_bytes(held),
-                "ram": ram_bytes(program),
-                "multiplications": program.multiplications,
-            },
+            "found": self.witnessed(program, grid, real),
+            "search": {"tried": grid.tried + real.tried, "random_state": self.random_state},
+            "sizes": sizes_of(program, self.options.name),
         }
         return {**document, "digest": seal(document)}
 
     def search(self, program: AnyProgram) -> tuple[Found, Found]:
         """The largest differences found on the program's own inputs, and on any."""
         smooth = self.smaller if isinstance(program, Piecewise) else program.dequantized()
+
+        borders = self.borders(program)
 
         def search(snap: Any = None) -> Found:
             return largest_difference(
@@ -382,6 +381,7 @@ class Job:
                 smooth,
                 self.box,
                 samples=self.samples,
+                borders=borders,
                 snap=snap,
                 random_state=self.random_state,
             )
@@ -389,9 +389,36 @@ class Job:
         real = search()
         if isinstance(program, FloatNetwork):
             return real, real
-        start = program.inputs if isinstance(program, Piecewise) else program
-        power = -start.input_exponent.astype(np.int32)
+        power = -program.input_exponent.astype(np.int32)
         grid = search(lambda x: np.ldexp(program.quantize(x).astype(np.float64), power))
         if grid.difference > real.difference and self.box.contains(grid.inputs).all():
             real = replace(grid, tried=real.tried)
         return grid, real
+
+    def borders(self, program: AnyProgram) -> NDArray[np.float64] | None:
+        """Points between affine pieces, where they are known."""
+        points = []
+        if self.network.input_size == 1 and self.box.hi[0] > self.box.lo[0]:
+            from relunorm.regions.lines import along
+
+            points.append(along(self.network, self.box.lo, self.box.hi).points())
+        if isinstance(program, Piecewise):
+            points.append(program.borders())
+        if not points:
+            return None
+        found = np.vstack(points)
+        return found if isinstance(program, FloatNetwork) else around(found, program.input_exponent)
+
+    def witnessed(self, program: AnyProgram, grid: Found, real: Found) -> dict[str, Any]:
+        """What was found, evaluated exactly, and where: `verify` evaluates it again."""
+        integers = None
+        on_grid = of_floats = difference_at(self.network, program, real.inputs)
+        if not isinstance(program, FloatNetwork):
+            integers = program.quantize(grid.inputs).ravel().tolist()
+            on_grid = difference_at(self.network, program, grid.inputs)
+        return {
+            "on_grid": on_grid,
+            "of_floats": of_floats,
+            "inputs": real.inputs.tolist(),
+            "integers": integers,
+        }

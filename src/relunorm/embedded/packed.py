@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import zlib
+import json
 from typing import Any
 
 import numpy as np
@@ -54,13 +54,16 @@ def network_from_dict(document: dict[str, Any]) -> Network:
         )
         for entry in document["layers"]
     ]
-    return Network(
+    network = Network(
         layers,
         _affine_from(document["output"]),
         input_shape=document["input_shape"],
         output_shape=document["output_shape"],
         head=Head.from_dict(document["head"]),
     )
+    if json.dumps(network_to_dict(network)) != json.dumps(document):
+        raise InvalidInputError("the shrunk network of the certificate holds more than a network")
+    return network
 
 
 def _affine(affine: Affine) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def _affine_from(document: dict[str, Any]) -> Affine:
 def _pack(array: NDArray[Any]) -> list[str]:
     kind = "<f8" if array.dtype.kind == "f" else "<i8"
     raw = np.ascontiguousarray(array, dtype=kind).tobytes()
-    return [kind, base64.b64encode(zlib.compress(raw, 6)).decode("ascii")]
+    return [kind, base64.b64encode(raw).decode("ascii")]
 
 
 def _unpack(packed: list[str]) -> NDArray[Any]:
@@ -99,7 +102,7 @@ def _unpack(packed: list[str]) -> NDArray[Any]:
     if kind not in ("<f8", "<i8"):
         raise InvalidInputError(f"an array has type {kind!r}, expected floats or integers")
     try:
-        raw = zlib.decompress(base64.b64decode(text, validate=True))
-    except (zlib.error, binascii.Error) as error:
+        raw = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
         raise InvalidInputError(f"an array of the certificate is damaged: {error}") from None
     return np.frombuffer(raw, dtype=kind).copy()

@@ -15,7 +15,7 @@ its affine map is bounded by backward linear bounds, and hardly any unit changes
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -27,7 +27,7 @@ from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.embedded.c_file import CFile, Options, Tables, number
 from relunorm.embedded.cutting import Bounds
-from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
+from relunorm.embedded.integers import RANGES, IntegerNetwork, IntegerProgram, size_of
 from relunorm.embedded.scales import start_of
 from relunorm.embedded.terms import Integers
 from relunorm.errors import InvalidInputError
@@ -38,32 +38,57 @@ from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import rule_bounds
 
 
-class Piecewise(ABC):
-    """A program that looks its affine piece up: what programs of one and two inputs share."""
+class Piecewise(IntegerProgram):
+    """A program that looks its affine piece up: what programs of one and two inputs share.
+
+    Attributes:
+        inputs: scales, clamps and type of the inputs; its layers are not used.
+        weight_type, accumulator: C types of slopes, and of starts and sums.
+    """
 
     inputs: IntegerNetwork
-    output_exponent: int
     weight_type: str
     accumulator: str
 
     @property
-    @abstractmethod
-    def outputs(self) -> int:
-        """How many."""
+    def input_exponent(self) -> Integers:  # type: ignore[override]
+        """Entry j of an input stands for q * 2^-s_j."""
+        return self.inputs.input_exponent
 
     @property
-    @abstractmethod
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
+    def input_low(self) -> Integers:  # type: ignore[override]
+        """Inputs are raised to this."""
+        return self.inputs.input_low
+
+    @property
+    def input_high(self) -> Integers:  # type: ignore[override]
+        """Inputs are lowered to this."""
+        return self.inputs.input_high
+
+    @property
+    def input_type(self) -> str:  # type: ignore[override]
+        """C type of the inputs."""
+        return self.inputs.input_type
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """As the network had it."""
+        return self.inputs.input_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """As the network had it."""
+        return self.inputs.output_shape
+
+    @property
+    def output_type(self) -> str:
+        """C type of the outputs."""
+        return self.accumulator
 
     @property
     @abstractmethod
     def ram(self) -> int:
         """Bytes of the variables on the stack."""
-
-    @abstractmethod
-    def __call__(self, inputs: ArrayLike) -> Integers:
-        """Integer inputs to integer outputs."""
 
     @abstractmethod
     def tables(self, name: str) -> Tables:
@@ -81,15 +106,9 @@ class Piecewise(ABC):
     def bound(self, network: Network) -> Bounds:
         """Bounds of |program - network|, or `InvalidInputError` where a sum could overflow."""
 
-    def quantize(self, inputs: ArrayLike) -> Integers:
-        """Real inputs to the nearest integers the program takes."""
-        return self.inputs.quantize(inputs)
-
-    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
-        """Real inputs to real outputs, by way of integers."""
-        batch = np.asarray(inputs).reshape(-1, self.inputs.input_size)
-        out = np.atleast_2d(self(self.quantize(batch)))
-        return np.ldexp(out.astype(np.float64), -self.output_exponent)
+    @abstractmethod
+    def borders(self) -> NDArray[np.float64]:
+        """Points between the pieces, where integers stand next to each other that differ most."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,6 +182,11 @@ class Pieces(Piecewise):
     def bound(self, network: Network) -> Bounds:
         """Bounds of |program - network| for every output, over all integers and real inputs."""
         return bound_pieces(network, self)
+
+    def borders(self) -> NDArray[np.float64]:
+        """The last and the first number of neighbouring pieces, and the ends."""
+        ends = np.concatenate([self.first, self.first - 1, self.input_high])
+        return np.ldexp(ends.astype(np.float64), -int(self.input_exponent[0]))[:, None]
 
     def __repr__(self) -> str:
         return f"Pieces({len(self.first)} pieces, slopes {self.weight_type})"

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
 from relunorm.embedded.c_file import CFile, Options, Tables, index_type, is_constant
@@ -164,6 +164,14 @@ class PieceTree(Piecewise):
         lost = 2.0**-50 * (size + np.abs(constant)) + 2.0**-1000
         lower, upper = output_bounds(rest, reach)
         return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)
+
+    def borders(self) -> NDArray[np.float64]:
+        """The corners of all leaves, and the integers around them."""
+        exact = {point for _, polygon in leaves_of(self, wide=False) for point in polygon}
+        corners = np.array([[float(v) for v in point] for point in exact])
+        near = [np.floor(corners) + np.array([a, b]) for a in (0, 1) for b in (0, 1)]
+        power = -self.input_exponent.astype(np.int32)
+        return np.unique(np.ldexp(np.vstack([corners, *near]), power), axis=0)
 
     def __repr__(self) -> str:
         return f"PieceTree({len(self.start)} pieces, slopes {self.weight_type})"

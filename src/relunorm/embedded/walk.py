@@ -9,8 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.domain import Box
-from relunorm.embedded.difference import Change, Difference, Ends, Program
-from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork, real_map
+from relunorm.embedded.difference import Change, Difference, Ends, Rounding
+from relunorm.embedded.integers import (
+    RANGES,
+    IntegerLayer,
+    IntegerMap,
+    IntegerNetwork,
+    IntegerProgram,
+    real_map,
+)
 from relunorm.embedded.ranges import Sums, after_activation, narrowed, overflow, partial_sums
 from relunorm.embedded.terms import Integers
 from relunorm.errors import InvalidInputError
@@ -20,7 +27,7 @@ from relunorm.stability.problem import Problem
 from relunorm.stability.reach import reach_of
 
 
-class IntegerProgram(Program):
+class IntegerRounding(Rounding):
     """An integer network as the difference sees it; layers may be added while it is built."""
 
     def __init__(self, network: Network, start: IntegerNetwork):
@@ -87,7 +94,7 @@ class Walk:
 
     def __init__(self, network: Network, start: IntegerNetwork):
         self.network, self.start = network, start
-        self.program = IntegerProgram(network, start)
+        self.program = IntegerRounding(network, start)
         self.change = Change(self.program)
         problem = Problem(network, reach_of(grid_box(start)))
         self.difference = Difference(problem, self.change, exact_input=True)
@@ -148,7 +155,7 @@ class Walk:
         self.difference.advance(index, self.errors[index])
 
 
-def grid_box(start: IntegerNetwork) -> Box:
+def grid_box(start: IntegerProgram) -> Box:
     """The box of real numbers that the clamped inputs stand for."""
     power = -start.input_exponent.astype(np.int32)
     return Box(
