@@ -61,28 +61,20 @@ class CFile(ABC):
     """A program being written: one file with tables, functions and one that runs them.
 
     Args:
-        low, high: the clamps of the inputs.
-        kinds: C types of inputs and outputs.
+        program: what is written; any of its kinds.
         outputs: how many.
-        shifts: exponents of the inputs and of the outputs; None in single precision.
         tables: of the whole file; those of the clamps are named ``low`` and ``high``.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        low: NDArray[Any],
-        high: NDArray[Any],
-        kinds: tuple[str, str],
-        outputs: int,
-        shifts: tuple[NDArray[Any], int] | None,
-        tables: Tables,
-    ):
-        self.options, self.name = options, options.name
-        self.low, self.high, self.kinds = low, high, kinds
-        self.outputs, self.scales, self.tables = outputs, shifts, tables
+    def __init__(self, options: Options, program: Any, outputs: int, tables: Tables):
+        self.options, self.name, self.tables = options, options.name, tables
+        self.low, self.high, self.outputs = program.input_low, program.input_high, outputs
+        self.kinds: tuple[str, str] = program.input_type, program.output_type
+        self.scales: tuple[NDArray[Any], int] | None = None
+        if program.input_type != "float":
+            self.scales = program.input_exponent, program.output_exponent
         sizes = [len(values) for _, values in tables.values()]
-        self.index = "int" if max([*sizes, len(low), 1]) < 32768 else "int32_t"
+        self.index = "int" if max([*sizes, len(self.low), 1]) < 32768 else "int32_t"
         self.used: set[str] = set()
 
     @abstractmethod

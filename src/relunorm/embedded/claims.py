@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.embedded.cutting import Bounds, bound_part
 from relunorm.embedded.difference import Change
+from relunorm.embedded.polygon import output_bounds
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate import slackened
 from relunorm.head import Head
 from relunorm.network import Affine, Network
-from relunorm.stability.problem import Bounds as ValueBounds
-from relunorm.stability.problem import Problem
 from relunorm.stability.reach import reach_of
-from relunorm.stability.replay import rule_bounds
 
 #: Differences of two outputs are bounded one by one while there are at most this many outputs.
 PAIRS_UP_TO = 16
@@ -243,11 +241,7 @@ def _fixed_class(network: Network, box: Box, margin: float) -> int | None:
         rows = np.delete(np.eye(outputs)[best] - np.eye(outputs), best, axis=0)
     terms = {s: np.asarray(rows @ m) for s, m in network.output.terms.items()}
     leads = network.replace(output=Affine(terms, rows @ network.output.bias))
-    problem = Problem(leads, reach_of(box))
-    bounds = ValueBounds(problem)
-    for index in range(len(leads.layers)):
-        bounds.append(*rule_bounds(problem, bounds, index))
-    lower, _ = rule_bounds(problem, bounds, len(leads.layers), every=True)
+    lower, _, bounds = output_bounds(leads, reach_of(box))
     # forming the differences of rows rounds; a share of the sizes covers it
     size = sum((abs(m) @ bounds.span(s) for s, m in network.output.terms.items()), np.zeros(1))
     rest = 1e-14 * float(np.max(size) + np.abs(network.output.bias).max())

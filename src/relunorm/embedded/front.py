@@ -259,7 +259,7 @@ def to_c(
             document = job.document(program, *found)
         except RelunormError:
             raise
-        except ValueError:  # no JSON for what is infinite
+        except (ValueError, OverflowError):  # no JSON for what is infinite
             raise InvalidInputError(
                 "no finite bound can be proved: values on the way leave the range of the "
                 "program's numbers; rescale the network, or choose a smaller domain"

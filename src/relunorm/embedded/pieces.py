@@ -23,19 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.embedded.c_file import CFile, Options, Tables, number
 from relunorm.embedded.cutting import Bounds
 from relunorm.embedded.integers import RANGES, IntegerNetwork, IntegerProgram, size_of
+from relunorm.embedded.polygon import apart
 from relunorm.embedded.scales import start_of
 from relunorm.embedded.terms import Integers
 from relunorm.errors import InvalidInputError
-from relunorm.network import Affine, Network
-from relunorm.stability.problem import Bounds as ValueBounds
-from relunorm.stability.problem import Problem
+from relunorm.network import Network
 from relunorm.stability.reach import reach_of
-from relunorm.stability.replay import rule_bounds
 
 
 class Piecewise(IntegerProgram):
@@ -298,22 +295,8 @@ def _apart(
     start = int(program.first[k]) * unit
     constants = [int(c) * scale - m * start for c, m in zip(program.start[k], slopes, strict=True)]
     slope = np.array([[float(m)] for m in slopes])
-    terms = dict(network.output.terms)
-    old = mx.dense(terms[0]) if 0 in terms else np.zeros_like(slope)
-    bias = np.array(
-        [float(Fraction(float(b)) - c) for b, c in zip(network.output.bias, constants, strict=True)]
-    )
-    rest = network.replace(output=Affine({**terms, 0: old - slope}, bias))
-    # what forming these numbers rounded
-    size = max(abs(low), abs(high))
-    lost = 2.0**-52 * ((np.abs(old) + np.abs(slope))[:, 0] * size + np.abs(bias))
-    lost = lost + 2.0**-52 * np.array([abs(float(m)) for m in slopes]) * size + 2.0**-1000
-    problem = Problem(rest, reach_of(Box(np.array([low]), np.array([high]))))
-    bounds = ValueBounds(problem)
-    for index in range(len(rest.layers)):
-        bounds.append(*rule_bounds(problem, bounds, index))
-    lower, upper = rule_bounds(problem, bounds, len(rest.layers), every=True)
-    return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)
+    constant = np.array([float(c) for c in constants])
+    return apart(network, slope, constant, reach_of(Box(np.array([low]), np.array([high]))))
 
 
 class PiecesFile(CFile):
@@ -321,15 +304,7 @@ class PiecesFile(CFile):
 
     def __init__(self, program: Pieces, options: Options):
         self.program = program
-        super().__init__(
-            options,
-            program.inputs.input_low,
-            program.inputs.input_high,
-            (program.inputs.input_type, program.accumulator),
-            program.start.shape[1],
-            (program.inputs.input_exponent, program.output_exponent),
-            program.tables(options.name),
-        )
+        super().__init__(options, program, program.outputs, program.tables(options.name))
 
     def functions(self) -> list[str]:
         """None: one function does it all."""

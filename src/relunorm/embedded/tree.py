@@ -22,16 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
 from relunorm.embedded.c_file import CFile, Options, Tables, index_type, is_constant
 from relunorm.embedded.cutting import Bounds
 from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
 from relunorm.embedded.pieces import Piecewise, inputs_from, inputs_structure
-from relunorm.embedded.polygon import Polygon, clip, output_bounds, reach_of_polygon, rectangle
+from relunorm.embedded.polygon import Polygon, apart, clip, reach_of_polygon, rectangle
 from relunorm.embedded.terms import Integers
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,15 +154,7 @@ class PieceTree(Piecewise):
             self.slope[leaf].astype(np.float64), powers.astype(np.int32) - self.output_exponent
         )
         constant = np.ldexp(self.start[leaf].astype(np.float64), -self.output_exponent)
-        terms = dict(network.output.terms)
-        old = mx.dense(terms[0]) if 0 in terms else np.zeros_like(slope)
-        bias = network.output.bias - constant
-        rest = network.replace(output=Affine({**terms, 0: old - slope}, bias))
-        # what forming these numbers rounded
-        size = (np.abs(old) + np.abs(slope)) @ reach.span + np.abs(network.output.bias)
-        lost = 2.0**-50 * (size + np.abs(constant)) + 2.0**-1000
-        lower, upper = output_bounds(rest, reach)
-        return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)
+        return apart(network, slope, constant, reach)
 
     def borders(self) -> NDArray[np.float64]:
         """The corners of all leaves, and the integers around them."""
@@ -232,15 +223,7 @@ class TreeFile(CFile):
 
     def __init__(self, program: PieceTree, options: Options):
         self.program = program
-        super().__init__(
-            options,
-            program.inputs.input_low,
-            program.inputs.input_high,
-            (program.inputs.input_type, program.accumulator),
-            program.outputs,
-            (program.inputs.input_exponent, program.output_exponent),
-            program.tables(options.name),
-        )
+        super().__init__(options, program, program.outputs, program.tables(options.name))
 
     def functions(self) -> list[str]:
         """None: one function does it all."""
