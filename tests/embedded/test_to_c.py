@@ -15,9 +15,9 @@ from strategies import networks
 
 from relunorm import Ball, Box, Network, Polytope, load, regions, to_c
 from relunorm.embedded import verify
-from relunorm.embedded.integers import RANGES, chosen
-from relunorm.embedded.scales import _Builder, build
-from relunorm.embedded.terms import Kernel
+from relunorm.embedded.arithmetic.integers import RANGES, chosen
+from relunorm.embedded.arithmetic.scales import _Builder, build
+from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.head import Head, Step
 from relunorm.network import Activation, Affine, Layer
@@ -261,7 +261,7 @@ def test_a_tree_of_one_leaf_and_one_of_too_many(monkeypatch: pytest.MonkeyPatch)
     made = to_c(mlp(2, 3), Box.cube(2), style="pieces", **QUICK)
     assert made.multiplications == 6
     assert verify(made.certificate, made.network, made.source).holds
-    monkeypatch.setattr("relunorm.embedded.tree_build.MOST_PIECES", 5)
+    monkeypatch.setattr("relunorm.embedded.pieces.tree_build.MOST_PIECES", 5)
     with pytest.raises(InvalidInputError, match="more than 5 affine pieces"):
         to_c(mlp(2, 8, 1), Box.cube(2, -2, 2), style="pieces", **QUICK)
 

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
-from relunorm.embedded.c_file import Options, flash_bytes
-from relunorm.embedded.c_tables import read_tables
+from relunorm.embedded.arithmetic.integers import IntegerProgram
+from relunorm.embedded.arithmetic.terms import without_empty_terms
+from relunorm.embedded.c.file import Options, flash_bytes
+from relunorm.embedded.c.tables import read_tables
 from relunorm.embedded.claims import claims, compare_claims, largest, notes, rows_of
-from relunorm.embedded.cutting import replay_cuts
-from relunorm.embedded.integers import IntegerProgram
 from relunorm.embedded.packed import network_from_dict
-from relunorm.embedded.pieces import Piecewise
+from relunorm.embedded.pieces.line import Piecewise
 from relunorm.embedded.programs import (
     AnyProgram,
     c_file,
@@ -41,8 +41,8 @@ from relunorm.embedded.programs import (
     structure,
     tables,
 )
+from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.search import difference_at
-from relunorm.embedded.terms import without_empty_terms
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate import Certificate
 from relunorm.forms.document import (

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.cutting import Bounds, bound_part
-from relunorm.embedded.difference import Change
-from relunorm.embedded.polygon import output_bounds
+from relunorm.embedded.pieces.polygon import output_bounds
+from relunorm.embedded.proof.cutting import Bounds, bound_part
+from relunorm.embedded.proof.difference import Change
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate import slackened
 from relunorm.head import Head

@@ -16,12 +16,12 @@ from relunorm.atomic import atomic_path
 from relunorm.border import Model, Place, accepts
 from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
-from relunorm.embedded.c_file import Options, flash_bytes
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
+from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate
 from relunorm.embedded.claims import at_least, at_most, check_classes, notes
-from relunorm.embedded.integers import RANGES, IntegerNetwork
 from relunorm.embedded.job import WIDTHS, Job
-from relunorm.embedded.pieces import Piecewise
+from relunorm.embedded.pieces.line import Piecewise
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import (
     InvalidDomainError,

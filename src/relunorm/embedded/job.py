@@ -15,14 +15,21 @@ from numpy.typing import NDArray
 from relunorm import __version__
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
-from relunorm.embedded.c_file import Options, flash_bytes
+from relunorm.embedded.arithmetic.floats import FloatNetwork, build_floats
+from relunorm.embedded.arithmetic.integers import IntegerNetwork
+from relunorm.embedded.arithmetic.scales import build, start_of
+from relunorm.embedded.arithmetic.terms import (
+    Integers,
+    geometry_of,
+    stored_numbers,
+    without_empty_terms,
+)
+from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.certificate import SCHEMA, seal, sizes_of, tables_digest
 from relunorm.embedded.claims import at_most, claims, rows_of
-from relunorm.embedded.cutting import Bounds, cut
-from relunorm.embedded.floats import FloatNetwork, build_floats
-from relunorm.embedded.integers import IntegerNetwork
 from relunorm.embedded.packed import network_to_dict
-from relunorm.embedded.pieces import Piecewise, build_pieces
+from relunorm.embedded.pieces.line import Piecewise, build_pieces
+from relunorm.embedded.pieces.tree_build import build_tree
 from relunorm.embedded.programs import (
     AnyProgram,
     change_of,
@@ -30,16 +37,9 @@ from relunorm.embedded.programs import (
     structure,
     tables,
 )
-from relunorm.embedded.scales import build, start_of
+from relunorm.embedded.proof.cutting import Bounds, cut
+from relunorm.embedded.proof.walk import grid_box
 from relunorm.embedded.search import Found, around, difference_at, largest_difference
-from relunorm.embedded.terms import (
-    Integers,
-    geometry_of,
-    stored_numbers,
-    without_empty_terms,
-)
-from relunorm.embedded.tree_build import build_tree
-from relunorm.embedded.walk import grid_box
 from relunorm.errors import InvalidInputError
 from relunorm.forms.domains import domain_to_dict
 from relunorm.network import Network

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.c_file import CFile, Options, Tables
-from relunorm.embedded.c_layers import LayersFile, ram_of_layers, tables_of
-from relunorm.embedded.c_tables import network_from, structure_of
-from relunorm.embedded.difference import Change
-from relunorm.embedded.floats import FloatNetwork, FloatRounding
-from relunorm.embedded.integers import RANGES, IntegerNetwork, IntegerProgram
-from relunorm.embedded.pieces import Piecewise, pieces_from
-from relunorm.embedded.scales import rounded_half_up
-from relunorm.embedded.tree import tree_from
-from relunorm.embedded.walk import grid_box, walk_through
+from relunorm.embedded.arithmetic.floats import FloatNetwork, FloatRounding
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork, IntegerProgram
+from relunorm.embedded.arithmetic.scales import rounded_half_up
+from relunorm.embedded.c.file import CFile, Options, Tables
+from relunorm.embedded.c.layers import LayersFile, ram_of_layers, tables_of
+from relunorm.embedded.c.tables import network_from, structure_of
+from relunorm.embedded.pieces.line import Piecewise, pieces_from
+from relunorm.embedded.pieces.tree import tree_from
+from relunorm.embedded.proof.difference import Change
+from relunorm.embedded.proof.walk import grid_box, walk_through
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.network import Affine, Network
 from relunorm.stability.certain import exact_output
 

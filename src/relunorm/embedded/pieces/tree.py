@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.embedded.c_file import CFile, Options, Tables, index_type, is_constant
-from relunorm.embedded.cutting import Bounds
-from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
-from relunorm.embedded.pieces import Piecewise, inputs_from, inputs_structure
-from relunorm.embedded.polygon import Polygon, apart, clip, reach_of_polygon, rectangle
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork, size_of
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.c.file import CFile, Options, Tables, index_type, is_constant
+from relunorm.embedded.pieces.line import Piecewise, inputs_from, inputs_structure
+from relunorm.embedded.pieces.polygon import Polygon, apart, clip, reach_of_polygon, rectangle
+from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network

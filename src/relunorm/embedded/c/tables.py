@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.embedded.c_layers import AnyNetwork
-from relunorm.embedded.floats import FloatLayer, FloatMap, FloatNetwork
-from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork
-from relunorm.embedded.terms import Kernel, Term, term_from
+from relunorm.embedded.arithmetic.floats import FloatLayer, FloatMap, FloatNetwork
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork
+from relunorm.embedded.arithmetic.terms import Kernel, Term, term_from
+from relunorm.embedded.c.layers import AnyNetwork
 from relunorm.errors import InvalidInputError
 
 TABLE = re.compile(

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.embedded.norms import Norms
+from relunorm.embedded.proof.norms import Norms
 from relunorm.layer import Affine
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector

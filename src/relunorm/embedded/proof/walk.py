@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.domain import Box
-from relunorm.embedded.difference import Change, Difference, Ends, Rounding
-from relunorm.embedded.integers import (
+from relunorm.embedded.arithmetic.integers import (
     RANGES,
     IntegerLayer,
     IntegerMap,
@@ -18,8 +17,9 @@ from relunorm.embedded.integers import (
     IntegerProgram,
     real_map,
 )
-from relunorm.embedded.ranges import Sums, after_activation, narrowed, overflow, partial_sums
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.proof.difference import Change, Difference, Ends, Rounding
+from relunorm.embedded.proof.ranges import Sums, after_activation, narrowed, overflow, partial_sums
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Box
-from relunorm.embedded.integers import (
+from relunorm.embedded.arithmetic.integers import (
     ACCUMULATORS,
     RANGES,
     IntegerLayer,
@@ -27,9 +27,9 @@ from relunorm.embedded.integers import (
     IntegerNetwork,
     narrowest,
 )
-from relunorm.embedded.ranges import Sums, after_activation, overflow
-from relunorm.embedded.terms import Integers, Term, geometry_of, rounded, term_of
-from relunorm.embedded.walk import Walk
+from relunorm.embedded.arithmetic.terms import Integers, Term, geometry_of, rounded, term_of
+from relunorm.embedded.proof.ranges import Sums, after_activation, overflow
+from relunorm.embedded.proof.walk import Walk
 from relunorm.errors import InvalidInputError
 from relunorm.io.recover import Convolution
 from relunorm.matrix import Vector

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Box
-from relunorm.embedded.difference import Change, Ends, Rounding
-from relunorm.embedded.integers import chosen
-from relunorm.embedded.terms import Dense, Integers, Kernel, Listed, Term, geometry_of
+from relunorm.embedded.arithmetic.integers import chosen
+from relunorm.embedded.arithmetic.terms import Dense, Integers, Kernel, Listed, Term, geometry_of
+from relunorm.embedded.proof.difference import Change, Ends, Rounding
 from relunorm.errors import InvalidInputError
 from relunorm.layer import Kind
 from relunorm.matrix import Matrix, Vector

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.c_file import CFile, Options, Tables, number
-from relunorm.embedded.cutting import Bounds
-from relunorm.embedded.integers import RANGES, IntegerNetwork, IntegerProgram, size_of
-from relunorm.embedded.polygon import apart
-from relunorm.embedded.scales import start_of
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork, IntegerProgram, size_of
+from relunorm.embedded.arithmetic.scales import start_of
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.c.file import CFile, Options, Tables, number
+from relunorm.embedded.pieces.polygon import apart
+from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of

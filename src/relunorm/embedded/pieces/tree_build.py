@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.integers import RANGES, IntegerNetwork
-from relunorm.embedded.polygon import Polygon, clip, rectangle
-from relunorm.embedded.scales import start_of
-from relunorm.embedded.terms import Integers
-from relunorm.embedded.tree import PieceTree, overflow_of_tree
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
+from relunorm.embedded.arithmetic.scales import start_of
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.pieces.polygon import Polygon, clip, rectangle
+from relunorm.embedded.pieces.tree import PieceTree, overflow_of_tree
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 

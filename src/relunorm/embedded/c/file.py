@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from relunorm.embedded.integers import RANGES, size_of
+from relunorm.embedded.arithmetic.integers import RANGES, size_of
 from relunorm.errors import InvalidInputError
 
 #: Table name -> (C type, numbers), in the order of the file.

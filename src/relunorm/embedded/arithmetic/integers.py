@@ -26,7 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.embedded.terms import Integers, Term
+from relunorm.embedded.arithmetic.terms import Integers, Term
 from relunorm.errors import InvalidInputError
 from relunorm.layer import Kind
 from relunorm.network import Activation, Affine, Layer, Network

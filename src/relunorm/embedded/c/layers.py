@@ -6,7 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from relunorm.embedded.c_file import (
+from relunorm.embedded.arithmetic.floats import FloatLayer, FloatNetwork
+from relunorm.embedded.arithmetic.integers import IntegerLayer, IntegerNetwork, narrowest, size_of
+from relunorm.embedded.arithmetic.terms import Dense, Kernel, Listed, Term
+from relunorm.embedded.c.file import (
     CFile,
     Options,
     Tables,
@@ -16,9 +19,6 @@ from relunorm.embedded.c_file import (
     is_constant,
     literal,
 )
-from relunorm.embedded.floats import FloatLayer, FloatNetwork
-from relunorm.embedded.integers import IntegerLayer, IntegerNetwork, narrowest, size_of
-from relunorm.embedded.terms import Dense, Kernel, Listed, Term
 
 AnyNetwork = IntegerNetwork | FloatNetwork
 AnyLayer = IntegerLayer | FloatLayer
