@@ -24,11 +24,9 @@ from numpy.typing import NDArray
 from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
 from relunorm.embedded.arithmetic.integers import IntegerProgram
-from relunorm.embedded.arithmetic.terms import without_empty_terms
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.c.tables import read_tables
 from relunorm.embedded.claims import claims, compare_claims, largest, notes, rows_of
-from relunorm.embedded.packed import network_from_dict
 from relunorm.embedded.pieces.line import Piecewise
 from relunorm.embedded.programs import (
     AnyProgram,
@@ -43,8 +41,8 @@ from relunorm.embedded.programs import (
 )
 from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.search import difference_at
+from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.certificate import Certificate
 from relunorm.forms.document import (
     Check,
     each,
@@ -59,7 +57,6 @@ from relunorm.forms.document import (
 from relunorm.forms.domains import domain_to_dict, reach_from_dict
 from relunorm.forms.inclusion import holds
 from relunorm.forms.verification import Verification
-from relunorm.forms.verification import verify as verify_pair
 from relunorm.network import Network
 
 SCHEMA = "relunorm.program/2"
@@ -233,7 +230,7 @@ def _replay(
         )
     check_inputs(box, program)
     outer = outer_box(box, program)
-    smaller, moved, trusted = _shrunk(document, network, outer, problems)
+    smaller, moved, trusted = replay_shrink(document["shrunk"], network, outer, problems)
     if trusted != document["trusted"]:
         problems.append(f"{trusted} verdicts are solver-trusted, not {document['trusted']}")
     if problems:
@@ -290,22 +287,6 @@ def sizes_of(program: AnyProgram, name: str) -> dict[str, int]:
 def _same(ours: Any, theirs: Any) -> bool:
     """Whether two documents are the same, 1 and true and 1.0 told apart."""
     return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
-
-
-def _shrunk(
-    document: dict[str, Any], network: Network, outer: Box, problems: list[str]
-) -> tuple[Network, NDArray[np.float64], int]:
-    """The network the program was made from, how far it is from the one given, and trust."""
-    entry = document["shrunk"]
-    if entry is None:
-        return without_empty_terms(network), np.zeros(network.output_size), 0
-    smaller = network_from_dict(entry["network"])
-    inner = Certificate(entry["certificate"])
-    outcome = verify_pair(inner, network, smaller, outer)
-    problems += [f"shrinking: {problem}" for problem in outcome.problems]
-    if inner.exceptions:
-        problems.append("shrinking: step units were left out")
-    return without_empty_terms(smaller), np.array(inner.bounds, dtype=np.float64), outcome.trusted
 
 
 def tables_digest(tables: Mapping[str, NDArray[Any]]) -> str:

@@ -131,7 +131,8 @@ def _in_words(document: dict[str, Any], integer: bool) -> list[str]:
     classes, steps = document["classes"], document["steps"]
     lines = ["no operation leaves its type, partial sums included"] if integer else []
     epsilon, grid = largest(bounds["of_floats"]), largest(bounds["on_grid"])
-    lines.append(f"|output - network| <= {both(epsilon, grid)}, rounding the input included")
+    without = f" ({at_most(grid)} for integer inputs)" if integer else ""
+    lines.append(f"|output - network| <= {at_most(epsilon)}, rounding the input included{without}")
     if head is not None and head["bound"] is not None:
         moved = both(head["bound"], head["bound_on_grid"])
         lines.append(f"|{head['label']} of them - the model| <= {moved}")

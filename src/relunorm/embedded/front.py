@@ -242,7 +242,8 @@ def to_c(
     )
     with np.errstate(over="ignore", invalid="ignore"):
         widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
-        job.shrink(shrink, widths, floats, style == "layers")
+        if shrink:
+            job.shrink(widths, floats, style == "layers")
         if floats:
             program, found = job.floats()
         elif style == "pieces":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,14 +19,11 @@ from relunorm.embedded.arithmetic.integers import IntegerNetwork
 from relunorm.embedded.arithmetic.scales import build, start_of
 from relunorm.embedded.arithmetic.terms import (
     Integers,
-    geometry_of,
-    stored_numbers,
     without_empty_terms,
 )
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.certificate import SCHEMA, seal, sizes_of, tables_digest
 from relunorm.embedded.claims import at_most, claims, rows_of
-from relunorm.embedded.packed import network_to_dict
 from relunorm.embedded.pieces.line import Piecewise, build_pieces
 from relunorm.embedded.pieces.tree_build import build_tree
 from relunorm.embedded.programs import (
@@ -40,56 +36,17 @@ from relunorm.embedded.programs import (
 from relunorm.embedded.proof.cutting import Bounds, cut
 from relunorm.embedded.proof.walk import grid_box
 from relunorm.embedded.search import Found, around, difference_at, largest_difference
+from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
+from relunorm.forms.certificate import Certificate
 from relunorm.forms.domains import domain_to_dict
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of
-from relunorm.stability.result import Stability
 
 WIDTHS = (8, 16, 32)
 
 #: Called with what is being done and, where known, the share that is done.
 Proved = tuple[Bounds, list[Any]]
-
-
-def _analyses(network: Network, found: Stability) -> list[Stability]:
-    """What may be removed: everything, or of convolutions whole channels only.
-
-    A convolution that has lost single units is a matrix, which takes more room than its kernel.
-    """
-    shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
-    kernels = {
-        k
-        for k, layer in enumerate(network.layers)
-        if any(
-            geometry_of(matrix, shapes[source], shapes[k + 1]) is not None
-            for source, matrix in layer.affine.terms.items()
-        )
-    }
-    if not kernels:
-        return [found]
-    kept = []
-    for layer in found.layers:
-        if layer.layer in kernels:
-            shape = shapes[layer.layer + 1]
-            dead = (layer.verdict.reshape(shape[0], -1) == "dead").all(axis=1)
-            dead = np.repeat(dead, len(layer.verdict) // shape[0])
-            layer = replace(layer, verdict=np.where(dead, "dead", "undecided"))
-        kept.append(layer)
-    return [found, replace(found, layers=tuple(kept))]
-
-
-def _shaped(network: Network, old: Network) -> Network:
-    """Layers that still are whole channels get their shapes back, which removal forgets."""
-    if len(network.layers) != len(old.layers):
-        return network
-    layers = []
-    for ours, theirs in zip(network.layers, old.layers, strict=True):
-        size, plane = ours.affine.size, math.prod(theirs.shape[1:])
-        if len(theirs.shape) > 1 and size % plane == 0:
-            ours = replace(ours, shape=(size // plane, *theirs.shape[1:]))
-        layers.append(ours)
-    return network.replace(layers=layers)
 
 
 class Job:
@@ -140,50 +97,26 @@ class Job:
         else:
             self.tell(what, share, 1.0)
 
-    def shrink(self, wanted: bool, widths: Sequence[int], floats: bool, layers: bool) -> None:
+    def shrink(self, widths: Sequence[int], floats: bool, layers: bool) -> None:
         """Remove what does nothing over the domain and the inputs' grids, if that saves tables."""
-        if not wanted:
-            return
-        from relunorm.forms.normalize import normalize
-        from relunorm.stability import stability
-
         self.show("shrinking")
-        outer = self.box
-        grids = []
+        grids = [self.box]
         for width in () if floats else widths:
             with suppress(InvalidInputError):  # said where the program is built
                 power = self.inputs(width) if layers else self.exponent
-                grids.append(grid_box(start_of(self.network, outer, width, power)))
+                grids.append(grid_box(start_of(self.network, self.box, width, power)))
         if floats:
-            single = [side.astype(np.float32).astype(np.float64) for side in (outer.lo, outer.hi)]
-            grids = [Box(*single)]
+            ends = (self.box.lo, self.box.hi)
+            grids.append(Box(*(side.astype(np.float32).astype(np.float64) for side in ends)))
         outer = Box(
-            np.minimum.reduce([outer.lo, *(g.lo for g in grids)]),
-            np.maximum.reduce([outer.hi, *(g.hi for g in grids)]),
+            np.minimum.reduce([grid.lo for grid in grids]),
+            np.maximum.reduce([grid.hi for grid in grids]),
         )
-        if any(layer.activation.kind == "step" for layer in self.network.layers):
-            return  # removal may move a threshold, and then no bound holds near it
-        found = stability(self.network.folded(), outer, time_limit=10.0, milp=False)
-        results = [
-            normalize(self.network, "minimal", outer, analysis=analysis, architecture="keep")
-            for analysis in _analyses(self.network.folded(), found)
-        ]
-        networks = [_shaped(r.network, self.network.folded()) for r in results]
-        sizes = [
-            np.inf if r.certificate is None else stored_numbers(n)
-            for r, n in zip(results, networks, strict=True)
-        ]
-        best = int(np.argmin(sizes))
-        result = results[best]
-        if result.certificate is None or sizes[best] >= stored_numbers(self.network):
-            return
-        self.smaller = without_empty_terms(networks[best])
-        self.moved = np.array(result.certificate.bounds)
-        self.trusted = result.certificate.trusted
-        self.shrunk = {
-            "network": network_to_dict(self.smaller),
-            "certificate": result.certificate.to_dict(),
-        }
+        found = shrink(self.network, outer)
+        if found is not None:
+            self.smaller, self.shrunk = found
+            certificate = Certificate(self.shrunk["certificate"])
+            self.moved, self.trusted = np.array(certificate.bounds), certificate.trusted
 
     def integers(
         self, widths: Sequence[int], epsilon: float | None

@@ -351,7 +351,7 @@ def _room(size: Vector, most: float) -> Integers:
 
 def _slope(slope: float, bits: int) -> tuple[int, int]:
     """(m, k) with m * 2^-k nearest to the slope, m in the values' width and as short as can be."""
-    k = int(min(_room(np.array([abs(slope)]), 2 ** (min(bits, 16) - 1) - 1)[0], 24))
+    k = int(min(_room(np.array([abs(slope)]), 2 ** (min(bits, 25) - 1) - 1)[0], 28))
     if k < 0:
         raise InvalidInputError(f"a leaky slope of {slope:g} is too steep for {bits} bits")
     m = int(np.rint(np.ldexp(slope, k)))

@@ -7,6 +7,7 @@ no recursion, no shift of a negative number, no conversion that is not written d
 from __future__ import annotations
 
 import re
+import textwrap
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +95,8 @@ class CFile(ABC):
     def source(self, notes: list[str]) -> str:
         """The whole file; ``notes`` are the lines of its first comment."""
         functions, driver = self.functions(), self.driver()
-        lines = ["/*", *(f" * {line}".rstrip() for line in notes), " */", ""]
+        told = [part for line in notes for part in textwrap.wrap(line, 94) or [""]]
+        lines = ["/*", *(f" * {line}".rstrip() for line in told), " */", ""]
         avr = self.options.target == "avr"
         lines += ["#include <stdint.h>", *(["#include <avr/pgmspace.h>"] if avr else []), ""]
         lines += self.macros()
