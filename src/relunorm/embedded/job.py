@@ -35,7 +35,7 @@ from relunorm.embedded.programs import (
 )
 from relunorm.embedded.proof.cutting import Bounds, cut
 from relunorm.embedded.proof.walk import grid_box
-from relunorm.embedded.search import Found, around, difference_at, largest_difference
+from relunorm.embedded.search import Found, around, difference_at, largest_difference, thresholds
 from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate import Certificate
@@ -337,10 +337,14 @@ class Job:
             points.append(along(self.network, self.box.lo, self.box.hi).points())
         if isinstance(program, Piecewise):
             points.append(program.borders())
+        if any(layer.activation.kind == "step" for layer in self.network.layers):
+            points.append(thresholds(self.network, self.box, self.random_state))
         if not points:
             return None
         found = np.vstack(points)
-        return found if isinstance(program, FloatNetwork) else around(found, program.input_exponent)
+        if isinstance(program, FloatNetwork) or self.network.input_size > 2:
+            return found
+        return around(found, program.input_exponent)
 
     def witnessed(self, program: AnyProgram, grid: Found, real: Found) -> dict[str, Any]:
         """What was found, evaluated exactly, and where: `verify` evaluates it again."""

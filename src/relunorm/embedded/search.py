@@ -120,6 +120,32 @@ def around(points: Array, exponent: Integers) -> Array:
     return np.vstack([points, *mixed])
 
 
+def thresholds(network: Network, box: Box, random_state: int, lines: int = 64) -> Array:
+    """Points beside the thresholds of step units, both sides: by bisection between random points.
+
+    A program that rounds may be on the other side there, and its output jumps.
+    """
+    rng = np.random.default_rng(random_state)
+    ends = box.sample(lines, rng), box.sample(lines, rng)
+    found = []
+    for index, layer in enumerate(network.layers):
+        if layer.activation.kind != "step":
+            continue
+        signs = [network.preactivations(side)[index] > 0 for side in ends]
+        line, unit = np.nonzero(signs[0] != signs[1])
+        off, on = (
+            np.where(signs[1][line, unit][:, None], *pair)
+            for pair in ((ends[0][line], ends[1][line]), (ends[1][line], ends[0][line]))
+        )
+        rows = np.arange(len(line))
+        for _ in range(60):
+            middle = off / 2 + on / 2
+            above = (network.preactivations(middle)[index][rows, unit] > 0)[:, None]
+            off, on = np.where(above, off, middle), np.where(above, middle, on)
+        found += [off, on]
+    return np.vstack([np.zeros((0, box.dimension)), *found])
+
+
 def difference_at(network: Network, program: Any, inputs: ArrayLike) -> float:
     """|program - network| at one real input, the largest output: exact, then rounded down."""
     ours = program.exact(inputs)
