@@ -9,6 +9,7 @@ evaluated exactly, so that it is a fact and not a guess.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -128,9 +129,8 @@ def thresholds(network: Network, box: Box, random_state: int, lines: int = 64) -
     rng = np.random.default_rng(random_state)
     ends = box.sample(lines, rng), box.sample(lines, rng)
     found = []
-    for index, layer in enumerate(network.layers):
-        if layer.activation.kind != "step":
-            continue
+    kinds = [x.activation.kind for x in network.layers if x.activation.kind != "identity"]
+    for index in (k for k, kind in enumerate(kinds) if kind == "step"):
         signs = [network.preactivations(side)[index] > 0 for side in ends]
         line, unit = np.nonzero(signs[0] != signs[1])
         off, on = (
@@ -151,7 +151,7 @@ def difference_at(network: Network, program: Any, inputs: ArrayLike) -> float:
     ours = program.exact(inputs)
     theirs = exact_output(network, np.asarray(inputs, dtype=np.float64))
     largest = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-    found = float(min(largest, Fraction(np.finfo(np.float64).max)))
+    found = float(min(largest, Fraction(sys.float_info.max)))
     return found if Fraction(found) <= largest else float(np.nextafter(found, 0.0))
 
 
