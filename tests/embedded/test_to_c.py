@@ -333,7 +333,8 @@ def test_single_precision_is_bounded_too() -> None:
         ({"target": "z80"}, "choose c99, avr, arm"),
         ({"style": "tree"}, "choose layers or pieces"),
         ({"name": "2net"}, "no name in C"),
-        ({"name": "while"}, "no name in C"),
+        ({"name": "while"}, "'while' is a word of C itself"),
+        ({"name": "int"}, "'int' is a word of C itself"),
         ({"input_shift": 40}, "more than int16_t holds"),
         ({"input_shift": 1.5}, "expected a whole number"),
         ({"flash": 10}, "the tables need [0-9,]+ bytes"),
@@ -479,7 +480,7 @@ def test_long_labels_are_wrapped() -> None:
 
 
 def test_pieces_of_many_inputs_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="one or two inputs, this one has 3"):
+    with pytest.raises(InvalidInputError, match="one or two inputs, and this one has 3"):
         to_c(mlp(3, 4, 1), Box.cube(3), style="pieces", **QUICK)
 
 

@@ -191,8 +191,9 @@ class Job:
         makers = {1: build_pieces, 2: build_tree}
         if self.network.input_size not in makers:
             raise InvalidInputError(
-                f"style pieces is for networks with one or two inputs, this one has "
-                f"{self.network.input_size}; use style layers"
+                f"style pieces is for networks with one or two inputs, and this one has "
+                f"{self.network.input_size}, whose pieces would be too many for a table; use style "
+                "layers"
             )
         make = makers[self.network.input_size]
 
@@ -267,7 +268,7 @@ class Job:
             f"{at_most(largest, 3)}, with weights of type {kind} and {size:,} bytes of tables"
             + (
                 f"; rounding the inputs is most of it, and for inputs that are integers to begin "
-                f"with {at_most(grid, 3)} is proved: say so with integer_inputs"
+                f"with {at_most(grid, 3)} is proved: say so with integer inputs"
                 if not self.on_grid and grid * (1 + 1e-6) <= epsilon
                 else ""
             )

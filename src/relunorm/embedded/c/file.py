@@ -48,9 +48,14 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(map(str, self.labels)))
-        if not NAME.match(self.name) or RESERVED.fullmatch(self.name):
+        if RESERVED.fullmatch(self.name):
             raise InvalidInputError(
-                f"name {self.name!r} is no name in C; use letters, digits and underscores"
+                f"name {self.name!r} is a word of C itself; choose another, such as {self.name}_net"
+            )
+        if not NAME.match(self.name):
+            raise InvalidInputError(
+                f"name {self.name!r} is no name in C; use letters, digits and underscores, at most "
+                "41 and a letter first"
             )
         if self.target not in TARGETS:
             raise InvalidInputError(

@@ -223,7 +223,9 @@ def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers
             return made
         exponent -= 1
         if exponent < -200:
-            raise InvalidInputError("no power of two fits the pieces")
+            raise InvalidInputError(
+                f"no power of two fits the pieces into {bits} bits; use more bits, or style layers"
+            )
 
 
 def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:

@@ -73,7 +73,9 @@ def build_tree(network: Network, box: Box, bits: int, input_exponent: Integers |
         made = PieceTree(inputs, wall, threshold, table, start, slope, exponent, *kinds)
         if start.size and overflow_of_tree(made) is None:
             return made
-    raise InvalidInputError("no power of two fits the pieces")
+    raise InvalidInputError(
+        f"no power of two fits the pieces into {bits} bits; use more bits, or style layers"
+    )
 
 
 def _tables(leaves: list[_Leaf], exponent: int) -> tuple[Integers, Integers]:
@@ -141,7 +143,7 @@ class _Builder:
         if self.leaves > MOST_PIECES:
             raise InvalidInputError(
                 f"the network has more than {MOST_PIECES:,} affine pieces on the domain; use style "
-                "layers"
+                "layers, a smaller domain, or a smaller network"
             )
         return _Leaf(slope, middle, slope @ middle + height), [], values
 
