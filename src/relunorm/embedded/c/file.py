@@ -100,7 +100,11 @@ class CFile(ABC):
     def source(self, notes: list[str]) -> str:
         """The whole file; ``notes`` are the lines of its first comment."""
         functions, driver = self.functions(), self.driver()
-        told = [part for line in notes for part in textwrap.wrap(line, 94) or [""]]
+        fold = textwrap.TextWrapper(94)
+        told = []
+        for line in notes:
+            fold.subsequent_indent = "  " if line.startswith("- ") else ""
+            told += fold.wrap(line) or [""]
         lines = ["/*", *(f" * {line}".rstrip() for line in told), " */", ""]
         avr = self.options.target == "avr"
         lines += ["#include <stdint.h>", *(["#include <avr/pgmspace.h>"] if avr else []), ""]
