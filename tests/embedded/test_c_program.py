@@ -167,8 +167,8 @@ def test_pieces_are_looked_up(bits: int, size: int, tmp_path: Path) -> None:
     )
     box = Box([-2.0, 0.5][:size], [1.0, 3.0][:size])
     made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
-    kinds = (made.program.inputs.input_type, made.program.accumulator)
-    inputs = inputs_for(made.program.inputs, 3000)
+    kinds = (made.program.input_type, made.program.accumulator)
+    inputs = inputs_for(made.program, 3000)
     found = on_host(made.source, kinds, inputs, tmp_path)
     assert np.array_equal(found, made.program(inputs))
     if bits == 16:
@@ -181,7 +181,7 @@ def test_the_same_pieces_on_avr(tmp_path: Path) -> None:
     weights = [rng.normal(size=(6, 2)), rng.normal(size=(2, 6))]
     network = Network.from_weights(weights, [rng.normal(size=6), np.zeros(2)])
     made = to_c(network, Box.cube(2), bits=16, style="pieces", target="avr", **QUICK)
-    start = made.program.inputs
+    start = made.program
     kinds = (start.input_type, made.program.accumulator)
     found = on_avr(made.source, kinds, start.input_low, start.input_high, 200, tmp_path)
     inputs = drawn(start.input_low, start.input_high, kinds[0], 200)

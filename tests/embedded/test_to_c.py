@@ -205,8 +205,8 @@ def test_pieces_of_one_input(bits: int) -> None:
     assert verify(made.certificate, network, made.source).holds
     program = made.program
     scale = Fraction(2) ** program.output_exponent
-    low, high = int(program.inputs.input_low[0]), int(program.inputs.input_high[0])
-    power = Fraction(2) ** int(program.inputs.input_exponent[0])
+    low, high = int(program.input_low[0]), int(program.input_high[0])
+    power = Fraction(2) ** int(program.input_exponent[0])
     on_grid = made.certificate.document["bounds"]["on_grid"]
     for q in np.unique(np.linspace(low, high, 60).astype(np.int64)).tolist():
         out = program(np.array([[q]]))[0].tolist()
@@ -225,7 +225,7 @@ def test_pieces_of_two_inputs(bits: int, activation: Any) -> None:
     made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
     program = made.program
     scale = Fraction(2) ** program.output_exponent
-    start, bounds = program.inputs, made.certificate.document["bounds"]
+    start, bounds = program, made.certificate.document["bounds"]
     rng = np.random.default_rng(0)
     points = hard_points(box, 60, 1)
     integers = np.vstack(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -134,35 +134,23 @@ class IntegerLayer:
         return value
 
 
-class IntegerProgram(ABC):
-    """What every program of integers has: inputs and outputs that stand for real numbers.
+@dataclass(frozen=True, eq=False, repr=False)
+class IntegerInputs:
+    """What a program of integers takes.
 
     Attributes:
         input_exponent: entry j of an input stands for q * 2^-s_j.
         input_low, input_high: inputs are clamped to this box of integers first.
         input_type: C type of the inputs.
-        output_exponent: an output y stands for y * 2^-this.
+        input_shape, output_shape: as the network had them.
     """
 
     input_exponent: Integers
     input_low: Integers
     input_high: Integers
     input_type: str
-    output_exponent: int
-
-    @property
-    @abstractmethod
-    def output_type(self) -> str:
-        """C type of the outputs."""
-
-    @property
-    @abstractmethod
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-
-    @abstractmethod
-    def __call__(self, inputs: ArrayLike) -> Integers:
-        """Integer inputs to integer outputs: shape (n, outputs), or (outputs,) for one input."""
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
 
     @property
     def input_size(self) -> int:
@@ -187,6 +175,30 @@ class IntegerProgram(ABC):
         whole += scaled - whole >= 0.5
         return np.clip(whole.astype(np.int64), self.input_low, self.input_high)
 
+
+class IntegerProgram(IntegerInputs, ABC):
+    """What every program of integers has: inputs and outputs that stand for real numbers.
+
+    Attributes:
+        output_exponent: an output y stands for y * 2^-this.
+    """
+
+    output_exponent: int
+
+    @property
+    @abstractmethod
+    def output_type(self) -> str:
+        """C type of the outputs."""
+
+    @property
+    @abstractmethod
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+
+    @abstractmethod
+    def __call__(self, inputs: ArrayLike) -> Integers:
+        """Integer inputs to integer outputs: shape (n, outputs), or (outputs,) for one input."""
+
     def dequantize(self, outputs: ArrayLike) -> NDArray[np.float64]:
         """Integer outputs as real numbers."""
         return np.ldexp(np.asarray(outputs, dtype=np.float64), -self.output_exponent)
@@ -210,21 +222,11 @@ class IntegerNetwork(IntegerProgram):
     """A network of integers: what the C program computes.
 
     Attributes:
-        input_exponent: entry j of an input stands for q * 2^-s_j.
-        input_low, input_high: inputs are clamped to this box of integers first.
-        input_type: C type of the inputs.
         layers, output: the maps; the output's sums leave the program as they are.
-        input_shape, output_shape: as the network had them.
     """
 
-    input_exponent: Integers
-    input_low: Integers
-    input_high: Integers
-    input_type: str
     layers: tuple[IntegerLayer, ...]
     output: IntegerMap
-    input_shape: tuple[int, ...]
-    output_shape: tuple[int, ...] = field(default=())
 
     @property
     def maps(self) -> tuple[IntegerMap, ...]:

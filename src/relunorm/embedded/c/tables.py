@@ -130,7 +130,7 @@ def network_from(
         return FloatNetwork(low, high, tuple(layers), maps[-1], *shapes)
     power = _exponents({"exponent": structure["input_exponent"]}, len(low))
     kind = str(structure["input_type"])
-    return IntegerNetwork(power, low, high, kind, tuple(layers), maps[-1], *shapes)
+    return IntegerNetwork(power, low, high, kind, *shapes, tuple(layers), maps[-1])
 
 
 def _layer_from(made: Any, layer: dict[str, Any], integer: bool) -> Any:

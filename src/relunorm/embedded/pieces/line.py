@@ -14,7 +14,6 @@ its affine map is bounded by backward linear bounds, and hardly any unit changes
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork, IntegerProgram, size_of
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.c.file import CFile, Options, Tables, number
@@ -39,43 +38,11 @@ class Piecewise(IntegerProgram):
     """A program that looks its affine piece up: what programs of one and two inputs share.
 
     Attributes:
-        inputs: scales, clamps and type of the inputs; its layers are not used.
         weight_type, accumulator: C types of slopes, and of starts and sums.
     """
 
-    inputs: IntegerNetwork
     weight_type: str
     accumulator: str
-
-    @property
-    def input_exponent(self) -> Integers:  # type: ignore[override]
-        """Entry j of an input stands for q * 2^-s_j."""
-        return self.inputs.input_exponent
-
-    @property
-    def input_low(self) -> Integers:  # type: ignore[override]
-        """Inputs are raised to this."""
-        return self.inputs.input_low
-
-    @property
-    def input_high(self) -> Integers:  # type: ignore[override]
-        """Inputs are lowered to this."""
-        return self.inputs.input_high
-
-    @property
-    def input_type(self) -> str:  # type: ignore[override]
-        """C type of the inputs."""
-        return self.inputs.input_type
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """As the network had it."""
-        return self.inputs.input_shape
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """As the network had it."""
-        return self.inputs.output_shape
 
     @property
     def output_type(self) -> str:
@@ -113,14 +80,12 @@ class Pieces(Piecewise):
     """The pieces of a network with one input, in integers.
 
     Attributes:
-        inputs: the input's scale, clamps and type; its layers are not used.
         first: the first integer of every piece, rising; ``first[0]`` is the lower clamp.
         start, slope: shape (pieces, outputs).
         output_exponent: an output y stands for y * 2^-this.
         weight_type, accumulator: C types of slopes, and of starts and sums.
     """
 
-    inputs: IntegerNetwork
     first: Integers
     start: Integers
     slope: Integers
@@ -137,7 +102,7 @@ class Pieces(Piecewise):
         """Integer inputs to integer outputs."""
         batch = np.asarray(inputs)
         single = batch.ndim == 1
-        q = np.clip(batch.reshape(-1), self.inputs.input_low[0], self.inputs.input_high[0])
+        q = np.clip(batch.reshape(-1), self.input_low[0], self.input_high[0])
         piece = np.searchsorted(self.first, q, side="right") - 1
         run = (q - self.first[piece])[:, None]
         result = self.start[piece] + self.slope[piece] * run
@@ -151,12 +116,12 @@ class Pieces(Piecewise):
     @property
     def ram(self) -> int:
         """Bytes of the variables on the stack."""
-        return size_of(self.inputs.input_type) + size_of(self.accumulator)
+        return size_of(self.input_type) + size_of(self.accumulator)
 
     def tables(self, name: str) -> Tables:
         """Every table of the program, in order."""
         return {
-            f"{name}_first": (self.inputs.input_type, self.first),
+            f"{name}_first": (self.input_type, self.first),
             f"{name}_start": (self.accumulator, self.start.ravel()),
             f"{name}_slope": (self.weight_type, self.slope.ravel()),
         }
@@ -169,7 +134,7 @@ class Pieces(Piecewise):
         """Everything but the tables, JSON-safe."""
         return {
             "arithmetic": "pieces",
-            **inputs_structure(self.inputs),
+            **inputs_structure(self),
             "outputs": self.outputs,
             "output_exponent": self.output_exponent,
             "weight_type": self.weight_type,
@@ -217,8 +182,15 @@ def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers
     accumulator = "int64_t" if bits > 16 else "int32_t"
     exponent = 200
     while True:
-        tables = _rounded(begin, exponent), _rounded(slope, exponent)
-        made = Pieces(inputs, first, *tables, exponent, f"int{bits}_t", accumulator)
+        parts = {
+            "first": first,
+            "start": _rounded(begin, exponent),
+            "slope": _rounded(slope, exponent),
+            "output_exponent": exponent,
+            "weight_type": f"int{bits}_t",
+            "accumulator": accumulator,
+        }
+        made = Pieces(**vars(inputs), **parts)
         if made.start.shape == begin.shape and overflow_of(made) is None:
             return made
         exponent -= 1
@@ -237,8 +209,8 @@ def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:
 
 def overflow_of(program: Pieces) -> str | None:
     """Why a piece could leave its type; None where none can."""
-    low, high = int(program.inputs.input_low[0]), int(program.inputs.input_high[0])
-    least, most = RANGES[program.inputs.input_type]
+    low, high = int(program.input_low[0]), int(program.input_high[0])
+    least, most = RANGES[program.input_type]
     if not least <= low <= high <= most:
         return "the clamps of the input do not fit its type"
     if len(program.slope) == 0 or len(program.start) == 0:
@@ -267,7 +239,7 @@ def bound_pieces(network: Network, program: Pieces) -> Bounds:
     why = overflow_of(program)
     if why is not None:
         raise InvalidInputError(why)
-    high, power = int(program.inputs.input_high[0]), int(program.inputs.input_exponent[0])
+    high, power = int(program.input_high[0]), int(program.input_exponent[0])
     last = np.append(program.first[1:] - 1, high)
     found: list[Bounds] = []
     half = Fraction(1, 2)
@@ -343,7 +315,7 @@ class PiecesFile(CFile):
         ]
 
 
-def inputs_structure(inputs: IntegerNetwork) -> dict[str, Any]:
+def inputs_structure(inputs: IntegerInputs) -> dict[str, Any]:
     """Scales, clamps and type of the inputs, JSON-safe."""
     return {
         "input_exponent": inputs.input_exponent.tolist(),
@@ -353,27 +325,21 @@ def inputs_structure(inputs: IntegerNetwork) -> dict[str, Any]:
     }
 
 
-def inputs_from(structure: dict[str, Any], network: Network) -> IntegerNetwork:
+def inputs_from(structure: dict[str, Any], network: Network) -> IntegerInputs:
     """What `inputs_structure` wrote.
 
     Raises:
         InvalidInputError: it does not fit the network's inputs.
     """
-    size = network.input_size
     parts = [
         np.array(structure[key], dtype=np.int64)
         for key in ("input_exponent", "input_low", "input_high")
     ]
-    if any(part.shape != (size,) for part in parts) or np.abs(parts[0]).max() > 400:
+    shape = (network.input_size,)
+    if any(part.shape != shape for part in parts) or np.abs(parts[0]).max() > 400:
         raise InvalidInputError("the inputs of the pieces do not fit the network's")
-    start = start_of(network, Box(np.zeros(size), np.zeros(size)), 8)
-    return dataclasses.replace(
-        start,
-        input_exponent=parts[0],
-        input_low=parts[1],
-        input_high=parts[2],
-        input_type=str(structure["input_type"]),
-    )
+    kind = str(structure["input_type"])
+    return IntegerInputs(*parts, kind, network.input_shape, network.output_shape)
 
 
 def pieces_from(
@@ -395,11 +361,11 @@ def pieces_from(
         raise InvalidInputError("an exponent of the pieces is out of range")
     shape = (len(first), outputs)
     return Pieces(
-        inputs_from(structure, network),
-        first,
-        start.reshape(shape),
-        slope.reshape(shape),
-        int(structure["output_exponent"]),
-        str(structure["weight_type"]),
-        str(structure["accumulator"]),
+        **vars(inputs_from(structure, network)),
+        first=first,
+        start=start.reshape(shape),
+        slope=slope.reshape(shape),
+        output_exponent=int(structure["output_exponent"]),
+        weight_type=str(structure["weight_type"]),
+        accumulator=str(structure["accumulator"]),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.embedded.pieces.polygon import Polygon, clip, rectangle
@@ -70,7 +70,8 @@ def build_tree(network: Network, box: Box, bits: int, input_exponent: Integers |
     for exponent in range(200, -201, -1):
         start, slope = _tables(leaves, exponent)
         kinds = f"int{bits}_t", builder.accumulator
-        made = PieceTree(inputs, wall, threshold, table, start, slope, exponent, *kinds)
+        tables = wall, threshold, table, start, slope
+        made = PieceTree(*vars(inputs).values(), *tables, exponent, *kinds)
         if start.size and overflow_of_tree(made) is None:
             return made
     raise InvalidInputError(
@@ -93,7 +94,7 @@ def _tables(leaves: list[_Leaf], exponent: int) -> tuple[Integers, Integers]:
 
 
 class _Builder:
-    def __init__(self, network: Network, inputs: IntegerNetwork, bits: int):
+    def __init__(self, network: Network, inputs: IntegerInputs, bits: int):
         self.network, self.inputs = network, inputs
         self.most = 2 ** (bits - 1) - 1
         self.accumulator = "int64_t" if bits > 16 else "int32_t"

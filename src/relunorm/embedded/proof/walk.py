@@ -11,10 +11,10 @@ import numpy as np
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.integers import (
     RANGES,
+    IntegerInputs,
     IntegerLayer,
     IntegerMap,
     IntegerNetwork,
-    IntegerProgram,
     real_map,
 )
 from relunorm.embedded.arithmetic.terms import Integers
@@ -30,7 +30,7 @@ from relunorm.stability.reach import reach_of
 class IntegerRounding(Rounding):
     """An integer network as the difference sees it; layers may be added while it is built."""
 
-    def __init__(self, network: Network, start: IntegerNetwork):
+    def __init__(self, network: Network, start: IntegerInputs):
         self.network = network
         self.start = start
         self.layers: list[IntegerLayer] = []
@@ -92,7 +92,7 @@ class Walk:
         errors: per map the bounds of its error e.
     """
 
-    def __init__(self, network: Network, start: IntegerNetwork):
+    def __init__(self, network: Network, start: IntegerInputs):
         self.network, self.start = network, start
         self.program = IntegerRounding(network, start)
         self.change = Change(self.program)
@@ -155,7 +155,7 @@ class Walk:
         self.difference.advance(index, self.errors[index])
 
 
-def grid_box(start: IntegerProgram) -> Box:
+def grid_box(start: IntegerInputs) -> Box:
     """The box of real numbers that the clamped inputs stand for."""
     power = -start.input_exponent.astype(np.int32)
     return Box(
