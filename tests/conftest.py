@@ -1,4 +1,4 @@
-"""Shared settings: hypothesis without deadline, fixed seeds, and where the optional case files lie."""
+"""Shared settings: hypothesis without deadline, fixed seeds, where the optional case files lie."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
 @pytest.fixture(autouse=True)
 def same_numbers_in_any_order():
-    """Global generators start alike in every test, whichever tests ran before it in this process."""
-    np.random.seed(0)
+    """Global generators start alike in every test, whichever tests ran before it."""
+    np.random.seed(0)  # noqa: NPY002
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
 

@@ -196,7 +196,7 @@ def test_documents_with_surprises_are_refused(tmp_path):
 
 def test_units_bounded_for_a_goal_are_part_of_the_proof():
     """A cut-off above the claim, or goals that are no group's, are refused."""
-    net, box = network(1, (10, 12, 12, 1)), Box.cube(10)
+    net, box = network(3, (10, 16, 16, 1)), Box.cube(10)
     found = rn.maximize(net, [1.0], box, time_limit=60)
     assert found.exact
     proof = found.certificate

@@ -3,9 +3,9 @@
 The network on a node is a triangular form (`relunorm.bounds.kernel`) from which every unit that
 cannot change sign is folded away. `child` makes the form of a part of a node out of the node's own:
 it narrows the box or decides a unit, bounds the units again and folds those that have become
-stable. `tune` lowers the bound of a goal by descent on its free numbers, `solve` settles a node
-without open units by one linear programme. All three only make numbers; what a bound proves rests
-on `backward` and on the error that each row carries.
+stable. `tune` lowers the bound of a goal by descent on its free numbers; `programme.solve` takes
+the same numbers to their best. All of them only make numbers; what a bound proves rests on
+`backward` and on the error that each row carries.
 
 A goal is a group of rows, and what is bounded is the largest minimum of a group over the node:
 tau >= 0 with sum 1 weighs the rows of a group (for one row it is 1).
@@ -27,16 +27,12 @@ from relunorm.bounds.kernel import (
     row_at,
     support,
 )
-from relunorm.regions.simplex import EMPTY, maximize, pivot_row, violated
 
 #: Kinds of cut.
 ON_INPUT, ON_UNIT = 0, 1
 
 #: See `child`: how well a row must be known to be folded.
 FOLDED_ERROR = 1e-11
-
-#: Multiple of a contradiction among known rows that is added to a goal.
-LARGE = 1e9
 
 #: Places in a node's tuple of views.
 LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
@@ -465,90 +461,6 @@ def linear(node, d, m, kept, first, last):  # type: ignore[no-untyped-def]
             if node[ROWS][m + kept + g, d + k] != 0.0:
                 return False
     return True
-
-
-@part
-def solve(node, ball, d, m, kept, first, last, q, cut, lp, work, x):  # type: ignore[no-untyped-def]
-    """A goal group that reads no open unit: one linear programme; its multipliers become beta, tau.
-
-    Known rows that read open units are left out. Returns the bound the multipliers prove; ``x`` is
-    the maximiser.
-    """
-    lo, hi, T, tc = node[LO], node[HI], node[ROWS], node[CONST]
-    beta, tau = node[BETA][q], node[TAU]
-    rows, rhs, cost, plo, phi, scale, solver = lp
-    many = last - first
-    extra = 1 if many > 1 else 0  # with several rows: maximise t with t <= every row
-    for k in range(d):
-        plo[k], phi[k] = lo[k], hi[k]
-        cost[k] = 0.0 if extra else T[m + kept + first, k]
-    total = kept + (many if extra else 0)
-    for r in range(total):
-        t = m + r if r < kept else m + kept + first + r - kept
-        length = 0.0 if r < kept else 1.0
-        for k in range(d):
-            length += T[t, k] * T[t, k]
-        length = np.sqrt(length)
-        for k in range(m):
-            if T[t, d + k] != 0.0:
-                length = 0.0
-        scale[r] = 1.0 / length if length > 0.0 else 0.0
-        for k in range(d):
-            rows[r, k] = -T[t, k] * scale[r]
-        if extra:
-            rows[r, d] = 0.0 if r < kept else scale[r]
-        rhs[r] = tc[t] * scale[r] if length > 0.0 else 1.0
-    if extra:
-        cost[d] = 1.0
-        low, high = np.inf, -np.inf
-        for g in range(first, last):
-            t = m + kept + g
-            a, b = _range(T[t], tc[t], d, np.int64(0), (lo, hi, ball), lo, work[0], x)
-            low, high = min(low, a), max(high, b)
-        plo[d], phi[d] = low - 1.0, high + 1.0
-    stop = cut - (0.0 if extra else tc[m + kept + first])
-    dim = d + extra
-    status = maximize(cost[:dim], rows[:, :dim], rhs, total, plo[:dim], phi[:dim], stop, solver)
-    for k in range(d):
-        x[k] = min(max(solver.x[k], lo[k]), hi[k])
-    for r in range(kept):
-        beta[r] = 0.0
-    if extra:
-        for g in range(first, last):
-            tau[g] = 0.0
-    if status == EMPTY:
-        # a violated row is minus a non-negative combination of the basic ones: a contradiction
-        row, _ = violated(rows, rhs, total, plo[:dim], phi[:dim], solver.x, False)
-        pivot_row(rows, row, solver.inverse, solver.pivot_row)
-        if 0 <= row < kept:
-            beta[row] = LARGE * scale[row]
-        for i in range(dim):
-            r = solver.basis[i]
-            if 0 <= r < kept:
-                beta[r] += LARGE * max(-solver.pivot_row[i], 0.0) * scale[r]
-        if extra:
-            tau[first] = 1.0
-    else:
-        for i in range(dim):
-            r = solver.basis[i]
-            weight = max(solver.multipliers[i], 0.0)
-            if 0 <= r < kept:
-                beta[r] = weight * scale[r]
-            elif r >= kept:
-                tau[first + r - kept] = weight * scale[r]
-        if extra:
-            s = 0.0
-            for g in range(first, last):
-                s += tau[g]
-            for g in range(first, last):
-                tau[g] = tau[g] / s if s > 0.0 else 0.0
-            for r in range(kept):
-                beta[r] = beta[r] / s if s > 0.0 else 0.0
-            if not s > 0.0:
-                tau[first] = 1.0
-    return bound_of(
-        node, ball, d, m, kept, first, last, q, work[6], work[0], work[1], work[2], work[12]
-    )
 
 
 @part

@@ -71,7 +71,7 @@ def workspace(dimension: int, stop: NDArray[np.uint8] | None = None) -> Workspac
 def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-def]
     """Maximise g.x; see the head of this file. Returns FOUND, ABSENT, EMPTY, FAILED or STOPPED."""
     x, inverse, basis = work.x, work.inverse, work.basis
-    multipliers, u = work.multipliers, work.pivot_row
+    multipliers = work.multipliers
     d = len(g)
     bound = 0.0
     for i in range(d):
@@ -84,21 +84,35 @@ def maximize(g, rows, rhs, m, lo, hi, stop, work):  # type: ignore[no-untyped-de
             x[i], inverse[i, i], basis[i] = lo[i], -1.0, -2 * i - 2
             multipliers[i] = -g[i]
         bound += g[i] * x[i]
-    patience, limit = 8 * (d + 4), 200 + 50 * (m + 2 * d)
+    limit = 200 + 50 * (m + 2 * d)
+    status, _ = descend(g, rows, rhs, m, lo, hi, stop, FEASIBLE, limit, bound, work)
+    return status
+
+
+@inner
+def descend(g, rows, rhs, m, lo, hi, stop, near, limit, bound, work):  # type: ignore[no-untyped-def]
+    """Pivots from the basis in ``work``, at most ``limit``: the status, and the row last violated.
+
+    ``bound`` is the objective there; a point may be outside a row by ``near``.
+    """
+    x, inverse, basis = work.x, work.inverse, work.basis
+    multipliers, u = work.multipliers, work.pivot_row
+    patience = 8 * (len(g) + 4)
+    row = -1
     for pivot in range(limit):
         if bound <= stop:
-            return ABSENT
-        row, gap = violated(rows, rhs, m, lo, hi, x, pivot > patience)
-        if gap <= FEASIBLE:
-            return FOUND if _dot(g, x) > stop else ABSENT
+            return ABSENT, row
+        row, gap = violated(rows, rhs, m, lo, hi, x, near, pivot > patience)
+        if gap <= near:
+            return (FOUND if _dot(g, x) > stop else ABSENT), row
         if work.stop[0]:
-            return STOPPED
+            return STOPPED, row
         pivot_row(rows, row, inverse, u)
         leave = _leaving(u, multipliers, basis, pivot > patience)
         if leave < 0:
-            return EMPTY
+            return EMPTY, row
         bound -= _exchange(leave, row, gap, x, inverse, multipliers, u, basis)
-    return FAILED
+    return FAILED, row
 
 
 @inner
@@ -110,16 +124,16 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
 
 
 @inner_sum
-def violated(rows, rhs, m, lo, hi, x, first):  # type: ignore[no-untyped-def]
+def violated(rows, rhs, m, lo, hi, x, near, first):  # type: ignore[no-untyped-def]
     """The row violated most (or the first one violated, for Bland's rule) and by how much."""
-    worst, row = FEASIBLE, -1
+    worst, row = near, -1
     d = len(x)
     for i in range(d):
         if x[i] - hi[i] > worst:
             worst, row = x[i] - hi[i], -2 * i - 1
         if lo[i] - x[i] > worst:
             worst, row = lo[i] - x[i], -2 * i - 2
-    if first and worst > FEASIBLE:
+    if first and worst > near:
         return row, worst
     for k in range(m):
         gap = -rhs[k]

@@ -40,11 +40,11 @@ from relunorm.bounds.node import (
     place_child,
     tune,
 )
+from relunorm.bounds.programme import MOST_VARIABLES
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.simplex import workspace
 from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
 from relunorm.search.tape import Tape
@@ -53,7 +53,7 @@ from relunorm.stability.reach import reach_of
 Array = NDArray[np.float64]
 
 #: With at most FEW_INPUTS inputs coordinates are cut while more units than this are open.
-OPEN_UNITS, FEW_INPUTS = 16, 8
+OPEN_UNITS, FEW_INPUTS = 28, 6
 
 #: Steps of descent at a node, for a goal at the root, and for the units of the root.
 STEPS, ROOT_STEPS = 20, 60
@@ -120,10 +120,13 @@ class Space:
             floats(rows), floats(rows), floats(m), floats(rows), floats(goals + 1), floats(d),
             floats(width), floats(width + rows),
         )  # fmt: skip
-        many = d + (1 if goals > groups else 0)
+        # the programme of a node of few units, or of a leaf that has none
+        units = max(min(n, MOST_VARIABLES - d), 0)
+        many, total = d + units + 1, 2 * units + known + goals
         lp = (
-            floats(known + goals, many), floats(known + goals), floats(many), floats(many),
-            floats(many), floats(known + goals), workspace(many),
+            floats(total * many), floats(total), floats(many), floats(many), floats(many),
+            floats(total), floats(total + units), floats(many * many), floats(many), floats(many),
+            floats(many), whole(many), np.zeros(1, np.uint8),
         )  # fmt: skip
         self.views = (scratch, out, work, lp, whole(m))
         self.arena = np.zeros(max(first, 4 * node_size(n, form.known + 64, d, goals, groups)))

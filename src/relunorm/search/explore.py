@@ -42,9 +42,9 @@ from relunorm.bounds.node import (
     node_size,
     open_units,
     parts,
-    solve,
     tune,
 )
+from relunorm.bounds.programme import MOST_VARIABLES, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
 from relunorm.search.cuts import half, middle, splits, straightened, wider
 
@@ -60,6 +60,9 @@ CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
 
 #: A node is tightened when it is this many average cuts away from being closed.
 FAR = 8.0
+
+#: Pivots of the programme of a node, and of a leaf, at most.
+PIVOTS, LEAF_PIVOTS = 400, 100_000
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
 RELIABLE, LOOK = 4.0, 6
@@ -317,8 +320,32 @@ def explore(  # type: ignore[no-untyped-def]
         first, last = firsts[worst], firsts[worst + 1]
         begin = at + node_size(n, known, d, goals, disjuncts)
         free = open_units(node, n)
+        by_unit = free <= patience(node, d, theta, whole[6])
+        solved = by_unit and free > 0 and d + n <= MOST_VARIABLES and len(ball) == 0
+        if solved:
+            bound[worst] = solve(
+                node, ball, d, n, known, first, last, worst, cut, PIVOTS, lp, work, x, y
+            )
+            for j in range(n):
+                z[j] = row_at(node[ROWS][j], node[CONST][j], x, y, j)
+                score[j] = y[j]
+            _offer(whole, ball, first, last, x, y, best, best_x)
+            for j in range(n):
+                y[j] = score[j]
+            if best[0] >= target:
+                return REACHED, count, used
+            if not strict:
+                cut = best[0] + 0.5 * tolerance * max(1.0, abs(best[0]))
+            if close(node, n, known, firsts, cut, strict, tape, marks, number, ceiling) == 0:
+                count = top
+                continue
+            if bound[worst] == -np.inf:
+                continue
         bound_of(node, ball, d, n, known, first, last, worst, size, v, lam, a, x)
-        forward(x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y)
+        if not solved:
+            forward(
+                x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y
+            )
         _scores(node, d, n, lam, z, y, v, score)
         idle = not matters(score, n)  # no open unit costs the bound anything
         if idle and len(ball) == 0:
@@ -330,7 +357,9 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
             if linear(leaf, d, m, kept, first, last):
-                value = solve(leaf, ball, d, m, kept, first, last, worst, cut, lp, work, x)
+                value = solve(
+                    leaf, ball, d, m, kept, first, last, worst, cut, LEAF_PIVOTS, lp, work, x, y
+                )
                 _offer(whole, ball, first, last, x, y, best, best_x)
                 if best[0] >= target:
                     return REACHED, count, used
@@ -360,7 +389,7 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             if bound[worst] == -np.inf:
                 continue
-        from_, to = (n, n + d) if idle or free > patience(node, d, theta, whole[6]) else (0, n)
+        from_, to = (0, n) if by_unit and not idle else (n, n + d)
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
         pick, top_rank = np.int64(-1), -1.0
