@@ -43,6 +43,7 @@ from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.search import difference_at
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
+from relunorm.forms.certificate import _seal as seal
 from relunorm.forms.document import (
     Check,
     each,
@@ -297,12 +298,6 @@ def tables_digest(tables: Mapping[str, NDArray[Any]]) -> str:
         h.update(f"{name} {len(values)} ".encode())
         h.update(np.ascontiguousarray(values, dtype=kind).tobytes())
     return h.hexdigest()
-
-
-def seal(document: dict[str, Any]) -> str:
-    """sha256 of everything in a document but its own digest."""
-    content = {key: value for key, value in document.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _margin(document: dict[str, Any]) -> float | None:
