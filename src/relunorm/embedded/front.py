@@ -213,6 +213,7 @@ def to_c(
     for what, value, least in (
         ("parts", parts, 1),
         ("samples", samples, 1),
+        ("random_state", random_state, 0),
         ("flash", flash, 0),
         ("ram", ram, 0),
     ):
@@ -221,7 +222,7 @@ def to_c(
         check_classes(network)
     exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
     if exponent is not None and (
-        exponent.dtype.kind != "i" or exponent.shape not in ((1,), (network.input_size,))
+        exponent.dtype.kind not in "iu" or exponent.shape not in ((1,), (network.input_size,))
     ):
         raise InvalidInputError(
             f"input_shift {input_shift!r}: expected a whole number, or one for each input"
@@ -237,7 +238,7 @@ def to_c(
         integer_inputs,
         parts,
         samples,
-        random_state,
+        int(random_state),
         progress,
     )
     with np.errstate(over="ignore", invalid="ignore"):

@@ -48,6 +48,8 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(map(str, self.labels)))
+        if not isinstance(self.name, str):
+            raise InvalidInputError(f"name is {self.name!r}, expected text")
         if RESERVED.fullmatch(self.name):
             raise InvalidInputError(
                 f"name {self.name!r} is a word of C itself; choose another, such as {self.name}_net"
