@@ -22,6 +22,7 @@ from c_programs import (
 
 from relunorm import Box, Network, load, to_c
 from relunorm.embedded import Export
+from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.network import Activation, Affine, Layer
 
 QUICK: dict[str, Any] = {"parts": 1, "samples": 20, "shrink": False}
@@ -276,6 +277,24 @@ def test_a_small_strided_padded_convolution_is_a_loop(tmp_path: Path) -> None:
     network = load(model.double(), example=torch.zeros(1, 2, 4, 4).double())
     made = to_c(network, Box.cube(32, 0, 1), bits=16, parts=1, samples=20)
     assert "net_weight1_0[72]" in made.source
+    inputs = inputs_for(made.program, 500)
+    kinds = made.program.input_type, made.program.output_type
+    assert np.array_equal(on_host(made.source, kinds, inputs, tmp_path), made.program(inputs))
+
+
+def test_a_convolution_after_a_pooling_is_a_loop(tmp_path: Path) -> None:
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2),
+    )  # fmt: skip
+    network = load(model.double(), example=torch.zeros(1, 1, 6, 6).double())
+    made = to_c(network, Box.cube(36, 0, 1), bits=8, **QUICK)
+    terms = [term for m in made.program.maps[:-1] for term in m.terms.values()]
+    assert all(isinstance(term, Kernel) for term in terms)
     inputs = inputs_for(made.program, 500)
     kinds = made.program.input_type, made.program.output_type
     assert np.array_equal(on_host(made.source, kinds, inputs, tmp_path), made.program(inputs))
