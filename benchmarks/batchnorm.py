@@ -21,7 +21,6 @@ from record import record
 
 from relunorm.batchnorm import Tree, gamma, propagate
 from relunorm.batchnorm._layer_kernel import inner_products, normalize_and_respond
-from relunorm.batchnorm._normals import fill_normals
 from relunorm.batchnorm._random_layer import multiply_by_root, triangular_root
 
 LAYERS = 100_000
@@ -101,14 +100,14 @@ def floor(n: int, width: int) -> dict[str, float]:
     """Milliseconds of what no layer behind a non-linearity can do without, each by itself."""
     rng = np.random.default_rng(0)
     state, other = np.empty((n, width)), np.empty((n, width))
-    fill_normals(rng, state)
-    fill_normals(rng, other)
+    rng.standard_normal(out=state)
+    rng.standard_normal(out=other)
     root = np.asfortranarray(np.tril(rng.standard_normal((n, n))) / n)
     gram, dependent = inner_products(state), np.ones((n, n))
     parts: dict[str, Callable[[], object]] = {
         "root (Cholesky)": lambda: triangular_root(gram, state),
         "root of dependent points (QR)": lambda: triangular_root(dependent, state),
-        f"{n * width} normals": lambda: fill_normals(rng, other),
+        f"{n * width} normals": lambda: rng.standard_normal(out=other),
         "triangular root times normals": lambda: multiply_by_root(root, other),
         "inner products": lambda: inner_products(state),
         "normalization and ReLU": lambda: normalize_and_respond(

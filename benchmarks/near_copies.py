@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import relunorm as rn
+from relunorm.clock import Clock
 from relunorm.network import Network
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
@@ -77,7 +78,8 @@ def table(limit: float, only: str) -> list[list[object]]:
             if only not in f"{name} {kind}":
                 continue
             begin = time.process_time()
-            found = rn.compare(first, second, domain, time_limit=limit)
+            clock = Clock(limit, time.process_time)
+            found = rn.compare(first, second, domain, time_limit=clock)
             spent = time.process_time() - begin
             ratio = found.upper / found.lower if found.lower > 0 else np.inf
             verdict = f"{found.verdict} at {found.tolerance:.2g} ({found.precision})"

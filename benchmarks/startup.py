@@ -1,9 +1,19 @@
-"""How long ``import relunorm`` and ``relunorm --help`` take beside ``import numpy``."""
+"""How long ``import relunorm`` and ``relunorm --help`` take beside ``import numpy``.
+
+    python benchmarks/startup.py [--kernels]
+
+With ``--kernels``: the CPU seconds of compiling every kernel, in a copy of the package that has
+none compiled.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,7 +32,27 @@ def best(command: list[str]) -> float:
     return min(times)
 
 
+def kernels() -> None:
+    """`relunorm warm-up` on a fresh copy."""
+    source = Path(__file__).parents[1] / "src"
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        environment.pop("NUMBA_CACHE_DIR", None)
+        run = subprocess.run(
+            [sys.executable, "-m", "relunorm", "warm-up", "--json"],
+            capture_output=True, text=True, check=True, env=environment, cwd=folder,
+        )  # fmt: skip
+    taken = json.loads(run.stdout)["cpu_seconds"]
+    rows = [*taken.items(), ("in all", sum(taken.values()))]
+    record("startup: compiling", ["kernels", "CPU s"], rows, "Once, on one thread.")
+
+
 def main() -> None:
+    if "--kernels" in sys.argv[1:]:
+        kernels()
+        return
     python = sys.executable
     command = str(Path(python).with_name("relunorm"))
     numpy = best([python, "-c", "import numpy"])

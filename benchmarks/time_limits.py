@@ -1,14 +1,15 @@
 """Whether functions return when their time is up: every one that takes a limit, on large networks.
 
     python benchmarks/time_limits.py [CASES] [--limit SECONDS] [--cpu] [--only FUNCTION]
-                                     [--on NETWORK]
+                                     [--on NETWORK] [--record]
 
 CASES is a folder with ``real`` and ``relusplitter`` in it; networks that are not there are skipped
 with a word. Everything is compiled and loaded before the clock starts. On a busy machine the wall
 time says little, so the table also has the CPU seconds the process spent after the moment the limit
 was reached. With ``--cpu`` the limit itself counts the CPU seconds of the process, which no other
 process can slow down: then a call spends what it would take on a quiet machine. (Solvers with
-limits of their own and the processes of `report` still count wall seconds.)
+limits of their own and the processes of `report` still count wall seconds.) With ``--record`` the
+largest number of each network goes to RESULTS.md.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import record
 
 import relunorm as rn
 from relunorm.clock import Clock
@@ -136,26 +138,35 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="limits in CPU seconds")
     parser.add_argument("--only", help="functions whose name contains this")
     parser.add_argument("--on", help="networks whose name contains this")
+    parser.add_argument("--record", action="store_true", help="a summary for RESULTS.md")
     given = parser.parse_args()
     warm_up()
     print("| function | network | limit | wall s | CPU s | CPU s after the limit | it said |")
     print("|---|---|---|---|---|---|---|", flush=True)
     late = 0
+    worst: list[tuple[str, int, float, str]] = []
     for name, make in networks(given.cases):
         if given.on and given.on not in name:
             continue
-        network = make()
+        network, over = make(), []
         for function, call in functions(network, given.limit, given.cpu).items():
             if given.only and given.only not in function:
                 continue
             wall, cpu, after, said = measured(call, given.limit, given.cpu)
             late += after > ALLOWED
+            over.append((after, function))
             said = said.replace("|", "\\|").replace("\n", " ")[:90]
             print(
                 f"| {function} | {name} | {given.limit:g} | {wall:.2f} | {cpu:.2f} | {after:.2f} "
                 f"| {said} |",
                 flush=True,
             )
+        if over:
+            worst.append((name, len(over), *max(over)))
+    if given.record:
+        kind = "CPU" if given.cpu else "wall"
+        header = ("network", "functions", "CPU s over the limit, at most", "by")
+        record("Time limits", header, worst, f"Limit {given.limit:g} s of {kind} time.")
     load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
     print(f"\n{late} calls spent over {ALLOWED:g} CPU s after the limit; load average {load}")
 

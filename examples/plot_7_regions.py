@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 import relunorm as rn
-from relunorm.regions.boundaries import level_set
-from relunorm.regions.plot import plot_line, plot_refinement, plot_regions
-from relunorm.regions.statistics import statistics
+from relunorm.regions.geometry.boundaries import level_set
+from relunorm.regions.views.plot import plot_line, plot_refinement, plot_regions
+from relunorm.regions.views.statistics import statistics
 
 net = rn.load("example:moons")
 box = rn.Box.cube(2, -2, 3)

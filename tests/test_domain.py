@@ -247,3 +247,34 @@ def test_a_point_beside_a_domain_is_moved_inside(seed: int, kind: str) -> None:
         assert moved is not None
         assert inside(domain, moved)
         assert np.abs(moved - point).max() < 1e-5
+
+
+def test_digests_tell_domains_apart_in_every_number() -> None:
+    box = rn.Box.cube(2, -9.0, 9.0)
+    domains = [
+        rn.Box([0.0, 0.0], [1.0, 1.0]),
+        rn.Box([0.0, 0.0], [1.0, 1.0 + 2**-52]),
+        rn.Ball([0.0, 0.0], 1.0),
+        rn.Ball([0.0, 1e-300], 1.0),
+        rn.Ball([0.0, 0.0], 1.0 + 2**-52),
+        rn.NormBall([0.0, 0.0], 1.0, 2, box),
+        rn.NormBall([0.0, 0.0], 1.0, 1, box),
+        rn.NormBall([0.0, 0.5], 1.0, 1, box),
+        rn.NormBall([0.0, 0.0], 1.0, 1, rn.Box.cube(2, -9.0, 8.0)),
+        rn.Polytope([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [1.0, 1.0, 1.0]),
+        rn.Polytope([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [1.0, 1.0, 2.0]),
+    ]
+    assert len({domain.digest for domain in domains}) == len(domains)
+    assert rn.Box([-0.0, 0.0], [1.0, 1.0]).digest == domains[0].digest
+
+
+@pytest.mark.parametrize("reach", [1e-20, 1e-17, 0.1, 1.0, 1 / 3])
+@pytest.mark.parametrize("middle", [0.0, 1.0, 0.3, -25.7643, 1e9])
+def test_the_box_around_a_ball_holds_it(middle: float, reach: float) -> None:
+    around = rn.Box.cube(1, -1e12, 1e12)
+    for ball in (rn.Ball([middle], reach), rn.NormBall([middle], reach, 1, around)):
+        box = ball.bounding_box
+        low, high = Fraction(middle) - Fraction(reach), Fraction(middle) + Fraction(reach)
+        assert Fraction(box.lo[0]) <= low < high <= Fraction(box.hi[0])
+        assert Fraction(float(np.nextafter(box.lo[0], np.inf))) > low  # and no smaller box does
+        assert Fraction(float(np.nextafter(box.hi[0], -np.inf))) < high

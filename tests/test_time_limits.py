@@ -80,10 +80,10 @@ def test_regions(looks, method, workers):
 
 
 def test_a_search_cut_off_inside_a_kernel_is_not_complete():
-    from relunorm.regions import cells, tree
-    from relunorm.regions.engines import CellWork, TreeWork
-    from relunorm.regions.tree_state import is_cut_off
-    from relunorm.regions.window import open_window
+    from relunorm.regions.kernels import cells, tree
+    from relunorm.regions.kernels.tree_state import is_cut_off
+    from relunorm.regions.search.engines import CellWork, TreeWork
+    from relunorm.regions.search.window import open_window
 
     window, stop = open_window(NET, BOX), np.ones(1, np.uint8)
     work = TreeWork.start(window.pack(NET), window, stop)

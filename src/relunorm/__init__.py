@@ -23,10 +23,10 @@ _HOME = {
     "Ball": "relunorm.domain",
     "batchnorm": "relunorm.batchnorm",
     "Box": "relunorm.domain",
-    "Certificate": "relunorm.forms.certificate",
+    "Certificate": "relunorm.forms.certificate.certificate",
     "certify": "relunorm.questions.certify",
     "check": "relunorm.questions.check",
-    "compare": "relunorm.forms.compare",
+    "compare": "relunorm.forms.comparison.compare",
     "DeadUnitMonitor": "relunorm.dying.monitor",
     "decide": "relunorm.extrema.front",
     "diagnose": "relunorm.dying.diagnosis",
@@ -39,7 +39,7 @@ _HOME = {
     "lipschitz": "relunorm.lipschitz.front",
     "Head": "relunorm.head",
     "load": "relunorm.io",
-    "load_regions": "relunorm.regions.storage",
+    "load_regions": "relunorm.regions.views.storage",
     "maximize": "relunorm.extrema.front",
     "Network": "relunorm.network",
     "never_smallest": "relunorm.extrema.front",
@@ -65,10 +65,10 @@ _HOME = {
     "theorem6": "relunorm.lipschitz.theorem6",
     "to_c": "relunorm.embedded.front",
     "to_keras": "relunorm.io.keras",
-    "to_onnx": "relunorm.io.onnx_write",
+    "to_onnx": "relunorm.io.onnx.write",
     "to_sklearn": "relunorm.io.sklearn",
-    "to_torch": "relunorm.io.torch_write",
-    "verify": "relunorm.forms.verification",
+    "to_torch": "relunorm.io.torch.write",
+    "verify": "relunorm.forms.certificate.verification",
     "warm_up": "relunorm.kernels",
 }
 
@@ -91,19 +91,19 @@ if TYPE_CHECKING:
     from relunorm.extrema.front import decide as decide
     from relunorm.extrema.front import maximize as maximize
     from relunorm.extrema.front import never_smallest as never_smallest
-    from relunorm.forms.certificate import Certificate as Certificate
-    from relunorm.forms.compare import compare as compare
+    from relunorm.forms.certificate.certificate import Certificate as Certificate
+    from relunorm.forms.certificate.verification import verify as verify
+    from relunorm.forms.comparison.compare import compare as compare
     from relunorm.forms.fingerprint import fingerprint as fingerprint
     from relunorm.forms.normalize import normalize as normalize
-    from relunorm.forms.verification import verify as verify
     from relunorm.head import Head as Head
     from relunorm.head import Step as Step
     from relunorm.io import load as load
     from relunorm.io import save as save
     from relunorm.io.keras import to_keras as to_keras
-    from relunorm.io.onnx_write import to_onnx as to_onnx
+    from relunorm.io.onnx.write import to_onnx as to_onnx
     from relunorm.io.sklearn import to_sklearn as to_sklearn
-    from relunorm.io.torch_write import to_torch as to_torch
+    from relunorm.io.torch.write import to_torch as to_torch
     from relunorm.kernels import warm_up as warm_up
     from relunorm.lipschitz.front import lipschitz as lipschitz
     from relunorm.lipschitz.theorem6 import theorem6 as theorem6
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from relunorm.regions.region import Region as Region
     from relunorm.regions.region import region_at as region_at
     from relunorm.regions.result import Regions as Regions
-    from relunorm.regions.storage import load_regions as load_regions
+    from relunorm.regions.views.storage import load_regions as load_regions
     from relunorm.report.front import report as report
     from relunorm.report.result import Report as Report
     from relunorm.sweep.front import Sweep as Sweep

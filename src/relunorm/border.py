@@ -81,20 +81,10 @@ def as_network(model: Model, data: Any = None) -> Network:
     from relunorm.io import load
 
     rows = None if isinstance(model, str | Path) else _batch(data)
-    try:
-        network = load(model)
-        if rows is not None and rows[0].size != network.input_size:
-            with suppress(RelunormError):  # a layer that takes any number of rows at once
-                return load(model, rows)
-        return network
-    except RelunormError:
-        if rows is None:
-            raise
-        try:
+    if rows is not None:
+        with suppress(RelunormError):  # without them, what is wrong is said of the model alone
             return load(model, rows)
-        except RelunormError:
-            pass  # what is wrong with the model itself is the better message
-        raise
+    return load(model)
 
 
 def _batch(data: Any) -> Any:

@@ -70,9 +70,12 @@ class UnsupportedOperationError(RelunormError, ValueError):
         self.operations = tuple(operations)
         listing = "\n".join(f"  - {place}: {operation}" for place, operation in operations)
         count = len(self.operations)
+        why = "Networks are read exactly or not at all; these are not known to be piecewise linear"
+        if any("quant" in operation.lower() for _, operation in operations):
+            why = "This model is quantized; pass the one in floating point that it was made from"
         super().__init__(
             f"{source}: {count} operation{'s are' if count != 1 else ' is'} not supported:\n"
-            f"{listing}\nSupported: {supported}."
+            f"{listing}\n{why}.\nSupported: {supported}."
         )
 
 

@@ -21,7 +21,7 @@ def warm_up(progress: Listener | None = None) -> dict[str, float]:
         progress: called with a `Progress` before each group of kernels.
 
     Returns:
-        the CPU seconds each group took: a minute or so in all the first time on a machine, a
+        the CPU seconds each group took: up to a minute in all the first time on a machine, a
         few seconds later on.
     """
     tell = Teller(progress, Clock())
@@ -48,7 +48,7 @@ def _jacobians() -> None:
 
 def _engine(method: str) -> Callable[[], None]:
     def run() -> None:
-        from relunorm.regions.engines import compile_engine
+        from relunorm.regions.search.engines import compile_engine
 
         compile_engine(method, Teller(None, Clock()))
 

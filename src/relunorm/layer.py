@@ -111,13 +111,16 @@ class Affine:
         return tuple(self.terms)
 
     def __call__(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Apply to batches: ``values[k]`` has shape (n, size of value k)."""
+        """Apply to batches: ``values[k]`` has shape (n, size of value k).
+
+        Values that are not read may be None, except the last one, which says what n is.
+        """
         total: NDArray[np.float64] | None = None
         for source, matrix in self.terms.items():
             part = values[source] @ matrix.T
             total = part if total is None else np.add(total, part, out=total)
         if total is None:
-            return np.tile(self.bias, (len(values[0]), 1))
+            return np.tile(self.bias, (len(values[-1]), 1))
         return np.add(total, self.bias, out=total)
 
     def check(self, place: str, sizes: Sequence[int]) -> None:

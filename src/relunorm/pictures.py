@@ -190,7 +190,7 @@ def _monitor(found: Any, ax: Axes | None) -> Figure:
 
 
 def _regions(found: Any, ax: Axes | None) -> Figure:
-    from relunorm.regions.plot import plot_line, plot_regions
+    from relunorm.regions.views.plot import plot_line, plot_regions
 
     if found.network.input_size == 1 and found.domain is not None:
         return plot_line(found.network, found.domain.bounding_box, ax=ax)

@@ -4,7 +4,7 @@ A `Network` holds matrices, which is what every question asks about, and a convo
 sparse one. Its `Structure` says which few numbers that matrix was made of, so that a file written
 from it is as small, and runs as fast, as the one it was read from. It is a list of steps on tensors
 of one input; a step reads earlier ones, the last is the output. A form that rewrites single units
-drops it; one that works on whole channels (`forms.channels`) gives a smaller one back.
+drops it; one that works on whole channels (`forms.removal.channels`) gives a smaller one back.
 """
 
 from __future__ import annotations
@@ -147,6 +147,7 @@ class Recorder:
         kind: Literal["max_pool", "average_pool"],
         shape: Sequence[int],
         geometry: Geometry | None,
+        name: str = "",
         *,
         count_padding: bool = False,
     ) -> int | None:
@@ -155,8 +156,8 @@ class Recorder:
             return None
         if geometry.ceil and _count(self.steps[x].shape[1:], geometry) == tuple(shape[1:]):
             geometry = replace(geometry, ceil=False)  # no window hangs over
-        step = Step(kind, (x,), tuple(shape), geometry=geometry, count_padding=count_padding)
-        return self._put(step)
+        details = {"geometry": geometry, "count_padding": count_padding}
+        return self._put(Step(kind, (x,), tuple(shape), name, **details))
 
     def act(self, x: int | None, activation: Activation, name: str, layer: int) -> int | None:
         """An activation, entry by entry."""

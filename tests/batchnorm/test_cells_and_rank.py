@@ -18,9 +18,6 @@ from relunorm.batchnorm import (
     rank_condition,
     sample_neuron_counts,
 )
-from relunorm.batchnorm._cone_cut import cone_of
-from relunorm.batchnorm._cone_measure import ConeMeasure
-from relunorm.batchnorm._orthant_measure import OrthantMeasure
 from relunorm.batchnorm.cells import distinct_lines
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
@@ -57,129 +54,75 @@ def test_volumes_against_counting(n, k):
     X = np.random.default_rng(n).standard_normal((n, k))
     found = gamma(X)
     counted = sampled(distinct_lines(X), found.signs)
-    # ray estimates of single cells have a few per cent of error; counting 1e-3 absolute
-    tolerance = 0.004 if k <= 3 else 0.02
-    np.testing.assert_allclose(found.volumes, counted, atol=tolerance)
+    np.testing.assert_allclose(found.volumes, counted, atol=0.004)
 
 
 def test_higher_dimension_states_coverage_and_error():
-    X = np.random.default_rng(3).standard_normal((8, 4))
+    X = np.vstack([np.eye(4), np.ones(4)])
     found = gamma(X)
     assert found.kind == "estimate"
-    assert found.cells_total == 128
-    assert found.coverage > 0.95
+    assert found.cells_total == found.cells == 30
+    assert found.coverage == 1
     assert 0 < found.error < found.gamma
-    again = gamma(X, random_state=5, samples=20_000)
-    assert abs(again.volumes.sum() - 1) < 0.1
+    assert found.volumes.sum() == pytest.approx(1)
     json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_orthant_is_estimated_without_bias():
-    """Four orthogonal points: every cell has measure 1/16."""
-    found = gamma(np.eye(4), samples=20_000)
-    assert abs(found.gamma - 1 / 16) < 5 * found.error + 1e-12
-    assert found.rivals == found.ties == 7
-    assert found.doubt == ""  # equal cells leave nothing open
-    assert "16 of them equally small" in repr(found)
-    assert found.coverage == 1
+    """Four orthogonal points: every cell has measure 1/16, and all are as small."""
+    found = [gamma(np.eye(4), samples=50, random_state=seed) for seed in range(40)]
+    away = [(f.gamma - 1 / 16) / f.error for f in found]
+    assert abs(np.mean(away)) < 4 / math.sqrt(40)
+    assert {f.rivals for f in found} == {7}
+    assert all("as small within the error" in f.doubt for f in found)
 
 
-def test_rivals_that_are_not_known_to_be_equal_leave_a_doubt():
-    """x_i = x_j in five dimensions: 120 equal cells, each measured with an error."""
-    X = np.array([np.eye(5)[i] - np.eye(5)[j] for i in range(5) for j in range(i)])
-    found = gamma(X, samples=50)
-    assert found.rivals > found.ties == 0
-    assert "as small within the error" in found.doubt
-
-
-def test_thin_cells_beyond_three_dimensions():
-    """A wedge of angle 1e-6 cut by two orthogonal planes: atan(1e-6) / (8 pi)."""
-    X = np.eye(4)[[0, 1, 2, 3, 0]]
-    X[4, 1] = 1e-6
-    found = gamma(X)
-    truth = np.arctan(1e-6) / (8 * np.pi)
-    assert abs(found.gamma - truth) < 5 * found.error < 0.05 * truth
-    assert found.cells == found.cells_total == 24
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_products_of_exact_arrangements(seed):
     """Points in two orthogonal subspaces: cells are products, so gamma is the product of both."""
     rng = np.random.default_rng(seed)
-    space, plane = rng.standard_normal((6, 3)), rng.standard_normal((4, 2))
+    space, plane = np.vstack([np.eye(3), np.ones(3)]), circle(7)[:3]
     for other in (np.eye(1), plane):
         k = 3 + other.shape[1]
-        X = np.zeros((6 + len(other), k))
-        X[:6, :3], X[6:, 3:] = space, other
+        X = np.zeros((4 + len(other), k))
+        X[:4, :3], X[4:, 3:] = space, other
         X = X @ np.linalg.qr(rng.standard_normal((k, k)))[0]
         found = gamma(X, random_state=seed)
         parts = gamma(space), gamma(other)
         truth = parts[0].gamma * parts[1].gamma
-        assert abs(found.gamma - truth) < 5 * found.error < 0.1 * truth
+        assert found.error < 0.5 * truth
+        assert abs(found.gamma - truth) < 5 * found.error
         assert found.cells == parts[0].cells * parts[1].cells
-        assert abs(found.volumes.sum() - 1) < 0.05
 
 
-def test_the_smallest_cell_does_not_depend_on_the_seed():
-    X = np.random.default_rng(101).normal(size=(5, 4))
-    found = [gamma(X, random_state=seed) for seed in range(8)]
-    values = np.array([f.gamma for f in found])
-    assert values.max() < 1.1 * values.min()
-    assert {f.doubt for f in found} == {""}
-    assert len({f.signs[f.smallest].tobytes() for f in found}) == 1
-
-
-def test_more_cells_than_can_be_listed():
-    found = gamma(np.random.default_rng(0).standard_normal((12, 5)), max_cells=300)
-    assert found.cells <= 300
+def test_cells_too_thin_to_be_met_are_said():
+    """A wedge of angle 1e-6 cut by two orthogonal planes, atan(1e-6) / (8 pi), is not met."""
+    X = np.eye(4)[[0, 1, 2, 3, 0]]
+    X[4, 1] = 1e-6
+    found = gamma(X)
+    assert found.cells == 16 < cell_count(5, 4)
     assert found.cells_total is None
-    assert "missed" in found.doubt
-    every = gamma(np.random.default_rng(0).standard_normal((12, 5)))
-    assert every.gamma < found.gamma + 5 * found.error
+    assert "below about 4e-06 may have been missed" in found.doubt
 
 
-@pytest.mark.parametrize(("n", "k", "seed"), [(16, 4, 0), (16, 4, 1), (12, 5, 2), (9, 6, 3)])
-def test_thin_corners_lead_to_the_smallest_cell(n, k, seed):
-    """A fifth of the cells or less is collected; listing all of them is the oracle."""
-    X = np.random.default_rng(seed).standard_normal((n, k))
-    every, found = gamma(X, max_cells=5000), gamma(X, max_cells=100, random_state=seed)
-    assert every.doubt == ""
-    assert every.coverage == every.seen.share == 1
-    assert found.cells <= 100
-    assert found.coverage == pytest.approx(found.cells / every.cells)
-    assert abs(found.gamma - every.gamma) < 5 * math.hypot(found.error, every.error)
-    smallest = every.signs[every.smallest]
-    assert found.signs[found.smallest].tobytes() in (smallest.tobytes(), (-smallest).tobytes())
-    # what the cells found hold, from the measures of the full list
+def test_more_cells_than_are_kept():
+    X = np.random.default_rng(0).standard_normal((12, 5))
+    found, every = gamma(X, max_cells=300), gamma(X)
+    assert found.cells == 300 < every.cells
+    assert found.gamma == every.gamma
+    few = gamma(X, samples=10)
+    assert few.seen.share < 1
+    # what the cells met hold, from the measures of the longer run
     volume = {s.tobytes(): v for s, v in zip(every.signs, every.volumes, strict=True)}
-    held = sum(volume[s.tobytes()] for s in found.signs)
-    assert abs(found.seen.share - held) < 5 * found.seen.error + 0.01
-    json.dumps(found.to_dict(), allow_nan=False)
-
-
-def test_thin_corners_of_a_degenerate_arrangement():
-    """x_i = x_j in six dimensions: 720 equal cells, many hyperplanes through every ray."""
-    pairs = [(i, j) for i in range(6) for j in range(i)]
-    X = np.array([np.eye(6)[i] - np.eye(6)[j] for i, j in pairs])
-    found = gamma(X, max_cells=100)
-    assert abs(found.gamma - 1 / 720) < 5 * found.error
-    assert found.coverage < found.cells / 720  # Cover's count is an upper bound here
-
-
-def test_cells_too_complex_to_measure(monkeypatch):
-    from relunorm.batchnorm import _cone_measure
-
-    monkeypatch.setattr(_cone_measure, "MAX_PIECES", 0)
-    found = gamma(np.random.default_rng(0).standard_normal((7, 5)), max_cells=50)
-    assert found.to_dict()["error"] is None
-    assert "rough" in found.doubt
+    held = sum(volume.get(s.tobytes(), 0.0) for s in few.signs)
+    assert abs(few.seen.share - held) < 5 * few.seen.error
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-200, 1e200])
 @pytest.mark.parametrize("k", [2, 3, 4])
 def test_scale_of_the_batch_does_not_matter(factor, k):
     X = np.random.default_rng(0).standard_normal((5, k))
-    assert gamma(X * factor).gamma == pytest.approx(gamma(X).gamma, rel=1e-9 if k < 4 else 0.1)
+    assert gamma(X * factor).gamma == pytest.approx(gamma(X).gamma, rel=1e-9)
     assert rank_condition(X * factor).to_dict() == rank_condition(X).to_dict()
     assert sample_neuron_counts(X * factor, 5).mean == sample_neuron_counts(X, 5).mean
 
@@ -326,7 +269,7 @@ def test_the_smallest_cell_in_space_can_be_stopped_and_watched():
 
     assert "stopped after 10 of 30" in gamma(X, progress=interrupt).doubt
     beyond = gamma(np.random.default_rng(0).standard_normal((8, 4)), time_limit=0)
-    assert "the time limit ended the search" in beyond.doubt
+    assert "the time limit ended the sampling" in beyond.doubt
     with pytest.raises(InvalidInputError, match="time_limit"):
         gamma(X, time_limit=-1)
 
@@ -373,49 +316,18 @@ def test_bad_tolerance(tolerance):
         sample_neuron_counts(np.eye(3), 2, tolerance=tolerance)
 
 
-@pytest.mark.parametrize(("n", "d"), [(14, 64), (25, 30), (30, 20)])
-def test_a_time_limit_holds_in_many_dimensions(n, d):
-    """On a clock that moves by 0.1 ms whenever it is read: 20 s to minutes before."""
+def test_a_time_limit_holds_in_many_dimensions():
+    """On a clock that moves by 0.1 ms whenever it is read."""
     read = iter(range(10**9))
     clock = Clock(0.002, read=lambda: 1e-4 * next(read))
-    found = gamma(np.random.default_rng(0).standard_normal((n, d)), time_limit=clock)
+    found = gamma(np.random.default_rng(0).standard_normal((25, 30)), time_limit=clock)
     assert next(read) < 100
-    assert 2 <= found.cells < 100  # 2,000 were collected whatever the limit
+    assert found.cells >= 2
     assert "time limit" in found.doubt
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_simplicial_cones_in_many_dimensions():
-    """Correlations of 1/2: all k positive has probability 1/(k + 1), exactly."""
-    rng = np.random.default_rng(0)
-    for k in (5, 14, 25):
-        measure = OrthantMeasure(np.linalg.cholesky((np.eye(k) + 1) / 2))
-        measure.sample(20_000, rng)
-        assert measure.error < 0.02 / (k + 1)
-        assert abs(measure.value - 1 / (k + 1)) < 4 * measure.error
-
-
-def test_simplicial_cones_by_both_measures():
-    rng = np.random.default_rng(1)
-    for k in (4, 6, 7):
-        inner = rng.standard_normal((k, k))
-        inner /= np.linalg.norm(inner, axis=1, keepdims=True)
-        one = OrthantMeasure(inner)
-        other = ConeMeasure(cone_of(inner, np.ones(k, np.int8), lambda: False), lambda: False)
-        for measure in (one, other):
-            measure.sample(10_000, rng)
-        assert abs(one.value - other.value) < 4 * np.hypot(one.error, other.error)
-
-
-def test_as_many_points_as_dimensions_are_measured():
-    """14 points in 64 dimensions ended with an infinite error; orthogonal ones are known."""
-    found = gamma(np.random.default_rng(0).standard_normal((14, 64)), max_cells=60, samples=500)
-    assert 0 < found.error < 0.1 * found.gamma
-    assert found.gamma < 2.0**-14
-    assert gamma(np.eye(14), max_cells=20, samples=10).gamma == pytest.approx(2.0**-14)
-
-
-@pytest.mark.parametrize("zeros", [0, 1, 3])
+@pytest.mark.parametrize("zeros", [0, 1])
 def test_points_that_nearly_share_a_line_are_said(zeros):
     """[[1, 0], [1, 1e-13], [0, 1]] was called 0.25, exact; it is 1.6e-14."""
     more = np.eye(2 + zeros)[2:]

@@ -366,3 +366,58 @@ def test_theorem_14_item_4_needs_another_hypothesis():
     assert found.hypothesis
     assert found.contraction < 1
     assert not any(theorem14(invariant_gram(n)).hypothesis for n in (3, 10, 100))
+
+
+def descendants(row, layers):
+    rows = [np.asarray(row, dtype=float)]
+    for _ in range(layers):
+        rows = [f(row) for row in rows for f in (positive_transformation, negative_transformation)]
+    return np.array(rows)
+
+
+def test_rows_split_one_from_the_rest_keep_all_inner_points_together():
+    """Printed after (41): the points {2, ..., n-2}. (42) needs {2, ..., n-1}, which holds."""
+    rows = descendants([0.0, 1.0, 2.2, 2.9, 4.0, 7.0], 8)
+    split = [row for row in rows if sorted(np.unique(row, return_counts=True)[1]) == [1, 5]]
+    together = {i + 1 for i in range(6) if all(row[i] == row[2] for row in split)}
+    assert together == {2, 3, 4, 5} != {2, 3, 4}
+
+
+def test_equation_63_is_for_a_range_of_points():
+    """Printed: i in {3, n-2}. (63) holds for i from 3 to n-2."""
+    n, squares = 8, np.zeros(8)
+    splits = {1: 1.0, n - 1: 1.3, 2: 0.7, n - 2: 1.1}
+    for split, c in splits.items():
+        row = np.r_[np.zeros(split), np.full(n - split, c)]
+        squares += (descendants(row, 1) ** 2).sum(axis=0)
+    wanted = sum((1 if m in (1, n - 1) else 4) * c**2 for m, c in splits.items()) / n**2
+    found = {i + 1 for i in range(n) if squares[i] == pytest.approx(wanted, rel=1e-12)}
+    assert found == {3, 4, 5, 6} != {3, 6}
+
+
+def test_a_row_at_layer_t_has_its_rows_at_layer_t_plus_T():
+    """Printed: a three-cluster row at layer t generates 2^T rows at layer T."""
+    t, T = 2, 3
+    row = [0.0, 0.7, 1.9, 1.9, 1.9]
+    assert len(descendants(row, T - t)) == 2 != 2**T
+    later = descendants(row, (t + T) - t)
+    assert len(later) == 2**T
+    assert [cluster_count(r) for r in later].count(3) == 1
+
+
+def test_d_of_t_belongs_to_the_other_three_cluster_rows():
+    """Printed: D(T) is of the rows (1, 1, n-2), as C(T) is. (76) needs the rows (n-2, 1, 1)."""
+    n, T = 8, 12
+
+    def exponent(row, split):
+        """Sum of c^2 over the descendants at T - 1 whose first cluster has ``split`` points."""
+        rows = descendants(row, T - 1)
+        own = [r for r in rows if cluster_count(r) == 2 and (r != r[0]).argmax() == split]
+        return sum(r.max() ** 2 for r in own)
+
+    left = np.r_[0.0, 0.6, np.ones(n - 2)]
+    right = 3 * left[::-1]
+    truth = sum((descendants(row, T)[:, -1] ** 2).sum() for row in (left, right))
+    c, d = exponent(left, 1), exponent(right, n - 1)
+    assert truth == pytest.approx(c / n**2 + ((n - 1) / n) ** 2 * d, rel=0.05)
+    assert truth > 3 * (c / n**2 + ((n - 1) / n) ** 2 * exponent(left, 1))

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from relunorm import Activation, Affine, Box, Layer, Network
+import relunorm as rn
+from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
 from relunorm.difference.front import bound_difference
 from relunorm.difference.linear import linear_bounds
@@ -106,6 +107,28 @@ def test_linear_bounds_hold_for_every_unit(kind: str, share: float) -> None:
         assert (np.concatenate([gap, -gap], axis=1) <= found.upper[k] + size).all()
 
 
+@pytest.mark.parametrize("kind", ["chain", "skips"])
+def test_a_part_of_a_box_needs_only_its_open_units(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    net = random_net(rng, 3, 7, 6, 2) if kind == "chain" else leaky_with_skips(rng)
+    copy = moved(net, rng, 1e-2)
+    pair = pair_up(net, copy)
+    assert pair is not None
+    lo, hi = np.full((1, 3), -0.2), np.full((1, 3), 0.3)
+    whole = linear_bounds(pair, lo, hi)
+    assert not all(layer.open.all() for layer in whole.layers)  # some are known already
+    part_lo, part_hi = np.array([[-0.2, 0.0, -0.1]]), np.array([[0.0, 0.3, 0.1]])
+    part = linear_bounds(pair, part_lo, part_hi, known=[layer.ends for layer in whole.layers])
+    for outer, inner in zip(whole.layers, part.layers, strict=True):
+        assert (inner.ends[:, 0::2] >= outer.ends[:, 0::2]).all()
+        assert (inner.ends[:, 1::2] <= outer.ends[:, 1::2]).all()
+    again = linear_bounds(pair, part_lo, part_hi)
+    assert np.allclose(part.upper, again.upper, rtol=0.05)
+    points = rng.uniform(part_lo[0], part_hi[0], (500, 3))
+    gap = copy(points) - net(points)
+    assert (np.concatenate([gap, -gap], axis=1) <= part.upper[0] + 1e-13).all()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_search_closes_in_on_the_exact_maximum(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -140,9 +163,8 @@ def test_any_multipliers_give_a_bound(seed: int) -> None:
     rows = [(k, sign) for k in (0, 1) for sign in (1.0, -1.0)]
     proved = 0
     for _ in range(20):
-        p = problem.start(*rows[rng.integers(4)]) + 0.3 * rng.normal(
-            size=problem.size + len(problem.F0)
-        )
+        p = problem.start(*rows[rng.integers(4)])
+        p = p + 0.3 * rng.normal(size=len(p))
         bounds = problem.certified(p, rows)
         assert np.isinf(bounds).any() or Fraction(float(bounds.max())) >= exact
         proved += np.isfinite(bounds).all()
@@ -201,3 +223,36 @@ def test_layers_that_do_not_correspond_have_no_pair() -> None:
     leaky = random_net(rng, 2, 3, 1)
     layers = [Layer(x.affine, Activation("leaky", 0.2)) for x in leaky.layers]
     assert pair_up(leaky, leaky.replace(layers=layers)) is None
+
+
+def test_linear_stages_alone() -> None:
+    """x -> w (a x + b) without a unit, and a copy of it with other roundings."""
+    first, second = (
+        Network(
+            [Layer(Affine({0: [[scale * 0.7]]}, [scale * 0.3]), Activation("identity"))],
+            Affine({1: [[3.0 / scale], [1e7 / scale]]}, [0.0, 0.0]),
+            input_shape=1,
+        )
+        for scale in (1.0, 3.0)
+    )
+    found = rn.compare(first, second, Box([0.99], [1.01]), tolerance=1e-12)
+    x = Fraction(1)
+    values = [
+        Fraction(w) * (Fraction(a) * x + Fraction(b))
+        for w, a, b in ((1e7, 0.7, 0.3), (1e7 / 3.0, 3.0 * 0.7, 3.0 * 0.3))
+    ]
+    assert abs(values[0] - values[1]) <= Fraction(found.upper)
+
+
+def test_networks_that_read_nothing() -> None:
+    """Constants 0.5 w and 0.25 w': no matrix anywhere before the output."""
+    first, second = (
+        Network(
+            [Layer(Affine({}, [0.0, 0.0])), Layer(Affine({}, [bias]))],
+            Affine({2: [[weight]]}, [0.0]),
+            input_shape=2,
+        )
+        for bias, weight in ((0.5, 3.0), (0.25, 6.0 + 2**-40))
+    )
+    found = rn.compare(first, second, Ball([0.0, 0.5], 1e-3), tolerance=0.0)
+    assert found.lower <= 2**-42 <= found.upper

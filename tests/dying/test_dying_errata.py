@@ -183,3 +183,16 @@ def test_with_a_dead_layer_gradients_vanish_only_up_to_the_next_weights():
     assert moves["4.bias"]
     assert moves["6.weight"]
     assert moves["6.bias"]
+
+
+def test_the_optimum_nears_the_origin_only_without_a_shift():
+    """Printed: as gamma falls the optimum nears the origin and lies between the cones. With Delta
+    above 0 it ends in the linear cone; with Delta = 0 it is between the cones at every gamma."""
+    for gamma in (1.0, 0.1, 0.01):
+        for delta in (0.0, 0.1, -0.1):
+            gw, gb = dying.gradient([gamma], delta, [gamma], delta)
+            np.testing.assert_allclose([*gw, gb], 0, atol=1e-15)
+        assert not dying.in_dead_cone([gamma], 0.0)
+        assert not dying.in_linear_cone([gamma], 0.0)
+    assert dying.in_linear_cone([0.01], 0.1)
+    assert dying.in_dead_cone([0.01], -0.1)

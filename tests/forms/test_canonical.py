@@ -15,9 +15,9 @@ from strategies import networks as any_networks
 import relunorm as rn
 from relunorm import matrix as mx
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
-from relunorm.forms import accurate
-from relunorm.forms.exact import shallow_form
+from relunorm.forms.comparison.shallow import shallow_form
 from relunorm.forms.rewrite import dense_rows
+from relunorm.forms.shapes import accurate
 from relunorm.network import Activation, Affine, Layer, Network
 
 

@@ -14,11 +14,11 @@ from planted import networks
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.forms.bounds import quick_bounds
-from relunorm.forms.certificate import SCHEMA, Certificate, _seal, recompute, slackened
-from relunorm.forms.match import relate
-from relunorm.forms.relation import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
-from relunorm.forms.verification import verify
+from relunorm.forms.certificate.certificate import SCHEMA, Certificate, _seal, recompute, slackened
+from relunorm.forms.certificate.verification import verify
+from relunorm.forms.relation.match import relate
+from relunorm.forms.relation.unit_bounds import quick_bounds
+from relunorm.forms.relation.walk import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability.reach import reach_of
 
@@ -462,3 +462,20 @@ def test_prover_and_checker_compute_the_same(network: Network, form: str) -> Non
     again = recompute(reach_of(domain), (network, result.network), *parts)
     assert [slackened(v) for v in again.bounds] == document["bounds"]
     assert again.evaluation(np.array(document["bounds"])) == document["evaluation"]
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_neighbourhoods_within_a_box_are_certified(norm: int, tmp_path) -> None:
+    rng = np.random.default_rng(norm)
+    weights = [rng.normal(size=(6, 2)), rng.normal(size=(1, 6))]
+    network = Network.from_weights(weights, [rng.normal(size=6), [0.0]])
+    ball = rn.NormBall([0.1, 0.2], 0.7, norm, rn.Box([-0.5, -0.5], [0.5, 0.5]))
+    found = rn.normalize(network, "minimal", ball)
+    assert found.certificate is not None
+    found.certificate.save(tmp_path / "c.json")
+    certificate = Certificate.load(tmp_path / "c.json")
+    assert verify(certificate, network, found.network, ball).holds
+    larger = rn.NormBall([0.1, 0.2], 0.8, norm, rn.Box([-0.5, -0.5], [0.5, 0.5]))
+    assert not verify(certificate, network, found.network, larger).holds
+    points = ball.sample(200, 0)
+    assert np.abs(network(points) - found.network(points)).max() <= certificate.bound

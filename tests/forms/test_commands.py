@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from planted import planted_16_40_40_5
 from test_certificate import on_a_solvers_word
@@ -235,3 +236,37 @@ def test_normalize_without_the_solver(capsys, tmp_path, model) -> None:
     )  # fmt: skip
     assert code == 0
     assert json.loads(proof.read_text())["trusted"] == 0
+
+
+def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:
+    weights = [np.array([[1.0, -2.0], [0.5, 1.0]]), np.array([[1.0, -1.0]])]
+    names = [("W", weights[0].T), ("B", np.zeros(2)), ("V", weights[1].T), ("C", np.ones(1))]
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Gemm", ["x", "W", "B"], ["a"]),
+            onnx.helper.make_node("Relu", ["a"], ["b"]),
+            onnx.helper.make_node("Gemm", ["b", "V", "C"], ["y"]),
+        ],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 1])],
+        [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in names],
+    )
+    given, out, proof = (tmp_path / name for name in ("given.onnx", "out.onnx", "proof.json"))
+    options = {"opset_imports": [onnx.helper.make_opsetid("", 17)], "ir_version": 8}
+    onnx.save(onnx.helper.make_model(graph, **options), given)
+    options = ("--domain", "box:-1,1", "--certificate", proof, "--json")
+    code, text, _ = run(capsys, "normalize", given, "-o", out, *options)
+    assert code == 0
+    assert "bytes instead of" in json.loads(text)["kept"]
+    assert out.read_bytes() == given.read_bytes()
+    assert run(capsys, "verify", proof, given, out)[0] == 0
+
+    dead = rn.Network.from_weights([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[1.0, 2.0, 3.0]]])
+    rn.save(dead.replace(origin=""), given)
+    code, text, _ = run(capsys, "normalize", given, "-o", out, "--domain", "box:-2,-1", "--json")
+    assert code == 0
+    before, after = json.loads(text)["bytes"]
+    assert after == out.stat().st_size < before == given.stat().st_size
+    kind = onnx.load(out).graph.input[0].type.tensor_type.elem_type
+    assert kind == onnx.TensorProto.FLOAT

@@ -16,8 +16,8 @@ from planted import disguised, networks
 
 import relunorm as rn
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.forms.identical import same_arrangement
-from relunorm.forms.residual import residual
+from relunorm.forms.relation.arrangement import same_arrangement
+from relunorm.forms.relation.residual import residual
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability import stability
 from relunorm.stability.proof import TrustedProof
@@ -102,8 +102,8 @@ def test_upper_bound_never_lies() -> None:
 
 def test_residual_shares_units() -> None:
     """Two networks that differ in the last layer only: the residual holds the first layers once."""
-    from relunorm.forms.bounds import quick_bounds
-    from relunorm.forms.match import relate
+    from relunorm.forms.relation.match import relate
+    from relunorm.forms.relation.unit_bounds import quick_bounds
     from relunorm.stability.reach import reach_of
 
     network = random_net(5, [4, 8, 6, 2])

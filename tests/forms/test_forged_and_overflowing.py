@@ -12,9 +12,9 @@ from test_commands import run
 import relunorm as rn
 from relunorm.errors import InvalidNetworkError
 from relunorm.extrema import front
-from relunorm.forms.attack import uphill
-from relunorm.forms.certificate import Certificate, _seal
-from relunorm.forms.inclusion import holds
+from relunorm.forms.certificate.certificate import Certificate, _seal
+from relunorm.forms.certificate.domains import holds
+from relunorm.forms.comparison.counterexample import uphill
 from relunorm.forms.outward import Range
 from relunorm.network import Affine, Layer
 

@@ -16,7 +16,7 @@ from strategies import networks as any_networks
 import relunorm as rn
 from relunorm import matrix as mx
 from relunorm.errors import InvalidDomainError, InvalidInputError, InvalidNetworkError
-from relunorm.forms.certificate import _seal
+from relunorm.forms.certificate.certificate import _seal
 from relunorm.forms.rewrite import row_norms
 from relunorm.network import Activation, Affine, Layer, Network
 

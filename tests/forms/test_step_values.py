@@ -11,8 +11,8 @@ import pytest
 
 import relunorm as rn
 from relunorm.clock import Clock
-from relunorm.forms.exact import shallow_form, steps_apart
-from relunorm.forms.step_values import largest_difference
+from relunorm.forms.comparison.shallow import shallow_form, steps_apart
+from relunorm.forms.comparison.step_values import largest_difference
 from relunorm.layer import Activation, Layer
 from relunorm.network import Affine, Network
 

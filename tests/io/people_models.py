@@ -726,6 +726,40 @@ def torch_quantization_aware(folder: Path) -> Any:
     return Rounded()
 
 
+def _prepared(rounds: bool) -> Any:
+    """As torch.ao.quantization prepares a model for training with rounding."""
+    torch = _torch()
+    quantization = torch.ao.quantization
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own word on where this is going
+        module = _mlp()
+        module.qconfig = quantization.get_default_qat_qconfig("x86")
+        quantization.prepare_qat(module.train(), inplace=True)
+        module(torch.tensor(X, dtype=torch.float32))
+        if not rounds:
+            module.apply(quantization.disable_fake_quant)
+            module.apply(quantization.disable_observer)
+    return module.eval()
+
+
+@model
+def torch_prepared_for_quantization(folder: Path) -> Given:
+    return _of_torch(_prepared(rounds=False))
+
+
+@refused("FakeQuantize rounds the outputs of 0, 2, 4")
+def torch_rounding_in_hooks(folder: Path) -> Any:
+    return _prepared(rounds=True)
+
+
+@refused("computes with integers")
+def torch_dynamically_quantized(folder: Path) -> Any:
+    torch = _torch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(_mlp(), {torch.nn.Linear})
+
+
 @refused("TorchScript cannot be exported again")
 def torch_script(folder: Path) -> Any:
     torch = _torch()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from strategies import networks
 
 import relunorm as rn
-from relunorm.io.lower import Lowering
+from relunorm.io.graph.lower import Lowering
 from relunorm.network import RELU
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,8 +16,12 @@ from torch import nn
 from torch_models import MODELS, model
 
 import relunorm as rn
-from relunorm.io.structured import lower
+from relunorm.errors import RelunormError
+from relunorm.head import Head, Step
+from relunorm.io.graph.structured import lower
 from relunorm.structure import axes_of
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 
 def small_cnn() -> nn.Module:
@@ -117,6 +124,95 @@ def test_uneven_padding_and_sums(tmp_path: Path) -> None:
     rn.save(network, path)
     found = onnxruntime.InferenceSession(path).run(None, {"input": x.numpy().astype(np.float32)})
     np.testing.assert_allclose(found[0], expected, atol=1e-5)
+
+
+class Branches(nn.Module):
+    """Two branches that meet, cut off, pooled with windows that hang over: every kind of step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1, groups=3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.leaky_relu(self.one(x), 0.2)
+        y = nn.functional.relu6(y + self.two(y))
+        y = nn.functional.max_pool2d(y, 3, 2, ceil_mode=True)
+        return nn.functional.avg_pool2d(y, 2, 2, padding=1).permute(0, 2, 3, 1).flatten(1)
+
+
+def branches() -> rn.Network:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return rn.load(Branches().eval(), example=(1, 6, 7))
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize("name", ["small", "branches"])
+def test_archives_keep_the_structure(name: str, ending: str, tmp_path: Path) -> None:
+    network = branches() if name == "branches" else rn.load(small_cnn(), example=SHAPE)
+    network = network.replace(head=Head((Step("softmax"),), ()))
+    path = tmp_path / f"net.{ending}"
+    rn.save(network, path)
+    back = rn.load(path)
+    assert back == network
+    assert back.input_shape == network.input_shape
+    assert network.structure is not None
+    assert back.structure is not None
+    assert [s.kind for s in back.structure.steps] == [s.kind for s in network.structure.steps]
+    for old, new in zip(network.layers, back.layers, strict=True):
+        assert (old.name, old.piece, old.shape) == (new.name, new.piece, new.shape)
+        assert (old.unit_of is None) == (new.unit_of is None)
+        assert old.unit_of is None or np.array_equal(old.unit_of, new.unit_of)
+    rn.save(network.replace(output=network.output), tmp_path / f"matrices.{ending}")
+    assert path.stat().st_size < (tmp_path / f"matrices.{ending}").stat().st_size / 2
+
+
+def test_a_structure_that_says_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.npz"
+    rn.save(rn.load(small_cnn(), example=SHAPE), path)
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    header = json.loads(str(arrays["relunorm"]))
+    for change, message in (
+        ({"inputs": [7]}, "not computed before it"),
+        ({"inputs": []}, "not computed before it"),
+        ({"kind": "pool"}, "not complete"),
+        ({"geometry": None}, "not complete"),
+        ({"weight": "nowhere"}, "damaged"),
+        ({"groups": 3}, "does not fit"),
+        (
+            {"geometry": {"kernel": [3, 3], "stride": [0, 1], "pads": [[0, 0]], "ceil": 0}},
+            "damaged",
+        ),
+    ):
+        steps = [dict(step) for step in header["steps"]]
+        steps[1] |= change
+        text = json.dumps({**header, "steps": steps})
+        np.savez(path, **{**arrays, "relunorm": np.array(text)})
+        with pytest.raises(RelunormError, match=message):
+            rn.load(path)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "log_softmax", "sigmoid", "argmax"])
+def test_heads_behind_convolutions_come_back(kind: Any, tmp_path: Path) -> None:
+    network = rn.load(small_cnn(), example=SHAPE).replace(head=Head((Step(kind),), ()))
+    x = np.random.default_rng(6).random((4, *SHAPE))
+    expected = network.predict(x)
+    module = rn.to_torch(network)
+    assert rn.load(module, example=SHAPE).head == network.head
+    found = module(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    rn.save(network, tmp_path / "net.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    found = session.run(None, {"input": x.astype(np.float32)})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert "Conv" in [node.op_type for node in onnx.load(tmp_path / "net.onnx").graph.node]
+    if kind != "log_softmax":
+        keras = pytest.importorskip("keras", reason="Keras is not installed")
+        model = rn.to_keras(network)
+        assert any(isinstance(layer, keras.layers.Conv2D) for layer in model.layers)
+        found = np.asarray(model(x).detach())
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_axes_of_a_permutation() -> None:

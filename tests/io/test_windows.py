@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relunorm.errors import InvalidNetworkError
-from relunorm.io.lower import Lowering
-from relunorm.io.recover import recover_convolution
-from relunorm.io.windows import convolution, sliding_windows
+from relunorm.io.graph.lower import Lowering
+from relunorm.io.graph.recover import recover_convolution
+from relunorm.io.graph.windows import convolution, sliding_windows
 
 
 @st.composite

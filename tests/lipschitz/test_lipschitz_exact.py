@@ -391,3 +391,61 @@ def test_copies_of_units_leave_the_constant_exact():
         [np.concatenate([bias, -2 * bias]), [0.0]],
     )
     assert rn.lipschitz(network, Box.cube(2)).exact
+
+
+def _gated_copies() -> Network:
+    """h = relu(1 - x), then relu(h - 0.3) - 10 relu(0.1 h - 0.03): slope 1 on a length of 1e-17."""
+    return Network(
+        [
+            Layer(Affine({0: [[-1.0]]}, [1.0])),
+            Layer(Affine({1: [[1.0], [0.1]]}, [-0.3, -0.03])),
+        ],
+        Affine({2: [[1.0, -10.0]]}, [0.0]),
+        input_shape=1,
+    )
+
+
+@pytest.mark.parametrize("method", ["auto", "branch", "enumeration"])
+@pytest.mark.parametrize("length", [1.0, 1e4])
+def test_kinks_apart_by_rounding_anywhere_on_the_domain(length, method):
+    # on [0, 1e4] hardly a random point lies where the first unit is on
+    assert Fraction(0.03) / Fraction(0.1) != Fraction(0.3)
+    found = rn.lipschitz(_gated_copies(), Box([0.0], [length]), method=method)
+    assert found.upper >= 1.0
+    assert not found.exact
+
+
+@pytest.mark.parametrize("method", ["auto", "branch", "enumeration"])
+@pytest.mark.parametrize("size", [1e-17, 1e-15, 1e-12])
+def test_a_triangle_thinner_than_rounding_is_not_left_out(size, method):
+    # relu(x) + relu(y) - relu(x + y - size): only on the triangle between the kinks it is (1, 1)
+    rows = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    network = Network.from_weights([rows, [[1.0, 1.0, -1.0]]], [[0.0, 0.0, -size], [0.0]])
+    found = rn.lipschitz(network, Box.cube(2), method=method)
+    assert found.lower <= np.sqrt(2) <= found.upper
+    assert not found.exact
+
+
+@pytest.mark.parametrize("method", ["branch", "enumeration"])
+@pytest.mark.parametrize(
+    ("rows", "bias", "readers", "true"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, 0.0], [1.0, 1.0, -1.0], 1.0),
+        ([[1.0, 0.0], [-1.0, 0.0], [3.0, 0.0]], [0.5, -0.5, 1.5], [1.0, 1.0, 1.0], 4.0),
+        ([[0.1, 0.3], [-0.2, -0.6], [0.7, -0.1]], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], np.sqrt(0.4)),
+    ],
+    ids=["through one point", "multiples", "rounded multiples"],
+)
+def test_kinks_that_meet_exactly_leave_the_constant_exact(rows, bias, readers, true, method):
+    network = Network.from_weights([rows, [readers]], [bias, [0.0]])
+    found = rn.lipschitz(network, Box.cube(2), method=method)
+    assert found.exact
+    assert found.lower == pytest.approx(true, rel=1e-9)
+
+
+@pytest.mark.parametrize("ball", [Ball([1.0, 1.0], 1e-17), Ball([25.7643], 1e-20)])
+def test_a_ball_smaller_than_the_distance_of_floats_is_no_point(ball):
+    d = ball.dimension
+    network = Network.from_weights([np.ones((1, d)), [[-3.0]]], [[0.0], [0.0]])
+    found = rn.lipschitz(network, ball, norm=np.inf)
+    assert found.lower <= 3.0 * d <= found.upper

@@ -201,7 +201,7 @@ def test_reset():
     "parts", [{}, {"recenter": False}, {"rescale": False}, {"recenter": False, "rescale": False}]
 )
 def test_eval_mode_folds_into_a_network(parts):
-    pytest.importorskip("relunorm.io.torch_read", reason="the torch reader is not in this tree")
+    pytest.importorskip("relunorm.io.torch.read", reason="the torch reader is not in this tree")
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(4, 6), DecomposedBatchNorm(6, **parts), nn.ReLU(), nn.Linear(6, 2)
@@ -216,7 +216,7 @@ def test_eval_mode_folds_into_a_network(parts):
 
 
 def test_images_fold_too():
-    pytest.importorskip("relunorm.io.torch_read", reason="the torch reader is not in this tree")
+    pytest.importorskip("relunorm.io.torch.read", reason="the torch reader is not in this tree")
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)

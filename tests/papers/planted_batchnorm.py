@@ -15,7 +15,7 @@ from relunorm.batchnorm.invariants import invariant_gram, theorem14
 from relunorm.batchnorm.random_nets import propagate
 from relunorm.batchnorm.rank import rank_bounds, sample_neuron_counts
 from relunorm.batchnorm.tree import Tree, negative_transformation, positive_transformation
-from relunorm.papers.batchnorm.laws import alpha13, push, relu
+from relunorm.papers.batchnorm.laws import alpha13, both_signs, push, relu
 from relunorm.papers.batchnorm.training import train_shallow
 
 
@@ -159,6 +159,11 @@ def slack(x):
     return 3 * negative_transformation(x)
 
 
+def uneven(x):
+    """A positive transformation that tells the points of a cluster apart."""
+    return positive_transformation(x) * (1 + 0.01 * np.arange(len(x)))
+
+
 def rising(x):
     """A positive transformation that stretches: x_max - mean rises."""
     return 100 * positive_transformation(x)
@@ -225,7 +230,10 @@ PLANTED = {
     "ours: onset and width": {"propagate": lambda X, n, width, **o: propagate(X, n, 100, **o)},
     "Remark: the odd point is the largest": {"propagate": shuffled},
     "Remark: Theorem 11 for d > 1": {"tree": other_tree(towards_the_largest)},
-    "(8)-(10) tree model": {"tree": other_tree(towards_the_largest)},
+    "(8)-(10) tree model": {"weights": lambda rows: np.vstack([np.eye(rows), np.eye(rows)])},
+    "Section III: a neuron depends on its parent only": {
+        "weights": lambda rows: both_signs(rows) @ (np.eye(rows) + 0.1)
+    },
     "Figure 4": {"weights": np.eye},
     "ours: the tree is polynomial": {"tree": other_tree(stable=False, conserved=False)},
     "Lemma 7": {"positive": with_noise},
@@ -241,6 +249,7 @@ PLANTED = {
     "ours: sharp limits of the tree": {"tree": other_tree(towards_the_largest)},
     "Appendix D: (39)-(40) a row's contribution": {"relu": lambda z: 1.01 * relu(z)},
     "Appendix D: (41)-(45) the unbalanced rows dominate": {"tree": other_tree(**{SLOW: True})},
+    "Appendix D: after (41) the points together": {"relu": lambda z: z},
     "Appendix D: (42) one set for all pairs": {"relu": lambda z: z},
     "Appendix D: (46)-(47) norms of the ends": {"tree": other_tree(apart)},
     "Appendix D: (48) the ratio": {"tree": other_tree(one_weight)},
@@ -248,8 +257,14 @@ PLANTED = {
     "Appendix D: (53)-(60) angles": {"tree": other_tree(apart)},
     "Appendix E: the middle cluster is one point": {"relu": lambda z: np.round(relu(z), 1)},
     "Appendix E: (61)-(62) three-cluster rows": {"positive": not_below_mean},
-    "Appendix E: (63)-(80) norm ratios": {"tree": other_tree(apart)},
-    "Appendix E: (81)-(94) cosines": {"tree": other_tree(towards_the_largest)},
+    "Appendix E: 2^T rows at layer T": {"weights": np.eye},
+    "Appendix E: (63)-(65) norms by composition": {"negative": slack},
+    "Appendix E: i in {3, n-2}": {"positive": uneven},
+    "Appendix E: (66)-(73) norm ratios": {"positive": uneven},
+    "Appendix E: (74)-(80) the second point": {"tree": other_tree(apart)},
+    "Appendix E: D(T)": {"positive": uneven},
+    "Appendix E: (81)-(86) cosines": {"positive": uneven},
+    "Appendix E: (89)-(94) cosines of the second point": {"tree": other_tree(towards_the_largest)},
     "Appendix E: (92) its norms": {"tree": other_tree(apart)},
     "Appendix E: (87) and (88)": {"angle_constant": lambda n: math.sqrt(2) * math.pi / (n - 2)},
     "Figure 7": {"positive": rising},

@@ -105,23 +105,35 @@ def relabelled(where):
 
 
 def deep_world(change):
-    """Deep training with another outcome: change(kind, optimizer, depth, born, dead)."""
+    """Deep training with another outcome: change(depth, born) gives the shares dead at the end and
+    after a third of the updates."""
 
-    def wrong(plan, x, y, checkpoint=None):
-        found = train_deep(plan, x, y, checkpoint)
-        return {key: change(*key, *map(np.array, pair)) for key, pair in found.items()}
+    def wrong(plan, x, y):
+        found = train_deep(replace(plan, updates=3), x, y)
+        return {
+            key: (born, *[change(key[2], np.array(born))] * 2) for key, (born, *_) in found.items()
+        }
 
     return wrong
 
 
-def die_with_depth(kind, optimizer, depth, born, dead):
-    return born, born + 0.01 * depth * (1 + np.arange(len(born)))
+def die_with_depth(depth, born):
+    return born + 0.01 * depth * (1 + np.arange(len(born)))
 
 
-def lifted(w, b, gamma, **more):
-    """Paths that end with a bias too large by 1."""
-    path = trajectory(w, b, gamma, **more)
-    return SimpleNamespace(w=path.w, b=path.b + 1)
+def die_when_flat(depth, born):
+    return born + 0.2 / depth * (1 + np.arange(len(born)))
+
+
+def all_alive(plan, x, y):
+    """Nobody is born dead."""
+    found = train_deep(replace(plan, updates=3), x, y)
+    return {key: tuple([0.0] * len(born) for _ in range(3)) for key, (born, *_) in found.items()}
+
+
+def lifted(w, b, goal, delta):
+    """A loss whose minimum has a bias too small by 1."""
+    return loss(w, b + 1.0, goal, delta)
 
 
 def flattened(w):
@@ -134,12 +146,19 @@ def turned(w):
     return np.linalg.qr(np.random.default_rng(0).normal(size=(len(w), len(w))))[0]
 
 
+DEPTHS = (
+    {"train_deep": deep_world(die_with_depth)},
+    {"train_deep": deep_world(die_when_flat)},
+)
 PLANTED = {
     "Figure 1, error at small gamma": {"train": relabelled(lambda run: run["gamma"] < 1)},
     "Figure 1, error at large gamma": {"train": relabelled(lambda run: run["gamma"] > 1)},
     "Figure 1, error away from delta 0": {"train": relabelled(lambda run: run["delta"] > 0)},
-    "Figure 1, dead units": {"train": shares(adam=1.0)},
-    "Figure 1: only with momentum": {"train": shares(adam=1.0)},
+    "Figure 1, dead units": ({"train": shares(adam=1.0)}, {"train": shares(adam=1.0, sgd=1.0)}),
+    "Figure 1: only with momentum": (
+        {"train": shares(adam=1.0)},
+        {"train": shares(adam=1.0, adam_bare=1.0)},
+    ),
     "Figure 1: gamma is a variance": {"scaled_targets": lambda y, g: scaled_targets(y, g**0.5)},
     "(3)-(4) rotated target": {"loss": lambda w, b, goal, delta: loss(w, b, goal, delta + w[:, 0])},
     "(11) equal errors": {"relu": lambda z: z},
@@ -150,9 +169,7 @@ PLANTED = {
     "(19)-(20) momentum system": {"momentum": other_momentum(eta=lambda e: 1.01 * e)},
     "Section 4: right half": {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
     "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
-    "Section 4: independent of gamma": {
-        "momentum": other_momentum(errors=lambda s: lambda n, start=1.0: s.errors(n, start) ** 2)
-    },
+    "Section 4: independent of gamma": {"inputs": wide_inputs},
     "Figure 2": {"momentum": other_momentum(eta=lambda e: 0.0889 * e / 0.1)},
     "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
     "Figure 2: oscillation": {
@@ -170,7 +187,7 @@ PLANTED = {
     "Section 5: saddle points": {
         "loss": lambda w, b, goal, delta: loss([-abs(w[0])], b, goal, delta)
     },
-    "Section 5: the optimum ends between the cones": {"trajectory": lifted},
+    "Section 5: the optimum ends between the cones": {"loss": lifted},
     "Section 5: an attracting line": {
         "gradient": lambda w, b, gamma, **more: gradient(w, b, 1.0, **more)
     },
@@ -195,11 +212,11 @@ PLANTED = {
     },
     "Figure 5: the interior fills": {"basin": other_basin(beta=lambda b: 0.0)},
     "ours: momentum at gamma 1": {"basin": other_basin(gamma=lambda g: 0.01)},
-    "Figure 6, born dead": {"train_deep": deep_world(lambda k, o, n, born, dead: (0 * born, dead))},
-    "Figure 6, depth": {"train_deep": deep_world(die_with_depth)},
-    "Figure 6, residual depth": {"train_deep": deep_world(die_with_depth)},
-    "Figure 6, faster with depth": {"train_deep": deep_world(die_with_depth)},
-    "Figure 6, SGD": {"train_deep": deep_world(die_with_depth)},
+    "Figure 6, born dead": {"train_deep": all_alive},
+    "Figure 6, depth": DEPTHS,
+    "Figure 6, residual depth": DEPTHS,
+    "Figure 6, faster with depth": DEPTHS,
+    "Figure 6, SGD": DEPTHS[0],
     "Figure 6, caption: gradients": {"activation": lambda z: z},
     "Section 6: one unit rescales": {
         "trajectory": lambda w, b, gamma, **more: trajectory(w, b, gamma**1.1, **more)

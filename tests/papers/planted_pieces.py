@@ -39,6 +39,17 @@ def wrong_maps(net, domain):
     return regions(Network.from_weights(weights, [np.asarray(b) + 1e-3 for b in biases]), domain)
 
 
+def leaky_regions(net, domain):
+    """The regions of a network whose units pass a tenth when they are off."""
+    found = regions(net, domain)
+    (first, second, _), _ = net.weights()
+    coarse, parents = found.layer(1)
+    gates = np.where(coarse.patterns, 1.0, 0.1)
+    lines = np.asarray(second) @ (gates[:, :, None] * np.asarray(first))
+    lie = Lying(coarse, affine=lambda: (lines, coarse.affine()[1]))
+    return Lying(found, layer=lambda k: (lie, parents))
+
+
 def torn(net, domain):
     """Every region's map shifted by its own amount."""
     found = regions(net, domain)
@@ -140,7 +151,7 @@ PLANTED = {
     "Example 2, zero configuration": {"network": lambda rng, widths: he_network(rng, widths, 0.0)},
     "Example 2, number of regions": {"regions": lossy},
     "Figure 1": {"regions": lambda net, domain: regions(FIGURE2, domain)},
-    "Figure 2, left": {"diagonal": lambda theta: np.diag(np.maximum(theta, 0.1))},
+    "Figure 2, left": {"regions": leaky_regions},
     "Figure 2, right": {"regions": lambda net, domain: regions(FIGURE2, domain)},
     "ours: configurations need an interior": {"regions": lossy},
     "Proposition 3 (i)": {"regions": wrong_maps},

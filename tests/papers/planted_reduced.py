@@ -131,6 +131,7 @@ def erratic(model, label, x, y):
     return Constant(10.0 ** (1 + 2 * (model.random_state % 7)))
 
 
+BROKEN = ({"fit": broken("unconstrained")}, {"fit": broken("constrained")})
 PLANTED = {
     "(2.4) scaling": {"relu": lambda z: relu(z) ** 1.1},
     "(2.4) at alpha = 0": {"step": lambda z: np.where(z == 0, 0.0, step(z))},
@@ -166,11 +167,11 @@ PLANTED = {
     "Figure 5.3": {"fit": broken("constrained")},
     "Section 5.1: (5.3) against (5.2)": {"fit": broken("constrained (5.3)")},
     "Section 5.1: less sensitive to the start": {"fit": erratic},
-    "Figure 5.4": {"fit": broken("unconstrained")},
-    "Figure 5.5": {"fit": broken("unconstrained")},
+    "Figure 5.4": BROKEN,
+    "Figure 5.5": BROKEN,
     "Figure 5.5: less sensitive to the start": {"fit": erratic},
-    "Figure 5.6": {"fit": broken("unconstrained")},
+    "Figure 5.6": BROKEN,
     "Figure 5.6: less sensitive to the start": {"fit": erratic},
-    "Figure 5.7": {"fit": broken("unconstrained")},
-    "Figure 5.8": {"fit": broken("unconstrained")},
+    "Figure 5.7": BROKEN,
+    "Figure 5.8": BROKEN,
 }

@@ -10,7 +10,7 @@ import pytest
 
 from relunorm.cli import main
 from relunorm.papers import Exhibit, rescaling
-from relunorm.papers.page import COLUMNS, write_page
+from relunorm.papers.page import COLUMNS, counts, write_page
 from relunorm.papers.run import FAILED, STORE, Task, run_tasks
 from relunorm.sweep.store import Store
 
@@ -32,7 +32,6 @@ def broken(monkeypatch):
     def fails(world):
         raise ValueError("no <b>luck</b>")
 
-    fails.items = rescaling.EXHIBITS["uniqueness"].items
     monkeypatch.setitem(rescaling.EXHIBITS, "uniqueness", fails)
 
 
@@ -135,9 +134,15 @@ def test_claims_that_were_not_promised_are_a_failure(monkeypatch):
     def silent(world):
         return Exhibit("uniqueness", "t", ("a",), ((1,),))
 
-    silent.items = ("Lemma 1, uniqueness",)
     monkeypatch.setitem(rescaling.EXHIBITS, "uniqueness", silent)
     assert "promised" in run_tasks(TASKS[1:2])[0].error
+
+
+def test_statements_of_no_paper_are_counted_apart():
+    found = [("Lemma 1", "holds"), ("ours: more", "holds"), ("ours: less", "does not hold")]
+    assert counts([{"item": item, "verdict": verdict} for item, verdict in found]) == {
+        "holds": 1, "ours: holds": 1, "ours: does not hold": 1,
+    }  # fmt: skip
 
 
 def test_parallel_runs_give_the_same_rows(tmp_path):

@@ -124,6 +124,8 @@ def test_one_output_is_a_class_by_its_sign():
     assert found.rows[2].radius == (0.0, 0.0)
     assert found.accuracy(0.0) == (2 / 3, 2 / 3)  # at the inputs themselves
     assert found.accuracy(0.9)[0] == 1 / 3
+    signs = rn.certify(net, [[3.0], [0.25], [0.25]], 1.0, label=[1, -1, 0])
+    assert [row.verdict for row in signs.rows] == ["robust", "attacked", "invalid"]
 
 
 def test_a_regression_stays_within_delta():
@@ -134,6 +136,9 @@ def test_a_regression_stays_within_delta():
     assert rn.certify(net, [[2.0]], 0.4, delta=0.5).rows[0].verdict == "robust"
     # with the right output given, half of the way is used up
     assert rn.certify(net, [[2.0]], 0.4, label=[2.25], delta=0.5).rows[0].verdict == "attacked"
+    unknown = rn.certify(net, [[2.0], [2.0]], 0.4, label=[np.nan, 2.0], delta=0.5).rows
+    assert [row.verdict for row in unknown] == ["invalid", "robust"]
+    assert "row 0: the right output is not a finite number" in unknown[0].reason
 
 
 def test_inputs_at_the_edge_of_the_valid_range_move_inward_only():

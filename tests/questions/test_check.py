@@ -84,9 +84,9 @@ def test_a_strict_constraint_at_its_limit_is_not_called_satisfied():
     assert verdict(BOX + "(assert (>= Y_0 2))") == "sat"
 
 
-def feasible(network: Network, lo, hi, A, b) -> bool:
+def feasible(cells, lo, hi, A, b) -> bool:
     """Whether some x has A f(x) <= b - 1e-7, cell by cell with linear programmes."""
-    for M, c, rows, rhs in pieces(network, lo, hi):
+    for M, c, rows, rhs in cells:
         found = linprog(
             np.zeros(len(lo)),
             A_ub=np.concatenate([rows, A @ M]),
@@ -108,6 +108,7 @@ def test_verdicts_agree_with_cells(seed):
     )
     lo, hi = np.array([-1.0, -0.5]), np.array([0.5, 1.0])
     terms, oracle = [], False
+    cells = list(pieces(net, lo, hi))
     for _ in range(2):
         A, b = rng.normal(size=(2, 2)), rng.normal(size=2) - 1.0
         parts = [
@@ -115,7 +116,7 @@ def test_verdicts_agree_with_cells(seed):
             for (p, q), r in zip(A.tolist(), b.tolist(), strict=True)
         ]
         terms.append(f"(and {' '.join(parts)})")
-        oracle |= feasible(net, lo, hi, A, b)
+        oracle |= feasible(cells, lo, hi, A, b)
     box = "(assert (and (>= X_0 -1) (<= X_0 0.5) (>= X_1 -0.5) (<= X_1 1)))"
     found = rn.check(net, parse_vnnlib(f"{DECLARED}{box}(assert (or {' '.join(terms)}))"))
     assert found.verdict == ("sat" if oracle else "unsat")
@@ -168,6 +169,13 @@ def test_numbers_are_read_without_rounding():
         ("(assert (<= X_0))", "line 5: <= compares two terms, found 1"),
         ("(vnnlib-version <3.0>)", "line 5: expected version 1.0 or 2.0"),
         ("oops", "line 5: 'oops' stands outside of all parentheses"),
+        (BOX + "(assert (<= Y_0 1e400))", "line 6: a number is too large for float64"),
+        (BOX + "(assert (<= " + "(* 1 " * 999 + "Y_0" + ")" * 999 + " 1))", "line 6: expressions"),
+        (
+            BOX + "(assert (> X_1 1))",
+            "line 6: input 1 has to be above 1 (line 6) and at most 1",
+        ),
+        ("(declare-network f (declare-input A real [2]))", "line 5: a network and single"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(text, message):
@@ -184,6 +192,7 @@ def test_what_is_wrong_is_named_with_its_line(text, message):
         ("(assert (<= X[0,2] 1))", "line 3: X[0,2] lies outside of the shape [1, 2]"),
         ("(assert (<= X[0,0,0] 1))", "line 3: X[0,0,0] has 3 indices, expected 2"),
         ("(assert (<= Z[0] 1))", "line 3: Z is not declared"),
+        ("(declare-const X_5 real)", "line 3: a network and single variables"),
     ],
 )
 def test_version_two_has_limits(text, message):
@@ -194,6 +203,23 @@ def test_version_two_has_limits(text, message):
     with pytest.raises(PropertyFileError) as error:
         parse_vnnlib(head + text)
     assert message in str(error.value)
+
+
+def test_long_chains_are_read_whatever_their_nesting():
+    terms = 3000
+    for head, start in (("+", "(assert (>= {} 1))"), ("and", "(assert {})")):
+        last = "Y_0" if head == "+" else "(>= Y_0 1)"
+        part = "0" if head == "+" else "(<= Y_0 2)"
+        text = start.format(f"({head} {part} " * terms + last + ")" * terms)
+        found = parse_vnnlib(DECLARED + BOX + text)
+        assert len(found.alternatives) == 1
+        assert found.common[-1] == parse_vnnlib(DECLARED + BOX + "(assert (>= Y_0 1))").common[-1]
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    prop = tmp_path / "p.vnnlib"
+    prop.write_text(DECLARED + BOX + "(assert (>= Y_0 2.5))", encoding="utf-8-sig")
+    assert rn.check(NET, prop).verdict == "unsat"
 
 
 def test_a_proof_replays_and_only_for_its_question(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -119,6 +120,37 @@ def test_kinks_too_close_for_floats_leave_the_interval_of_the_slopes():
     found = rn.sensitivity(net, Box([0.0], [1.0]))
     assert found.upper[0, 0] >= size * (1 - 1e-9)
     assert not found.exact.any()
+
+
+def test_a_slope_that_rounding_cancels_is_not_called_unused():
+    """5e11 (z - w / 0.94...) of two linear stages: folded the slope is 0, exactly it is 2.2e-6."""
+    stages = [[[-1.0, 0.5]], [[-0.9415188823965386, 0.4707594411982693]]]
+    weights = [500000000000.0, -531056794875.2147]
+    network = Network(
+        [Layer(Affine({0: rows}, [0.0]), Activation("identity")) for rows in stages],
+        Affine({1: [[weights[0]]], 2: [[weights[1]]]}, [0.0]),
+        input_shape=2,
+    )
+    found = rn.sensitivity(network, Box([-1.0, -0.9], [1.6, 1.7]))
+    for j in range(2):
+        slope = sum(
+            Fraction(w) * Fraction(rows[0][j]) for w, rows in zip(weights, stages, strict=True)
+        )
+        assert slope != 0
+        assert Fraction(found.lower[0, j]) <= slope <= Fraction(found.upper[0, j])
+    assert "unused" not in found.direction
+
+
+def test_slopes_between_kinks_that_rounding_cannot_tell_apart():
+    """h = relu(1 - x), then relu(h - 0.3) - 10 relu(0.1 h - 0.03): 1 or -1 on a length of 1e-17."""
+    network = Network(
+        [Layer(Affine({0: [[-1.0]]}, [1.0])), Layer(Affine({1: [[1.0], [0.1]]}, [-0.3, -0.03]))],
+        Affine({2: [[1.0, -10.0]]}, [0.0]),
+        input_shape=1,
+    )
+    found = rn.sensitivity(network, Box([0.0], [1e4]))
+    slope = -1.0 if Fraction(0.03) / Fraction(0.1) > Fraction(0.3) else 1.0
+    assert found.lower[0, 0] <= slope <= found.upper[0, 0]
 
 
 def test_bad_arguments():

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from relunorm import Ball, Box, Network, Polytope, along, region_at, regions
 from relunorm.errors import InvalidInputError
 from relunorm.regions.balance import balanced
-from relunorm.regions.boundaries import level_set
+from relunorm.regions.geometry.boundaries import level_set
 
 from .nets import he_net, random_net
 

@@ -9,11 +9,16 @@ import pytest
 
 from relunorm import Box, Network, along, on_plane, region_at, regions
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
-from relunorm.regions import plot
-from relunorm.regions.boundaries import decision_cells, level_set
-from relunorm.regions.counting import montufar_lower, montufar_upper, serra_upper
-from relunorm.regions.mesh import mesh
-from relunorm.regions.statistics import pieces_along_random_lines, statistics
+from relunorm.regions.geometry.boundaries import decision_cells, level_set
+from relunorm.regions.views import plot
+from relunorm.regions.views.mesh import mesh
+from relunorm.regions.views.statistics import (
+    montufar_lower,
+    montufar_upper,
+    pieces_along_random_lines,
+    serra_upper,
+    statistics,
+)
 
 from .nets import he_net, random_net
 
@@ -192,7 +197,7 @@ def test_pictures(tmp_path):
 
 def test_a_picture_of_the_whole_plane_has_a_window():
     """Nearly parallel lines meet far away; the window keeps to where most corners are."""
-    from relunorm.regions.plot import plot_refinement, plot_regions, view_of
+    from relunorm.regions.views.plot import plot_refinement, plot_regions, view_of
 
     net = he_net("2-16-16")
     found = regions(net, None)

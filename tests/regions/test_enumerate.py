@@ -268,6 +268,9 @@ def test_zero_biases_have_conic_regions_with_interior():
     found = regions(net, None)
     x = rng.standard_normal((200_000, 2))
     assert as_set(found.patterns) == as_set(np.unique(net.pattern(x), axis=0))
+    # Corollary 4 (i) counts patterns whose closed polytope is not empty: x = 0 is in all of them
+    z = net.preactivations(np.zeros((1, 2)))
+    assert all((values == 0).all() for values in z[:-1])
     assert len(found) < 2**net.units
     assert not any(found.is_bounded(i) for i in range(len(found)))
 
@@ -474,7 +477,7 @@ def test_limits_that_are_no_numbers_and_paths_that_do_not_exist_are_package_erro
 
 def test_batches_are_small_where_a_region_costs_much():
     from relunorm.clock import Clock
-    from relunorm.regions.budget import Budget
+    from relunorm.regions.search.budget import Budget
 
     budget = Budget(Clock())
     assert next(budget.sizes(shared=False)) == 512
@@ -484,7 +487,7 @@ def test_batches_are_small_where_a_region_costs_much():
 
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_sparse_matrices_are_packed_like_dense_ones(by_columns):
-    from relunorm.regions.pack import pack_box
+    from relunorm.regions.kernels.pack import pack_box
 
     rng = np.random.default_rng(0)
     thin = sp.random_array((7, 5), density=0.3, rng=rng, format="csr")
@@ -522,3 +525,15 @@ def test_a_unit_that_is_constant_where_another_is_off(d, method, weight, bias):
     A, c = found.affine(i)
     np.testing.assert_array_equal(A, np.zeros((1, d)))
     np.testing.assert_allclose(c, network(point[None])[0], rtol=1e-15)
+
+
+def test_a_polytope_flat_up_to_rounding_has_no_interior():
+    """x + 20 y = const within a box of side 2e-14: what is left is rounding of the sides."""
+    rows = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [0.1, 2.0], [-0.1, -2.0]]
+    right = [
+        *(0.16389317104156026, -0.25979179176162975, -0.16389317104154028, 0.25979179176164974),
+        *(-0.5031942664191245, 0.5031942664191245),
+    ]
+    net = Network.from_weights([np.eye(2), np.ones((1, 2))])
+    with pytest.raises(InvalidDomainError, match="no interior"):
+        regions(net, Polytope(rows, right))

@@ -208,3 +208,20 @@ def test_kinks_that_nearly_meet_do_not_hide_a_piece_behind_them():
     assert line.breakpoints[middle] == pytest.approx(0.333333, abs=1e-9)
     assert not line.patterns[middle, -1]
     assert line.patterns[middle - 1, -1]
+
+
+def test_a_layer_that_reads_nothing_lies_on_every_piece():
+    """relu(x), then two units that are constants, then relu(relu(x) - 1)."""
+    net = Network(
+        [
+            Layer(Affine({0: [[1.0]]}, [0.0])),
+            Layer(Affine({}, [2.0, -3.0])),
+            Layer(Affine({1: [[1.0]]}, [-1.0])),
+        ],
+        Affine({2: [[1.0, 1.0]], 3: [[1.0]]}, [0.0]),
+        input_shape=1,
+    )
+    line = along(net, [-2.0], [2.0])
+    assert line.breakpoints.tolist() == [0.0, 0.5, 0.75, 1.0]
+    assert line.patterns.tolist() == [[0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 1]]
+    assert line.values.ravel().tolist() == [2.0, 2.0, 2.0, 3.0]

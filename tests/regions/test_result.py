@@ -156,7 +156,7 @@ def test_adjacency_in_a_box_much_larger_than_the_kinks():
 
 def test_adjacency_of_degenerate_networks_is_connected():
     """Every facet inside the domain leads to another region of the list."""
-    from relunorm.regions.locate import facets
+    from relunorm.regions.geometry.locate import facets
 
     for d in (1, 2, 3):
         for name, net in degenerate_nets(d).items():
@@ -190,8 +190,7 @@ def test_mean_degree_is_below_twice_the_dimension(flat, solid):
 
 
 def test_affine_maps_are_continuous_across_facets(solid):
-    from relunorm.regions.locate import facets
-    from relunorm.regions.lookup import pattern_beyond
+    from relunorm.regions.geometry.locate import facets, pattern_beyond
 
     owner, _, at, outward, across = facets(solid)
     beyond = solid.find(across)

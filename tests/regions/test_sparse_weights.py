@@ -8,7 +8,8 @@ import scipy.sparse as sp
 
 from relunorm import Affine, Box, Layer, Network, along, on_plane, region_at, regions
 from relunorm.errors import InvalidInputError
-from relunorm.regions import lines, pack, polygons, region
+from relunorm.regions import lines, region
+from relunorm.regions.kernels import pack, polygons
 
 
 def pooled_net(rng, inputs=6, width=40, slope=0.0):

@@ -10,8 +10,8 @@ import pytest
 
 from relunorm import Affine, Box, Layer, Network, Polytope, along, region_at, regions
 from relunorm.errors import InvalidInputError
-from relunorm.regions.boundaries import decision_cells, level_set
-from relunorm.regions.mesh import mesh
+from relunorm.regions.geometry.boundaries import decision_cells, level_set
+from relunorm.regions.views.mesh import mesh
 
 
 def ridge(d, outer):

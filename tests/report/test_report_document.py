@@ -18,8 +18,7 @@ import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.report.case import make_case
-from relunorm.report.engine import Here
-from relunorm.report.runner import SECTIONS, run_sections
+from relunorm.report.runner import SECTIONS, Here, run_sections
 from relunorm.report.sections import lipschitz, program, regions
 from relunorm.stability import stability
 from relunorm.stability.result import Stability

@@ -12,10 +12,9 @@ from report.validation import check, random_network
 import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.network import Affine, Layer, Network
-from relunorm.report import engine as engine_module
 from relunorm.report import runner
 from relunorm.report.case import make_case
-from relunorm.report.engine import Apart
+from relunorm.report.runner import Apart
 from relunorm.report.sections import regions
 from relunorm.report.sections.removal import safe_stem
 
@@ -134,7 +133,7 @@ def test_a_process_of_its_own_gives_the_same_and_can_be_killed(
     worker = engine.worker
     assert worker is not None
     with monkeypatch.context() as patch:
-        patch.setattr(engine_module, "HANDING_OVER", 0.0)
+        patch.setattr(runner, "HANDING_OVER", 0.0)
         killed = engine.run(runner.SECTIONS[-1], 1.0, 0.0)
     assert killed["status"] == "not computed"
     assert killed["why"].startswith("it needs more time than the")

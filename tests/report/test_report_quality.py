@@ -187,6 +187,22 @@ def test_safe_radii_are_safe_and_attacked_ones_are_not() -> None:
     assert all(sure <= possible for _, sure, possible in curve)
 
 
+def test_distances_are_in_spreads_where_scales_differ() -> None:
+    """The same rows and network with the last input in units 4096 times as small."""
+    factors = np.array([1.0, 1.0, 1.0, 1.0, 4096.0])
+    first, *rest = NET.weights()[0]
+    other = rn.Network.from_weights([first / factors, *rest], NET.weights()[1])
+    x = X[:8] / X[:8].std(axis=0)
+    labels = NAMES[NET(x).argmax(axis=1)]
+    plain = robustness.compute(case(x=x, y=labels, classes=list(NAMES)), 20.0)
+    scaled = robustness.compute(case(other, x * factors, labels, classes=list(NAMES)), 20.0)
+    assert (plain["scales_differ"], scaled["scales_differ"]) == (False, True)
+    for one, two in zip(plain["weakest"]["rows"], scaled["weakest"]["rows"], strict=True):
+        assert one["row"] == two["row"]
+        assert one["safe"] == pytest.approx(two["safe"], rel=0.1)
+        assert one["attacked"] == pytest.approx(two["attacked"], rel=0.1)
+
+
 def test_a_short_limit_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a process was started")

@@ -149,7 +149,7 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     search._begin(clock, Teller(None, clock))
     search._root(clock, Teller(None, clock))
     (task,) = search.heap
-    node = parts(task.numbers, 0, task.units, task.known, 3, 1, 1)
+    node = parts.py_func(task.numbers, 0, task.units, task.known, 3, 1, 1)
     before = np.array([node[LOW], node[HIGH]])
     points = domain.sample(20_000, seed)
     goal = network(points)[:, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
+from relunorm import Activation, Affine, Ball, Box, Layer, Network, NormBall, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.stability import replay, stability
 
@@ -211,3 +211,21 @@ def test_bad_arguments() -> None:
         stability(hard(), Box.cube(2))
     with pytest.raises(InvalidInputError, match="time_limit"):
         stability(hard(), Box.cube(20), time_limit=float("nan"))
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_neighbourhoods_within_a_box(norm):
+    """Units just inside and just outside of what a clipped ball reaches, and one across it."""
+    box = Box([-0.5, -0.5], [0.5, 0.5])
+    ball = NormBall([0.0, 0.0], 0.75, norm, box)
+    rows = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    top = np.array([0.5, 0.75, 0.75, 1.25] if norm == 1 else [0.5, 1.0, 1.0, 1.5])
+    bias = -top + np.array([-1e-6, -1e-6, 1e-6, 1.0])
+    net = Network.from_weights([rows, np.ones((1, 4))], [bias, [0.0]])
+    found = stability(net, ball)
+    verdict = found.layers[0].verdict.tolist()
+    assert verdict[0] == "dead"
+    assert verdict[1] in ("dead", "undecided")  # bounded over the box, which norm 1 cuts more of
+    assert verdict[2:] == ["unstable", "unstable"]
+    for points in (found.layers[0].witness_active[2:], found.layers[0].witness_inactive[2:]):
+        assert ball.holds(points).all()

@@ -12,12 +12,12 @@ import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.stability import engine, replay, stability
+from relunorm.stability.highs import scaled
 from relunorm.stability.milp import Answer, decide
 from relunorm.stability.problem import Bounds, Kink, Problem
 from relunorm.stability.proof import Proofs, SplitProof, TrustedProof
 from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import rule_bounds
-from relunorm.stability.scaled import scaled
 from relunorm.stability.split import BoxTree
 
 CUBE = np.vstack([np.eye(4), -np.eye(4)])

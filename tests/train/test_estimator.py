@@ -182,7 +182,7 @@ def test_pickle_clone_onnx_and_torch():
 
 def test_to_torch_computes_the_same():
     torch = pytest.importorskip("torch")
-    pytest.importorskip("relunorm.io.torch_write")
+    pytest.importorskip("relunorm.io.torch.write")
     x, y = surface(80)
     model = ReLURegressor(hidden=4, random_state=3).fit(x, y)
     with torch.no_grad():

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from relunorm.batchnorm._layer_kernel import normalize_and_respond
-from relunorm.batchnorm._normals import fill_normals
 
 Matrix = NDArray[np.float64]
 
@@ -70,7 +69,7 @@ class RandomLayer:
         # a layer is written beside the one before, which stays whole if the run is interrupted
         state, other = self._held
         self._held = [other, state]
-        fill_normals(self.rng, state)
+        self.rng.standard_normal(out=state)
         root = triangular_root(gram * (2 / self.width), before)
         multiply_by_root(root, state)
         return self._respond(state)

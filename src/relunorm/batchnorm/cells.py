@@ -3,13 +3,15 @@
 The hyperplanes {w : w.x_i = 0} cut the space of weights into cones; gamma(X) is the smallest
 Gaussian measure of a cone with interior (seed 004, Def. 1). It depends on the span of the points
 only, so the problem is reduced to its dimension k first. k = 2: arcs of a circle. k = 3: spherical
-polygons (`relunorm.batchnorm._spherical`). k > 3: an estimate, with an error bar and a
-statement of what is in doubt (`relunorm.batchnorm._smallest_cone`).
+polygons (`relunorm.batchnorm._spherical`). k > 3: an estimate by sampling weights, with an error
+bar and a statement of what is in doubt.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -43,26 +45,21 @@ class CellVolumes:
 
     Attributes:
         gamma: the smallest measure. Exact for k <= 3; beyond, an unbiased estimate of the measure
-            of the cell ``smallest`` from samples that took no part in choosing it. That is gamma
-            itself unless ``doubt`` says otherwise.
-        error: standard error of ``gamma``; 0 when exact, infinite where no cell could be measured
-            (``doubt`` says so).
+            of the cell ``smallest`` from samples that took no part in choosing it.
+        error: standard error of ``gamma``; 0 when exact, infinite where the cell was not met again.
         kind: "exact" or "estimate".
         dimension: k, the dimension of the span.
         hyperplanes: how many different hyperplanes the points give.
         signs: (cells, hyperplanes) the sign pattern of each cell found; 0 at hyperplanes that were
             not placed before a time limit.
-        volumes: measure of each cell found; exact ones sum to 1. Beyond k = 3 they are estimates:
-            of cells that were measured, from 256 samples or more (a relative error of some per cent
-            each; that of ``smallest`` is ``error``); of others, where they were not all listed, a
-            rough guess that may be orders of magnitude off; 0 where a time limit left them.
+        volumes: measure of each cell found; exact ones sum to 1, sampled ones are shares of the
+            samples that chose the smallest.
         smallest: index of the smallest cell found.
-        cells_total: how many cells there are, or None where they were not all listed.
+        cells_total: how many cells there are, or None where some may not have been met.
         rivals: cells, a cone and its opposite counted once, whose measures could not be told from
             the smallest one's (three standard errors); 0 when exact.
         seen: the share of all weights that lies in the cells found.
         doubt: why gamma may be smaller than stated; empty if nothing is in doubt.
-        ties: those of the rivals that are equal to the smallest, known without sampling error.
     """
 
     gamma: float
@@ -77,7 +74,6 @@ class CellVolumes:
     rivals: int = 0
     seen: Seen = Seen()
     doubt: str = ""
-    ties: int = 0
 
     @property
     def cells(self) -> int:
@@ -94,7 +90,7 @@ class CellVolumes:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "schema": "relunorm.gamma/1",
+            "schema": "relunorm.gamma/2",
             "gamma": self.gamma,
             "error": self.error if math.isfinite(self.error) else None,
             "kind": self.kind,
@@ -106,7 +102,6 @@ class CellVolumes:
             "seen": self.seen.share,
             "seen_error": self.seen.error,
             "rivals": self.rivals,
-            "ties": self.ties,
             "doubt": self.doubt,
             "total_volume": float(self.volumes.sum()),
         }
@@ -114,10 +109,9 @@ class CellVolumes:
     def __repr__(self) -> str:
         error = f" +- {self.error:.2g}" if self.kind == "estimate" else ""
         total = f" of {self.cells_total}" if self.cells_total is not None else ""
-        ties = f", {2 * (self.ties + 1)} of them equally small" if self.ties else ""
         doubt = ", in doubt" if self.doubt else ""
         return (
-            f"CellVolumes(gamma={self.gamma:.6g}{error}, {self.cells}{total} cells{ties}, "
+            f"CellVolumes(gamma={self.gamma:.6g}{error}, {self.cells}{total} cells, "
             f"{self.kind}{doubt})"
         )
 
@@ -137,21 +131,16 @@ def gamma(
     the angle) count as one; where that is more than rounding of proportional points, ``doubt`` says
     so, the result is no longer called exact, and ``error`` is infinite.
 
-    Beyond 3 dimensions, an estimate: every cell is listed with its extreme rays where there are at
-    most ``max_cells`` of them, and measured by sampling whose relative error does not depend on how
-    thin a cell is (beyond nine dimensions a simplicial cone as an orthant's probability, unless it
-    is too thin for that). Cells that may be the smallest are sampled
-    again until one is left or 64 ``samples`` are spent; then that one is measured with fresh
-    samples (picking the smallest of noisy values is biased). With more cells, ``max_cells`` of them
-    are collected, from the thinnest corners of the arrangement and by walking, and the 128 pairs
-    that may be smallest are measured. The estimate is then unbiased for the smallest cell found,
-    which is gamma or more; ``coverage`` and ``seen`` say how many cells were found and how much of
-    the space they hold, and ``doubt`` says it in words.
+    Beyond 3 dimensions, an estimate: 64 ``samples`` random weights say which cells there are (a
+    cell and its opposite are equal, so each weight counts for both), and as many fresh ones measure
+    the smallest (picking the smallest of noisy values is biased). A cell of a measure far below
+    1 / (64 samples) is not met; ``seen`` estimates the share of the weights in the cells found
+    (Good 1953), and ``doubt`` says in words what is open.
 
     Args:
-        samples: samples for the final measurement (beyond 3 dimensions).
-        max_cells: list at most this many cells (beyond 3 dimensions).
-        progress: called with (hyperplanes placed, all) in 3 dimensions, (cells measured, all)
+        samples: a 64th of the weights drawn (beyond 3 dimensions).
+        max_cells: keep at most this many cells (beyond 3 dimensions).
+        progress: called with (hyperplanes placed, all) in 3 dimensions, (weights drawn, all)
             beyond.
         time_limit: seconds after which to stop and return what was found, as an interrupt does in
             3 dimensions; ``doubt`` then says what is missing.
@@ -202,9 +191,74 @@ def _volumes(
             return tell.clock.expired()
 
         return _exact(*polygons(lines, SAME_LINE, stop), lines)
-    from relunorm.batchnorm._smallest_cone import smallest_cone
+    return _sampled(lines, 64 * samples, max_cells, rng, tell)
 
-    return smallest_cone(lines, samples, max_cells, rng, tell)
+
+def _sampled(
+    lines: NDArray[np.float64],
+    draws: int,
+    max_cells: int,
+    rng: np.random.Generator,
+    tell: Teller,
+) -> CellVolumes:
+    """Cells met by random weights, the rarest of them measured by fresh ones."""
+    n, k = lines.shape
+    counts: Counter[bytes] = Counter()
+    for drawn in _patterns(lines, draws, rng, tell, 0):
+        patterns, times = np.unique(drawn, axis=0, return_counts=True)
+        counts.update(dict(zip(map(bytes, patterns), times.tolist(), strict=True)))
+    first = sum(counts.values())
+    kept = sorted(counts, key=lambda key: counts[key])[: max_cells // 2]
+    least, hits, fresh = kept[0], 0, 0
+    for drawn in _patterns(lines, draws, rng, tell, draws):
+        hits += int((drawn == np.frombuffer(least, np.uint8)).all(axis=1).sum())
+        fresh += len(drawn)
+    # one weight at a cell or its opposite: each holds half
+    share = max(hits, 1) / max(fresh, 1)
+    error = math.sqrt(hits) / fresh if hits else math.inf
+    margin = counts[least] + 3 * math.sqrt(counts[least])
+    rivals = sum(c - 3 * math.sqrt(c) <= margin for c in counts.values()) - 1
+    once = sum(c == 1 for c in counts.values())
+    whole = 2 * len(counts) == cell_count(n, k)
+    doubts = [
+        f"the time limit ended the sampling after {first + fresh:,} of {2 * draws:,} weights"
+        if first + fresh < 2 * draws
+        else "",
+        "" if whole else f"cells of a measure below about {1 / first:.1g} may have been missed",
+        f"{rivals} cells more are as small within the error" if rivals else "",
+        "" if hits else "the cell was not met again, so its measure is a rough guess",
+    ]
+    bits = np.array([np.frombuffer(key, np.uint8) for key in kept])
+    signs = np.where(np.unpackbits(bits, axis=1, count=n) > 0, 1, -1).astype(np.int8)
+    volumes = np.array([counts[key] for key in kept]) / (2 * first)
+    return CellVolumes(
+        share / 2,
+        error / 2,
+        "estimate",
+        k,
+        n,
+        np.vstack([signs, -signs]),
+        np.tile(volumes, 2),
+        0,
+        2 * len(counts) if whole else None,
+        rivals,
+        Seen(1 - once / first, math.sqrt(once) / first),
+        "; ".join(filter(None, doubts)),
+    )
+
+
+def _patterns(
+    lines: NDArray[np.float64], draws: int, rng: np.random.Generator, tell: Teller, done: int
+) -> Iterator[NDArray[np.uint8]]:
+    """Packed sign patterns of random weights, at most 4,096 at a time, the first sign positive; two
+    weights at least, whatever the time limit."""
+    for start in range(0, draws, 4096):
+        if start and tell.clock.expired():
+            return
+        count = 2 if tell.clock.expired() else min(4096, draws - start)
+        above = rng.standard_normal((count, lines.shape[1])) @ lines.T > 0
+        yield np.packbits(above == above[:, :1], axis=1)
+        tell("weights drawn", done + start + count, 2 * draws)
 
 
 def distinct_lines(X: ArrayLike) -> NDArray[np.float64]:

@@ -29,19 +29,17 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.regions.jit import njit, options
+from relunorm.compiled import jit
 
-#: No reordering of sums, so that what a proof rests on comes out the same everywhere.
-compiled: Any = njit(**options)
+#: No reordering of sums, so that what a proof rests on comes out the same everywhere. Nothing here
+#: allocates (see `jit`), and no array is handed back to Python.
+compiled: Any = jit.kernel
 
-#: The same for parts of kernels: Python cannot call them, which saves compiling how it would.
-part: Any = njit(**options, no_cpython_wrapper=True)
+#: The same for parts of kernels, which Python cannot call.
+part: Any = jit.kernel_part
 
 #: For what only steers a search: sums may be reordered, which makes them vector instructions.
-loosely: Any = njit(**options, no_cpython_wrapper=True, fastmath={"reassoc", "contract", "nsz"})
-
-#: As `part`, and never cached.
-repeatable: Any = njit(**{**options, "cache": False}, no_cpython_wrapper=True)
+loosely: Any = jit.loose_part
 
 EPS = 2.220446049250313e-16
 
@@ -221,9 +219,8 @@ def _row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
 
 forward, row_at = loosely(_forward), loosely(_row_at)
 
-#: The same in one order of summation, for descents that a replay repeats. Not cached: what calls
-#: them is, and two versions of one function would share a place in the cache.
-forward_again, row_again = repeatable(_forward), repeatable(_row_at)
+#: The same in one order of summation, for descents that a replay repeats.
+forward_again, row_again = part(_forward), part(_row_at)
 
 
 @loosely

@@ -38,14 +38,14 @@ FOLDED_ERROR = 1e-11
 LO, HI, ROWS, CONST, ERR, MAG, LOW, HIGH, UNITS, NAMES, ALPHA, BETA, TAU, BOUND = range(14)
 
 
-@compiled
+@part
 def node_size(n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
     """How many numbers a node takes in the arena."""
     rows = n + known + goals
     return 2 * d + rows * (d + n) + 3 * rows + 3 * n + known + disjuncts * (n + known + 1) + goals
 
 
-@compiled
+@part
 def parts(arena, at, n, known, d, goals, disjuncts):  # type: ignore[no-untyped-def]
     """Views of a node, in the order of `LO` to `BOUND`."""
     rows = n + known + goals
@@ -320,7 +320,6 @@ def place_child(arena, at, d, m, kept, goals, disjuncts, parent, n, out, name): 
         node[12][g] = parent[12][g]
     for q in range(disjuncts):
         node[13][q] = parent[13][q]
-    return node
 
 
 @part

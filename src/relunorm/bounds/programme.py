@@ -17,7 +17,7 @@ import numpy as np
 
 from relunorm.bounds.kernel import chord, part
 from relunorm.bounds.node import ALPHA, BETA, CONST, HI, HIGH, LO, LOW, ROWS, TAU, bound_of
-from relunorm.regions.simplex import EMPTY, Workspace, descend
+from relunorm.compiled.simplex import EMPTY, Workspace, descend
 
 #: Multiple of a contradiction among the rows that is added to a goal.
 LARGE = 1e9

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relunorm.bounds.kernel import EPS, backward, compiled, forward_again, part, row_again
+from relunorm.bounds.kernel import EPS, backward, forward_again, part, row_again
 from relunorm.bounds.node import CONST, ERR, HI, HIGH, LO, LOW, MAG, ROWS
 
 #: Steps of descent for each end of a unit.
@@ -25,7 +25,7 @@ STEPS = 10
 MOST = 4e9
 
 
-@compiled
+@part
 def tighten(node, ball, d, m, kept, first, last, cut, upto, stop, work):  # type: ignore[no-untyped-def]
     """Tighten the bounds of a node's open units in place: (how many changed, how many were tried).
 

@@ -46,7 +46,7 @@ def compare(
 
     Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
     """
-    from relunorm.forms.compare import compare as run
+    from relunorm.forms.comparison.compare import compare as run
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 

@@ -288,7 +288,7 @@ def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> lis
 def _write(model: Any, path: Path) -> None:
     """Save the network; an .onnx of a fit that was cut short says so in its metadata."""
     if path.suffix.lower() == ".onnx":
-        from relunorm.io.onnx_write import write_onnx
+        from relunorm.io.onnx.write import write_onnx
 
         write_onnx(model.network_, path, stopped=model.stopped_)
     else:

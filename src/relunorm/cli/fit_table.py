@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from relunorm.errors import InvalidInputError
-from relunorm.io.mixed_table import read_mixed
 from relunorm.io.table import Table, read_table
+from relunorm.io.table.mixed import read_mixed
 
 #: Below this many rows there is nothing to learn from, and nothing to hold out.
 FEWEST_ROWS = 3

@@ -27,6 +27,9 @@ def maximize(
     proof: Annotated[
         str | None, typer.Option(help="Write a proof of the upper end to this file, JSON.")
     ] = None,
+    rational: Annotated[
+        bool, typer.Option("--rational", help="Without any rounding: small networks only.")
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -43,7 +46,7 @@ def maximize(
     where = parse_domain(domain, network.input_size)
     weights = _weights(direction, network.output_size)
     with showing("searching", json or quiet) as show:
-        result = compute(network, weights, where, time_limit, progress=show)
+        result = compute(network, weights, where, time_limit, progress=show, rational=rational)
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
     if proof is not None:
         if result.certificate is None:
@@ -76,6 +79,8 @@ def _combination(weights: list[float]) -> str:
 def _render(console: Console, result: Maximum, what: str) -> None:
     if result.exact:
         console.print(f"maximum of {what}: {result.lower:.12g} (exact)", markup=False)
+        if result.value is not None:
+            console.print(f"without rounding: {result.value}", markup=False)
     else:
         console.print(
             f"maximum of {what} in [{result.lower:.9g}, {result.upper:.9g}]", markup=False

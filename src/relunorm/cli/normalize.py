@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relunorm.atomic import write_bytes
 from relunorm.cli.output import Json, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
@@ -48,8 +50,9 @@ def normalize(
         str | None, typer.Option(help="Write the proof that both models agree, as JSON.")
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="Number type of the written weights: float32 or float64.")
-    ] = "float64",
+        str | None,
+        typer.Option(help="Number type of the written weights; by default that of MODEL's."),
+    ] = None,
     no_milp: Annotated[
         bool,
         typer.Option("--no-milp", help="Remove only what a proof shows that verify can replay."),
@@ -62,9 +65,12 @@ def normalize(
 ) -> None:
     """Put MODEL into a normal form, show what was removed and why, and write the result.
 
+    If the minimal form would make a larger file, MODEL itself is written.
+
     Exit code 3: the time limit left units undecided; they stay.
     """
     from relunorm.forms.normalize import normalize as run
+    from relunorm.forms.precision import is_single
     from relunorm.io import load, save
     from relunorm.io.domains import parse_domain
 
@@ -72,6 +78,7 @@ def normalize(
     place = None if domain is None else parse_domain(domain, network.input_size)
     if certificate is not None:
         check_certifiable(place)
+    dtype = dtype or ("float32" if is_single(network) else "float64")
     with showing("looking at units", json or quiet) as show:
         result = run(
             network,
@@ -91,7 +98,16 @@ def normalize(
     source = Path(model)
     target = out or str(source.with_name(f"{source.stem}-{form}{source.suffix}"))
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
+    sizes = _sizes(source, Path(target))
+    if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:
+        whole = run(network, form, place, remove=False, dtype=dtype)  # type: ignore[arg-type]
+        if whole.network == network:
+            why = result.kept or f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
+            result = replace(whole, network=network, stability=result.stability, kept=why)
+            write_bytes(target, source.read_bytes())
+            sizes = sizes[0], sizes[0]
     document = {**result.to_dict(), "source": model, "target": target, "certificate": None}
+    document["bytes"] = sizes
     if certificate is not None:
         if result.certificate is None or load(target).digest != result.network.digest:
             why = "no finite bound was found" if result.certificate is None else "its format rounds"
@@ -101,6 +117,18 @@ def normalize(
         document["certificate"] = certificate
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(3 if result.stopped or result.undecided else 0)
+
+
+def _sizes(source: Path, target: Path) -> tuple[int, int] | None:
+    """The bytes of both files, where they are two of the same kind that hold all their weights."""
+    if not source.is_file() or source.suffix != target.suffix or source.samefile(target):
+        return None
+    if source.suffix == ".onnx":
+        from relunorm.io.onnx.file import is_whole
+
+        if not is_whole(source):
+            return None
+    return source.stat().st_size, target.stat().st_size
 
 
 def check_certifiable(domain: Domain | None) -> None:
@@ -113,7 +141,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from relunorm.forms.removal import Removal, summarize
+    from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
@@ -129,6 +157,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         f"{before['units']:,} -> {after['units']:,} units, "
         f"{before['parameters']:,} -> {after['parameters']:,} parameters"
     )
+    if document["bytes"] is not None:
+        console.print("{:,} -> {:,} bytes".format(*document["bytes"]))
+    if document["kept"]:
+        console.print(f"kept as it is: {document['kept']}")
     if document["undecided"]:
         console.print(f"{len(document['undecided'])} units undecided in the time given; kept")
     if document["bound"] is not None:

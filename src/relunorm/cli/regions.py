@@ -112,7 +112,7 @@ def regions(
         )
     document: dict[str, Any] = {"model": model, **found.to_dict()}
     if statistics:
-        from relunorm.regions.statistics import statistics as measure
+        from relunorm.regions.views.statistics import statistics as measure
 
         document["statistics"] = measure(found, random_state=0).to_dict()
     if out is not None:
@@ -128,8 +128,8 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
         found.save(out)
     elif ending in MESHES:
         from relunorm.errors import InvalidInputError
-        from relunorm.regions.boundaries import level_set
-        from relunorm.regions.mesh import mesh
+        from relunorm.regions.geometry.boundaries import level_set
+        from relunorm.regions.views.mesh import mesh
 
         surface = mesh(level_set(found, level, output))
         if not surface.faces:
@@ -140,7 +140,7 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
         surface.save(out)
     elif found.network.input_size == 1:
         from relunorm.errors import InvalidInputError
-        from relunorm.regions.plot import plot_line
+        from relunorm.regions.views.plot import plot_line
 
         if found.domain is None:
             raise InvalidInputError(
@@ -148,7 +148,7 @@ def _write(found: Regions, out: Path, color: str, output: int, level: float) -> 
             )
         plot_line(found.network, found.domain.bounding_box, output=output).savefig(out, dpi=150)
     else:
-        from relunorm.regions.plot import plot_regions
+        from relunorm.regions.views.plot import plot_regions
 
         plot_regions(found, color=color, output=output).savefig(out, dpi=150)
 

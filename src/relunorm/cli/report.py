@@ -53,7 +53,7 @@ def report(
             "as 0,3; rows:4,17,30 of the data; or @points.npy with three inputs as rows.",
         ),
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 12.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds in all.")] = 10.0,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: Quiet = False,
     example: Example = None,

@@ -49,8 +49,8 @@ def verify(
     Exit code 0: it holds (with --trust-solver: given the verdicts that are counted); 1: it does
     not; 2: bad input.
     """
-    from relunorm.forms.certificate import Certificate
-    from relunorm.forms.verification import verify as run
+    from relunorm.forms.certificate.certificate import Certificate
+    from relunorm.forms.certificate.verification import verify as run
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
 

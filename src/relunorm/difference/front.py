@@ -73,13 +73,14 @@ def bound_difference(
     upper = found.upper[0]
     tell(float(upper.max()), method)
     offer(np.where(found.slope[0] > 0, box[1], box[0]))
-    if upper.max() <= enough() or not np.isfinite(upper).all() or pair.apart > ALIKE:
+    hopeless = not np.isfinite(upper).all() or pair.apart > ALIKE or not found.layers
+    if upper.max() <= enough() or hopeless:
         return Ends(upper, method)
     offer(np.empty((0, len(box[0]))))
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
         upper = cut(
-            pair, first, box, upper, offer, enough, clock, lambda bound: tell(bound, method)
+            pair, first, box, found, offer, enough, clock, lambda bound: tell(bound, method)
         )
     else:
         before = upper.max()

@@ -28,7 +28,10 @@ from relunorm.stability.rounding import rounded_up, slack
 Array = NDArray[np.float64]
 
 #: Coefficients per pass over the rows of a map.
-CHUNK = 1 << 21
+CHUNK = 1 << 20
+
+#: Lower and upper ends of z, of e and of y = z + e: (boxes, 6, units).
+Ends = Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +65,19 @@ class LayerBounds:
         self.rise = np.where((zl < 0) & (zu > 0), -self.steep * zl, 0.0)
         self.flat = np.where(zl >= 0, 1.0, np.where(zu <= 0, 0.0, (zu > -zl) * 1.0))
         self.upper, self.lower = self._lines()
-        self.span = self._size(*self.z)
+        self.span = np.maximum(np.maximum(zu, 0.0), np.abs(self.below * zl))
         self.gap = np.maximum(np.abs(self.e[0]), np.abs(self.e[1]))
+        self.lifts = np.abs(self.upper.constant) + np.abs(self.lower.constant)
 
-    def _size(self, low: Array, high: Array) -> Array:
-        return np.maximum(np.maximum(high, 0.0), np.abs(self.below * low))
+    @property
+    def ends(self) -> Ends:
+        """z, e and y in one array."""
+        return np.stack([*self.z, *self.e, *self.y], axis=1)
 
     @property
     def open(self) -> NDArray[np.bool_]:
         """Units whose difference is not a fixed multiple of e."""
-        (zl, zu), (low, high) = self.z, self.y
-        return ~(((zl >= 0) & (low >= 0)) | ((zu <= 0) & (high <= 0)))
+        return open_units(self.ends)
 
     def _lines(self) -> tuple[Line, Line]:
         """Lines above and below relu(z + e) - relu(z), the better ones at the middle of the box."""
@@ -127,108 +132,164 @@ class Bounded:
     slope: Array
 
 
-def linear_bounds(pair: Pair, lo: Array, hi: Array, clock: Clock = NO_LIMIT) -> Bounded:
-    """Bound both networks and their difference over boxes ``lo <= x <= hi``, (boxes, inputs)."""
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows over a map, each on a box of its own: ``weights @ (own * z + gap * e)``.
+
+    Attributes:
+        weights: (rows, size of the map).
+        box: (rows,), on which box.
+        own, gap: (rows,), how much of z and of e.
+    """
+
+    weights: Array
+    box: NDArray[np.intp]
+    own: Array
+    gap: Array
+
+    def __getitem__(self, part: slice) -> Rows:
+        return Rows(self.weights[part], self.box[part], self.own[part], self.gap[part])
+
+    @staticmethod
+    def of_units(
+        size: int, box: NDArray[np.intp], unit: NDArray[np.intp], own: float, gap: float
+    ) -> Rows:
+        """Both signs of single units: the upper ends first, then the negated lower ones."""
+        count = len(unit)
+        weights = np.zeros((2 * count, size))
+        weights[np.arange(count), unit] = 1.0
+        weights[count + np.arange(count), unit] = -1.0
+        same = np.ones(2 * count)
+        return Rows(weights, np.concatenate([box, box]), own * same, gap * same)
+
+
+def linear_bounds(
+    pair: Pair, lo: Array, hi: Array, clock: Clock = NO_LIMIT, known: list[Ends] | None = None
+) -> Bounded:
+    """Bound both networks and their difference over boxes ``lo <= x <= hi``, (boxes, inputs).
+
+    Args:
+        known: what holds already for every layer. Only units that are open by it are bounded
+            again: the others are linear in what they read, whatever their bounds.
+    """
     layers: list[LayerBounds] = []
+    sizes: list[tuple[Array, Array]] = []
     for index, below in enumerate(pair.below):
         clock.check()
-        z = _ends(pair, layers, lo, hi, index, 1.0, 0.0)
-        e = _ends(pair, layers, lo, hi, index, 0.0, 1.0)
-        y = _ends(pair, layers, lo, hi, index, 1.0, 1.0)
-        y = (
-            np.maximum(y[0], np.nextafter(z[0] + e[0], -np.inf)),
-            np.minimum(y[1], np.nextafter(z[1] + e[1], np.inf)),
-        )
-        e = (
-            np.maximum(e[0], np.nextafter(y[0] - z[1], -np.inf)),
-            np.minimum(e[1], np.nextafter(y[1] - z[0], np.inf)),
-        )
-        layers.append(LayerBounds(z, e, y, below))
+        sizes.append(_sizes(pair.maps[index], layers, lo, hi))
+        whole = (len(lo), 6, pair.maps[index].size)
+        ends = np.empty(whole) if known is None else known[index].copy()
+        if known is None:
+            ends[:, 0::2], ends[:, 1::2] = -np.inf, np.inf
+            box, unit = np.nonzero(np.ones((len(lo), whole[2]), dtype=bool))
+        else:
+            box, unit = np.nonzero(open_units(ends))
+        for at, own, gap in ((0, 1.0, 0.0), (2, 0.0, 1.0), (4, 1.0, 1.0)):
+            rows = Rows.of_units(whole[2], box, unit, own, gap)
+            found, _ = descend(pair, layers, sizes, lo, hi, index, rows)
+            low, high = ends[box, at, unit], ends[box, at + 1, unit]
+            ends[box, at, unit] = np.maximum(low, -found[len(unit) :])
+            ends[box, at + 1, unit] = np.minimum(high, found[: len(unit)])
+        layers.append(LayerBounds(*_meet(ends), below))
     clock.check()
-    count = pair.maps[-1].size
-    rows = np.concatenate([np.eye(count), -np.eye(count)])
-    upper, slope = descend(pair, layers, lo, hi, len(pair.below), rows, 0.0, 1.0)
-    return Bounded(layers, upper, slope)
+    outputs = pair.maps[-1].size
+    weights = np.tile(np.concatenate([np.eye(outputs), -np.eye(outputs)]), (len(lo), 1))
+    box = np.repeat(np.arange(len(lo)), 2 * outputs)
+    rows = Rows(weights, box, np.zeros(len(box)), np.ones(len(box)))
+    sizes.append(_sizes(pair.maps[-1], layers, lo, hi))
+    upper, slope = descend(pair, layers, sizes, lo, hi, len(pair.below), rows)
+    return Bounded(layers, upper.reshape(len(lo), -1), slope.reshape(len(lo), 2 * outputs, -1))
 
 
-def _ends(
-    pair: Pair, layers: list[LayerBounds], lo: Array, hi: Array, index: int, own: float, gap: float
-) -> tuple[Array, Array]:
-    """Bounds of own * z + gap * e of a map, for all rows."""
-    size = pair.maps[index].size
-    low, high = np.empty((len(lo), size)), np.empty((len(lo), size))
-    inner = max(w.shape[1] for m in pair.maps for w in m.W.values())
-    step = max(1, CHUNK // (2 * inner * len(lo)))
-    for start in range(0, size, step):
-        stop = min(start + step, size)
-        rows = np.eye(stop - start, size, start)
-        both = np.concatenate([rows, -rows])
-        found, _ = descend(pair, layers, lo, hi, index, both, own, gap)
-        high[:, start:stop], low[:, start:stop] = (
-            found[:, : stop - start],
-            -found[:, stop - start :],
-        )
-    return low, high
+def open_units(ends: Ends) -> NDArray[np.bool_]:
+    """Units whose difference is not a fixed multiple of e."""
+    on = (ends[:, 0] >= 0) & (ends[:, 4] >= 0)
+    off = (ends[:, 1] <= 0) & (ends[:, 5] <= 0)
+    return ~(on | off)
+
+
+def _meet(
+    ends: Ends,
+) -> tuple[tuple[Array, Array], tuple[Array, Array], tuple[Array, Array]]:
+    """z, e and y, the last two tightened by each other."""
+    zl, zu, el, eu, yl, yu = (ends[:, k] for k in range(6))
+    yl = np.maximum(yl, np.nextafter(zl + el, -np.inf))
+    yu = np.minimum(yu, np.nextafter(zu + eu, np.inf))
+    el = np.maximum(el, np.nextafter(yl - zu, -np.inf))
+    eu = np.minimum(eu, np.nextafter(yu - zl, np.inf))
+    return (zl, zu), (el, eu), (yl, yu)
 
 
 def descend(
     pair: Pair,
     layers: list[LayerBounds],
+    sizes: list[tuple[Array, Array]],
     lo: Array,
     hi: Array,
     index: int,
-    rows: Array,
-    own: float,
-    gap: float,
+    rows: Rows,
 ) -> tuple[Array, Array]:
-    """Sound upper bounds of ``rows @ (own * z + gap * e)`` of a map, and their slopes in x."""
-    boxes, count = len(lo), len(rows)
-    top = pair.maps[index]
-    value = np.tile(rows @ (own * top.b + gap * top.shift), (boxes, 1))
-    size = np.tile(np.abs(rows) @ (own * np.abs(top.b) + gap * np.abs(top.shift)), (boxes, 1))
+    """Sound upper bounds of rows over a map, and their slopes in x.
+
+    Args:
+        layers: what is known below the map.
+        sizes: for every map up to this one what `_sizes` says.
+    """
+    widest = max((w.shape[1] for m in pair.maps for w in m.W.values()), default=1)
+    step = max(1, CHUNK // widest)
+    count = len(rows.box)
+    bound, slope = np.empty(count), np.empty((count, lo.shape[1]))
+    for start in range(0, count, step):
+        part = slice(start, min(start + step, count))
+        bound[part], slope[part] = _descend(pair, layers, sizes, lo, hi, index, rows[part])
+    return bound, slope
+
+
+def _descend(
+    pair: Pair,
+    layers: list[LayerBounds],
+    sizes: list[tuple[Array, Array]],
+    lo: Array,
+    hi: Array,
+    index: int,
+    rows: Rows,
+) -> tuple[Array, Array]:
+    box, top = rows.box, pair.maps[index]
+    own, gap = rows.own[:, None] * rows.weights, rows.gap[:, None] * rows.weights
+    value = own @ top.b + gap @ top.shift
+    size = np.abs(own) @ np.abs(top.b) + np.abs(gap) @ np.abs(top.shift)
+    size += _dot(np.abs(own), sizes[index][0][box]) + _dot(np.abs(gap), sizes[index][1][box])
     on_value: dict[int, Array] = {}
     on_gap: dict[int, Array] = {}
-    flat_rows = np.broadcast_to(rows, (1, *rows.shape))
-    _down(pair.maps[index], own * flat_rows, gap * flat_rows, on_value, on_gap)
-    size = size + _sizes(top, layers, lo, hi, own, gap) @ np.abs(rows).T
+    _down(top, own, gap if rows.gap.any() else None, on_value, on_gap)
     for layer in range(index - 1, -1, -1):
         A, B = on_value.pop(layer + 1, None), on_gap.pop(layer + 1, None)
-        if A is None and B is None:
+        if A is None:
             continue
         known, affine = layers[layer], pair.maps[layer]
-        shape = (boxes, count, affine.size)
-        A = np.zeros(shape) if A is None else np.broadcast_to(A, shape)
-        below = known.below
+        below, bend = known.below, 1.0 - known.below
         # act = below * z + (1 - below) * relu(z), and the same for the difference
         up = A > 0
-        kinked = (1.0 - below) * A
-        slope = below * A + kinked * np.where(up, known.steep[:, None], known.flat[:, None])
-        value += _dot(np.where(up, kinked, 0.0), known.rise)
-        size += _dot(np.abs(A), known.span)
+        slope = A * (below + bend * np.where(up, known.steep[box], known.flat[box]))
+        value += bend * _dot(np.where(up, A, 0.0), known.rise[box])
+        size += _dot(np.abs(A), known.span[box])
         g = None
         if B is not None:
-            B = np.broadcast_to(B, shape)
-            up, kinked = B > 0, (1.0 - below) * B
-            g = below * B + kinked * np.where(up, known.upper.g[:, None], known.lower.g[:, None])
-            slope = slope + kinked * np.where(up, known.upper.k[:, None], known.lower.k[:, None])
-            lifted = np.where(up, kinked, 0.0)
-            value += _dot(lifted, known.upper.constant)
-            value += _dot(kinked - lifted, known.lower.constant)
-            value += g @ affine.shift
-            sizes = np.abs(known.upper.constant) + np.abs(known.lower.constant)
-            size += _dot(np.abs(B), known.gap + sizes)
-            size += np.abs(g) @ np.abs(affine.shift)
-            size += _dot(np.abs(g), _sizes(affine, layers, lo, hi, 0.0, 1.0) + known.gap)
+            up, kinked = B > 0, bend * B
+            g = below * B + kinked * np.where(up, known.upper.g[box], known.lower.g[box])
+            slope += kinked * np.where(up, known.upper.k[box], known.lower.k[box])
+            lift = np.where(up, known.upper.constant[box], known.lower.constant[box])
+            value += _dot(kinked, lift) + g @ affine.shift
+            size += _dot(np.abs(B), (known.gap + known.lifts)[box])
+            size += _dot(np.abs(g), (sizes[layer][1] + known.gap + np.abs(affine.shift))[box])
         value += slope @ affine.b
         reach = np.maximum(np.abs(known.z[0]), np.abs(known.z[1]))
-        size += _dot(np.abs(slope), _sizes(affine, layers, lo, hi, 1.0, 0.0) + np.abs(affine.b))
-        size += _dot(np.abs(slope), reach)
+        size += _dot(np.abs(slope), (sizes[layer][0] + np.abs(affine.b) + reach)[box])
         _down(affine, slope, g, on_value, on_gap)
-    last = on_value.pop(0, np.zeros((1, count, lo.shape[1])))
-    last = np.broadcast_to(last, (boxes, count, lo.shape[1]))
+    last = on_value.pop(0, np.zeros((len(box), lo.shape[1])))
     center, half = lo / 2 + hi / 2, np.nextafter(hi / 2 - lo / 2, np.inf)
-    value += _dot(last, center) + _dot(np.abs(last), half)
-    size += _dot(np.abs(last), np.abs(center) + half)
+    value += _dot(last, center[box]) + _dot(np.abs(last), half[box])
+    size += _dot(np.abs(last), (np.abs(center) + half)[box])
     result = rounded_up(value, slack(size, pair.operations))
     return np.where(np.isnan(result), np.inf, result), last
 
@@ -242,36 +303,29 @@ def _down(
 ) -> None:
     """Coefficients of z and e become coefficients of the values and differences they read."""
     for source in affine.W:
-        below = _times(slope, affine.W[source])
-        if g is not None and g.any():
-            below += _times(g, affine.D[source])
+        below = slope @ affine.W[source]
+        if g is not None:
+            below += g @ affine.D[source]
             if source:
-                gaps = _times(g, affine.V[source])
+                gaps = g @ affine.V[source]
                 on_gap[source] = on_gap[source] + gaps if source in on_gap else gaps
         on_value[source] = on_value[source] + below if source in on_value else below
 
 
 def _sizes(
-    affine: PairedMap, layers: list[LayerBounds], lo: Array, hi: Array, own: float, gap: float
-) -> Array:
-    """The sizes that are summed up in own * z + gap * e, (boxes, rows)."""
-    total = np.zeros((len(lo), affine.size))
+    affine: PairedMap, layers: list[LayerBounds], lo: Array, hi: Array
+) -> tuple[Array, Array]:
+    """The sizes that are summed up in z and in e, (boxes, rows) each."""
+    own, gap = np.zeros((len(lo), affine.size)), np.zeros((len(lo), affine.size))
     for source in affine.W:
         span = np.maximum(np.abs(lo), np.abs(hi)) if source == 0 else layers[source - 1].span
-        if own:
-            total += span @ np.abs(affine.W[source]).T
-        if gap:
-            total += span @ np.abs(affine.D[source]).T
-            if source:
-                total += layers[source - 1].gap @ np.abs(affine.V[source]).T
-    return total
-
-
-def _times(rows: Array, matrix: Array) -> Array:
-    boxes, count, size = rows.shape
-    return (rows.reshape(-1, size) @ matrix).reshape(boxes, count, -1)
+        own += span @ np.abs(affine.W[source]).T
+        gap += span @ np.abs(affine.D[source]).T
+        if source:
+            gap += layers[source - 1].gap @ np.abs(affine.V[source]).T
+    return own, gap
 
 
 def _dot(rows: Array, vectors: Array) -> Array:
-    """Every row of a box times the vector of the box."""
-    return np.matmul(rows, vectors[:, :, None])[:, :, 0]
+    """Row by row."""
+    return np.einsum("ij,ij->i", rows, vectors)

@@ -46,7 +46,7 @@ STEPS, FEWER = 150, 75
 #: How far logarithms of multipliers move in a step, at first.
 RATE = 0.15
 
-#: A row is left when a descent lowers its bound by less than this share.
+#: A row is left when a descent from its own multipliers lowers its bound by less than this share.
 GAIN = 0.02
 
 
@@ -59,6 +59,7 @@ class Forms:
         output_error: how far they can be off.
         large, small: (constraints, 1 + size), F and K, scaled to at most 1.
         columns: the number of s_i or t_i for every constraint.
+        share, weight: K is this share of F, plus its own s_i or t_i times the weight.
         excess: what errors can take from F^2 - K^2, at most.
     """
 
@@ -67,6 +68,8 @@ class Forms:
     large: Array
     small: Array
     columns: NDArray[np.intp]
+    share: Vector
+    weight: Vector
     excess: Vector
 
     @property
@@ -89,6 +92,7 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
     own, gaps = [start], [np.zeros((d, 1 + size))]
     own_error, gap_error = [4 * UNIT * (np.abs(lo) + np.abs(hi))], [np.zeros(d)]
     at, large, small, columns, excess = 1 + d, [], [], [], []
+    shares, weights = [], []
     for index, known in enumerate(layers):
         affine = pair.maps[index]
         z, z_error = _own(pair, affine, own, own_error)
@@ -107,6 +111,8 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         small[-1][:, 0] += share
         small[-1][np.arange(len(i)), place] += share
         columns.append(place - 1)
+        shares.append(2 * known.steep[0][i] - 1)
+        weights.append(share)
         excess.append(2 * _excess(z_error[i] / reach[:, 0], large[-1]))
         at += len(i)
         own.append(value)
@@ -123,6 +129,8 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         small.append(np.zeros_like(large[-1]))
         small[-1][np.arange(len(i)), at + np.arange(len(i))] = 1.0
         columns.append(at - 1 + np.arange(len(i)))
+        shares.append(np.zeros(len(i)))
+        weights.append(np.ones(len(i)))
         excess.append(_excess(e_error[i] / m[i], large[-1]))
         at += len(i)
     output, error = _gap(pair, pair.maps[-1], own, own_error, gaps, gap_error)
@@ -132,6 +140,8 @@ def affine_forms(pair: Pair, layers: list[LayerBounds], lo: Vector, hi: Vector) 
         np.concatenate(large),
         np.concatenate(small),
         np.concatenate(columns),
+        np.concatenate(shares),
+        np.concatenate(weights),
         np.concatenate(excess),
     )
 
@@ -257,16 +267,28 @@ class Quadratic:
         self, p: Vector, c: Vector, last: Vector, barrier: float
     ) -> tuple[float, Vector] | None:
         """The bound without its constant, and its gradient with a barrier; None if indefinite."""
+        from scipy.linalg.lapack import dpotrf, dpotri
+
         q, lam = np.exp(p[: self.size]), np.exp(p[self.size :])
-        H = self.matrix(q, lam)
-        try:
-            np.linalg.cholesky(H)
-        except np.linalg.LinAlgError:
+        share, weight = self.forms.share, self.forms.weight
+        inside, own = self.inside, self.own
+        # the same as `matrix`, with K = share F + weight y_own put in
+        H = (self.F.T * (lam * (share * share - 1))) @ self.F
+        mixed = (lam * share * weight)[inside, None] * self.F[inside]
+        H[own] += mixed
+        H[:, own] += mixed.T
+        H[own, own] += (lam * weight * weight)[inside]
+        H[np.arange(self.size), np.arange(self.size)] += q
+        factor, failed = dpotrf(H, lower=1)
+        if failed:
             return None
-        G = np.linalg.inv(H)
+        G, _ = dpotri(factor, lower=1)
+        G = np.tril(G) + np.tril(G, -1).T
         h = c + self.linear(lam)
         y = G @ h / 2
-        e, t = self.F0 + self.F @ y, self.K0 + self.K @ y
+        moved = self.F @ y
+        e, t = self.F0 + moved, self.K0 + share * moved
+        t[inside] += weight[inside] * y[own]
         t[self.last] = np.minimum(1.0, np.abs(last) / (2 * lam[self.last]))
         value = (
             q.sum()
@@ -277,8 +299,11 @@ class Quadratic:
         at = np.diag(G)
         by_q = 1 - y * y - barrier * at
         by_l = e * e - t * t
-        for sign, rows in ((barrier, self.F), (-barrier, self.K)):
-            by_l += sign * np.einsum("ij,ij->i", rows @ G, rows)
+        spread = self.F @ G
+        both = np.einsum("ij,ij->i", spread, self.F)
+        by_l += barrier * (1 - share * share) * both
+        crossed = 2 * (share * weight)[inside] * spread[inside, own]
+        by_l[inside] -= barrier * (crossed + (weight * weight)[inside] * at[own])
         return float(value), np.concatenate([by_q * q, by_l * lam])
 
     @staticmethod
@@ -353,18 +378,21 @@ def tighten(
         return upper
     outputs = len(upper) // 2
     rows = [(k % outputs, 1.0 if k < outputs else -1.0) for k in range(len(upper))]
-    p: Vector | None = None
+    own: dict[int, Vector] = {}  # multipliers of every row that was looked at
+    latest: Vector | None = None
     reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
     settled = np.zeros(len(upper), dtype=bool)
     while not clock.expired():
         k = int(upper.argmax())
         if upper[k] <= enough() or settled[k]:
             break
-        steps = STEPS if p is None else FEWER
-        p = problem.start(*rows[k]) if p is None else p
-        p = problem.descend(p, *rows[k], steps, clock)
-        found = problem.certified(p, rows)
-        settled[k] = found[k] > (1 - GAIN) * reached[k]
+        begin = own.get(k, latest)
+        steps = STEPS if begin is None else FEWER
+        begin = problem.start(*rows[k]) if begin is None else begin
+        latest = problem.descend(begin, *rows[k], steps, clock)
+        found = problem.certified(latest, rows)
+        settled[k] = k in own and found[k] > (1 - GAIN) * reached[k]
+        own[k] = latest
         reached = np.minimum(reached, found)
         upper = np.minimum(upper, found)
         tell(float(upper.max()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,11 +14,13 @@ from relunorm.domain.base import (
     Domain,
     RandomState,
     check_count,
+    ends_outward,
     lengths,
     rounding,
     short,
     vector,
 )
+from relunorm.domain.box import Box
 from relunorm.dyadic import dyadic
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
@@ -53,6 +56,20 @@ class Ball(Domain):
     @property
     def center(self) -> Vector:
         return self.middle
+
+    @cached_property
+    def bounding_box(self) -> Box:
+        return Box(*ends_outward(self.middle, self.reach))
+
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
+        along = self._directions(directions)
+        norms = np.linalg.norm(along, axis=1, keepdims=True)
+        step = along / np.where(norms > 0, norms, 1.0)
+        return self.middle + self.reach * (1 - 1e-12) * step
+
+    @property
+    def numbers(self) -> tuple[NDArray[np.float64], ...]:
+        return self.middle, np.array([self.reach])
 
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)

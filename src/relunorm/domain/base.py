@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -88,9 +89,35 @@ class Domain(ABC):
     def radius(self) -> float:
         """X_B = sup |x| over the domain (seed 001, eq. 2.9)."""
 
+    @abstractmethod
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
+        """From each point a point of the domain far along its direction, in float64.
+
+        The maximiser of the direction over a box or a ball, the far end of the ray in a polytope.
+        """
+
+    @property
+    @abstractmethod
+    def numbers(self) -> tuple[NDArray[np.float64], ...]:
+        """Everything that tells this domain from others of its kind."""
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the kind and the numbers, as hex; the text of a domain shows only a few digits.
+
+        >>> from relunorm.domain import Box
+        >>> Box([0.0], [1.0]).digest == Box([-0.0], [1.0]).digest != Box([0.0], [2.0]).digest
+        True
+        """
+        parts = self.numbers
+        h = hashlib.sha256(repr((type(self).__name__, [p.shape for p in parts])).encode())
+        for part in parts:
+            h.update(np.ascontiguousarray(part + 0.0).data)  # -0.0 is 0.0
+        return h.hexdigest()
+
     @cached_property
     def bounding_box(self) -> Box:
-        """The smallest box around the domain."""
+        """The smallest box around the domain, up to rounding; around a ball rounded outward."""
         from relunorm.domain.box import Box
 
         lo, hi = self.support(np.eye(self.dimension))
@@ -160,3 +187,19 @@ def short(vector: Vector) -> str:
     """The first entries, for a repr."""
     shown = ", ".join(f"{v:g}" for v in vector[:6])
     return f"[{shown}{', ...' if len(vector) > 6 else ''}]"
+
+
+def ends_outward(middle: Vector, reach: float) -> tuple[Vector, Vector]:
+    """middle - reach and middle + reach, rounded away from the middle unless they are exact.
+
+    >>> low, high = ends_outward(np.array([1.0]), 1e-20)
+    >>> bool(low[0] < 1.0 < high[0])
+    True
+    """
+    ends = []
+    for sign in (-1.0, 1.0):
+        end = middle + sign * reach
+        step = end - middle
+        lost = (middle - (end - step)) + (sign * reach - step)  # end + lost is exact
+        ends.append(np.where(sign * lost > 0, np.nextafter(end, sign * np.inf), end))
+    return ends[0], ends[1]

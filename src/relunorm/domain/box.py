@@ -74,6 +74,14 @@ class Box(Domain):
         """Half the length of each side."""
         return self.hi / 2 - self.lo / 2
 
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
+        rows, along = self._points(points), self._directions(directions)
+        return np.where(along > 0, self.hi, np.where(along < 0, self.lo, rows))
+
+    @property
+    def numbers(self) -> tuple[NDArray[np.float64], ...]:
+        return self.lo, self.hi
+
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)
         up, down = np.maximum(rows, 0.0), np.minimum(rows, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,7 @@ from relunorm.domain.base import (
     Domain,
     RandomState,
     check_count,
+    ends_outward,
     lengths,
     rounding,
     short,
@@ -64,6 +66,19 @@ class NormBall(Domain):
     def center(self) -> Vector:
         """The middle; where it lies on a side of the box it is not an interior point."""
         return self.middle
+
+    @cached_property
+    def bounding_box(self) -> Box:
+        low, high = ends_outward(self.middle, self.reach)
+        return Box(np.maximum(low, self.box.lo), np.minimum(high, self.box.hi))
+
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
+        far = self.maximizer(self._directions(directions))
+        return self.middle + (1 - 1e-12) * (far - self.middle)
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        return self.middle, np.array([self.reach, self.norm]), self.box.lo, self.box.hi
 
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)

@@ -72,6 +72,19 @@ class Polytope(Domain):
         lo, hi = self.support(np.eye(self.dimension))
         return Box(lo, np.maximum(lo, hi))
 
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
+        rows, along = self._points(points), self._directions(directions)
+        rates = along @ self.A.T
+        room = np.maximum(self.b - rows @ self.A.T, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = np.where(rates > 0, room / rates, np.inf).min(axis=1)
+        far = np.where(np.isfinite(far), far * (1 - 1e-9), 0.0)
+        return rows + far[:, None] * along
+
+    @property
+    def numbers(self) -> tuple[NDArray[np.float64], ...]:
+        return self.A, self.b
+
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
         rows = self._directions(directions)
         lo = np.array([self._minimize(row)[0] for row in rows])

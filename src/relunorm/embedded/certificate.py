@@ -43,8 +43,8 @@ from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.search import difference_at
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.certificate import _seal as seal
-from relunorm.forms.document import (
+from relunorm.forms.certificate.certificate import _seal as seal
+from relunorm.forms.certificate.document import (
     Check,
     each,
     flag,
@@ -55,9 +55,8 @@ from relunorm.forms.document import (
     text,
     whole,
 )
-from relunorm.forms.domains import domain_to_dict, reach_from_dict
-from relunorm.forms.inclusion import holds
-from relunorm.forms.verification import Verification
+from relunorm.forms.certificate.domains import domain_to_dict, holds, reach_from_dict
+from relunorm.forms.certificate.verification import Verification
 from relunorm.network import Network
 
 SCHEMA = "relunorm.program/2"

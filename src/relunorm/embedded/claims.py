@@ -13,7 +13,7 @@ from relunorm.embedded.pieces.polygon import output_bounds
 from relunorm.embedded.proof.cutting import Bounds, bound_part
 from relunorm.embedded.proof.difference import Change
 from relunorm.errors import InvalidInputError
-from relunorm.forms.certificate import slackened
+from relunorm.forms.certificate.certificate import slackened
 from relunorm.head import Head
 from relunorm.network import Affine, Network
 from relunorm.stability.reach import reach_of

@@ -38,8 +38,8 @@ from relunorm.embedded.proof.walk import grid_box
 from relunorm.embedded.search import Found, around, difference_at, largest_difference, thresholds
 from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
-from relunorm.forms.certificate import Certificate
-from relunorm.forms.domains import domain_to_dict
+from relunorm.forms.certificate.certificate import Certificate
+from relunorm.forms.certificate.domains import domain_to_dict
 from relunorm.network import Network
 from relunorm.stability.reach import reach_of
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.embedded.arithmetic.terms import geometry_of, stored_numbers, without_empty_terms
 from relunorm.errors import InvalidInputError
-from relunorm.forms.certificate import Certificate
-from relunorm.forms.verification import verify
+from relunorm.forms.certificate.certificate import Certificate
+from relunorm.forms.certificate.verification import verify
 from relunorm.head import Head
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability.result import Stability

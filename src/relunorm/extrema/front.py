@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -46,6 +47,7 @@ def maximize(
     random_state: int = 0,
     progress: Listener | None = None,
     workers: int = 1,
+    rational: bool = False,
 ) -> Maximum:
     """The maximum of direction . f(x) over a domain, with a maximiser, or an interval around it.
 
@@ -64,11 +66,15 @@ def maximize(
         random_state: seed of the first points tried.
         progress: called with a `Progress`; its facts are ``lower`` and ``upper``.
         workers: threads that search side by side.
+        rational: go on in fractions, without any rounding, to `Maximum.value`: for small networks
+            (some dozen units, a few inputs) on boxes and polytopes.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     >>> maximize(net, [1.0], Box([-3], [2]))
     Maximum(3, exact, 0 nodes)
+    >>> maximize(net, [1 / 3], Box([-3], [2]), rational=True).value == 3 * Fraction(1 / 3)
+    True
     """
     _check_domain(network, domain)
     weights = _direction(network, direction)
@@ -90,7 +96,44 @@ def maximize(
         workers=workers,
         proof=Tape(),
     )
-    return _maximum(search, time_limit, progress)
+    if not rational:
+        return _maximum(search, time_limit, progress)
+    clock = Clock(time_limit)
+    return _in_fractions(search, clock, _maximum(search, clock.part(share=0.5), progress))
+
+
+def _in_fractions(search: Search, clock: Clock, found: Maximum) -> Maximum:
+    """The maximum without rounding, where the time suffices."""
+    from relunorm.search.rational import largest
+
+    start = found.point if np.isfinite(found.lower) else None
+    best = largest(search.network, search.domain, search.groups, clock, start=start)
+    if not best.complete or best.value is None:
+        return replace(found, seconds=clock.elapsed())
+    lower, upper = _floats(best.value)
+    return replace(
+        found,
+        lower=lower,
+        upper=upper,
+        point=np.array([float(x) for x in best.point]),
+        exact=True,
+        nodes=found.nodes + best.parts,
+        seconds=clock.elapsed(),
+        complete=True,
+        value=best.value,
+        fractions=best.point,
+    )
+
+
+def _floats(value: Fraction) -> tuple[float, float]:
+    """The floats around a fraction, the same one twice where it is one."""
+    try:
+        near = float(value)
+    except OverflowError:
+        big = np.finfo(np.float64).max
+        return (big, math.inf) if value > 0 else (-math.inf, -big)
+    below = near if Fraction(near) <= value else math.nextafter(near, -math.inf)
+    return below, near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def _maximum(
@@ -175,12 +218,7 @@ def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float
             - sum((Fraction(float(a)) * y for a, y in zip(row, outputs, strict=True)), Fraction(0))
             for row, end in zip(A, b, strict=True)
         ]
-        least = min(values)
-        try:
-            near = float(least)
-        except OverflowError:
-            return -math.inf
-        return near if Fraction(near) <= least else math.nextafter(near, -math.inf)
+        return _floats(min(values))[0]
     value, off = (part[0] for part in certain_outputs(network, point[None]))
     size = np.abs(b) + np.abs(A) @ np.abs(value)
     unsure = slack(size, A.shape[1] + 2) + (np.abs(A) @ off) * (1 + gamma(A.shape[1] + 4))
@@ -197,6 +235,7 @@ def decide(
     random_state: int = 0,
     progress: Listener | None = None,
     workers: int = 1,
+    rational: bool = False,
 ) -> Decision:
     """Whether some x of the domain has A f(x) <= b: a counterexample, or a proof that none has.
 
@@ -212,13 +251,34 @@ def decide(
     Args:
         A, b: the constraints, (rows, outputs) and (rows,).
         domain, time_limit, random_state, progress, workers: as for `maximize`.
+        rational: what floats leave unknown is decided in fractions, ties included, for small
+            networks on boxes and polytopes; `Decision.fractions` is the point then.
 
     >>> from relunorm.domain import Box
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     >>> decide(net, [[-1.0]], [-2.5], Box([-1], [2])).verdict  # can |x| be at least 2.5?
     'proved'
     """
-    return decide_any(network, [(A, b)], domain, time_limit, random_state, progress, workers)
+    clock = Clock(time_limit)
+    most = clock.part(share=0.5) if rational else clock
+    found = decide_any(network, [(A, b)], domain, most, random_state, progress, workers)
+    if not rational or found.verdict != "unknown":
+        return found
+    from relunorm.search.rational import largest
+
+    groups = [_constraints(network, A, b)]
+    best = largest(network, domain, groups, clock, target=Fraction(0))
+    if best.value is not None and best.value >= 0:
+        point = np.array([float(x) for x in best.point])
+        ends = _floats(best.value)[0], max(found.margin[1], _floats(best.value)[1])
+        return replace(
+            found, verdict="counterexample", point=point, margin=ends, seconds=clock.elapsed(),
+            fractions=best.point,
+        )  # fmt: skip
+    if not best.complete:
+        return replace(found, seconds=clock.elapsed())
+    ends = (-math.inf, -math.inf) if best.value is None else _floats(best.value)
+    return replace(found, verdict="proved", margin=ends, seconds=clock.elapsed())
 
 
 def decide_any(

@@ -63,16 +63,36 @@ class Local:
         """How far the outputs of ``network`` can be from those of the original, on the domain."""
         if self._is_original or self.domain is None:
             return np.zeros(self.network.output_size)
-        box = self.domain.bounding_box
-        inputs = np.maximum(np.abs(box.lo), np.abs(box.hi))
-        own = rounding.magnitudes(self.network, self.own_bounds, inputs)
-        everything = np.abs(self.fixed)
-        everything[self.free] = inputs
+        own, everything = self._magnitudes
         sizes = self._sizes(own, everything, True)
         error = self._original_sensitivity(False).total(sizes)
         if error.max() > LARGE_ERROR and self._is_small:
             error = np.minimum(error, self._original_sensitivity(True).total(sizes))
         return error
+
+    @cached_property
+    def unit_sizes(self) -> list[Vector]:
+        """What is added up for the units of ``network``, layer by layer, folded terms included.
+
+        Sums of absolute values on the domain; none where nothing was folded or no domain is given.
+        """
+        if self._is_original or self.domain is None:
+            return []
+        own, everything = self._magnitudes
+        sizes = self._sizes(own, everything, True)
+        hidden = [layer.affine for layer in self.original.layers if layer.has_units]
+        pairs = zip(hidden, self.kept, strict=True)
+        return [rounding.absolute(affine, sizes)[kept] for affine, kept in pairs if len(kept)]
+
+    @property
+    def _magnitudes(self) -> tuple[list[Any], Vector]:
+        """Sizes of the values of ``network`` and of the inputs of the original, on the domain."""
+        assert self.domain is not None
+        box = self.domain.bounding_box
+        inputs = np.maximum(np.abs(box.lo), np.abs(box.hi))
+        everything = np.abs(self.fixed)
+        everything[self.free] = inputs
+        return rounding.magnitudes(self.network, self.own_bounds, inputs), everything
 
     @cached_property
     def jacobian_error(self) -> NDArray[np.float64]:
@@ -140,13 +160,17 @@ class Local:
         maps = self.original.maps
         return sum(mx.nnz(m) for a in maps for m in a.terms.values()) <= RATIONAL_WEIGHTS
 
-    def _original_sensitivity(self, exact: bool) -> rounding.Sensitivity:
+    @property
+    def original_bounds(self) -> list[tuple[Vector, Vector]]:
+        """Bounds on every layer of the original network, zeros for its linear stages."""
         own = iter(self.bounds)
-        bounds = [
+        return [
             next(own) if layer.has_units else (np.zeros(layer.width), np.zeros(layer.width))
             for layer in self.original.layers
         ]
-        return rounding.sensitivity(self.original, bounds, exact=exact)
+
+    def _original_sensitivity(self, exact: bool) -> rounding.Sensitivity:
+        return rounding.sensitivity(self.original, self.original_bounds, exact=exact)
 
     def _sizes(self, own: Sequence[Any], inputs: Any, constant: bool) -> list[Any]:
         """What the expressions for the original's values add up, given the sizes of our values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,6 +41,8 @@ class Maximum(Shown):
         resume: called with further seconds it goes on and returns another result; None for
             networks as large as that.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
+        value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point
+            that has it, and ``point`` that point in floats.
     """
 
     lower: float
@@ -52,6 +55,8 @@ class Maximum(Shown):
     certificate: SearchProof | None = None
     resume: Callable[..., Maximum] | None = None
     of: str = "outputs"
+    value: Fraction | None = None
+    fractions: tuple[Fraction, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -65,6 +70,7 @@ class Maximum(Shown):
             "seconds": self.seconds,
             "complete": self.complete,
             "of": self.of,
+            "value": None if self.value is None else str(self.value),
         }
 
     def __repr__(self) -> str:
@@ -92,6 +98,8 @@ class Decision(Shown):
         resume: called with further seconds it goes on and returns another result; None for
             networks as large as that.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
+        fractions: a counterexample found in fractions; ``point`` is the same in floats, which may
+            miss it by their rounding.
     """
 
     verdict: Verdict
@@ -102,6 +110,7 @@ class Decision(Shown):
     certificate: SearchProof | None = None
     resume: Callable[..., Decision] | None = None
     of: str = "outputs"
+    fractions: tuple[Fraction, ...] | None = None
 
     def __bool__(self) -> bool:
         """True when the property is proved."""

@@ -248,7 +248,7 @@ def _derivatives(
 
 def _leaf(search: Search, node: _Node) -> float:
     """All units decided: the output is affine, and one linear programme is exact."""
-    from relunorm.regions.simplex import EMPTY, FOUND, maximize, workspace
+    from relunorm.compiled.simplex import EMPTY, FOUND, maximize, workspace
 
     network, domain = search.network, search.domain
     rows, rhs, gradient, constant = _walls(network, node.signs)

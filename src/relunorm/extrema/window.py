@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from relunorm.domain import Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.pack import Packed, pack
-from relunorm.regions.tree_state import State, new_state
+from relunorm.regions.kernels.pack import Packed, pack
+from relunorm.regions.kernels.tree_state import State, new_state
 
 
 @dataclass(frozen=True, eq=False)

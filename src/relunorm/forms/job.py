@@ -12,25 +12,24 @@ import numpy as np
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Domain
 from relunorm.errors import TimeLimitError
-from relunorm.forms.atoms import atoms
-from relunorm.forms.attack import spread
-from relunorm.forms.bounded import bounded
-from relunorm.forms.bounds import proved_bounds, quick_bounds, unit_ranges
-from relunorm.forms.canonical import canonical, pin_inputs
-from relunorm.forms.certificate import Certificate, certify
-from relunorm.forms.channels import reduce_channels
-from relunorm.forms.demand import Asking, largest, relate_on_demand
-from relunorm.forms.exact import ShallowForm
-from relunorm.forms.l1 import check_l1, l1
-from relunorm.forms.match import Forced, relate
-from relunorm.forms.narrow import narrow
+from relunorm.forms.certificate.certificate import Certificate, certify
+from relunorm.forms.comparison.counterexample import spread
+from relunorm.forms.comparison.shallow import ShallowForm
 from relunorm.forms.outward import Range
-from relunorm.forms.pow2 import pow2
-from relunorm.forms.removal import Architecture, Prefer, Reduced, Rules, Straight
-from relunorm.forms.signed import signed
-from relunorm.forms.straight import by_sign, nothing_known, proved, spend
-from relunorm.forms.sweep import remove as remove_units
-from relunorm.forms.unit import unit
+from relunorm.forms.precision import narrow
+from relunorm.forms.relation.match import Forced, relate
+from relunorm.forms.relation.on_demand import Asking, largest, relate_on_demand
+from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds, unit_ranges
+from relunorm.forms.removal.channels import reduce_channels
+from relunorm.forms.removal.linear_units import by_sign, nothing_known, proved, spend
+from relunorm.forms.removal.reduced import Architecture, Prefer, Reduced, Rules, Straight
+from relunorm.forms.removal.sweeps import remove as remove_units
+from relunorm.forms.shapes.bounded import bounded
+from relunorm.forms.shapes.canonical import canonical, pin_inputs
+from relunorm.forms.shapes.l1 import check_l1, l1
+from relunorm.forms.shapes.pow2 import pow2
+from relunorm.forms.shapes.signed import signed
+from relunorm.forms.shapes.unit import atoms, unit
 from relunorm.network import Network
 from relunorm.stability import Stability
 from relunorm.stability.reach import Reach
@@ -136,7 +135,7 @@ class Job:
 
     def _channels(self, structure: Structure, straight: Straight) -> Reduced:
         """Whole channels removed, so that the structure stays."""
-        from relunorm.io.structured import lower
+        from relunorm.io.graph.structured import lower
 
         found = None
         for relative in (0.0, self.relative) if self.relative else (0.0,):

@@ -1,4 +1,4 @@
-"""How precise the numbers of a model are, and the tolerance that follows from that.
+"""How precise the numbers of a model are, the tolerance that follows, and rounding to float32.
 
 A model file in single precision holds weights of 24 significant bits. Writing a network to such a
 file rounds every weight by a share of up to u = 2^-24, and its outputs move by about that share of
@@ -9,11 +9,14 @@ the largest output, u being that of the coarser of the two.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.network import Network
+from relunorm.network import Affine, Layer, Network
+from relunorm.structure import Structure
 
 #: What models in double precision may differ by.
 DOUBLE = 1e-9
@@ -65,3 +68,53 @@ def default_tolerance(networks: Sequence[Network], points: np.ndarray) -> tuple[
             size = max(float(np.abs(network(points)).max()) for network in networks)
             return max(DOUBLE, SHARE * unit * size), name
     return DOUBLE, "float64"
+
+
+def narrow(network: Network) -> Network:
+    """The network with every number rounded to float32, as a float32 file will hold it.
+
+    Convolutions stay convolutions: their kernels are what is rounded.
+
+    Raises:
+        UnsupportedFormatError: a number is too large for float32.
+    """
+    if is_single(network):
+        return network
+    if network.structure is not None and network.structure.convolves:
+        from relunorm.io.graph.structured import lower
+
+        return lower(_rounded_structure(network.structure), network)
+
+    def rounded(affine: Affine, place: str) -> Affine:
+        terms = {}
+        for k, matrix in affine.terms.items():
+            new = matrix.copy()
+            mx.entries(new)[...] = mx.narrowed(mx.entries(matrix), np.float32, place)
+            terms[k] = new
+        return Affine(terms, mx.narrowed(affine.bias, np.float32, place).astype(np.float64))
+
+    layers = [
+        Layer(rounded(x.affine, f"layer {k}"), x.activation, x.name, x.shape)
+        for k, x in enumerate(network.layers)
+    ]
+    return network.replace(layers=layers, output=rounded(network.output, "the output"))
+
+
+def _rounded_structure(structure: Structure) -> Structure:
+    def rounded(array: NDArray[np.float64] | None, place: str) -> NDArray[np.float64] | None:
+        return None if array is None else mx.narrowed(array, np.float32, place).astype(np.float64)
+
+    return Structure(
+        tuple(
+            replace(step, weight=rounded(step.weight, place), bias=rounded(step.bias, place))
+            for step in structure.steps
+            for place in (step.name or step.kind,)
+        )
+    )
+
+
+def is_single(network: Network) -> bool:
+    """Whether every number of the network is a float32."""
+    numbers = (x for a in network.maps for x in (a.bias, *map(mx.entries, a.terms.values())))
+    with np.errstate(over="ignore", under="ignore"):
+        return all(bool((x.astype(np.float32) == x).all()) for x in numbers)

@@ -7,7 +7,7 @@ what is wrong with a file is said in the package's own errors. Writing is atomic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ MAX_AXIS = 1 << 24
 
 #: File ending -> module and name of the reader, module and name of the writer.
 _FILES = {
-    ".onnx": ("relunorm.io.onnx_read", "read_onnx", "relunorm.io.onnx_write", "write_onnx"),
+    ".onnx": ("relunorm.io.onnx.read", "read_onnx", "relunorm.io.onnx.write", "write_onnx"),
     ".npz": ("relunorm.io.npz", "read_npz", "relunorm.io.npz", "write_npz"),
     ".safetensors": (
         "relunorm.io.safetensors",
@@ -32,15 +32,15 @@ _FILES = {
         "relunorm.io.safetensors",
         "write_safetensors",
     ),
-    ".pt2": ("relunorm.io.torch_read", "read_pt2", "relunorm.io.torch_write", "write_pt2"),
+    ".pt2": ("relunorm.io.torch.read", "read_pt2", "relunorm.io.torch.write", "write_pt2"),
 }
 
 #: First part of a class's module, and class names (of it or a base) -> reader of objects.
 _OBJECTS = (
     # Before torch: on its torch backend a Keras model is a torch module too.
     ("keras", {"Model"}, "relunorm.io.keras", "from_keras"),
-    ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch_read", "from_torch"),
-    ("onnx", {"ModelProto"}, "relunorm.io.onnx_read", "from_onnx"),
+    ("torch", {"Module", "ExportedProgram"}, "relunorm.io.torch.read", "from_torch"),
+    ("onnx", {"ModelProto"}, "relunorm.io.onnx.read", "from_onnx"),
     ("sklearn", {"BaseEstimator"}, "relunorm.io.sklearn", "from_sklearn"),
 )
 
@@ -87,17 +87,22 @@ def load(source: Any, example: Any = None, *, architecture: Any = None) -> Netwo
         path = Path(source)
         if path.suffix.lower() in _STATES:
             _check_file(path)
-            read = _named("relunorm.io.torch_state", "read_state")
+            read = _named("relunorm.io.torch.state", "read_state")
             return read(path, example=example, architecture=architecture)
         return _load_file(path, example)
     for package, names, module, function in _OBJECTS:
         for base in type(source).__mro__:
             if base.__module__.partition(".")[0] == package and base.__name__ in names:
                 return _with_labels(_named(module, function)(source, example=example), source)
+    kind = f"{type(source).__module__}.{type(source).__qualname__}".removeprefix("builtins.")
+    hint = ""
+    if isinstance(source, Mapping):
+        hint = ". A state dict has no architecture: load it into its module and pass that"
+    elif isinstance(source, list | tuple):
+        hint = ". Weights alone make a network by relunorm.Network.from_weights(weights, biases)"
     raise UnsupportedFormatError(
-        f"cannot read an object of type {type(source).__module__}.{type(source).__qualname__}; "
-        "pass a path, a torch.nn.Module or ExportedProgram, an onnx.ModelProto, a fitted "
-        "scikit-learn estimator, a Keras model, or a Network"
+        f"cannot read an object of type {kind}; pass a path, a torch.nn.Module or ExportedProgram, "
+        "an onnx.ModelProto, a fitted scikit-learn estimator, a Keras model, or a Network" + hint
     )
 
 
@@ -143,6 +148,11 @@ def check_ending(path: str | Path) -> None:
 
 
 def _load_file(path: Path, example: Any) -> Network:
+    if path.is_dir():
+        raise ModelFileError(
+            f"{path}: is a folder, expected a model file; a TensorFlow SavedModel is converted by "
+            "python -m tf2onnx.convert --saved-model FOLDER --output model.onnx"
+        )
     module, function, _, _ = _format(path)
     _check_file(path)
     network = _named(module, function)(path, example=example)
@@ -156,8 +166,6 @@ def _load_file(path: Path, example: Any) -> Network:
 def _check_file(path: Path) -> None:
     if "\0" in str(path):
         raise ModelFileError(f"{str(path)!r}: a path cannot hold a null character")
-    if path.is_dir():
-        raise ModelFileError(f"{path}: is a folder, expected a model file")
     if path.exists() and not path.is_file():
         raise ModelFileError(f"{path}: is not a regular file")
     if path.stat().st_size == 0:

@@ -1,9 +1,15 @@
-"""A Network as named arrays and one JSON header: what .npz and .safetensors share."""
+"""A Network as named arrays and one JSON header: what .npz and .safetensors share.
+
+A convolutional network is kept as the few numbers of its structure, if lowering that gives back the
+very same network: its matrices would take many times the space.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,8 +19,11 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.errors import ModelFileError, RelunormError
 from relunorm.head import NO_HEAD, Head
+from relunorm.io.graph.lower import CannotLower
+from relunorm.io.graph.structured import compute, lower
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.structure import Geometry, Step, Structure
 
 SCHEMA = "relunorm.archive/1"
 _PARTS = ("data", "indices", "indptr")
@@ -22,6 +31,8 @@ _PARTS = ("data", "indices", "indptr")
 
 def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
     """The JSON header and the arrays it names."""
+    if _says_it_all(network):
+        return _encode_structure(network, dtype)
     arrays: dict[str, NDArray[Any]] = {}
 
     def put(affine: Affine, name: str) -> dict[str, Any]:
@@ -61,16 +72,53 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
         }
         for index, layer in enumerate(network.layers)
     ]
-    header = {
-        "schema": SCHEMA,
-        "input_shape": list(network.input_shape),
-        "output_shape": list(network.output_shape),
-        "layers": layers,
-        "output": put(network.output, "output"),
-    }
-    if network.head != NO_HEAD:
-        header["head"] = network.head.to_dict()
+    header = {**_common(network), "layers": layers, "output": put(network.output, "output")}
     return json.dumps(header), arrays
+
+
+def _common(network: Network) -> dict[str, Any]:
+    head = {} if network.head == NO_HEAD else {"head": network.head.to_dict()}
+    shapes = {"input_shape": network.input_shape, "output_shape": network.output_shape}
+    return {"schema": SCHEMA, **{key: list(shape) for key, shape in shapes.items()}, **head}
+
+
+def _says_it_all(network: Network) -> bool:
+    """Whether the structure alone gives back the network, with what is noted about its units."""
+    structure = network.structure
+    if structure is None or not structure.convolves:
+        return False
+    again = lower(structure, network)
+    return again == network and all(
+        a.name == b.name and a.piece == b.piece and np.array_equal(_units(a), _units(b))
+        for a, b in zip(again.layers, network.layers, strict=True)
+    )
+
+
+def _units(layer: Layer) -> NDArray[Any]:
+    return np.arange(layer.width) if layer.unit_of is None else layer.unit_of
+
+
+def _encode_structure(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
+    assert network.structure is not None
+    arrays: dict[str, NDArray[Any]] = {}
+    steps = []
+    for number, step in enumerate(network.structure.steps):
+        fields: dict[str, Any] = {"kind": step.kind, "inputs": step.inputs, "shape": step.shape}
+        for name, array in (("weight", step.weight), ("bias", step.bias)):
+            if array is not None:
+                key = f"step{number}.{name}"
+                arrays[key], fields[name] = mx.narrowed(array, dtype, key), key
+        optional = {
+            "name": step.name,
+            "geometry": None if step.geometry is None else asdict(step.geometry),
+            "groups": step.groups if step.kind == "conv" else None,
+            "count_padding": step.count_padding,
+            "activation": None if step.activation is None else asdict(step.activation),
+            "ends": step.ends if step.kind == "clip" else None,
+            "axes": step.axes,
+        }
+        steps.append(fields | {key: value for key, value in optional.items() if value})
+    return json.dumps({**_common(network), "steps": steps}), arrays
 
 
 def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Network:
@@ -81,6 +129,9 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
             raise ModelFileError(
                 f"{origin}: the header has schema {fields['schema']!r}, this version reads {SCHEMA}"
             )
+        head = Head.from_dict(fields["head"]) if "head" in fields else NO_HEAD
+        if "steps" in fields:
+            return _decode_structure(fields, array, origin).replace(head=head)
         layers = [
             Layer(
                 _affine(layer, array),
@@ -97,13 +148,71 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
             _affine(fields["output"], array),
             input_shape=fields["input_shape"],
             output_shape=fields["output_shape"],
-            head=Head.from_dict(fields["head"]) if "head" in fields else NO_HEAD,
+            head=head,
             origin=origin,
         )
     except RelunormError:
         raise
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ModelFileError(f"{origin}: the header is damaged ({error!r})") from None
+
+
+def _decode_structure(
+    fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]], origin: str
+) -> Network:
+    """The network of the steps, which are checked by lowering them."""
+    steps = tuple(_step(step, array) for step in fields["steps"])
+    if (
+        not steps
+        or steps[0].kind != "input"
+        or any(
+            not step.inputs or not all(0 <= i < k for i in step.inputs)
+            for k, step in enumerate(steps)
+            if k
+        )
+    ):
+        raise ModelFileError(f"{origin}: a step reads what is not computed before it")
+    if math.prod(fields["input_shape"]) != math.prod(steps[0].shape):
+        raise ModelFileError(f"{origin}: the first step does not have the shape of the input")
+    try:
+        network = compute(Structure(steps), fields["input_shape"], origin)
+    except CannotLower as error:
+        raise ModelFileError(f"{origin}: a step cannot be read ({error})") from None
+    if list(network.output_shape) != fields["output_shape"]:
+        raise ModelFileError(f"{origin}: the output has shape {network.output_shape}")
+    return network
+
+
+def _step(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> Step:
+    weight, bias = (
+        array(fields[key]).astype(np.float64) if key in fields else None
+        for key in ("weight", "bias")
+    )
+    geometry = fields.get("geometry")
+    if geometry is not None:
+        pads = tuple((int(a), int(b)) for a, b in geometry["pads"])
+        sizes = {key: _ints(geometry[key]) for key in ("kernel", "stride", "dilation")}
+        geometry = Geometry(**sizes, pads=pads, ceil=bool(geometry["ceil"]))
+    activation = fields.get("activation")
+    low, high = fields.get("ends", (None, None))
+    return Step(
+        str(fields["kind"]),  # type: ignore[arg-type]
+        _ints(fields["inputs"]),
+        _ints(fields["shape"]),
+        str(fields.get("name", "")),
+        weight,
+        bias,
+        geometry,
+        int(fields.get("groups", 1)),
+        bool(fields.get("count_padding", False)),
+        None if activation is None else Activation(**activation),
+        (None if low is None else float(low), None if high is None else float(high)),
+        _ints(fields.get("axes", ())),
+    )
+
+
+def _ints(values: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in values)
 
 
 def _affine(fields: Mapping[str, Any], array: Callable[[str], NDArray[Any]]) -> Affine:

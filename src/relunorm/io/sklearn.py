@@ -16,8 +16,8 @@ from relunorm import matrix as mx
 from relunorm.border import Model, accepts
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
 from relunorm.head import NO_HEAD, Head, Step
-from relunorm.io.heads import finished
-from relunorm.io.lower import Lowering
+from relunorm.io.graph.heads import finished
+from relunorm.io.graph.lower import Lowering
 from relunorm.io.sklearn_transforms import transformed, unscaled
 from relunorm.network import IDENTITY, RELU, Network
 

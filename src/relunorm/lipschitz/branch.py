@@ -4,7 +4,8 @@ Units are decided in layer order, each decision checked by a linear programme on
 (`regions.tree`). At a node the Jacobian is J = (undecided rest) x (affine forms decided so far):
 every undecided unit contributes an interval of slopes, the interval product bounds |J| entry by
 entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf
-is a region with its Jacobian. Without the bound this is enumeration.
+is a region with its Jacobian. Without the bound this is enumeration. For one output along one input
+the derivative is also bounded forwards, unit by unit, which is far tighter.
 """
 
 from __future__ import annotations
@@ -13,16 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
+from relunorm.compiled.jit import allocating, inner, kernel_part, part
 from relunorm.domain import Box, Domain
 from relunorm.extrema.window import Window
+from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.search import at_point
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.regions.jit import allocating, inner
-from relunorm.regions.tree import backtrack, descend, interior_point, layer_of, signs, start_layer
-from relunorm.regions.tree_signs import form_range
-from relunorm.regions.tree_state import CUT_OFF, FAILURES, FRAMES, HIDDEN, ROWS, STARTED, is_cut_off
+from relunorm.regions.kernels.tree import (
+    backtrack,
+    descend,
+    interior_point,
+    layer_of,
+    signs,
+    start_layer,
+)
+from relunorm.regions.kernels.tree_signs import CLEAR, form_range
+from relunorm.regions.kernels.tree_state import (
+    CUT_OFF,
+    FAILURES,
+    FRAMES,
+    HIDDEN,
+    NEAR,
+    ROWS,
+    STARTED,
+    is_cut_off,
+)
 
 METHOD = "branch and bound"
 
@@ -32,9 +50,10 @@ CLOSE = 1 + 1e-10
 #: Multiplications, about, between two looks at the clock (some hundredths of a second).
 SLICE = 3e7
 
-# Entries of a search's record: the best norm, whether a leaf improved on it, and where a slice
-# ended on its way down (the next unit, 0: at the end of a path) with the bound there.
-BEST, IMPROVED, UNIT, BOUND = range(4)
+# Entries of a search's record: the best norm, whether a leaf improved on it, where a slice ended on
+# its way down (the next unit plus one, 0: at the end of a path) with the bound there, whether to
+# end at contacts (2: not at the one where it stands), whether leaves leave the best norm as it is.
+BEST, IMPROVED, UNIT, BOUND, HEED, HOLD = range(6)
 
 
 def compile_kernels(tell: Teller) -> None:
@@ -50,25 +69,29 @@ def branch_and_bound(
     start: tuple[float, Vector] | None = None,
     time_limit: float | Clock | None = None,
     progress: Listener | None = None,
+    contacts: Contacts | None = None,
 ) -> tuple[float, Vector, float, bool]:
     """The Lipschitz constant as (lower, witness, upper, finished).
 
     Finished means the tree is done: then lower and upper agree to 1e-10 relative (for a ball only
     if the maximising region of its bounding box meets the ball). Otherwise ``upper`` is the largest
     bound of a node not yet searched. It is infinite where cells thinner than the tolerance were
-    left out (docs/regions.md), finished or not: their Jacobians are not known. Worst case
-    exponential in the units that change sign.
+    left out (docs/regions.md), or may have been, finished or not: their Jacobians are not known.
+    Otherwise it holds for every region, those too thin for float64 included: where a cell touches a
+    side of a unit that it does not enter, rational arithmetic says whether that side is empty
+    (`contacts`). Worst case exponential in the units that change sign.
 
     Args:
         network: relu or leaky units, without linear stages; fold stable units first (`localize`).
         start: a lower bound and its point, to prune with.
         time_limit: seconds or a clock.
         progress: called with a `Progress` a few times a second; its facts are ``lower``, ``upper``.
+        contacts: of the network that was folded; by default this one is as it was given.
     """
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     compile_kernels(tell)
-    return _branch_and_bound(network, domain, norm, start, clock, tell)
+    return _branch_and_bound(network, domain, norm, start, clock, tell, contacts)
 
 
 def _branch_and_bound(
@@ -78,104 +101,148 @@ def _branch_and_bound(
     start: tuple[float, Vector] | None,
     clock: Clock = NO_LIMIT,
     tell: Teller | None = None,
+    contacts: Contacts | None = None,
 ) -> tuple[float, Vector, float, bool]:
+    contacts = contacts or Contacts.of(network, domain)
     best, witness = start if start is not None else (0.0, np.zeros(network.input_size))
     upper, done = best, True
     with clock.watch() as stop:
         for window in windows(network, domain):
             if clock.expired():
                 return best, witness, np.inf, False
-            best, witness, bound, finished = _one_window(
-                network, window, norm, best, witness, domain, stop, tell
-            )
-            upper, done = max(upper, bound), done and finished
+            search = _Search(window, norm, best, stop, contacts)
+            while search.goes_on():
+                x = search.point()
+                if x is not None and isinstance(domain, Box):
+                    x = np.clip(x, domain.lo, domain.hi)
+                if x is not None and (domain is None or domain.contains(x)[0]):
+                    value = at_point(network, x, norm, domain)
+                    if value > best:
+                        best, witness = value, x
+                if tell is not None:
+                    bound = search.so_far()
+                    text = f"between {best:.6g} and {bound:.6g}"
+                    tell(text, at_once=False, lower=best, upper=bound)
+            upper, done = max(upper, search.bound()), done and search.is_done()
     return best, witness, max(upper, best), done
 
 
-def _one_window(
+def is_complete(
     network: Network,
-    window: Window,
+    domain: Domain | None,
     norm: float,
     best: float,
-    witness: Vector,
-    domain: Domain | None,
-    stop: NDArray[np.uint8],
-    tell: Teller | None,
-) -> tuple[float, Vector, float, bool]:
-    state = window.state(stop)
-    units = int(window.net.shape[2])
-    outputs, dimension = int(window.net.shape[3]), int(window.net.shape[0])
-    kept = np.full(units + 1, np.inf)
-    record = np.array([best, 0.0, 0.0, np.inf])
-    point = np.zeros(dimension)
-    tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
-    work = np.zeros((2, units)), np.zeros((2, outputs, dimension)), tally
-    finished = False
-    while not finished:
-        record[IMPROVED] = 0.0
-        finished = bool(
-            _search(window.net, state, window.rates, norm, kept, record, point, *work, SLICE)
-        )
-        if record[IMPROVED]:
-            x = window.to_input(point)
-            if x is not None and isinstance(domain, Box):
-                x = np.clip(x, domain.lo, domain.hi)
-            if x is not None and (domain is None or domain.contains(x)[0]):
-                value = at_point(network, x, norm, domain)
-                if value > best:
-                    best, witness = value, x
-        frames = int(state.at[FRAMES])
-        bound = float(max(record[BEST] * CLOSE, kept[:frames].max(initial=0.0)))
-        if record[UNIT]:
-            bound = max(bound, float(record[BOUND]))
-        if tell is not None:
-            text = f"between {best:.6g} and {bound:.6g}"
-            tell(text, at_once=False, lower=best, upper=bound)
-        if stop[0] or is_cut_off(state):
-            break
-    if state.at[FAILURES]:
-        finished = False
-    if state.at[FAILURES] or state.at[HIDDEN]:  # Jacobians of cells that were not seen
-        bound = np.inf
-    return best, witness, bound, finished
+    clock: Clock,
+    contacts: Contacts,
+) -> bool:
+    """Whether every region whose Jacobian may be larger than ``best`` is one that float64 sees.
 
-
-def steepest(window: Window, start: float, clock: Clock) -> tuple[float, list[Vector], bool]:
-    """The largest sum of |J| times the window's rates over the regions of a scalar network.
-
-    Returns:
-        an upper bound (infinite where cells were left out), inputs at which larger and larger
-        values than ``start`` were found, and whether the tree is done.
+    What a list of regions leaves out, and what makes its largest norm a bound.
     """
     with clock.watch() as stop:
-        return _steepest(window, start, stop)
+        for window in windows(network, domain):
+            search = _Search(window, norm, best, stop, contacts)
+            search.record[HOLD] = 1.0
+            while search.goes_on():
+                pass
+            if not (search.is_done() and np.isfinite(search.bound())):
+                return False
+    return True
 
 
-def _steepest(
-    window: Window, start: float, stop: NDArray[np.uint8]
-) -> tuple[float, list[Vector], bool]:
-    state = window.state(stop)
-    units, dimension = int(window.net.shape[2]), int(window.net.shape[0])
-    kept = np.full(units + 1, np.inf)
-    record = np.array([start, 0.0, 0.0, np.inf])
-    point = np.zeros(dimension)
-    tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
-    work = np.zeros((2, units)), np.zeros((2, 1, dimension)), tally
-    found: list[Vector] = []
-    finished = False
-    while not finished and not stop[0] and not is_cut_off(state):
+class Steepest:
+    """The largest sum of |J| times a window's rates over the regions of a scalar network.
+
+    Attributes:
+        bound: above all of them; infinite where cells were left out, or before the first `run`.
+    """
+
+    def __init__(self, window: Window, contacts: Contacts):
+        self._search = _Search(window, np.inf, 0.0, np.zeros(1, np.uint8), contacts)
+        self.bound = np.inf
+
+    @property
+    def finished(self) -> bool:
+        """Whether the tree is done."""
+        return self._search.finished
+
+    @property
+    def stuck(self) -> bool:
+        """Whether `run` can do nothing more."""
+        return self.finished or is_cut_off(self._search.state)
+
+    def run(self, known: float, clock: Clock) -> list[Vector]:
+        """Go on until the tree is done or the time is up, leaving out what is not above ``known``.
+
+        Returns:
+            inputs at which larger and larger values were found.
+        """
+        search = self._search
+        search.record[BEST] = max(search.record[BEST], known)
+        found: list[Vector] = []
+        while not clock.expired() and search.goes_on():
+            x = search.point()
+            if x is not None:
+                found.append(x)
+        self.bound = search.bound()
+        return found
+
+
+class _Search:
+    """A search of one window, slice by slice."""
+
+    def __init__(
+        self, window: Window, norm: float, best: float, stop: NDArray[np.uint8], contacts: Contacts
+    ):
+        self.norm, self.stop, self.contacts = norm, stop, contacts
+        self.window = window = contacts.seen_through(window)
+        self.state = window.state(stop)
+        units = int(window.net.shape[2])
+        outputs, dimension = int(window.net.shape[3]), int(window.net.shape[0])
+        self.kept = np.full(units + 1, np.inf)
+        self.record = np.array([best, 0.0, 0.0, np.inf, 1.0, 0.0])
+        self.place = np.zeros(dimension)
+        tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
+        self.work = np.zeros((2, units)), np.zeros((2, outputs, dimension)), tally
+        self.finished = False
+
+    def goes_on(self) -> bool:
+        """Search one slice; False where there was none to search."""
+        if self.finished or self.stop[0] or is_cut_off(self.state):
+            return False
+        record, window = self.record, self.window
         record[IMPROVED] = 0.0
-        finished = bool(
-            _search(window.net, state, window.rates, np.inf, kept, record, point, *work, SLICE)
-        )
-        if record[IMPROVED] and (x := window.to_input(point)) is not None:
-            found.append(x)
-    bound = float(max(record[BEST] * CLOSE, kept[: int(state.at[FRAMES])].max(initial=0.0)))
-    if record[UNIT]:
-        bound = max(bound, float(record[BOUND]))
-    if state.at[FAILURES] or state.at[HIDDEN] or (not finished and not state.at[STARTED]):
-        bound = np.inf
-    return bound, found, finished and bool(np.isfinite(bound))
+        where = window.net, self.state, window.rates, self.norm
+        done = _search(*where, self.kept, record, self.place, *self.work, SLICE)
+        self.finished = bool(done)
+        if record[HEED] == 1.0 and self.state.at[NEAR]:
+            reach = float(window.scale[0]) if window.homogeneous else None
+            clear = self.contacts.judge(self.state, window.lo, window.hi, reach)
+            record[HEED] = 2.0 if clear else 0.0
+        return True
+
+    def point(self) -> Vector | None:
+        """An input at which the last slice found a larger norm."""
+        return self.window.to_input(self.place) if self.record[IMPROVED] else None
+
+    def is_done(self) -> bool:
+        """Whether the tree is done."""
+        return self.finished and not self.state.at[FAILURES]
+
+    def so_far(self) -> float:
+        """A bound on the norms of the regions that float64 sees."""
+        frames = int(self.state.at[FRAMES])
+        bound = max(self.record[BEST] * CLOSE, self.kept[:frames].max(initial=0.0))
+        if self.record[UNIT]:
+            bound = max(bound, self.record[BOUND])
+        begun = self.finished or self.state.at[STARTED]
+        return float(bound) if begun else np.inf
+
+    def bound(self) -> float:
+        """A bound on all norms; infinite where cells were left out."""
+        at = self.state.at
+        left_out = at[FAILURES] or at[HIDDEN] or self.record[HEED] == 0.0
+        return np.inf if left_out else self.so_far()
 
 
 @allocating
@@ -183,15 +250,16 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
     """Search on for about ``budget`` multiplications; 1 when the tree is done.
 
     A slice ends anywhere on its way down, and the next one goes on from there. It also ends when a
-    leaf improved the record, so that its point can be checked.
+    leaf improved the record, so that its point can be checked, and at a contact, so that it can be.
     """
     at = state.at
     units, layers, d = net.shape[2], net.shape[1], net.shape[0]
     whole = float(len(net.weights) + units * (d + 1))
     spent = 0.0
     while spent <= budget:
-        unit, bound = int(record[UNIT]), record[BOUND]
-        if unit == 0:
+        unit, bound = int(record[UNIT]) - 1, record[BOUND]
+        if unit < 0:
+            unit = 0
             if at[STARTED]:
                 while at[FRAMES] and kept[at[FRAMES] - 1] <= record[BEST] * CLOSE:
                     at[FRAMES] -= 1
@@ -205,7 +273,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
         left, fresh = False, True
         while unit < units:
             if spent > budget:
-                record[UNIT], record[BOUND] = unit, bound
+                record[UNIT], record[BOUND] = unit + 1, bound
                 return 0
             if unit == net.first[layer]:
                 start_layer(net, state, layer)
@@ -214,8 +282,10 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
             code = signs(net, state, unit)
             if code == 0 or state.work.stop[0]:  # the time is up: the cell keeps the bound it has
                 at[CUT_OFF] = 1
-                record[UNIT], record[BOUND] = max(unit, 1), bound
+                record[UNIT], record[BOUND] = unit + 1, bound
                 return 0
+            if record[HEED] == 2.0:
+                at[NEAR], record[HEED] = 0, 1.0
             spent += 8.0 * (d + 1) * (d + at[ROWS])
             if (code == 3 or fresh) and _worthwhile(tally[layer]):
                 bound = min(bound, _bound(net, state, layer, unit, rates, norm, g, jac))
@@ -225,6 +295,9 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
                     tally[layer, 1] += 1
                     left = True
                     break
+            if at[NEAR] and record[HEED] == 1.0:
+                record[UNIT], record[BOUND] = unit + 1, bound
+                return 0
             if code == 3:
                 kept[at[FRAMES]] = bound
             descend(net, state, unit, code)
@@ -236,7 +309,7 @@ def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget)
         start_layer(net, state, layers)
         spent += (d + 1.0) * whole
         value = _leaf(net, state, rates, norm, jac)
-        if value > record[BEST]:
+        if value > record[BEST] and record[HOLD] == 0.0:
             record[BEST], record[IMPROVED] = value, 1.0
             interior_point(net, state, point)
             return 0  # a point cut off by the clock still lies in the cell: it is checked
@@ -253,7 +326,7 @@ def _worthwhile(tally):  # type: ignore[no-untyped-def]
     return tally[0] < 64 or tally[1] * 16 >= tally[0] or tally[0] % 64 == 0
 
 
-@allocating
+@part
 def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     """The norm of the Jacobian of a region whose output forms are in the state."""
     units, d = net.shape[2], net.shape[0]
@@ -265,15 +338,22 @@ def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     return _norm(np.abs(jac[0]), norm)
 
 
-@allocating
+@kernel_part
 def _norm(size, norm):  # type: ignore[no-untyped-def]
     """The operator norm of a non-negative matrix, or for 2 with several rows a bound on it."""
     columns, rows, square = 0.0, 0.0, 0.0
     for k in range(size.shape[1]):
-        columns = max(columns, size[:, k].sum())
+        total = 0.0
+        for o in range(size.shape[0]):
+            total += size[o, k]
+        columns = max(columns, total)
     for o in range(size.shape[0]):
-        rows = max(rows, size[o].sum())
-        square += (size[o] * size[o]).sum()
+        total, squares = 0.0, 0.0
+        for k in range(size.shape[1]):
+            total += size[o, k]
+            squares += size[o, k] * size[o, k]
+        rows = max(rows, total)
+        square += squares
     if norm == 1.0:
         return columns
     if norm == 2.0:
@@ -281,7 +361,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
     return rows
 
 
-@allocating
+@part
 def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
     """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
 
@@ -295,7 +375,7 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
         lo, hi = jac[0, o], jac[1, o]
         _pull(net, layers, o, 1.0, 1.0, g, lo, hi)
         for q in range(layers - 1, layer, -1):
-            low, high = min(net.slopes[q]), max(net.slopes[q])
+            low, high = _both(net, q)
             for i in range(net.first[q], net.first[q + 1]):
                 if g[0, i] != 0.0 or g[1, i] != 0.0:
                     a, b = _times(g[0, i], g[1, i], low, high)
@@ -313,21 +393,114 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
     for o in range(outputs):
         for k in range(d):
             jac[0, o, k] = max(abs(jac[0, o, k]), abs(jac[1, o, k])) * rates[k]
-    return _norm(jac[0], norm)
+    bound = _norm(jac[0], norm)
+    if outputs == 1 and np.count_nonzero(rates) == 1:
+        axis = np.abs(rates).argmax()
+        low, high = _along(net, state, layer, unit, axis)
+        bound = min(bound, max(-low, high) * abs(rates[axis]))
+    return bound
 
 
-@allocating
+@part
+def _along(net, state, layer, unit, axis):  # type: ignore[no-untyped-def]
+    """Bounds on the derivative of the one output along one input, over the cell.
+
+    Forwards: a unit passes on some multiple v = s u of the derivative u of its pre-activation, s
+    between its slopes. First by intervals; then backwards by lines above and below s u, so that all
+    readers see the same v. The better of both.
+    """
+    layers, units = net.shape[1], net.shape[2]
+    u, v = np.zeros((2, units)), np.zeros((2, units))
+    for q in range(layers):
+        for i in range(net.first[q], net.first[q + 1]):
+            if q <= layer:
+                least, most = _slopes(net, state, q, i, unit)
+                a = b = state.forms[i, axis]
+            else:
+                least, most = _both(net, q)
+                a, b = _derivative(net, q, i - net.first[q], axis, v)
+            u[0, i], u[1, i] = a, b
+            v[0, i], v[1, i] = _times(a, b, least, most)
+    low, high = _derivative(net, layers, 0, axis, v)
+    for sign in (1.0, -1.0):
+        c = np.zeros(units)
+        total = _read(net, layers, 0, axis, sign, c)
+        for q in range(layers - 1, layer, -1):
+            least, most = _both(net, q)
+            for i in range(net.first[q], net.first[q + 1]):
+                if c[i] == 0.0:
+                    continue
+                before, after = (least, most) if c[i] > 0.0 else (most, least)
+                slope = after if u[0, i] >= 0.0 else before
+                if u[0, i] < 0.0 < u[1, i]:
+                    slope = (after * u[1, i] - before * u[0, i]) / (u[1, i] - u[0, i])
+                    total += c[i] * (after - slope) * u[1, i]
+                total += _read(net, q, i - net.first[q], axis, c[i] * slope, c)
+        for i in range(net.first[layer + 1]):
+            total += c[i] * (v[1, i] if c[i] > 0.0 else v[0, i])
+        if sign > 0.0:
+            high = min(high, total)
+        else:
+            low = max(low, -total)
+    return low, high
+
+
+@inner
+def _derivative(net, layer, row, axis, v):  # type: ignore[no-untyped-def]
+    """The interval of a row's derivative along an input, from those of the units it reads."""
+    low, high = 0.0, 0.0
+    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
+        source = net.source[term]
+        if source == 0:
+            w = net.weights[net.start[term] + row * net.shape[0] + axis]
+            low, high = low + w, high + w
+            continue
+        offset = net.first[source - 1]
+        width = net.first[source] - offset
+        begin = net.start[term] + row * width
+        for j in range(width):
+            w = net.weights[begin + j]
+            low += w * v[0, offset + j] if w > 0.0 else w * v[1, offset + j]
+            high += w * v[1, offset + j] if w > 0.0 else w * v[0, offset + j]
+    return low, high
+
+
+@inner
+def _read(net, layer, row, axis, factor, c):  # type: ignore[no-untyped-def]
+    """Add a multiple of a row to the coefficients of the units it reads; returns the constant."""
+    own = 0.0
+    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
+        source = net.source[term]
+        if source == 0:
+            own += factor * net.weights[net.start[term] + row * net.shape[0] + axis]
+            continue
+        offset = net.first[source - 1]
+        width = net.first[source] - offset
+        begin = net.start[term] + row * width
+        for j in range(width):
+            c[offset + j] += factor * net.weights[begin + j]
+    return own
+
+
+@kernel_part
 def _slopes(net, state, q, i, unit):  # type: ignore[no-untyped-def]
     """The slopes a unit with a known form can have on the cell."""
     if i < unit:
         slope = net.slopes[q, state.bits[i]]
         return slope, slope
     low, high = form_range(state, i)
-    if low > 0.0:
+    noise = state.tolerance[i] if state.scale[i] == 0.0 else state.quiet[i] / state.scale[i]
+    if low > CLEAR * noise:
         return net.slopes[q, 1], net.slopes[q, 1]
-    if high < 0.0:
+    if high < -CLEAR * noise:
         return net.slopes[q, 0], net.slopes[q, 0]
-    return min(net.slopes[q]), max(net.slopes[q])
+    return _both(net, q)
+
+
+@inner
+def _both(net, q):  # type: ignore[no-untyped-def]
+    """The smaller and the larger slope of a layer's units."""
+    return min(net.slopes[q, 0], net.slopes[q, 1]), max(net.slopes[q, 0], net.slopes[q, 1])
 
 
 @inner
@@ -337,7 +510,7 @@ def _times(a, b, low, high):  # type: ignore[no-untyped-def]
     return min(w, x, y, z), max(w, x, y, z)
 
 
-@allocating
+@kernel_part
 def _pull(net, layer, row, a, b, g, lo, hi):  # type: ignore[no-untyped-def]
     """Add [a, b] times a row of a layer's matrices to the intervals of its sources."""
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):

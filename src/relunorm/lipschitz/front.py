@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 
 from relunorm.border import Model, Place, accepts
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
-from relunorm.domain import Ball, Domain, Polytope
+from relunorm.domain import Ball, Domain, NormBall, Polytope
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
+from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.magnitude import down, to_size, up
 from relunorm.lipschitz.norms import FLOPS, Deadline, as_norm, round_up
 from relunorm.lipschitz.result import LipschitzBound, LipschitzResult
-from relunorm.lipschitz.twins import has_twins
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.rounding import GRADIENT_ENTRIES
 
 #: Names accepted by ``method``, in the order auto runs them.
 METHODS = ("product", "paths", "theorem6", "sdp", "search", "enumeration", "branch")
@@ -51,9 +50,9 @@ HIDDEN = (
     "regions thinner than 1e-10 of the domain were left out, so their Jacobians are not known; "
     "a smaller domain shows them"
 )
-TWINS = (
-    "some units have the same kink up to rounding, but not exactly: the Jacobian between them is "
-    "not known"
+TOUCHED = (
+    "some units have kinks that rounding cannot tell apart, and a region thinner than that may lie "
+    "between them, whose Jacobian is not known"
 )
 MISSED = (
     "a region thinner than rounding was missed, the one of the witness: its bound is taken back"
@@ -88,11 +87,9 @@ class _Run:
         return _size(self.local.jacobian_error, self.norm)
 
     @cached_property
-    def has_twins(self) -> bool:
-        """Whether regions that no search sees lie between kinks that rounding cannot tell apart."""
-        if self.network.input_size * max(self.network.widths) <= GRADIENT_ENTRIES:
-            return has_twins(self.network, self.domain)
-        return has_twins(self.local.network, self.local.domain)
+    def contacts(self) -> Contacts:
+        """Of all searches of regions."""
+        return Contacts(self.local)
 
     def share(self, part: float) -> Deadline:
         return Deadline(self.clock.part(share=part))
@@ -306,7 +303,7 @@ def _all_methods(run: _Run, network: Network, random_state: int) -> None:
 def _tree(run: _Run, seconds: float) -> None:
     """Regions of a plane are listed faster than pruned; those of a ball are listed exactly."""
     domain = run.local.domain
-    plane = domain is not None and domain.dimension == 2
+    plane = domain is not None and domain.dimension == 2 and not isinstance(domain, NormBall)
     if plane or isinstance(domain, Ball):
         _enumeration(run, 8 * seconds)
     else:
@@ -406,7 +403,8 @@ def _enumeration(run: _Run, seconds: float) -> None:
     from relunorm.lipschitz.enumeration import METHOD, enumeration
 
     local, clock = run.local, run.clock.part(seconds)
-    _exact(run, METHOD, lambda: enumeration(local.network, local.domain, run.norm, clock))
+    where = local.network, local.domain
+    _exact(run, METHOD, lambda: enumeration(*where, run.norm, clock, run.contacts))
 
 
 def _branch(run: _Run, seconds: float) -> None:
@@ -417,7 +415,9 @@ def _branch(run: _Run, seconds: float) -> None:
     _exact(
         run,
         METHOD,
-        lambda: branch_and_bound(local.network, local.domain, run.norm, start, clock, run.listener),
+        lambda: branch_and_bound(
+            local.network, local.domain, run.norm, start, clock, run.listener, run.contacts
+        ),
     )
 
 
@@ -434,11 +434,9 @@ def _exact(run: _Run, name: str, compute: Callable[[], tuple[float, Vector, floa
     clock = Clock(run.clock)
     value, point, bound, finished = compute()
     bound += _size(run.local.jacobian_search_error, run.norm)
-    if run.has_twins:
-        bound = np.inf
     note = "" if finished else "stopped by the time limit"
     if finished and not np.isfinite(bound):
-        note, run.hidden = TWINS if run.has_twins else HIDDEN, True
+        note, run.hidden = HIDDEN if run.contacts.is_sure else TOUCHED, True
     run.upper_bound(name, lambda: bound, note)
     last = run.bounds.pop()
     run.bounds.append(replace(last, seconds=clock.elapsed()))

@@ -83,7 +83,9 @@ def lipsdp(network: Network, time_limit: float | Clock | None = None) -> float:
 
     clock = Clock(time_limit)
     # Below some hundred rows a second BLAS thread costs more than it brings, a busy machine aside.
-    with threadpool_limits(1 if problem.U.shape[1] < ONE_THREAD else None, user_api="blas"):
+    # What overflows on the way proves nothing, and says so: the last factorisation fails.
+    threads = threadpool_limits(1 if problem.U.shape[1] < ONE_THREAD else None, user_api="blas")
+    with threads, np.errstate(over="ignore", invalid="ignore"):
         rho, t = _start(problem)
         best = _certified(problem, t)
         if best <= TINY:

@@ -17,7 +17,7 @@ from relunorm import matrix as mx
 from relunorm.domain import Domain
 from relunorm.extrema.window import Window, bounded
 from relunorm.network import Affine, Layer, Network
-from relunorm.regions.pack import pack
+from relunorm.regions.kernels.pack import pack
 
 
 def windows(network: Network, domain: Domain | None) -> Iterator[Window]:

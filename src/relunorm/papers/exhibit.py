@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -17,9 +16,6 @@ from numpy.typing import NDArray
 from relunorm.atomic import atomic_path
 from relunorm.errors import InvalidInputError
 from relunorm.papers.claim import Claim
-
-#: The folder of the exhibit being made: a long one may keep a checkpoint there.
-WORKSPACE: ContextVar[Path | None] = ContextVar("workspace", default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,22 +162,19 @@ Make = Callable[..., Exhibit]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def shows(*items: str, cost: float = 1.0) -> Callable[[F], F]:
-    """Declare which items of the checklist an exhibit's claims decide.
-
-    Args:
-        cost: processor seconds of the quick version, for the order and the time left only.
-    """
+def costs(seconds: float) -> Callable[[F], F]:
+    """Declare what the quick version of an exhibit costs, in processor seconds, for the order and
+    the time left only; 1 if nothing is said."""
 
     def declare(make: F) -> F:
-        make.items, make.cost = items, cost  # type: ignore[attr-defined]
+        make.cost = seconds  # type: ignore[attr-defined]
         return make
 
     return declare
 
 
 def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make:
-    """``make`` with the claims that ``judge`` reads off its table; ``judge`` carries `shows`."""
+    """``make`` with the claims that ``judge`` reads off its table; ``judge`` carries `costs`."""
 
     @wraps(source_of(make))
     def run(world: Any) -> Exhibit:
@@ -189,16 +182,11 @@ def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make
         return replace(found, claims=tuple(judge(found, world)))
 
     run.judge = judge  # type: ignore[attr-defined]
-    return shows(*items_of(judge), cost=cost_of(judge))(run)
-
-
-def items_of(make: Any) -> tuple[str, ...]:
-    """The checklist items declared by `shows`."""
-    return tuple(getattr(make, "items", ()))
+    return costs(cost_of(judge))(run)
 
 
 def cost_of(make: Any) -> float:
-    """The cost declared by `shows`."""
+    """The cost declared by `costs`."""
     return float(getattr(make, "cost", 1.0))
 
 

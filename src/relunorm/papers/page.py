@@ -33,6 +33,8 @@ COLUMNS: tuple[str, ...] = (
 )
 #: Tables longer than this are cut on the page; the CSV file has all of it.
 MOST_ROWS = 40
+#: How the items begin that no paper states.
+OURS = "ours: "
 _CLASS = {
     Verdict.HOLDS.value: "holds",
     Verdict.CORRECTED.value: "corrected",
@@ -63,9 +65,11 @@ def write_page(outcomes: Sequence[Outcome], folder: str | Path, heading: str) ->
 
 
 def counts(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """How many rows have each verdict, in a fixed order, without zeros."""
-    found = Counter(row["verdict"] for row in rows)
-    return {name: found[name] for name in _CLASS if found[name]}
+    """How many rows have each verdict, in a fixed order, without zeros; the statements that no
+    paper makes are counted apart, as "ours: holds" and so on."""
+    found = Counter(OURS * row["item"].startswith(OURS.strip()) + row["verdict"] for row in rows)
+    names = [*_CLASS, *(OURS + name for name in _CLASS)]
+    return {name: found[name] for name in names if found[name]}
 
 
 def _page(outcomes: Sequence[Outcome], folder: Path, heading: str) -> str:
@@ -84,7 +88,8 @@ def _page(outcomes: Sequence[Outcome], folder: Path, heading: str) -> str:
         f"<header><h1>The seed papers, re-run</h1><p>{escape(heading)}</p>"
         f'<ul class="chips">{chips}</ul><p class="small">A verdict is computed: the number in a '
         "row is compared with the limit beside it. The last column leads to the exhibit with its "
-        "code, to its picture and to its data. Items called “ours” are in no paper.</p>"
+        "code, to its picture and to its data. Items called “ours” are in no paper "
+        "and counted apart.</p>"
         '</header><nav aria-label="Papers"><ul>'
         f"{links}</ul></nav><main>{sections}</main></body></html>\n"
     )
@@ -184,7 +189,8 @@ def _code(outcome: Outcome) -> str:
 
 
 def _chip(verdict: str) -> str:
-    return f'<span class="chip {_CLASS.get(verdict, "failed")}">{escape(verdict)}</span>'
+    kind = _CLASS.get(verdict.removeprefix(OURS), "failed")
+    return f'<span class="chip {kind}">{escape(verdict)}</span>'
 
 
 def _lines(text: str) -> str:

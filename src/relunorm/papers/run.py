@@ -6,10 +6,15 @@ folder holds just these files. Its key hashes the settings and the source of the
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import hashlib
 import inspect
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,8 +22,9 @@ from typing import Any
 
 import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
-from relunorm.papers import TITLES, exhibits, read_sample, world_of
-from relunorm.papers.exhibit import WORKSPACE, Exhibit, Make, cost_of, items_of, source_of
+from relunorm.papers import PAPERS, TITLES, exhibits, read_sample, world_of
+from relunorm.papers.checklist import CHECKLIST
+from relunorm.papers.exhibit import Exhibit, Make, cost_of, source_of
 from relunorm.papers.margins import draw_margins
 from relunorm.sweep.front import sweep
 from relunorm.sweep.identity import identify, source_version
@@ -30,6 +36,11 @@ FAILED = "failed"
 
 #: The rows of a folder's exhibits.
 STORE = "runs.sqlite"
+
+#: Modules that local workers share, and what tells libraries to use one thread.
+SHARED = ["torch", "matplotlib.backends.backend_svg", "sklearn.datasets", "scipy.stats"]
+SHARED += ["relunorm.papers.run", *PAPERS.values(), "relunorm.papers.frozen"]
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,11 @@ class Task:
     @property
     def make(self) -> Make:
         return exhibits(self.paper)[self.name]
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """What its claims are to decide."""
+        return CHECKLIST[self.paper][self.name]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -86,7 +102,7 @@ class Outcome:
         if self.document is None:
             said = {"numbers": self.error, "number": self.error, "basis": "", "verdict": FAILED}
             empty = {"printed": "", "corrected": "", **said}
-            return [{**start, "item": item, **empty, **code} for item in items_of(make)]
+            return [{**start, "item": item, **empty, **code} for item in self.task.items]
         keep = ("item", "printed", "corrected", "numbers", "number", "basis", "verdict")
         claims = self.document["claims"]
         return [{**start, **{k: claim[k] for k in keep}, **code} for claim in claims]
@@ -105,21 +121,18 @@ class MakeExhibit:
     def __call__(self, paper: str, name: str, content: str | None, **more: Any) -> dict[str, Any]:
         task = Task(paper, name, **more)
         home = None if self.folder is None else self.folder / paper
-        if home is not None:
-            home.mkdir(parents=True, exist_ok=True)
-        token = WORKSPACE.set(home)
-        try:
-            sample = read_sample(paper, task.data, task.target)
-            found = task.make(world_of(paper, sample, task.full, task.random_state))
-        finally:
-            WORKSPACE.reset(token)
+        sample = read_sample(paper, task.data, task.target)
+        found = task.make(world_of(paper, sample, task.full, task.random_state))
         _check_items(task, found)
         if found.figure is None and home is not None:
             found = replace(found, figure=draw_margins(found.claims))
         facts = {"paper": paper, "has_figure": found.figure is not None}
         written = [] if home is None else found.save(home, **facts)
         hashes = {path.name: _hash(path) for path in written}
-        return {"document": {**found.to_dict(), **facts}, "files": hashes}
+        document = {**found.to_dict(), **facts}
+        del found, sample
+        give_back_memory()
+        return {"document": document, "files": hashes}
 
 
 def run_tasks(
@@ -166,20 +179,53 @@ def run_tasks(
             if latest is not None:
                 tell(_outcome(known[latest.key], latest, home))
 
-        found = sweep(
-            function,
-            [known[key].parameters for key in known if key not in kept],
-            store=store,
-            backend=backend,
-            scheduler=scheduler,
-            n_jobs=jobs,
-            progress=listen,
-            retry_failed=True,
-            version=version,
-        )
+        with shared_imports() if backend in (None, "loky") and jobs != 1 else nullcontext():
+            found = sweep(
+                function,
+                [known[key].parameters for key in known if key not in kept],
+                store=store,
+                backend=backend,
+                scheduler=scheduler,
+                n_jobs=jobs,
+                progress=listen,
+                retry_failed=True,
+                version=version,
+            )
     if found.stopped == INTERRUPTED:
         raise KeyboardInterrupt
     return [outcomes[task] for task in tasks]
+
+
+@contextmanager
+def shared_imports() -> Iterator[None]:
+    """Local workers started inside the block are forked from one process that has imported what
+    most exhibits need, so that it is in memory once and not once a worker. On Linux: elsewhere
+    libraries do not survive a fork.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    from joblib.externals.loky.backend import context
+
+    multiprocessing.set_forkserver_preload(SHARED)
+    before, threads = context.get_start_method(), {name: os.environ.get(name) for name in THREADS}
+    context.set_start_method("forkserver", force=True)
+    os.environ.update(dict.fromkeys(THREADS, "1"))  # for libraries that read it when imported
+    try:
+        yield
+    finally:
+        context.set_start_method(before, force=True)
+        for name, value in threads.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+def give_back_memory() -> None:
+    """What an exhibit has freed goes back to the system before the next one, where glibc can."""
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 @lru_cache(maxsize=1)
@@ -228,7 +274,7 @@ def _outcome(task: Task, run: Run, home: Path | None, reused: bool = False) -> O
 
 
 def _check_items(task: Task, found: Exhibit) -> None:
-    promised, given = set(items_of(task.make)), {claim.item for claim in found.claims}
+    promised, given = set(task.items), {claim.item for claim in found.claims}
     if promised != given:
         raise ValueError(
             f"{task.paper} {task.name} promised {sorted(promised - given)} and did not give it"

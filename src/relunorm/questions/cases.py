@@ -6,6 +6,7 @@ and outputs is one on the outputs of a network that also hands out the inputs it
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError, PropertyFileError
 from relunorm.matrix import Vector, dense
 from relunorm.network import Affine, Network
-from relunorm.questions.vnnlib import Assertions, Linear
+from relunorm.questions.vnnlib import LARGEST, Assertions, Linear
 
 Array = NDArray[np.float64]
 Group = tuple[Array, Vector]
@@ -61,6 +62,7 @@ class _Side:
     def __init__(self, size: int):
         self.lo, self.hi = np.full(size, -np.inf), np.full(size, np.inf)
         self.lines: dict[tuple[int, bool], int] = {}
+        self.open: set[tuple[int, bool]] = set()  # ends that are not reached
         self.rows: list[Read] = []
         self.outputs: list[Read] = []
         self.possible = True
@@ -70,6 +72,7 @@ class _Side:
         other = _Side(len(self.lo))
         other.lo, other.hi, other.lines = self.lo.copy(), self.hi.copy(), dict(self.lines)
         other.rows, other.outputs = list(self.rows), list(self.outputs)
+        other.open = set(self.open)
         other.possible = self.possible
         for atom in atoms:
             kinds = {kind for kind, _ in atom.weights}
@@ -87,18 +90,27 @@ class _Side:
     def bound(self, atom: Linear, inward: bool) -> None:
         """Take over a constraint on one input."""
         (((_, number), weight),) = atom.weights.items()
-        limit = -atom.constant / weight
-        if weight > 0 and (end := _end(limit, atom.strict and inward)) < self.hi[number]:
-            self.hi[number] = end
-            self.lines[number, True] = atom.line
-        elif weight < 0 and (end := -_end(-limit, atom.strict and inward)) > self.lo[number]:
-            self.lo[number] = end
-            self.lines[number, False] = atom.line
+        limit, top = -atom.constant / weight, weight > 0
+        sign = 1.0 if top else -1.0
+        end = sign * _end(limit if top else -limit, atom.strict and inward)
+        ends = self.hi if top else self.lo
+        if sign * end > sign * ends[number]:
+            return
+        excluded = atom.strict and not inward  # inward, the end is one that is reached
+        if end != ends[number]:
+            self.open.discard((number, top))
+        elif not excluded:
+            return
+        ends[number] = end
+        self.lines[number, top] = atom.line
+        if excluded:
+            self.open.add((number, top))
 
     def crossed(self) -> int | None:
         """A coordinate whose bounds contradict each other."""
-        found = np.flatnonzero(self.lo > self.hi)
-        return int(found[0]) if len(found) else None
+        found = np.flatnonzero(self.lo > self.hi).tolist()
+        found += [i for i, _ in sorted(self.open) if self.lo[i] == self.hi[i]]
+        return found[0] if found else None
 
     def key(self) -> tuple[object, ...]:
         """What the domain depends on."""
@@ -128,8 +140,8 @@ class _Side:
 
 
 def _end(limit: Fraction, inward: bool) -> float:
-    """An upper end as a float, one less if it must not be reached."""
-    end = float(limit)
+    """An upper end as a float, one less if it must not be reached; infinite if too large."""
+    end = float(limit) if abs(limit) <= LARGEST else math.copysign(math.inf, limit)
     return float(np.nextafter(end, -np.inf)) if inward else end
 
 
@@ -252,7 +264,9 @@ def _check_bounded(assertions: Assertions, side: _Side) -> None:
 
 def _contradiction(assertions: Assertions, side: _Side, at: int) -> PropertyFileError:
     low, high = side.lines[at, False], side.lines[at, True]
+    least = "above" if (at, False) in side.open else "at least"
+    most = "below" if (at, True) in side.open else "at most"
     return PropertyFileError(
-        f"{assertions.name}, line {max(low, high)}: input {at} has to be at least "
-        f"{side.lo[at]:g} (line {low}) and at most {side.hi[at]:g} (line {high})"
+        f"{assertions.name}, line {max(low, high)}: input {at} has to be {least} "
+        f"{side.lo[at]:g} (line {low}) and {most} {side.hi[at]:g} (line {high})"
     )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,138 +24,15 @@ from relunorm.questions.neighbourhood import (
     neighbourhood,
     wrong_outputs,
 )
+from relunorm.questions.robustness import Robustness, RowRobustness, RowVerdict
 from relunorm.search.engine import warm_up
-from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
-RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
 
 #: Doublings of the radius in the search for a first adversarial input.
 DOUBLINGS = 60
 #: So many of them are attacked at once.
 TOGETHER = 12
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RowRobustness:
-    """What is known about the neighbourhood of one input.
-
-    Args:
-        row: its number.
-        verdict: ``robust`` (no valid input within the radius changes the answer), ``attacked``
-            (``adversarial`` does), ``unknown``, or ``invalid`` (``reason`` says why).
-        label: the class asked for; None for a regression.
-        correct: whether the model gives that class at the input itself.
-        radius: the largest safe radius lies in this interval: safe up to the lower end, attacked
-            at the upper end.
-        adversarial: an input with another answer, and what the network computes there.
-        single: whether the adversarial input is one in single precision.
-        nodes, seconds: the effort.
-        reason: what is wrong with an invalid row.
-    """
-
-    row: int
-    verdict: RowVerdict
-    label: int | None = None
-    correct: bool = True
-    radius: tuple[float, float] = (0.0, math.inf)
-    adversarial: Vector | None = None
-    outputs: Vector | None = None
-    single: bool = False
-    nodes: int = 0
-    seconds: float = 0.0
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
-        return {
-            "row": self.row,
-            "verdict": self.verdict,
-            "label": self.label,
-            "correct": self.correct,
-            "radius": [_number(end) for end in self.radius],
-            "adversarial": None if self.adversarial is None else self.adversarial.tolist(),
-            "outputs": None if self.outputs is None else self.outputs.tolist(),
-            "single": self.single,
-            "nodes": self.nodes,
-            "seconds": self.seconds,
-            "reason": self.reason,
-        }
-
-    def __repr__(self) -> str:
-        low, high = self.radius
-        return f"RowRobustness({self.row}: {self.verdict}, radius in [{low:.6g}, {high:.6g}])"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Robustness(Shown):
-    """What `certify` found, row by row.
-
-    Args:
-        rows: one entry per input.
-        norm: inf, 2 or 1.
-        asked: the radius asked for; None where the largest safe one was.
-        seconds: wall time without compiling.
-        classes: the name of each class, where the labels or the model have names.
-        classes_from: who says which class belongs to which output (see `relunorm.classes`);
-            ``data`` and ``sorted`` are guesses.
-        of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
-            what comes before its head. The class is the same before and after.
-    """
-
-    rows: tuple[RowRobustness, ...]
-    norm: float
-    asked: float | None
-    seconds: float
-    classes: tuple[str, ...] = ()
-    classes_from: str = ""
-    of: str = "outputs"
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many rows have each verdict."""
-        words = ("robust", "attacked", "unknown", "invalid")
-        return {word: sum(row.verdict == word for row in self.rows) for word in words}
-
-    def accuracy(self, radius: float) -> tuple[float, float]:
-        """The share of rows that are certainly, and that may be, right and safe at a radius.
-
-        Between the two lie rows whose largest safe radius is not known well enough.
-        """
-        valid = [row for row in self.rows if row.verdict != "invalid"]
-        if not valid:
-            return 0.0, 0.0
-        sure = sum(row.correct and row.radius[0] >= radius for row in valid)
-        possible = sum(row.correct and row.radius[1] > radius for row in valid)
-        return sure / len(valid), possible / len(valid)
-
-    def curve(self, points: int = 21) -> list[tuple[float, float, float]]:
-        """Certified accuracy against radius: rows (radius, certainly, possibly)."""
-        ends = [end for row in self.rows for end in row.radius if math.isfinite(end)]
-        top = self.asked if self.asked is not None else max(ends, default=0.0)
-        return [(float(r), *self.accuracy(float(r))) for r in np.linspace(0.0, top, points)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
-        return {
-            "schema": "relunorm.robustness/1",
-            "norm": "inf" if math.isinf(self.norm) else int(self.norm),
-            "radius": self.asked,
-            "counts": self.counts,
-            "curve": [list(point) for point in self.curve()],
-            "rows": [row.to_dict() for row in self.rows],
-            "seconds": self.seconds,
-            "classes": list(self.classes),
-            "classes_from": self.classes_from,
-            "of": self.of,
-        }
-
-    def __repr__(self) -> str:
-        if self.asked is None and self.rows:
-            safe = float(np.median([row.radius[0] for row in self.rows]))
-            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
-        counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
-        return f"Robustness({len(self.rows)} rows: {counts})"
 
 
 @accepts("model", domains=("valid",), data="x")
@@ -170,7 +45,7 @@ def certify(
     *,
     delta: float | None = None,
     valid: Place | None = None,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     tolerance: float = 0.01,
     random_state: int = 0,
     progress: Listener | None = None,
@@ -192,10 +67,10 @@ def certify(
         radius: how far inputs may move; None for the largest safe radius of each row, by
             bisection.
         norm: inf, 2 or 1: how distances are measured.
-        label: the right class of each row: its number, or its name (text, one-hot, or any numbers),
-            matched to the outputs by what the model says of its classes, else by asking the rows;
-            ``classes_from`` of the result says which. With ``delta`` the right outputs. By default
-            what the model itself says.
+        label: the right class of each row: its number (with one output also -1 and 1), or its name
+            (text, one-hot, or any numbers), matched to the outputs by what the model says of its
+            classes, else by asking the rows; ``classes_from`` of the result says which. With
+            ``delta`` the right outputs. By default what the model itself says.
         valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
             neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
@@ -230,8 +105,8 @@ def certify(
         rest = [row for row in rest if row not in found]
     for place, row in enumerate(rest):
         tell("certifying", len(job.x) - len(rest) + place, len(job.x), at_once=False)
-        seconds = clock.left() / (len(rest) - place) if clock.limited else None
-        found[row] = job.at(row, seconds) if radius is not None else job.largest(row, seconds)
+        share = clock.part(share=1 / (len(rest) - place))
+        found[row] = job.at(row, share) if radius is not None else job.largest(row, share)
     rows = tuple(found[row] for row in range(len(job.x)))
     names = () if job.classes is None else job.classes.names
     source = "" if job.classes is None else job.classes.source
@@ -317,7 +192,11 @@ class _Job:
                 raise InvalidInputError(
                     f"label has shape {np.shape(label)}, expected ({n}, {count}): outputs"
                 )
-            return given.reshape(n, count)
+            given = given.reshape(n, count)
+            for row in np.flatnonzero(~np.isfinite(given).all(axis=1)).tolist():
+                reason = f"row {row}: the right output is not a finite number"
+                self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
+            return np.nan_to_num(given)
         if given.shape != (n,):
             raise InvalidInputError(
                 f"label has shape {np.shape(label)}, expected ({n},): one class for each row"
@@ -341,6 +220,9 @@ class _Job:
             number = {value: k for k, value in enumerate(known)}
             self.classes = Classes(tuple(map(str, known)), (), "model")
             return [np.nan if s else number[v] for s, v in zip(strange, rows.tolist(), strict=True)]
+        if plain and self.outputs.shape[1] == 1 and (rows == -1).any():
+            # the sign itself; what is neither stays out of range
+            return np.where(np.abs(rows) == 1, rows > 0, np.nan)
         from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
         if plain and not from_one and np.isin(rows, np.arange(count)).any():
             return rows
@@ -407,12 +289,11 @@ class _Job:
             single, **more,
         )  # fmt: skip
 
-    def at(self, row: int, seconds: float | None) -> RowRobustness:
+    def at(self, row: int, clock: Clock) -> RowRobustness:
         """The verdict at the radius asked for."""
         assert self.radius is not None
-        began = time.perf_counter()
-        verdict, point, nodes = self._decide(row, self.radius, seconds, attacks=0)
-        took = time.perf_counter() - began
+        verdict, point, nodes = self._decide(row, self.radius, clock, attacks=0)
+        took = clock.elapsed()
         if verdict == "attacked" and point is not None:
             return self._attacked(row, point, nodes=nodes, seconds=took)
         low = self.radius if verdict == "robust" else 0.0
@@ -421,11 +302,11 @@ class _Job:
         )
 
     def _decide(
-        self, row: int, radius: float, seconds: float | None, attacks: int
+        self, row: int, radius: float, clock: Clock, attacks: int
     ) -> tuple[RowVerdict, Vector | None, int]:
         place = neighbourhood(self.x[row], radius, self.norm, self.valid)
         found = decide_any(
-            self.network, self.groups[row], place.outer, seconds, self.random_state, None,
+            self.network, self.groups[row], place.outer, clock, self.random_state, None,
             self.workers, attacks,
         )  # fmt: skip
         if found.verdict == "proved":
@@ -436,20 +317,19 @@ class _Job:
                 return "attacked", sure[0], found.nodes
         return "unknown", None, found.nodes
 
-    def largest(self, row: int, seconds: float | None) -> RowRobustness:
+    def largest(self, row: int, clock: Clock) -> RowRobustness:
         """The largest safe radius, between what is proved and what is attacked.
 
         Every adversarial input moves the upper end to its distance, every proof the lower end.
         """
-        clock, began, nodes = Clock(seconds), time.perf_counter(), 0
+        nodes = 0
         if clock.expired():
             return RowRobustness(row, "unknown", self._label(row), True)
         point, high, everything = self._first_attack(row, clock)
         low, undecided = 0.0, math.inf
         guess = high if point is None else 0.5 * high
         while not clock.expired():
-            part = None if not clock.limited else 0.5 * clock.left()
-            verdict, found, more = self._decide(row, guess, part, attacks=0)
+            verdict, found, more = self._decide(row, guess, clock.part(share=0.5), attacks=0)
             nodes += more
             if verdict == "attacked" and found is not None:
                 point, high = found, min(guess, distance(self.x[row], found, self.norm))
@@ -461,7 +341,7 @@ class _Job:
             if top - low <= self.tolerance * top or low == high:
                 break
             guess = 0.5 * (low + top)
-        took = time.perf_counter() - began
+        took = clock.elapsed()
         if point is not None:
             return self._attacked(row, point, low=low, nodes=nodes, seconds=took)
         verdict = "robust" if low == math.inf else "unknown"
@@ -533,7 +413,3 @@ def _valid(valid: Domain | None) -> Box | None:
 
 def _real(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

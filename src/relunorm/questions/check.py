@@ -88,7 +88,7 @@ class Check(Shown):
 def check(
     model: Model,
     prop: str | Path | Assertions,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
     workers: int = 1,
@@ -125,7 +125,7 @@ def check(
     open_ = list(range(len(questions)))
     while open_ and not clock.expired():
         for place, number in enumerate(list(open_)):
-            share = clock.left() / (len(open_) - place) if clock.limited else None
+            share = clock.part(share=1 / (len(open_) - place))
             tell = _counted(progress, len(questions) - len(open_), len(questions))
             questions[number].go_on(share, tell)
             if questions[number].verdict == "sat":
@@ -188,13 +188,12 @@ class _Question:
     def proof(self) -> SearchProof | None:
         return None if self.found is None else self.found.certificate
 
-    def go_on(self, seconds: float | None, progress: Listener | None) -> None:
+    def go_on(self, clock: Clock, progress: Listener | None) -> None:
         """Search for so long; leaves the verdict."""
-        clock = Clock(seconds)
         if self.found is None or self.found.resume is None:
-            self.found = self._decide(self.asked, seconds, progress)
+            self.found = self._decide(self.asked, clock, progress)
         else:
-            self.found = self.found.resume(seconds, progress)
+            self.found = self.found.resume(clock, progress)
         inner = self.case.inner
         strict = inner is not None and self.asked is self.case
         if self.found.verdict == "counterexample" and strict and not self._inside(self.found):
@@ -203,7 +202,7 @@ class _Question:
                 self.verdict = "unknown"
                 return
             self.asked = inner  # only a point that satisfies what is strict will do
-            self.found = self._decide(inner, clock.left_or_none(), progress)
+            self.found = self._decide(inner, clock, progress)
         if self.found.verdict == "counterexample":
             self.verdict = "sat"
         elif self.found.verdict == "proved":  # of what is strict, only up to one float
@@ -211,9 +210,9 @@ class _Question:
         else:
             self.verdict = "timeout" if clock.expired() else "unknown"
 
-    def _decide(self, case: Case, seconds: float | None, progress: Listener | None) -> Decision:
+    def _decide(self, case: Case, clock: Clock, progress: Listener | None) -> Decision:
         return decide_any(
-            self.network, case.groups, case.domain, seconds, self.random_state, progress,
+            self.network, case.groups, case.domain, clock, self.random_state, progress,
             self.workers,
         )  # fmt: skip
 

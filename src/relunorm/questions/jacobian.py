@@ -24,11 +24,11 @@ def jacobian_interval(
 
     Backwards from the outputs: a unit whose sign is known has its slope, any other one the whole
     interval of its slopes; products and sums are rounded outward. Sound, and loose where many units
-    change sign.
+    change sign. Where a unit is 0 on a whole region its slope does not matter.
 
     Args:
-        network: relu or leaky units, no linear stages.
-        bounds: of the pre-activations, layer by layer.
+        network: relu or leaky units.
+        bounds: of the pre-activations, layer by layer; those of linear stages do not matter.
 
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     >>> low, high = jacobian_interval(net, [(np.array([-1.0, -2.0]), np.array([2.0, 1.0]))])
@@ -44,8 +44,8 @@ def jacobian_interval(
     for index in range(len(network.layers) - 1, -1, -1):
         layer, (lo, hi) = network.layers[index], bounds[index]
         below, above = layer.activation.slopes
-        first = np.where(lo > 0, above, np.where(hi < 0, below, min(below, above)))
-        last = np.where(lo > 0, above, np.where(hi < 0, below, max(below, above)))
+        first = np.where(lo >= 0, above, np.where(hi <= 0, below, min(below, above)))
+        last = np.where(lo >= 0, above, np.where(hi <= 0, below, max(below, above)))
         ends = np.array([g * s for g in (low[index + 1], high[index + 1]) for s in (first, last)])
         lost = 2 * ROUNDOFF * np.abs(ends).max(axis=0)
         least, most = ends.min(axis=0), ends.max(axis=0)

@@ -17,9 +17,9 @@ from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.localize import Local, localize
 from relunorm.head import of_words
-from relunorm.lipschitz.branch import compile_kernels, steepest
+from relunorm.lipschitz.branch import Steepest, compile_kernels
+from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.twins import has_twins
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
@@ -38,6 +38,10 @@ EXACT = 1e-7
 
 #: Points at which the Jacobian is looked at first.
 SAMPLES = 2048
+
+#: Seconds for one slope before it is the turn of the next, and numbers that the searches of all
+#: slopes may keep.
+TURN, MOST_KEPT = 0.25, 1 << 24
 
 #: Inputs and changing units up to which regions are searched.
 MOST_INPUTS, MOST_UNITS = 64, 2000
@@ -162,7 +166,7 @@ class Sensitivity(Shown):
 def sensitivity(
     model: Model,
     domain: Place,
-    time_limit: float | None = 60.0,
+    time_limit: float | Clock | None = 60.0,
     random_state: int = 0,
     progress: Listener | None = None,
     names: tuple[str, ...] | None = None,
@@ -228,6 +232,7 @@ class _Search:
         self.at_least = np.zeros(shape, dtype=np.intp)
         self.at_most = np.zeros(shape, dtype=np.intp)
         self.searched = np.zeros((2, *shape), dtype=bool)
+        self.trees: dict[tuple[int, int, int], tuple[Steepest, float]] = {}
 
     def offer(self, points: Array) -> None:
         """Keep what the Jacobians inside regions show."""
@@ -281,33 +286,41 @@ class _Search:
         ends = self.open_ends()
         if not ends or network.input_size > MOST_INPUTS or network.units > MOST_UNITS:
             return
-        if has_twins(self.original, self.domain):
-            return  # regions too thin to be seen: intervals are all there is
         compile_kernels(tell)
         error = np.broadcast_to(self.local.jacobian_search_error, self.low.shape)
         total = len(ends)
-        while ends and not self.clock.expired():  # what some leave over the others get
+        # in turns, so that none waits for one that takes long, if all fit into memory
+        keep = self.clock.limited and network.units * network.input_size * total <= MOST_KEPT
+        while ends and not self.clock.expired():
             for done, (side, i, j) in enumerate(ends):
                 if self.clock.expired():
                     break
                 tell("searching", total - len(ends) + done, total)
-                part = self.clock.part(share=1 / (len(ends) - done))
+                turn = TURN if keep else math.inf
+                part = self.clock.part(seconds=turn, share=1 / (len(ends) - done))
                 self._close(side, i, j, float(error[i, j]), part)
+                if not keep:
+                    self.trees.clear()
             left = self.open_ends()
-            ends = left if self.clock.limited and len(left) < len(ends) else []
+            left = [end for end in left if end not in self.trees or not self.trees[end][0].stuck]
+            ends = left if keep or (self.clock.limited and len(left) < len(ends)) else []
 
     def _close(self, side: int, i: int, j: int, error: float, clock: Clock) -> None:
         """The largest slope s f_i + c x_j can have in x_j, less c: c makes it positive."""
-        sign = 1.0 if side else -1.0
-        reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
-        lifted = _tilted(_most_telling_first(self.network, i, j), i, j, sign, reach)
-        window = next(windows(lifted, self.place))
-        rates = np.zeros_like(window.rates)
-        rates[j] = window.rates[j]
-        window = replace(window, rates=rates)
+        if (side, i, j) not in self.trees:
+            reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
+            sign = 1.0 if side else -1.0
+            sorted_, orders = _most_telling_first(self.network, i, j)
+            lifted = _tilted(sorted_, i, j, sign, reach)
+            window = next(windows(lifted, self.place))
+            rates = np.zeros_like(window.rates)
+            rates[j] = window.rates[j]
+            contacts = Contacts(self.local, orders)
+            self.trees[side, i, j] = Steepest(replace(window, rates=rates), contacts), reach
+        tree, reach = self.trees[side, i, j]
         known = self.most[i, j] if side else -self.least[i, j]
-        start = max(reach + known, 0.0) if math.isfinite(known) else 0.0
-        bound, found, finished = steepest(window, start, clock)
+        found = tree.run(max(reach + known, 0.0) if math.isfinite(known) else 0.0, clock)
+        bound = tree.bound
         for point in found:
             x = np.asarray(point)
             if isinstance(self.place, Box):
@@ -319,7 +332,7 @@ class _Search:
             self.high[i, j] = min(self.high[i, j], top)
         else:
             self.low[i, j] = max(self.low[i, j], -top)
-        self.searched[side, i, j] = finished and math.isfinite(bound)
+        self.searched[side, i, j] = tree.finished and math.isfinite(bound)
 
     def result(self, names: tuple[str, ...]) -> Sensitivity:
         """Everything in the coordinates of the network as it was given."""
@@ -333,7 +346,10 @@ class _Search:
 
         seen = self.least <= self.most
         low, high = self.low - self.error, self.high + self.error
-        zero = (self.low == 0) & (self.high == 0)  # nothing was computed: no path leads there
+        zero = (self.low == 0) & (self.high == 0)
+        if zero.any():  # no path leads there, unless rounding made it so: the original knows
+            first, last = jacobian_interval(self.original, self.local.original_bounds)
+            zero &= (first[:, free] == 0) & (last[:, free] == 0)
         low, high = np.where(zero, 0.0, low), np.where(zero, 0.0, high)
         gap = np.maximum(self.least - low, high - self.most)
         exact = seen & (gap <= EXACT * np.maximum(self.scale, 1e-300))
@@ -364,10 +380,13 @@ def _tilted(network: Network, i: int, j: int, sign: float, slope: float) -> Netw
     return network.replace(output=Affine(terms, sign * network.output.bias[[i]]))
 
 
-def _most_telling_first(network: Network, i: int, j: int) -> Network:
+def _most_telling_first(network: Network, i: int, j: int) -> tuple[Network, list[NDArray[np.intp]]]:
     """The network with the units of every layer sorted by what they can add to d f_i / d x_j.
 
     The function is the same; a search that decides such units first finds out sooner.
+
+    Returns:
+        the network, and the order of the units of every layer.
     """
     forward = [np.eye(network.input_size)[:, j]]
     for layer in network.layers:
@@ -395,9 +414,8 @@ def _most_telling_first(network: Network, i: int, j: int) -> Network:
         Layer(sorted_map(layer.affine, order), layer.activation)
         for layer, order in zip(network.layers, orders[1:], strict=True)
     ]
-    return network.replace(
-        layers=layers, output=sorted_map(network.output, np.arange(network.output_size))
-    )
+    output = sorted_map(network.output, np.arange(network.output_size))
+    return network.replace(layers=layers, output=output), orders[1:]
 
 
 def _numbers(values: Array) -> list[list[float | None]]:

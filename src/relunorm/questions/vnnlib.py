@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,6 +24,12 @@ from relunorm.errors import PropertyFileError
 
 #: Conjunctions a file may stand for once its disjunctions are multiplied out.
 MOST_ALTERNATIVES = 100_000
+
+#: How deep expressions may be nested once sums of sums and the like are one sum.
+DEEPEST = 150
+
+#: The largest float64.
+LARGEST = Fraction(sys.float_info.max)
 
 #: Input or output, and its number in C order.
 Variable = tuple[str, int]
@@ -83,6 +90,7 @@ class _List:
 
     items: list[_Expression]
     line: int
+    depth: int = 1
 
     @property
     def head(self) -> str:
@@ -124,7 +132,7 @@ def read_vnnlib(path: str | Path) -> Assertions:
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        text = raw.decode("utf-8")
+        text = raw.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise PropertyFileError(f"{path}: not a text file that can be read: {error}") from None
     return parse_vnnlib(text, str(path))
@@ -206,7 +214,9 @@ class _Reader:
             elif token == ")":
                 if not stack:
                     raise self.fail(line, "a closing parenthesis without an opening one")
-                done = stack.pop()
+                done = _flattened(stack.pop())
+                if done.depth > DEEPEST:
+                    raise self.fail(line, f"expressions are nested more than {DEEPEST} deep")
                 if stack:
                     stack[-1].items.append(done)
                 else:
@@ -220,6 +230,8 @@ class _Reader:
 
     def declare_flat(self, expression: _List) -> None:
         """X_3 or Y_0, of the first version."""
+        if self.networks:
+            raise self.fail(expression.line, "a network and single variables are both declared")
         words = [item.text for item in expression.items if isinstance(item, _Word)]
         match = _FLAT.match(words[1]) if len(words) == 3 else None
         if match is None or len(words[1]) > 12:
@@ -247,6 +259,8 @@ class _Reader:
     def declare_network(self, expression: _List) -> None:
         """One network with one input and one output tensor, of the second version."""
         self.networks += 1
+        if self.flat:
+            raise self.fail(expression.line, "a network and single variables are both declared")
         if self.networks > 1:
             raise self.fail(expression.line, "a second network: one network is supported")
         for item in expression.items[2:]:
@@ -298,11 +312,10 @@ class _Reader:
             return _Any(made) if positive else _All(made)
         if head in _FLIPPED and len(parts) == 2:
             left, right = (self.term(part) for part in parts)
-            return _compared(
-                head if positive else _FLIPPED[head],
-                left.plus(right, Fraction(-1)),
-                expression.line,
-            )
+            difference = left.plus(right, Fraction(-1))
+            if any(abs(n) > LARGEST for n in (difference.constant, *difference.weights.values())):
+                raise self.fail(expression.line, "a number is too large for float64")
+            return _compared(head if positive else _FLIPPED[head], difference, expression.line)
         if head in _FLIPPED:
             raise self.fail(expression.line, f"{head} compares two terms, found {len(parts)}")
         raise self.fail(
@@ -363,6 +376,16 @@ class _Reader:
         if not 0 <= flat < math.prod(shape):
             raise self.fail(word.line, f"{word.text} lies outside of the shape {list(shape)}")
         return kind, flat
+
+
+def _flattened(made: _List) -> _List:
+    """(+ a (+ b c)) as (+ a b c), so that long chains are not deep; with its depth."""
+    items: list[_Expression] = []
+    for item in made.items:
+        joined = isinstance(item, _List) and item.head == made.head and len(item.items) > 1
+        items += item.items[1:] if joined and made.head in ("+", "and", "or") else [item]  # type: ignore[union-attr]
+    depth = 1 + max((item.depth for item in items if isinstance(item, _List)), default=0)
+    return _List(items, made.line, depth)
 
 
 def _compared(head: str, difference: Linear, line: int) -> _Formula:

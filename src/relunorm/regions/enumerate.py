@@ -18,13 +18,11 @@ from relunorm.clock import Clock, Listener
 from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.budget import Budget
-from relunorm.regions.engines import search
-from relunorm.regions.limits import CellLimitError
-from relunorm.regions.offsets import joined_offsets
 from relunorm.regions.result import Regions
-from relunorm.regions.window import Window, open_window
-from relunorm.regions.work import Batch, worker_count
+from relunorm.regions.search.budget import Budget, CellLimitError
+from relunorm.regions.search.engines import search
+from relunorm.regions.search.window import Window, open_window
+from relunorm.regions.search.work import Batch, worker_count
 from relunorm.sweep.ambient import ambient_jobs
 
 
@@ -82,7 +80,7 @@ def regions(
 
     def found() -> list[Batch]:
         if far:
-            from relunorm.regions.distributed import search_far
+            from relunorm.regions.search.distributed import search_far
 
             return search_far(network, domain, chosen, budget, backend, scheduler, workers)
         return search(chosen, network, window, count, budget)
@@ -101,7 +99,7 @@ def regions(
 
 
 def _check_memory(dimension: int, units: int) -> None:
-    from relunorm.regions.tree_state import check_memory
+    from relunorm.regions.kernels.tree_state import check_memory
 
     check_memory(dimension, units)
 
@@ -156,3 +154,16 @@ def _assemble(
 def _join(parts: list[NDArray[Any]], limit: int | None) -> NDArray[Any]:
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return whole if limit is None or len(whole) <= limit else whole[:limit]
+
+
+def joined_offsets(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The offsets of several flat arrays put one behind the other.
+
+    >>> joined_offsets([np.array([0, 3, 5]), np.array([0, 2])]).tolist()
+    [0, 3, 5, 7]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([0, *(int(part[-1]) for part in parts)])
+    shifted = [part[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
+    return np.concatenate([*shifted, ends[-1:]]).astype(np.int64)

@@ -24,8 +24,8 @@ from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
-from relunorm.regions.budget import Budget
-from relunorm.regions.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE
+from relunorm.regions.search.budget import Budget
 from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
@@ -274,10 +274,7 @@ def _leg(
             kept.append((t, positive))
             moved.append(t[_settle(z, positive, noise)])
         values.append(layer.activation.apply_(z))
-    if network.output.terms:
-        out = network.output(values)
-    else:
-        out = np.tile(network.output.bias, (len(t), 1))
+    out = network.output(values)
     if any(map(len, moved)):
         again = np.isin(t, np.concatenate(moved))
         share = t[again, None]
@@ -457,12 +454,3 @@ def _patterns(
     if not bits:
         return np.zeros((len(middle), 0), np.uint8)
     return np.packbits(np.concatenate(bits, axis=1), axis=1)
-
-
-def products_needed(network: Network, line: Line) -> int:
-    """Multiplications in the products `along` cannot avoid, given the breakpoints it found."""
-    total, rows = 0, 2
-    for affine in network.maps:
-        total += rows * sum(mx.nnz(m) if sp.issparse(m) else m.size for m in affine.terms.values())
-        rows = len(line.breakpoints)
-    return total

@@ -16,7 +16,7 @@ from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
-from relunorm.regions.pack import packed_size
+from relunorm.regions.kernels.pack import packed_size
 from relunorm.regions.result import Regions
 from relunorm.shown import Shown
 

@@ -15,12 +15,15 @@ from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.cell import Cell, Wall
-from relunorm.regions.pack import affine_maps, check_units
+from relunorm.regions.geometry.polytopes import Cell, Wall
+from relunorm.regions.kernels.pack import affine_maps, check_units
 from relunorm.shown import Shown
 
 if TYPE_CHECKING:
-    from relunorm.regions.atoms import Atoms
+    from relunorm.regions.geometry.atoms import Atoms
+from relunorm import matrix as mx
+from relunorm.regions.balance import balanced
+from relunorm.regions.kernels.tolerance import ROUNDING
 
 Array = NDArray[np.float64]
 
@@ -98,7 +101,7 @@ class Region(Shown):
         if self.network.input_size <= COMPILED_UP_TO:
             radius, centre = self._geometry.largest_ball(self.pattern)
         else:
-            from relunorm.regions.sparse_walls import largest_ball
+            from relunorm.regions.geometry.sparse_walls import largest_ball
 
             A, b, _ = self._rows
             radius, centre = largest_ball(A, b) if len(b) else (np.inf, self.x)
@@ -108,7 +111,7 @@ class Region(Shown):
         return radius, centre
 
     def _deep_point(self) -> Array:
-        from relunorm.regions.sparse_walls import largest_ball
+        from relunorm.regions.geometry.sparse_walls import largest_ball
 
         A, b, _ = self._rows
         if not len(b):
@@ -133,7 +136,7 @@ class Region(Shown):
         centre = self._ball[1]
         if not isinstance(self.domain, Ball) or self.domain.contains(centre)[0]:
             return centre
-        from relunorm.regions.window import point_in_ball
+        from relunorm.regions.search.window import point_in_ball
 
         A, b, _ = self._rows
         found = point_in_ball(A, b, self.domain, centre)
@@ -172,21 +175,21 @@ class Region(Shown):
 
     def atoms(self) -> Atoms:
         """The rank-one atoms of the linear part and their coefficients (Theorem 5)."""
-        from relunorm.regions.atoms import atoms
+        from relunorm.regions.geometry.atoms import atoms
 
         return atoms(self)
 
     @cached_property
     def _geometry(self):  # type: ignore[no-untyped-def]
-        from relunorm.regions.geometry import Geometry
-        from relunorm.regions.window import open_window
+        from relunorm.regions.geometry.polytopes import Geometry
+        from relunorm.regions.search.window import open_window
 
         return Geometry(self.network, open_window(self.network, self.domain))
 
     @cached_property
     def _rows(self) -> tuple[Array, Array, list[Wall]]:
         """All half-spaces of unit length, in inputs, without the constant forms."""
-        from relunorm.regions.forms import unit_forms
+        from relunorm.regions.region import unit_forms
 
         G, g = unit_forms(self.network, self.pattern)
         length = lengths(G)
@@ -210,7 +213,7 @@ class Region(Shown):
         return np.concatenate(rows), np.concatenate(bounds), walls
 
     def _large_cell(self, clock: Clock, tell: Teller) -> Cell:
-        from relunorm.regions.sparse_walls import facet_rows, is_bounded
+        from relunorm.regions.geometry.sparse_walls import facet_rows, is_bounded
 
         units, size = self.network.units, self.network.input_size
         if units > size and units * size > FACET_ENTRIES:
@@ -229,7 +232,7 @@ class Region(Shown):
 
     def _point_inside(self, clock: Clock) -> Array:
         """`interior_point` or, where the clock ends the search for it, the point asked about."""
-        from relunorm.regions.sparse_walls import largest_ball
+        from relunorm.regions.geometry.sparse_walls import largest_ball
 
         if not clock.limited or "_ball" in self.__dict__:
             return self.interior_point
@@ -243,7 +246,7 @@ class Region(Shown):
 
     def _beyond_large(self) -> list[tuple[Wall, NDArray[np.bool_], Array]]:
         """What lies across each facet, read an infinitely small step across the facet's middle."""
-        from relunorm.regions.lookup import pattern_beyond
+        from relunorm.regions.geometry.locate import pattern_beyond
 
         cell = self.polytope
         own = [k for k, wall in enumerate(cell.walls) if not wall.is_domain]
@@ -297,7 +300,7 @@ def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Regi
     >>> region.pattern.tolist(), region.affine[0].tolist(), str(region.polytope.walls[0])
     ([False, True], [[-1.0]], 'unit 0:1')
     """
-    from relunorm.regions.lookup import pattern_beyond
+    from relunorm.regions.geometry.locate import pattern_beyond
 
     network = network.folded()
     check_units(network)
@@ -319,3 +322,45 @@ def region_at(network: Model, x: ArrayLike, domain: Place | None = None) -> Regi
         width = domain.bounding_box.halfwidth
         direction = domain.center - point + 1e-3 * width * direction
     return Region(network, pattern_beyond(network, point[None], direction)[0], point, domain)
+
+
+def unit_forms(network: Network, bits: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """(G, g): pre-activation_i(x) = G_i . x + g_i, times a power of two, under the pattern bits.
+
+    The power of two is 1 in networks of ordinary size (`balanced`).
+
+    Args:
+        network: without linear stages.
+        bits: shape (units,).
+
+    Returns:
+        G of shape (units, d) and g of shape (units,). Gradients that are only rounding are zero.
+        Dense: units times d numbers; products use the stored (dense or sparse) matrices.
+    """
+    network = balanced(network)
+    d = network.input_size
+    values: list[tuple[Array | None, Array]] = [(None, np.zeros(d))]
+    sizes, rates = [np.zeros(d)], [np.ones(d)]  # of the constants, of the gradients
+    kept_G, kept_g, begin = [], [], 0
+    for layer in network.layers:
+        G, g = np.zeros((layer.width, d)), layer.affine.bias.copy()
+        size, rate = np.abs(g), np.zeros(layer.width)
+        for source, matrix in layer.affine.terms.items():
+            inner, shift = values[source]
+            G += mx.dense(matrix) if inner is None else matrix @ inner
+            g += matrix @ shift
+            rate += abs(matrix) @ rates[source]
+            size += abs(matrix) @ sizes[source]
+        flat = lengths(G) <= ROUNDING * rate
+        none = flat & (np.abs(g) <= ROUNDING * (size + rate))
+        below, above = layer.activation.slopes
+        slope = np.where(bits[begin : begin + layer.width], above, below)
+        begin += layer.width
+        kept_G.append(np.where(flat[:, None], 0.0, G))
+        kept_g.append(np.where(none, 0.0, g))
+        values.append((G * slope[:, None], g * slope))
+        sizes.append(np.where(none, size, np.abs(g)) * np.abs(slope))
+        rates.append(np.where(flat, rate, np.abs(G).sum(axis=1)) * np.abs(slope))
+    if not kept_G:
+        return np.zeros((0, d)), np.zeros(0)
+    return np.concatenate(kept_G), np.concatenate(kept_g)

@@ -15,11 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from relunorm.domain import Ball, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.regions.cell import Cell
-from relunorm.regions.geometry import Geometry, hull_volume
-from relunorm.regions.lookup import PatternIndex
-from relunorm.regions.pack import affine_maps
-from relunorm.regions.window import open_window, point_in_ball
+from relunorm.regions.geometry.locate import PatternIndex
+from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
+from relunorm.regions.kernels.pack import affine_maps
+from relunorm.regions.search.window import open_window, point_in_ball
 from relunorm.shown import Shown
 
 Array = NDArray[np.float64]
@@ -38,7 +37,8 @@ class Regions(Shown):
         method: the engine that ran. seconds: how long, by the clock.
         hidden: how often a unit got one sign on a cell and took the other by more than rounding but
             less than the tolerance (1e-10 of the domain): cells that thin are not listed. 0 means
-            that none was left out; otherwise a smaller domain shows them.
+            that no cell was left out that rounding can tell from a wall; otherwise a smaller domain
+            shows them.
     """
 
     network: Network
@@ -171,7 +171,7 @@ class Regions(Shown):
         A point on a wall goes to one of the regions that touch it. In a partial result, points of
         regions not found are -1, too.
         """
-        from relunorm.regions.locate import locate
+        from relunorm.regions.geometry.locate import locate
 
         return locate(self, np.atleast_2d(np.asarray(inputs, dtype=np.float64)))
 
@@ -181,7 +181,7 @@ class Regions(Shown):
         Facets come from linear programmes and the region beyond each is looked up just across it:
         patterns that differ in one bit need not touch, since later layers fold (docs/errata.md).
         """
-        from relunorm.regions.locate import adjacency
+        from relunorm.regions.geometry.locate import adjacency
 
         return adjacency(self)
 
@@ -220,7 +220,7 @@ class Regions(Shown):
         Neighbouring regions with equal (A, c), up to ``tolerance`` relative to their size, get one
         label; the number of labels counts "linear regions" in the sense of maximal affine pieces.
         """
-        from relunorm.regions.locate import merge_equal
+        from relunorm.regions.geometry.locate import merge_equal
 
         return merge_equal(self, tolerance)
 
@@ -257,7 +257,7 @@ class Regions(Shown):
 
     def save(self, path: str | Path) -> None:
         """Write everything to an npz file; `load_regions` reads it."""
-        from relunorm.regions.storage import save
+        from relunorm.regions.views.storage import save
 
         save(self, path)
 

@@ -2,19 +2,25 @@
 
 What a section does not use, the later ones get. Small networks are looked at in this process,
 where every part ends near its time limit; larger ones in a process that is killed when a section
-overruns (`engine`), so that no model can make the report take much longer than it was given.
-Starting that process takes a second, so with a short limit only very large networks get one.
+overruns, so that no model can make the report take much longer than it was given. Starting that
+process takes a second, so with a short limit only very large networks get one.
+
+A killed process has to be replaced, and starting one costs a second or more. So a section that is
+over its time is waited for while its replacement starts beside it, and is killed only when that
+one is ready: at worst a section that ends too late costs as long again as the start.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import queue
+from contextlib import suppress
+from typing import Any, Protocol
 
 from relunorm.clock import INTERRUPTED, Clock, Listener, Teller
 from relunorm.interrupts import Interrupts
 from relunorm.report.case import Case
-from relunorm.report.engine import Apart, Engine, Here
-from relunorm.report.section import SECTIONS, entry
+from relunorm.report.section import NO_TIME, SECTIONS, Section, attempt, entry, warm_up
+from relunorm.report.worker import Worker
 
 #: Above so many parameters or inputs sections run in a process of their own, ...
 SMALL = 200_000
@@ -30,6 +36,16 @@ HUGE = 20
 COMPILING = "loading kernels (compiled once per installation, not counted as time)"
 #: Of the time that is left a section is given at most this share: rooms end a little late.
 MOST = 0.9
+#: How much longer than its time a section may take before it is replaced: a share, and seconds.
+GRACE = 1.25, 0.1
+#: Seconds after the end of all time in which what is finished can still be handed over.
+HANDING_OVER = 0.5
+#: Seconds for compiling.
+START = 120.0
+#: Seconds an interrupted section has to hand over what it found.
+LAST_WORDS = 3.0
+#: Seconds between two looks at a section that is over its time and at its replacement.
+LOOK = 0.02
 
 
 def is_small(case: Case, times: int = 1) -> bool:
@@ -70,7 +86,114 @@ def run_sections(
             interrupts.seen = True
         finally:
             engine.close()
-    why = INTERRUPTED if interrupts.seen else f"no time was left of {clock.limit:.3g} s"
+    why = INTERRUPTED if interrupts.seen else f"{NO_TIME} of {clock.limit:.3g} s"
     for section in SECTIONS:
         found.setdefault(section.name, entry(section, None, why, 0.0))
     return found, interrupts.seen
+
+
+class Engine(Protocol):
+    """Something that computes sections."""
+
+    def compile(self) -> float:
+        """What has to be done once on a machine; returns the seconds it took."""
+        ...
+
+    def run(self, section: Section, seconds: float, left: float) -> dict[str, Any]:
+        """A section's entry of the document, in its seconds; ``left`` are those of the report."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class Here:
+    """Sections in this process."""
+
+    def __init__(self, case: Case):
+        self.case = case
+
+    def compile(self) -> float:
+        """Load or compile the kernels."""
+        return warm_up(self.case)
+
+    def run(self, section: Section, seconds: float, left: float) -> dict[str, Any]:
+        """Compute it; every room ends near its time by itself."""
+        del left
+        return attempt(section, self.case, seconds)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class Apart:
+    """Sections in a process that is replaced when one of them overruns or ends it."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        self.worker: Worker | None = None
+        self.spare: Worker | None = None
+        self.compiled = False
+        self.start_seconds = 0.0
+
+    def compile(self) -> float:
+        """Let the process load or compile the kernels."""
+        self.compiled = True  # a process that is still to start does it, too
+        return 0.0 if self.worker is None else self.worker.compile(START)
+
+    def run(self, section: Section, seconds: float, left: float) -> dict[str, Any]:
+        """Ask for it, and wait as long as it may take."""
+        clock, why = Clock(left), ""
+        if self.worker is None and not self._replace(left):
+            return entry(section, None, f"{NO_TIME} to start a process", left)
+        assert self.worker is not None
+        self.worker.ask(section.name, seconds)
+        try:
+            found = self._wait(self.worker, seconds, clock)
+            if found is not None:
+                return found
+            why = "its process ended by itself, most likely for want of memory"
+        except queue.Empty:
+            why = f"it needs more time than the {clock.elapsed():.2g} s it was given"
+        except KeyboardInterrupt:
+            why = INTERRUPTED
+            with suppress(queue.Empty):
+                found = self.worker.answer(LAST_WORDS)
+                if found is not None:
+                    return found
+        self.worker.kill()
+        self.worker = None
+        return entry(section, None, why, clock.elapsed())
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in (self.worker, self.spare):
+            if worker is not None:
+                worker.kill()
+        self.worker = self.spare = None
+
+    def _replace(self, left: float) -> bool:
+        """A process in the place of the one that ended; False if it is not ready in time."""
+        clock = Clock()
+        self.worker, self.spare = self.spare or Worker(self.case, self.compiled), None
+        ready = self.worker.ready(left + HANDING_OVER)
+        self.start_seconds = max(self.start_seconds, clock.elapsed())
+        return ready
+
+    def _wait(self, worker: Worker, seconds: float, clock: Clock) -> dict[str, Any] | None:
+        """The answer, until the section is over its time and another process could go on.
+
+        Raises:
+            queue.Empty: when it is not there by then.
+        """
+        with suppress(queue.Empty):
+            return worker.answer(min(GRACE[0] * seconds + GRACE[1], clock.left()))
+        if self.spare is None and clock.left() > self.start_seconds:
+            self.spare = Worker(self.case, self.compiled)
+        while clock.elapsed() < clock.limit + HANDING_OVER:
+            with suppress(queue.Empty):
+                return worker.answer(LOOK)
+            if self.spare is not None and self.spare.is_ready:
+                break
+        raise queue.Empty

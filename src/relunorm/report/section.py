@@ -13,6 +13,8 @@ from relunorm.clock import INTERRUPTED, Clock, Teller
 from relunorm.errors import RelunormError
 from relunorm.report.case import Case
 
+#: How the reason begins where a section was not reached.
+NO_TIME = "no time was left"
 #: Inputs up to which the regions of the whole domain are counted.
 COUNTED_INPUTS = 8
 

@@ -2,7 +2,7 @@
 
 It reads one pickled `Case`, says that it is ready, reads one request (section name, seconds) at a
 time from standard input, and writes one JSON document a line. The empty name asks it to compile. It
-is started by `relunorm.report.engine` alone.
+is started by `relunorm.report.runner` alone.
 """
 
 from __future__ import annotations

@@ -129,7 +129,8 @@ class Space:
             floats(many), whole(many), np.zeros(1, np.uint8),
         )  # fmt: skip
         self.views = (scratch, out, work, lp, whole(m))
-        self.arena = np.zeros(max(first, 4 * node_size(n, form.known + 64, d, goals, groups)))
+        room = node_size.py_func(n, form.known + 64, d, goals, groups)
+        self.arena = np.zeros(max(first, 4 * room))
         self.stack = np.zeros((256, 5), np.int64)
         self.tape = np.zeros(0)
 
@@ -434,7 +435,7 @@ class Search:
         left = []
         for at in range(count):
             units, known, start, depth, number = (int(i) for i in space.stack[at])
-            size = node_size(units, known, d, goals, groups)
+            size = node_size.py_func(units, known, d, goals, groups)
             numbers = space.arena[start : start + size].copy()
             bound = float(numbers[size - groups :].max())
             left.append(Task(-bound, number, numbers, units, known, depth))
@@ -472,8 +473,8 @@ def whole_node(form: Form) -> tuple[Array, ...]:
     """The form as a node in which every unit is open and unbounded."""
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
-    numbers = np.zeros(node_size(form.units, form.known, d, goals, groups))
-    node = parts(numbers, 0, form.units, form.known, d, goals, groups)
+    numbers = np.zeros(node_size.py_func(form.units, form.known, d, goals, groups))
+    node = parts.py_func(numbers, 0, form.units, form.known, d, goals, groups)
     node[LO][:], node[HI][:] = form.lo, form.hi
     node[ROWS][:], node[CONST][:], node[ERR][:] = form.rows, form.const, form.err
     node[MAG][:] = 0.0  # children weigh their rows anew
@@ -508,8 +509,9 @@ def first_node(
             np.zeros(0),
             form.hi - form.lo,
         )
-    numbers = np.zeros(node_size(units, known, d, goals, groups))
-    root = place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
+    numbers = np.zeros(node_size.py_func(units, known, d, goals, groups))
+    place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
+    root = parts.py_func(numbers, 0, units, known, d, goals, groups)
     root[ALPHA][:] = root[HIGH] > -root[LOW]
     for q in range(groups):
         first, last = form.firsts[q], form.firsts[q + 1]

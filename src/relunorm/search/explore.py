@@ -62,7 +62,7 @@ CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
 FAR = 8.0
 
 #: Pivots of the programme of a node, and of a leaf, at most.
-PIVOTS, LEAF_PIVOTS = 400, 100_000
+PIVOTS, LEAF_PIVOTS = np.int64(400), np.int64(100_000)
 
 #: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
 RELIABLE, LOOK = 4.0, 6

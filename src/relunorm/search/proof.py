@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from relunorm.atomic import atomic_path
 from relunorm.bounds.form import fits, triangular
 from relunorm.errors import InvalidInputError
-from relunorm.forms.domains import domain_to_dict, reach_from_dict
+from relunorm.forms.certificate.domains import domain_to_dict, reach_from_dict
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.replay import BrokenTape, Replayed, replay

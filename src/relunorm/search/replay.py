@@ -152,14 +152,14 @@ def replay(form: Form, steps: int, pieces: Iterable[Array], limit: float, strict
     if task is None:
         return Replayed(True, -np.inf, 0, "")
     space = Space(form, whole[2], 1 << 16)
-    result = np.zeros(3)
+    result, never = np.zeros(3), np.zeros(1, np.uint8)
     result[0] = -np.inf
     while True:
         state = _begin(space, task)
         why = _walk(
             form.ball, form.firsts, space.arena, space.stack, state, found.cut_number, found.cuts,
             found.tight_number, found.tight, found.closed_number, found.closed_at, found.tape,
-            limit, strict, space.views, result,
+            limit, strict, space.views, never, result,
         )  # fmt: skip
         if why != NO_ROOM:
             break
@@ -179,7 +179,13 @@ def _begin(space: Space, task: Task) -> int:
 @part
 def _find(sorted_numbers, number):  # type: ignore[no-untyped-def]
     """The first place of a number, or -1."""
-    at = np.searchsorted(sorted_numbers, number)
+    at, end = 0, len(sorted_numbers)
+    while at < end:
+        middle = (at + end) // 2
+        if sorted_numbers[middle] < number:
+            at = middle + 1
+        else:
+            end = middle
     if at < len(sorted_numbers) and sorted_numbers[at] == number:
         return at
     return -1
@@ -234,10 +240,10 @@ def _alone(node, firsts, first, last):  # type: ignore[no-untyped-def]
 @compiled
 def _walk(  # type: ignore[no-untyped-def]
     ball, firsts, arena, stack, count, cut_number, cuts, tight_number, tight, closed_number,
-    closed_at, tape, limit, strict, space, result,
+    closed_at, tape, limit, strict, space, never, result,
 ):  # fmt: skip
     """Every part is closed or cut. result: the largest bound, nodes, the number of the reason."""
-    work, never = space[2], np.zeros(1, np.uint8)
+    work = space[2]
     v, lam, a, x, size = work[0], work[1], work[2], work[3], work[6]
     groups = len(firsts) - 1
     goals = firsts[groups]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +17,6 @@ from relunorm.stability.branch import Branching
 from relunorm.stability.linear import linear_upper
 from relunorm.stability.lp import relaxation
 from relunorm.stability.milp import decide
-from relunorm.stability.place import Place
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import (
     BranchProof,
@@ -26,11 +28,12 @@ from relunorm.stability.proof import (
 )
 from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import apply, rule_bounds
-from relunorm.stability.result import LayerStability, Stability, domain_digest, layer_verdicts
+from relunorm.stability.result import LayerStability, Stability, layer_verdicts
 from relunorm.stability.slopes import Proposal, optimize
 from relunorm.stability.split import split
 from relunorm.stability.threads import few_threads
 from relunorm.stability.witness import Witnesses
+from relunorm.sweep.ambient import ambient_jobs
 
 #: Up to this many inputs a box is bisected before signs are branched on.
 FEW_INPUTS = 8
@@ -150,7 +153,7 @@ class _Search:
         return Stability(
             layers=tuple(layers),
             domain=repr(self.problem.reach.domain),
-            domain_digest=domain_digest(self.problem.reach.domain),
+            domain_digest=self.problem.reach.domain.digest,
             seconds=self.clock.elapsed(),
             complete=not any(layer.counts["undecided"] for layer in layers),
             random_state=self.random_state,
@@ -316,3 +319,33 @@ def inward(domain: Domain, points: NDArray[np.float64]) -> NDArray[np.float64]:
         return points
     moved = [points + share * (domain.center - points) for share in (1e-12, 1e-9, 1e-6)]
     return np.concatenate([points, *moved])
+
+
+class Place:
+    """A backend that is opened when first needed and closed at the end of the block.
+
+    Most calls end before the first mixed-integer programme; they shall not start processes.
+    """
+
+    def __init__(self, backend: str | None, scheduler: str | None, workers: int | None):
+        self.backend, self.scheduler, self.workers = backend, scheduler, workers
+        self.threads = workers or os.cpu_count() or 1
+        self._stack, self._is_open = ExitStack(), False
+
+    def open(self) -> bool:
+        """Whether tasks go to joblib; from the first such answer on its backend is in place."""
+        chosen = self.backend is not None or self.scheduler is not None
+        if not chosen and (self.workers is not None or ambient_jobs() == 1):
+            return False
+        if not self._is_open:
+            from relunorm.sweep.backends import placed
+
+            self._stack.enter_context(placed(self.backend, self.scheduler, self.workers))
+            self._is_open = True
+        return True
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

@@ -26,9 +26,8 @@ from relunorm.clock import Clock
 from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Affine
-from relunorm.stability.highs import maximization
+from relunorm.stability.highs import Programme, maximization, scaled
 from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.scaled import Programme, scaled
 
 #: The margin asked for, relative to the reach of the unit: far above HiGHS's tolerance.
 MARGIN = 1e-6

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -101,7 +100,7 @@ class Stability(Shown):
     Attributes:
         layers: one entry per layer with units, in order.
         domain: the domain, as text.
-        domain_digest: of the domain's numbers, see `domain_digest`.
+        domain_digest: `Domain.digest`.
         seconds: wall time spent.
         complete: whether every unit has a verdict.
         random_state: the seed of the witness search.
@@ -128,7 +127,7 @@ class Stability(Shown):
                 f"the analysis is of another network than {network!r}; run stability on this one "
                 "(on network.folded() if it has linear stages)"
             )
-        if self.domain_digest != domain_digest(domain):
+        if self.domain_digest != domain.digest:
             raise InvalidInputError(
                 f"the analysis is over another domain, {self.domain}, than {domain!r}; run "
                 "stability over this one"
@@ -167,21 +166,6 @@ class Stability(Shown):
     def __repr__(self) -> str:
         parts = ", ".join(f"{n} {name}" for name, n in self.counts.items() if n)
         return f"Stability({parts or 'no units'}; over {self.domain}, {self.seconds:.2f} s)"
-
-
-def domain_digest(domain: Domain) -> str:
-    """sha256 of a domain's kind and numbers, as hex; its text shows only a few digits."""
-    parts: tuple[Any, ...] = ()
-    if isinstance(domain, Box):
-        parts = domain.lo, domain.hi
-    elif isinstance(domain, Ball):
-        parts = domain.middle, np.array([domain.reach])
-    elif isinstance(domain, Polytope):
-        parts = domain.A, domain.b
-    h = hashlib.sha256(repr((type(domain).__name__, [p.shape for p in parts])).encode())
-    for part in parts:
-        h.update(np.ascontiguousarray(part + 0.0).data)  # -0.0 is 0.0
-    return h.hexdigest()
 
 
 def layer_verdicts(

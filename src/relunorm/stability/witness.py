@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Box, Domain, Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.certain import enclosed
@@ -22,7 +22,7 @@ from relunorm.stability.problem import Problem
 Array = NDArray[np.float64]
 
 #: Points of one batch times units of the network, at most.
-CHUNK_DOUBLES = 1 << 23
+CHUNK_DOUBLES = 1 << 20
 
 #: Jumps of one climb, at most; most stop after three or four.
 JUMPS = 24
@@ -158,7 +158,7 @@ class Witnesses:
             keep = (step > SHORTEST) & ~np.isin(sides, sides[hit])
             units, signs, best, step = units[keep], signs[keep], best[keep], step[keep]
             home, pull = home[keep], pull[keep]
-            far = extreme_points(self.domain, home, pull)
+            far = self.domain.far_points(home, pull)
             points = np.where(step[:, None] == 1.0, far, home + step[:, None] * (far - home))
 
 
@@ -171,26 +171,8 @@ def start_points(domain: Domain, count: int, rng: np.random.Generator) -> Array:
         extreme = np.where(corners, domain.hi, domain.lo)
     else:
         extreme = domain.sample(rest, rng)
-        extreme = extreme_points(domain, extreme, rng.standard_normal(extreme.shape))
+        extreme = domain.far_points(extreme, rng.standard_normal(extreme.shape))
     return np.concatenate([domain.center[None], inside, extreme])
-
-
-def extreme_points(domain: Domain, points: Array, directions: Array) -> Array:
-    """Where to jump: the maximiser over a box or ball; the far end of the ray in a polytope."""
-    if isinstance(domain, Box):
-        return np.where(directions > 0, domain.hi, np.where(directions < 0, domain.lo, points))
-    if isinstance(domain, Ball):
-        norms = np.linalg.norm(directions, axis=1, keepdims=True)
-        step = directions / np.where(norms > 0, norms, 1.0)
-        return domain.middle + domain.reach * (1 - 1e-12) * step
-    if isinstance(domain, Polytope):
-        rates = directions @ domain.A.T
-        room = np.maximum(domain.b - points @ domain.A.T, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            far = np.where(rates > 0, room / rates, np.inf).min(axis=1)
-        far = np.where(np.isfinite(far), far * (1 - 1e-9), 0.0)
-        return points + far[:, None] * directions
-    raise TypeError(f"no extreme points for {type(domain).__name__}")
 
 
 def unit_gradient(

@@ -60,14 +60,14 @@ class ReLUEstimator(BaseEstimator):
 
     def to_torch(self):
         """The fitted network as a plain ``torch.nn.Module`` in float64."""
-        from relunorm.io.torch_write import to_torch
+        from relunorm.io.torch.write import to_torch
 
         check_is_fitted(self, "network_")
         return to_torch(self.network_)
 
     def to_onnx(self, **arguments: Any):
         """The network as an ``onnx.ModelProto``; a fit cut short is marked in its metadata."""
-        from relunorm.io.onnx_write import to_onnx
+        from relunorm.io.onnx.write import to_onnx
 
         check_is_fitted(self, "network_")
         return to_onnx(self.network_, stopped=self.stopped_, **arguments)

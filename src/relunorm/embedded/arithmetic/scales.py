@@ -32,7 +32,7 @@ from relunorm.embedded.arithmetic.terms import Integers, Term, geometry_of, roun
 from relunorm.embedded.proof.ranges import Sums, after_activation, overflow
 from relunorm.embedded.proof.walk import Walk
 from relunorm.errors import InvalidInputError
-from relunorm.io.recover import Convolution
+from relunorm.io.graph.recover import Convolution
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.io.recover import Convolution, recover_convolution
-from relunorm.io.windows import convolution
+from relunorm.io.graph.recover import Convolution, recover_convolution
+from relunorm.io.graph.windows import convolution
 from relunorm.matrix import Matrix
 from relunorm.network import Affine, Network
 

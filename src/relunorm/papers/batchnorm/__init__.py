@@ -6,6 +6,7 @@ from relunorm.papers.batchnorm.invariance import invariance, theorem13
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.limit import theorem11
 from relunorm.papers.batchnorm.rank import rank, theorem3
+from relunorm.papers.batchnorm.three_clusters import appendix_e
 from relunorm.papers.batchnorm.training import figure2, initialization
 from relunorm.papers.batchnorm.tree import tree
 from relunorm.papers.exhibit import Make
@@ -23,6 +24,7 @@ EXHIBITS: dict[str, Make] = {
     "rank": rank,
     "tree": tree,
     "theorem11": theorem11,
+    "appendix_e": appendix_e,
     "theorem13": theorem13,
     "invariance": invariance,
     "initialization": initialization,

@@ -13,7 +13,7 @@ from relunorm.batchnorm.measure import odd_points
 from relunorm.batchnorm.random_nets import Propagation
 from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, shows
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 from relunorm.papers.statistics import LEVEL, larger_share
 
 #: The three ways to rescale and recenter that figures 5 and 6 compare.
@@ -26,12 +26,7 @@ ARMS: dict[str, dict[str, Any]] = {
 ABOUT = 2.5
 
 
-@shows(
-    "Figure 3",
-    "Figure 3, the cluster is one point",
-    "Discussion: active for the odd point only",
-    cost=1,
-)
+@costs(1)
 def figure3(world: BatchNorm) -> Exhibit:
     """Twenty digits through layers of width 500 with recentering and ReLU until a point is odd,
     and a fifth more."""
@@ -106,7 +101,7 @@ def figure3(world: BatchNorm) -> Exhibit:
     )
 
 
-@shows("Figure 5, no recentering", "Figure 5, statistic of (2)", "Figure 5, full", cost=2)
+@costs(2)
 def figure5(world: BatchNorm) -> Exhibit:
     """Angles of pairs among 10 and among 100 digits after 30 layers of width 1,000, by what is
     normalized, over several draws; in full, beside infinite width."""
@@ -178,7 +173,7 @@ def _angle_claims(world: BatchNorm, found: Exhibit) -> list[Claim]:
     ]
 
 
-@shows("Figure 6", cost=1)
+@costs(1)
 def figure6(world: BatchNorm) -> Exhibit:
     """Responses of the neurons of layer 30 over 100 digits, with and without recentering."""
     n, width, layers = 100, world.size(1000, 1000, 300), 30

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,28 +61,17 @@ def relu_gradient(z: Any) -> Any:
 
 def train(plan: Any, tables: Table) -> list[dict[str, Any]]:
     """Figure 1's networks: one dict per run with data, gamma, delta, optimizer, seed, mse, dead."""
-    import torch
-
     from relunorm.dying.sweep import Sweep, SweepResult
 
-    # the paper's length is for a GPU where there is one
-    device = "cuda" if plan.updates >= 100_000 and torch.cuda.is_available() else "cpu"
-    found = Sweep(plan, tables, device=device).run()
+    found = Sweep(plan, tables).run()
     return [dict(zip(SweepResult.COLUMNS, row, strict=True)) for row in found.rows]
 
 
-def train_deep(plan: Any, x: Array, y: Array, checkpoint: Path | None = None) -> dict[Any, Any]:
-    """Figure 6's networks: (kind, optimizer, depth) -> shares born dead and dead, per seed."""
-    import torch
+def train_deep(plan: Any, x: Array, y: Array) -> dict[Any, Any]:
+    """Figure 6's networks: setting -> shares born dead, dead after a third, dead, per seed."""
+    from relunorm.papers.dying.deep import train_deep
 
-    from relunorm.dying.deep_sweep import DeepSweep
-
-    device = "cuda" if checkpoint is not None and torch.cuda.is_available() else "cpu"
-    sweep = DeepSweep(plan, x, y, checkpoint=checkpoint, device=device)
-    found = sweep.run()
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
-    return found
+    return train_deep(plan, x, y)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import Dying
-from relunorm.papers.exhibit import Exhibit, empty_figure, shows
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
 
-@shows("Figure 2", "Figure 2: ends at 1", "Figure 2: oscillation", cost=0.5)
+@costs(0.5)
 def figure2(world: Dying) -> Exhibit:
     """Eigenvalues of (20) as beta grows to 1 at eta = 0.1, and paths of an affine unit."""
     eta = 0.1

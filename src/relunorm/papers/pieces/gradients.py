@@ -8,19 +8,10 @@ import numpy as np
 
 from relunorm.network import Activation, Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 
 
-@shows(
-    "(13) backward pass",
-    "(13) derivative at 0",
-    "before (14): norm of a matrix",
-    "(14) largest gradient",
-    "(15) smoothness",
-    "after (15): a difference of inputs",
-    "Section 3.2: smoothness in x",
-)
 def gradients(world: Pieces) -> Exhibit:
     """Gradients of a squared loss through random networks against torch's autograd; a chain of
     units whose last weight is 50; ten affine maps with biases."""

@@ -43,8 +43,8 @@ def constant_bound(weight: float, width: int, layers: int) -> float:
 
 @dataclass(frozen=True)
 class Pieces(World):
-    """Random networks, their regions, patterns and bounds; the matrix of a pattern; a rectifier
-    with its derivative; the large weight of the last layer that (14) and (15) overlook."""
+    """Random networks, their regions, patterns and bounds; a rectifier with its derivative; the
+    large weight of the last layer that (14) and (15) overlook."""
 
     network: Callable[..., Network] = he_network
     regions: Callable[..., Any] = regions
@@ -52,7 +52,6 @@ class Pieces(World):
     pattern: Callable[[Network, Array], NDArray[np.bool_]] = pattern
     theorem6: Callable[..., Any] = theorem6
     global_bound: Callable[[float, int, int], float] = constant_bound
-    diagonal: Callable[[Array], Array] = np.diag
     relu: Callable[[Any], Any] = torch_relu
     ones: Callable[[int, int], Array] = matrix_of_ones
     last_weight: float = 50.0

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 from relunorm.regions.result import Regions
 
@@ -31,7 +31,6 @@ FIGURE2 = Network.from_weights(_WEIGHTS, [[0.1, 0.0], [-0.3, -0.7], [0.0, 0.0]])
 CONES = Network.from_weights(_WEIGHTS)
 
 
-@shows("Figure 1", "Figure 2, left", "Figure 2, right")
 def figures12(world: Pieces) -> Exhibit:
     """All regions of three networks of two inputs like those drawn: how the second layer cuts the
     polygons of the first."""
@@ -44,7 +43,7 @@ def figures12(world: Pieces) -> Exhibit:
     for name, net in panels.items():
         found = world.regions(net, None)
         parts = _parts(found)
-        rows.append((name, len(parts), len(found), *_summary(world, net, parts)))
+        rows.append((name, len(parts), len(found), *_summary(net, found, parts)))
     columns = (
         "network", "after layer 1", "after layer 2", "most parts of a polygon",
         "parts of the zero polygon", "polygons cut", "parallel within",
@@ -92,14 +91,6 @@ def figures12(world: Pieces) -> Exhibit:
     )
 
 
-@shows(
-    "Section 3.1: M1 = 0 has the zero configuration only",
-    "Example 1",
-    "Example 2, regions of the first layer",
-    "Example 2, zero configuration",
-    "Example 2, number of regions",
-    "ours: configurations need an interior",
-)
 def examples(world: Pieces) -> Exhibit:
     """Patterns of random networks at 20,000 points; all regions of 40 networks as in Example 2; a
     network with b2 = 0.5, and one of five units without biases."""
@@ -153,32 +144,27 @@ def examples(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "ours: configurations need an interior",
-                "a pattern with a non-empty polytope is a configuration (five units, no biases)",
-                Check("patterns with a non-empty closed polytope", closed, "=", sampled),
-                "it needs an interior: then they are the patterns that points have",
-                Check("regions with an interior", interior, "=", sampled),
+                "(in no paper) without biases every pattern of five units has a closed polytope "
+                "that is not empty, and only those of points have one with an interior",
+                Check(
+                    f"regions with an interior (of {closed} patterns)",
+                    interior if closed == 32 else math.nan,
+                    "=",
+                    sampled,
+                ),
             ),
         ),
         settings=world.settings(),
     )
 
 
-@shows(
-    "Proposition 3 (i)",
-    "Proposition 3 (ii)",
-    "Proposition 3, index of Theta",
-    "footnote 1: pieces agree on their boundaries",
-    "Corollary 4 (i)",
-    "Corollary 4 (ii)",
-    "ours: one bit apart is not adjacent",
-    cost=3,
-)
+@costs(3)
 def partition(world: Pieces) -> Exhibit:
     """All regions in a square of a random network of three hidden layers, layer by layer, with
     their maps, volumes, edges and neighbours; and of the same network without biases."""
     rng = world.rng
     box = Box.cube(2, -2, 2)
-    net = world.network(rng, world.size((2, 8, 8, 6, 1), (2, 12, 12, 8, 1), (2, 6, 6, 4, 1)))
+    net = world.network(rng, world.size((2, 8, 8, 6, 1), (2, 12, 12, 8, 1), (2, 7, 7, 5, 1)))
     found = world.regions(net, box)
     depth = len(net.layers)
     errors = [_layer_errors(net, found, k) for k in range(1, depth)]
@@ -194,6 +180,7 @@ def partition(world: Pieces) -> Exhibit:
     homogeneous = np.abs(cones(3 * x) - 3 * cones(x)).max()
     one_bit, touching, mistaken = _one_bit(found)
     jump, edges = _jumps(found)
+    closed, open_ = _surplus(world, rng)
     return from_claims(
         "partition",
         "Proposition 3 and Corollary 4: partitions that refine",
@@ -222,12 +209,16 @@ def partition(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "Corollary 4 (i)",
-                "as many polytopes as configurations, affine on each",
+                "a partition into convex polytopes, affine on each, as many as configurations: "
+                "patterns whose closed polytope is not empty",
+                Check("configurations more than polytopes, five units, at most", closed, "=", 0),
+                "patterns whose polytope has an interior",
                 Check(
-                    f"largest difference over {len(x):,} points",
-                    gap if doubled == 0 else math.inf,
-                    "<=",
-                    ROUNDING,
+                    "largest difference, with and without biases (affine within 1e-10 at "
+                    f"{len(x):,} points)",
+                    open_ if doubled == 0 and gap <= ROUNDING else math.inf,
+                    "=",
+                    0,
                 ),
             ),
             Claim(
@@ -242,10 +233,14 @@ def partition(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "ours: one bit apart is not adjacent",
-                "(not stated; read into the figures) patterns one bit apart are neighbours",
-                Check("pairs one bit apart that do not touch", one_bit - touching, "=", 0),
-                "later layers fold: neighbours share a facet, and then differ in one bit",
-                Check("neighbours that differ in more than one bit", mistaken, "=", 0),
+                "(in no paper) later layers fold: neighbours differ in one bit, and patterns one "
+                "bit apart need not be neighbours",
+                Check(
+                    "pairs one bit apart that do not touch (no neighbours differ in more)",
+                    one_bit - touching if mistaken == 0 else math.nan,
+                    ">",
+                    0,
+                ),
             ),
         ),
         note=f"The network {net.widths} has {len(found)} regions in [-2, 2]^2.",
@@ -269,15 +264,18 @@ def _parts(found: Regions) -> dict[tuple[bool, ...], int]:
 
 
 def _summary(
-    world: Pieces, net: Network, parts: dict[tuple[bool, ...], int]
+    net: Network, found: Regions, parts: dict[tuple[bool, ...], int]
 ) -> tuple[int, int, int, float]:
-    """(most parts, parts of the zero polygon, polygons cut, largest sine of the angle)."""
-    first, second = (np.asarray(w) for w in net.weights()[0][:2])
+    """(most parts, parts of the zero polygon, polygons cut, largest sine of the angle between the
+    second layer's lines in a polygon with one unit on and that unit's line)."""
+    first, coarse = np.asarray(net.weights()[0][0]), found.layer(1)[0]
     sines = []
-    for unit, row in enumerate(first):
-        for line in second @ world.diagonal(np.eye(2)[unit]) @ first:  # W2 diag(e_unit) W1
-            area = line[0] * row[1] - line[1] * row[0]
-            sines.append(abs(area) / (np.linalg.norm(line) * np.linalg.norm(row)))
+    for bits, lines in zip(coarse.patterns, coarse.affine()[0], strict=True):
+        if bits.sum() == 1:
+            row = first[int(bits.argmax())]
+            areas = lines[:, 0] * row[1] - lines[:, 1] * row[0]
+            sizes = np.linalg.norm(lines, axis=1) * np.linalg.norm(row)
+            sines += list(np.abs(areas) / sizes)
     cut = sum(n > 1 for n in parts.values())
     return max(parts.values()), parts.get((False, False), 0), cut, max(sines)
 
@@ -320,6 +318,37 @@ def _closed_definition(world: Pieces) -> tuple[int, int, int]:
         closed += bool((theta * y >= 0).all() and ((1 - theta) * y <= 0).all())
     sampled = np.unique(world.pattern(net, rng.normal(size=(50_000, 2))), axis=0)
     return closed, len(world.regions(net, None)), len(sampled)
+
+
+def _surplus(world: Pieces, rng: np.random.Generator) -> tuple[int, int]:
+    """By how much the patterns with a closed polytope, and those of (9) with an interior, exceed or
+    miss the polytopes, at most, over networks of five units with and without biases."""
+    closed = with_interior = 0
+    for bias in (0.5,) * world.size(3, 20, 1) + (0.0,):
+        net = world.network(rng, (2, 3, 2, 1), bias)
+        (m1, m2, _), (b1, b2, _) = (list(map(np.asarray, part)) for part in net.weights())
+        patterns = list(itertools.product((0.0, 1.0), repeat=5))
+        count, empty, thick = len(world.regions(net, None)), 0, 0
+        for bits in patterns:
+            on, signs = np.diag(bits[:3]), 2 * np.array(bits) - 1
+            rows = signs[:, None] * np.vstack([m1, m2 @ on @ m1])
+            shifts = signs * np.r_[b1, m2 @ on @ b1 + b2]
+            empty += _margin(rows, shifts) < -1e-9
+            zero = ~rows.any(axis=1) & (shifts == 0)  # y = 0 everywhere: (9) takes d = 0
+            thick += not signs[zero].max(initial=-1) > 0 and _margin(rows[~zero], shifts[~zero]) > 0
+        closed = max(closed, len(patterns) - empty - count)
+        with_interior = max(with_interior, abs(thick - count))
+    return closed, with_interior
+
+
+def _margin(rows: Array, shifts: Array) -> float:
+    """The largest t <= 1 with rows x + shifts >= t for some x; 0 if it is rounding."""
+    from scipy.optimize import linprog
+
+    columns = np.c_[-rows, np.ones(len(rows))]
+    bounds = [(None, None)] * rows.shape[1] + [(None, 1)]
+    best: Any = linprog([0] * rows.shape[1] + [-1], columns, shifts, bounds=bounds)
+    return -best.fun if abs(best.fun) > 1e-7 else 0.0
 
 
 def _layer_errors(net: Network, found: Regions, k: int) -> tuple[float, float, float]:
@@ -377,7 +406,7 @@ def _one_bit(found: Regions) -> tuple[int, int, int]:
 
 
 def _refinement(found: Regions) -> Any:
-    from relunorm.regions.plot import plot_refinement
+    from relunorm.regions.views.plot import plot_refinement
 
     return plot_refinement(found)
 

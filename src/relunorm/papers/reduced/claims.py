@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, shows
+from relunorm.papers.exhibit import Exhibit, costs
 from relunorm.papers.reduced.laws import Reduced
 
 Judge = Callable[[Exhibit, Reduced], Iterable[Claim]]
@@ -75,14 +75,7 @@ def _rows(found: Exhibit, **where: Any) -> list[dict[str, Any]]:
     return [row for row in rows if all(row[k] == v for k, v in where.items())]
 
 
-@shows(
-    "Figure 5.1",
-    "Figure 5.2",
-    "Figure 5.3",
-    "Section 5.1: (5.3) against (5.2)",
-    "Section 5.1: less sensitive to the start",
-    cost=13,
-)
+@costs(13)
 def figures51(found: Exhibit, world: Reduced) -> list[Claim]:
     """Each figure by its own set of starts, the rest by all of them."""
     wins, p = found.settings["tight_wins"], found.settings["tight_p"]
@@ -119,7 +112,7 @@ def _judge(item: str, cost: float, steadier: str | None = None) -> Judge:
             claims.append(_steadier(steadier, _rows(found), world.full))
         return claims
 
-    return shows(*([item] if steadier is None else [item, steadier]), cost=cost)(judge)
+    return costs(cost)(judge)
 
 
 JUDGES: dict[str, Judge] = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.network import Activation, Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.reduced.laws import RELU, STEP, Reduced
 
 Array = NDArray[np.float64]
@@ -71,14 +71,6 @@ def polynomial_error(world: Reduced, units: int) -> float:
     return float(np.abs(features @ np.linalg.lstsq(features, y, rcond=None)[0] - y).max())
 
 
-@shows(
-    "Theorem 3.1, if",
-    "Theorem 3.1, only if",
-    "Theorem 3.2, (3.3)",
-    "Theorem 3.2, dense",
-    "Theorem 3.3, (3.4)",
-    "Theorem 3.3, dense",
-)
 def density(world: Reduced) -> Exhibit:
     """Explicit networks against sin(2 pi x) sin(2 pi y): as they are, with unit rows, and with unit
     rows and thresholds in [-X_B, X_B], ReLU and step, in the sup norm."""

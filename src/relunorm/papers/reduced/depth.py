@@ -9,19 +9,11 @@ import numpy as np
 from relunorm.domain import Ball, Box
 from relunorm.network import Activation, Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import he_network, shallow_network
 from relunorm.papers.reduced.laws import ROUNDING, Reduced
 
 
-@shows(
-    "(4.3) unit rows at depth",
-    "(4.4) bound on a unit's output",
-    "(4.5) thresholds at depth",
-    "(4.6) bound on step outputs",
-    "(4.7) thresholds of step networks",
-    "ours: padding",
-)
 def depth(world: Reduced) -> Exhibit:
     """Random networks of three hidden layers in the unit form at 300 points of a ball; for (4.5)
     and (4.7) one network each whose unit switches beyond the printed bound."""
@@ -98,7 +90,6 @@ def depth(world: Reduced) -> Exhibit:
     )
 
 
-@shows("ours: l1 rows bound every activation", "ours: shallow canonical form")
 def derived(world: Reduced) -> Exhibit:
     """Random networks with l1 rows over a box, to four hidden layers; and pairs of shallow
     networks, equal (permuted, rescaled) and different (one bias moved), in canonical form."""

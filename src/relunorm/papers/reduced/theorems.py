@@ -11,7 +11,7 @@ from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, from_claims, shows
+from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import shallow_network
 from relunorm.papers.reduced.depth import row_error
 from relunorm.papers.reduced.laws import RELU, ROUNDING, STEP, Reduced
@@ -19,12 +19,6 @@ from relunorm.papers.reduced.laws import RELU, ROUNDING, STEP, Reduced
 Array = NDArray[np.float64]
 
 
-@shows(
-    "(2.4) scaling",
-    "(2.4) at alpha = 0",
-    "(2.5) constant by steps",
-    "(2.6) constant by ReLUs",
-)
 def identities(world: Reduced) -> Exhibit:
     """(2.4) to (2.6) at 10,000 random numbers, 100 of them 0, with random factors and constants."""
     rng = world.rng
@@ -75,11 +69,6 @@ def identities(world: Reduced) -> Exhibit:
     )
 
 
-@shows(
-    "Proposition 2.1, (2.7)",
-    "Proposition 2.1, proof: w = 0 and b = 0",
-    "Corollary 2.2, (2.8)",
-)
 def unit_rows(world: Reduced) -> Exhibit:
     """Random networks of 12 units, ReLU and step, one row zero, in the unit form without and with
     an output bias, at 300 points each."""
@@ -119,16 +108,6 @@ def unit_rows(world: Reduced) -> Exhibit:
     )
 
 
-@shows(
-    "Proposition 2.3, (2.10)",
-    "Proposition 2.3 on D = {0}",
-    "(2.11) range of a unit row",
-    "(2.12) always active units",
-    "ours: two extra units suffice",
-    "ours: clipping needs no extra unit",
-    "ours: tight thresholds",
-    "(5.2), (5.3) one dimension",
-)
 def thresholds(world: Reduced) -> Exhibit:
     """Random networks on a ball with thresholds brought into [-X_B, X_B], ReLU and step, what that
     costs in units, and which thresholds are tight."""

@@ -14,7 +14,7 @@ from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
-from relunorm.papers.exhibit import Exhibit, empty_figure, shows
+from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
@@ -57,15 +57,6 @@ class Rescaling(World):
     printed: Callable[[Network], Network] = printed_construction
 
 
-@shows(
-    "Lemma 1, existence",
-    "Lemma 1, construction",
-    "Lemma 1, proof: units with v = 0",
-    "Lemma 1, proof: preactivations",
-    "Lemma 1, proof: equal activations",
-    "Lemma 1, proof: equal contributions",
-    "Lemma 1, proof: last line",
-)
 def lemma1(world: Rescaling) -> Exhibit:
     """Random networks of one output in the signed form, beside the printed construction."""
     rng = world.rng
@@ -190,7 +181,6 @@ def lemma1(world: Rescaling) -> Exhibit:
     )
 
 
-@shows("Lemma 1, uniqueness")
 def uniqueness(world: Rescaling) -> Exhibit:
     """Five networks of one function with outgoing weights -1, 0 and 1 (permuted, split, padded,
     negated), in the signed and in the canonical form."""
@@ -249,7 +239,6 @@ def uniqueness(world: Rescaling) -> Exhibit:
     )
 
 
-@shows("ours: several outputs")
 def several_outputs(world: Rescaling) -> Exhibit:
     """Random networks of six units and 1, 2, 3 and 5 outputs, scaled to columns of max-norm 1, and
     with units copied so that every weight is a sign."""

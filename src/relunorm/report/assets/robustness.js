@@ -5,10 +5,10 @@
     const names = report.data.classes.names;
     return [
       R.el("p", { class: "lead" }, lead(body)),
-      body.scales_differ && R.note("The inputs have very different scales, so a step that is small for one ",
-        "is large for another. Scale the inputs before training for radii that mean the same for each."),
+      body.scales_differ && R.note("The inputs have very different scales, so distances are in units of each input's ",
+        "own spread: its standard deviation in the data, rounded to a power of two."),
       R.el("h3", {}, "Accuracy against how far inputs move ", R.kind(body.curve.kind)),
-      R.figure("robustness", (width) => curve(body.curve.rows, Math.min(width, 720))),
+      R.figure("robustness", (width) => curve(body, Math.min(width, 720))),
       R.el("ul", { class: "keys" },
         R.el("li", {}, R.svg("svg", { width: 26, height: 14, "aria-hidden": "true" },
           R.svg("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: "curve curve-0" })), "certainly right (proved)"),
@@ -27,16 +27,17 @@
     ];
   });
 
-  const lead = ({ rows, certified, median }) => {
+  const lead = ({ rows, certified, median, scales_differ: scaled }) => {
     if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value, "row")} tried).`;
     if (!median.value) {
       return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at could be certified in the time given.`;
     }
     return [`Half of the ${R.number(rows.value)} rows looked at keep their class ` +
-      `if every input moves by up to ${R.number(median.value, 3)}. `, R.kind(median.kind)];
+      `if every input moves by up to ${R.number(median.value, 3)}${scaled ? " of its spread" : ""}. `,
+    R.kind(median.kind)];
   };
 
-  const curve = (rows, width) => {
+  const curve = ({ curve: { rows }, scales_differ: scaled }, width) => {
     const height = 260;
     const box = { left: 48, right: width - 14, top: 20, bottom: height - 46 };
     const top = rows[rows.length - 1][0] || 1;
@@ -47,7 +48,7 @@
     return R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
       "aria-label": "Certified and possible accuracy against the radius" },
     R.axes(box, x, y, { xTicks: R.ticks(0, top, width < 480 ? 4 : 6), yTicks: [0, 25, 50, 75, 100],
-      xLabel: "every input moves by up to", yLabel: "", yText: (v) => `${v} %` }),
+      xLabel: `every input moves by up to${scaled ? " (in spreads)" : ""}`, yLabel: "", yText: (v) => `${v} %` }),
     R.svg("path", { d: path(2), class: "curve curve-1", fill: "none", "stroke-dasharray": "7 4" }),
     R.svg("path", { d: path(1), class: "curve curve-0", fill: "none" }));
   };

@@ -20,7 +20,9 @@
     return [
       R.el("p", { class: "lead" }, lead(body)),
       R.note("A slope says how much the output changes for each unit an input changes; the bars hold ",
-        `every slope on the domain. Ordered by slope times the input's range.`),
+        "every slope on the domain. ", body.slopes.rows.length > SHOWN
+          ? `These are the ${SHOWN} of ${R.number(body.inputs.value)} inputs with the largest slope times range.`
+          : "Ordered by slope times the input's range."),
       several && R.el("div", { class: "controls" }, R.el("label", {}, "Output",
         R.el("select", { id: "sensitivity-output", onchange: (event) => {
           state.output = Number(event.target.value);

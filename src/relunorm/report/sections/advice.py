@@ -9,6 +9,7 @@ import numpy as np
 
 from relunorm.domain import Box
 from relunorm.report.case import Case
+from relunorm.report.section import NO_TIME
 
 #: What the sentences of `diagnose` name -> the call that does it.
 CALLS = {
@@ -30,6 +31,7 @@ MORE = {
     "robustness": "certify more rows, and more closely",
     "sensitivity": "make the ranges of slopes exact",
     "lipschitz": "narrow the Lipschitz constant",
+    "program": "work out the program for a board",
 }
 
 
@@ -43,8 +45,8 @@ def advise(sections: dict[str, Any], case: Case, limit: float) -> list[dict[str,
     items += _sensitivity(sections["sensitivity"], spell)
     items += [
         _item(f"{entry['title']}: {entry['why']}.", entry["call"], "open")
-        for entry in sections.values()
-        if entry["status"] == "not computed"
+        for name, entry in sections.items()
+        if entry["status"] == "not computed" and not _only_time(name, entry)
     ]
     items += _more_time(sections, spell, limit)
     return items or [
@@ -104,10 +106,17 @@ def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]
     near = next((row for row in weak if row["correct"] and row["attacked"] is not None), None)
     if body is None or near is None or near["attacked"] == 0:
         return []
-    text = (
-        f"Row {near['row']} is answered correctly, but moving its inputs by {near['attacked']:.2g} "
-        "each changes the class. Choose how far inputs may move in practice and count the rows "
-        "that stand it."
+    text = f"Row {near['row']} is answered correctly, but moving its inputs by "
+    if body["scales_differ"]:
+        text += (
+            f"{near['attacked']:.2g} of their spread each changes the class. Look whether noise of "
+            "that size occurs in practice; more time certifies more rows."
+        )
+        command = f"relunorm report {spell.model} {spell.table} --time-limit 60"
+        return [_item(text, "rn.report(model, X, y, time_limit=60)", "robustness", command)]
+    text += (
+        f"{near['attacked']:.2g} each changes the class. Choose how far inputs may move in "
+        "practice and count the rows that stand it."
     )
     radius = body["median"]["value"] or near["attacked"]
     command = f"relunorm certify {spell.model} {spell.table} --eps {radius:.1g}"
@@ -168,7 +177,11 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
         MORE[name]
         for name, entry in sections.items()
         if name in MORE
-        and (entry["status"] == "partial" or (name == "lipschitz" and _open(entry["body"])))
+        and (
+            entry["status"] == "partial"
+            or _only_time(name, entry)
+            or (name == "lipschitz" and _open(entry["body"]))
+        )
     ]
     if not brings:
         return []
@@ -176,6 +189,11 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
     text = f"More time than {limit:.3g} s would {_listed(brings)}."
     command = f"relunorm report {spell.model} --time-limit {longer}"
     return [_item(text, f"rn.report(model, X, y, time_limit={longer})", "time", command)]
+
+
+def _only_time(name: str, entry: dict[str, Any]) -> bool:
+    """Whether nothing but time was missing: then it is told with the others."""
+    return name in MORE and entry["why"].startswith(NO_TIME)
 
 
 def _open(body: dict[str, Any] | None) -> bool:

@@ -10,21 +10,24 @@ from relunorm.clock import Clock
 from relunorm.embedded import to_c
 from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.errors import InvalidInputError
+from relunorm.matrix import nnz
 from relunorm.report.case import Case
 from relunorm.report.numbers import quantity
 
 WIDTHS = (8, 16)
 #: Boxes the domain is cut into for the bound, and points the search starts from: a first look.
 PARTS, SAMPLES = 16, 500
-#: Parameters of a program that a second is enough for: `to_c` does not look at the clock.
+#: Products of a program that a second is enough for: `to_c` does not look at the clock.
 PACE = 20_000
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`to_c` with 8 and 16 bits, nothing removed first; its proofs, and its outputs on the data."""
-    if case.network.parameters > PACE * max(seconds, 0.1):
+    terms = (matrix for affine in case.network.maps for matrix in affine.terms.values())
+    products = sum(map(nnz, terms))  # of a convolution more than it has parameters
+    if products > PACE * max(seconds, 0.1):
         raise InvalidInputError(
-            f"{seconds:.2g} s are too short for a program of {case.network.parameters:,} parameters"
+            f"{seconds:.2g} s are too short for a program of {products:,} multiplications"
         )
     clock = Clock(seconds)
     rows, cut = [], False

@@ -11,9 +11,8 @@ from typing import Any
 
 from relunorm.clock import Clock
 from relunorm.errors import RelunormError
-from relunorm.forms.normalize import normalize
-from relunorm.forms.normalized import Normalized
-from relunorm.forms.removal import summarize
+from relunorm.forms.normalize import Normalized, normalize
+from relunorm.forms.removal.reduced import summarize
 from relunorm.io import load, save
 from relunorm.network import Network
 from relunorm.report.case import Case

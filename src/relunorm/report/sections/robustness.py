@@ -9,7 +9,10 @@ import numpy as np
 
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
-from relunorm.questions.certify import Robustness, RowRobustness, certify
+from relunorm.matrix import scale_columns
+from relunorm.network import Affine, Network
+from relunorm.questions.certify import certify
+from relunorm.questions.robustness import Robustness, RowRobustness
 from relunorm.report.case import Case
 from relunorm.report.numbers import Kind, finite
 from relunorm.report.section import NotAsked
@@ -25,7 +28,10 @@ MOST_WORK = 20_000_000
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:
-    """`certify` without a radius: for each row an interval around the largest safe one."""
+    """`certify` without a radius: for each row an interval around the largest safe one.
+
+    Where inputs have very different scales, in units of each input's own spread.
+    """
     if case.x is None:
         raise NotAsked("no data was given: robustness is that of the rows of a table")
     if case.y is None or case.classes is None:
@@ -40,13 +46,17 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     if not case.network.head.decides_plainly(outputs.shape[1]):
         raise InvalidInputError("the model does not decide by its largest output")
     network = case.network.without_head()  # the class is the same; labels are its numbers
+    inputs, scaled = case.x, _scales_differ(case.x)
+    if scaled:
+        step = _spreads(case.x)
+        network, inputs = _in_steps(network, step), case.x / step
     clock = Clock(seconds)
     picks: list[int] = []
     rows: list[RowRobustness] = []
     for k in np.random.default_rng(0).permutation(len(case.x))[:MOST_ROWS].tolist():
         share = clock.left() / max(SHARING - len(rows), 1)
         one = certify(
-            network, case.x[[k]], label=case.y[[k]], time_limit=share, tolerance=TOLERANCE
+            network, inputs[[k]], label=case.y[[k]], time_limit=share, tolerance=TOLERANCE
         ).rows[0]
         picks.append(k)
         rows.append(replace(one, row=k))
@@ -69,7 +79,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
             "kind": "bound",
             "rows": [_row(row, int(case.index[row.row])) for row in weakest[:LISTED]],
         },
-        "scales_differ": _scales_differ(case.x),
+        "scales_differ": scaled,
         "partial": f"{open_rows} of {len(picks)} rows have no upper end" if open_rows else "",
     }
 
@@ -90,3 +100,25 @@ def _scales_differ(x: np.ndarray) -> bool:
     spread = x.std(axis=0)
     moving = spread[spread > 0]
     return bool(len(moving) > 1 and moving.max() > 20 * np.median(moving))
+
+
+def _spreads(x: np.ndarray) -> np.ndarray:
+    """Each input's standard deviation, to the nearest power of two; the median for constant ones.
+
+    By powers of two numbers are scaled without rounding.
+    """
+    spread = x.std(axis=0)
+    spread[spread == 0] = np.median(spread[spread > 0])
+    return np.exp2(np.round(np.log2(spread)))
+
+
+def _in_steps(network: Network, step: np.ndarray) -> Network:
+    """The network as a function of x / step, exactly."""
+
+    def scaled(affine: Affine) -> Affine:
+        if 0 not in affine.terms:
+            return affine
+        return Affine({**affine.terms, 0: scale_columns(affine.terms[0], step)}, affine.bias)
+
+    layers = [replace(layer, affine=scaled(layer.affine)) for layer in network.layers]
+    return network.replace(layers=layers, output=scaled(network.output))

@@ -1,0 +1,1 @@
+"""Proofs of a relation as documents, and replaying them."""

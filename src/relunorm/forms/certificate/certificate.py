@@ -1,0 +1,298 @@
+"""A proof that two networks agree over a domain, as JSON.
+
+The certificate names, for every unit of both networks, how it relates to the common basis (module
+`relation`), and holds what proves the bounds it uses. `recompute` finds everything else from the
+two networks: pre-activation bounds, forms, errors and the bound on f - g, all with outward
+rounding. It is what states the bound when a certificate is written, and what checks it
+(`verification`): one computation, so that what is written holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from relunorm.atomic import write_bytes
+from relunorm.errors import InvalidInputError
+from relunorm.forms import outward
+from relunorm.forms.certificate.document import no_duplicates
+from relunorm.forms.certificate.domains import domain_to_dict
+from relunorm.forms.certificate.evaluation import evaluation_error
+from relunorm.forms.outward import Range
+from relunorm.forms.relation.match import folding_error
+from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
+from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Network
+from relunorm.stability.reach import Reach
+
+SCHEMA = "relunorm.certificate/3"
+#: The number types whose rounding is bounded too.
+DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
+#: Bounds of every layer's pre-activations, and how many of them rest on a solver's word.
+Proved = tuple[list[Range], int]
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate:
+    """That two networks differ by at most ``bound`` over a domain.
+
+    For networks with step units: at every input of the domain but those in `exceptions`.
+
+    Attributes:
+        document: everything, JSON-safe; see `to_dict`.
+    """
+
+    document: dict[str, Any]
+
+    @property
+    def bound(self) -> float:
+        """A bound on |f - g| over the domain, in real arithmetic, largest output."""
+        return max(self.document["bounds"], default=0.0)
+
+    @property
+    def bounds(self) -> list[float]:
+        """The same for every output."""
+        return list(self.document["bounds"])
+
+    @property
+    def exceptions(self) -> list[dict[str, Any]]:
+        """Where nothing is claimed: inputs x with |z(x)| <= margin for one of these step units.
+
+        Each names ``network`` (0 or 1), ``layer`` (of the network without linear stages), ``unit``
+        and ``margin``. Rounding moves a threshold by about that much, and between the old one and
+        the new one the outputs differ by the whole jump, so no bound could hold there.
+        """
+        return list(self.document["exceptions"])
+
+    @property
+    def threshold_margin(self) -> float | None:
+        """The largest margin of all `exceptions`; None where there is none."""
+        return max((float(entry["margin"]) for entry in self.exceptions), default=None)
+
+    @property
+    def trusted(self) -> int:
+        """How many verdicts rest on a solver's word rather than on a replayable proof."""
+        return int(self.document["trusted"])
+
+    def evaluated(self, dtype: str) -> float:
+        """A bound on the difference of the two outputs when both are computed in ``dtype``."""
+        if dtype not in DTYPES:
+            raise InvalidInputError(f"dtype is {dtype!r}, expected {' or '.join(DTYPES)}")
+        stated = self.document["evaluation"][dtype]["difference"]
+        return float("inf") if stated is None else float(stated)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return self.document
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate as JSON, atomically."""
+        write_bytes(path, json.dumps(self.document, allow_nan=False).encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Certificate:
+        """Read a certificate; its claims are checked by `verify`, not here."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            document = json.loads(text, object_pairs_hook=no_duplicates)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"{path}: not a JSON document ({error})") from None
+        # with these parts it is a certificate, if a damaged one, and `verify` says so
+        parts = {"relations", "networks", "digest"}
+        whole = isinstance(document, dict) and parts <= document.keys()
+        if not whole and (not isinstance(document, dict) or document.get("schema") != SCHEMA):
+            raise InvalidInputError(f"{path}: not a certificate of schema {SCHEMA}")
+        return cls(document)
+
+    def __repr__(self) -> str:
+        extra = f", {self.trusted} verdicts solver-trusted" if self.trusted else ""
+        if self.threshold_margin is not None:
+            extra += f" where no step is within {self.threshold_margin:.2g} of its threshold"
+        return f"Certificate(|f - g| <= {self.bound:.3g}{extra})"
+
+
+def certify(
+    walk: Walk,
+    networks: Sequence[Network],
+    proofs: Sequence[Any],
+    order: Sequence[int] = (0, 1),
+    known: Sequence[Proved | None] = (None, None),
+) -> Certificate | None:
+    """The certificate of a finished walk; None where no finite bound comes out.
+
+    Args:
+        networks: the two networks as they were given, linear stages included.
+        proofs: what proves the pre-activation bounds of each, as JSON, or None for the quick ones.
+        order: which of the networks was walked first.
+        known: per network what `proved_bounds` makes of its proofs, if at hand.
+    """
+    relations = [[_pack(r) for r in side.relations] for side in walk.sides]
+    found = recompute(walk.reach, networks, proofs, order, relations, known)
+    bounds = [slackened(v) for v in found.bounds]
+    exceptions = [{**e, "margin": slackened(e["margin"])} for e in found.exceptions]
+    if not np.isfinite([*bounds, *(e["margin"] for e in exceptions)]).all():
+        return None
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "domain": domain_to_dict(walk.reach),
+        "networks": [{"digest": net.digest, "units": net.units} for net in networks],
+        "bounds": bounds,
+        "exceptions": exceptions,
+        "evaluation": found.evaluation(np.array(bounds)),
+        "trusted": found.trusted,
+        "order": list(order),
+        "proofs": list(proofs),
+        "relations": relations,
+    }
+    document["digest"] = _seal(document)
+    return Certificate(document)
+
+
+@dataclass(frozen=True, eq=False)
+class Recomputed:
+    """What a certificate's relations and proofs show.
+
+    Attributes:
+        bounds: on |f - g|, output by output.
+        exceptions: the step units near whose thresholds nothing is shown.
+        errors: per number type how far the outputs of each network can be off when computed.
+        trusted: how many verdicts rest on a solver's word.
+    """
+
+    bounds: Vector
+    exceptions: list[dict[str, Any]]
+    errors: dict[str, list[Vector]]
+    trusted: int
+
+    def evaluation(self, bounds: Vector) -> dict[str, dict[str, float | None]]:
+        """Per number type how far each computed output can be off, and how far the two differ.
+
+        None where no finite bound is known.
+        """
+        result = {}
+        for dtype, errors in self.errors.items():
+            found = {"first": errors[0], "second": errors[1], "difference": sum(errors, bounds)}
+            worst = {key: float(value.max() * (1 + 1e-6)) for key, value in found.items()}
+            result[dtype] = {key: v if np.isfinite(v) else None for key, v in worst.items()}
+        return result
+
+
+def recompute(
+    reach: Reach,
+    networks: Sequence[Network],
+    proofs: Sequence[Any],
+    order: Sequence[int],
+    relations: Sequence[Sequence[dict[str, Any]]],
+    known: Sequence[Proved | None] = (None, None),
+) -> Recomputed:
+    """Everything a certificate states, from its relations and proofs and the two networks.
+
+    Uses no solver. Raises `InvalidInputError` where they do not fit the networks.
+    """
+    walk, trusted = Walk(reach, away=True), 0
+    for i, packed in zip(order, relations, strict=True):
+        folded = networks[i].folded()
+        ranges, solver = known[i] or proved_bounds(folded, reach, proofs[i])
+        if len(packed) != len(folded.layers):
+            raise InvalidInputError(
+                f"the certificate relates {len(packed)} layers, the network has "
+                f"{len(folded.layers)}"
+            )
+        trusted += solver
+        walk.run(walk.add(folded, ranges), _Recorded(packed))
+    return Recomputed(
+        _bounds(walk, networks), _exceptions(walk, order), _errors(walk, networks, order), trusted
+    )
+
+
+class _Recorded:
+    """Reads the relation of each layer from a certificate."""
+
+    def __init__(self, packed: Sequence[dict[str, Any]]):
+        self.packed = packed
+
+    def __call__(
+        self, walk: Walk, side: Side, form: Affine, error: Vector, span: Range
+    ) -> Relation:
+        entry = self.packed[len(side.forms)]
+        kind = np.array([KINDS.index(name) for name in entry["kind"]], dtype=np.int8)
+        relation = Relation(
+            kind,
+            np.array(entry["block"], dtype=np.intp),
+            np.array(entry["index"], dtype=np.intp),
+            np.array(entry["factor"], dtype=np.float64),
+            np.array(entry["constant"], dtype=np.float64),
+        )
+        parts = (relation.block, relation.index, relation.factor, relation.constant)
+        if any(part.shape != (form.size,) for part in (kind, *parts)):
+            raise InvalidInputError(
+                f"layer {len(side.forms)}: the certificate relates {len(kind)} units, the network "
+                f"has {form.size}"
+            )
+        if not (np.isfinite(relation.factor).all() and np.isfinite(relation.constant).all()):
+            raise InvalidInputError(f"layer {len(side.forms)}: a factor is not finite")
+        return relation
+
+
+def _pack(relation: Relation) -> dict[str, Any]:
+    return {
+        "kind": [KINDS[k] for k in relation.kind],
+        "block": relation.block.tolist(),
+        "index": relation.index.tolist(),
+        "factor": relation.factor.tolist(),
+        "constant": relation.constant.tolist(),
+    }
+
+
+def _bounds(walk: Walk, networks: Sequence[Network]) -> Vector:
+    """The difference of the outputs, and what multiplying linear stages out changed."""
+    folding = sum(folding_error(network, walk.reach) for network in networks)
+    return outward.up(walk.difference.largest + folding, 2)
+
+
+def _exceptions(walk: Walk, order: Sequence[int]) -> list[dict[str, Any]]:
+    """The step units near whose thresholds the walk proves nothing."""
+    return [
+        {"network": int(i), "layer": k, "unit": int(unit), "margin": float(margin[unit])}
+        for i, side in zip(order, walk.sides, strict=True)
+        for k, margin in enumerate(side.margins)
+        for unit in np.flatnonzero(~np.isnan(margin))
+    ]
+
+
+def _errors(
+    walk: Walk, networks: Sequence[Network], order: Sequence[int]
+) -> dict[str, list[Vector]]:
+    """Per number type how far the computed outputs of each network can be off."""
+    ranges: list[Sequence[Range]] = [(), ()]
+    for i, side in zip(order, walk.sides, strict=True):
+        folded = side.network.digest == networks[i].digest
+        ranges[i] = side.ranges if folded else quick_bounds(networks[i], walk.reach)
+    return {
+        dtype: [
+            evaluation_error(network, spans, walk.reach, dtype)
+            for network, spans in zip(networks, ranges, strict=True)
+        ]
+        for dtype in DTYPES
+    }
+
+
+def slackened(bound: float) -> float:
+    """A bound with room for the rounding of another machine's matrix product."""
+    return float(bound + 0.05 * min(bound, 1e-9) + 1e-15 * bound)
+
+
+def _seal(document: dict[str, Any]) -> str:
+    """sha256 of everything but the seal itself, as hex."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

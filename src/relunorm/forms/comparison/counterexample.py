@@ -1,0 +1,344 @@
+"""The other side of a comparison: a point where two networks differ for certain.
+
+Both halves of that are decided without rounding: the point lies in the domain (`Domain.holds`), and
+the outputs differ there by more than the tolerance. Where float64 and a bound on its rounding leave
+the second one open, whole numbers decide it, up to a size; beyond that it stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.clock import NO_LIMIT, Clock
+from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.forms.precision import DOUBLE
+from relunorm.forms.relation.walk import NEW, SCALED, Walk
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output
+from relunorm.stability.plane import moved_inside
+from relunorm.stability.rounding import float_below
+from relunorm.stability.witness import unit_gradient
+
+#: Multiplications of one round of single coordinates, at most.
+FLIPPING = 200_000_000
+
+#: Share of a difference that has to be certain in floats; else whole numbers give the rest.
+HIDDEN = 0.98
+
+
+@dataclass(eq=False)
+class Counterexample:
+    """The best point so far, and how far apart the networks are there at least.
+
+    Attributes:
+        given: the two networks.
+        domain: where the point has to lie.
+        tolerance: differences up to this one are none.
+        rng: for the points and climbs.
+        clock: when climbing has to stop.
+        lower: the difference at ``point``, rounded down.
+        found: whether the difference there is more than the tolerance.
+        visible: whether networks in float64 differ by more than their rounding, or by more than
+            double precision can explain.
+    """
+
+    given: tuple[Network, Network]
+    domain: Domain
+    tolerance: float
+    rng: np.random.Generator
+    clock: Clock
+    lower: float = 0.0
+    found: bool = False
+    visible: bool = False
+    point: Vector | None = None
+    points: NDArray[np.float64] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        first, second = self.given
+        self.folded = first.folded(), second.folded()
+        points = spread(self.domain, 256, self.rng)
+        inside = self.domain.holds(points)
+        self.points = points[inside] if inside.any() else points
+        self.scale = float(np.nan_to_num(np.abs(self.folded[0](self.points)).max()))
+
+    def probe(self) -> None:
+        """Look at a few hundred points; most networks that differ show it here."""
+        self._best(self.points, 1)
+        if self.found:
+            self.climb()
+
+    def between(self, walk: Walk) -> None:
+        """Look where only one of two related steps has jumped."""
+        points = between_thresholds(walk, self.points)
+        points = points[self.domain.holds(points)]
+        if len(points):
+            self._best(points, 4)
+
+    def climb(self, **more: int) -> None:
+        """Go uphill from many starts; ``more`` of them, say."""
+        point, _ = attack(*self.folded, self.domain, rng=self.rng, clock=self.clock, **more)
+        self.offer(point)
+
+    def offer_best(self, points: NDArray[np.float64]) -> None:
+        """Try the best of many points; given none, climb with more starts."""
+        if len(points):
+            self._best(points, 1)
+        else:
+            work = self.domain.dimension * max(network.parameters for network in self.folded)
+            flips = min(32, FLIPPING // (4 * work))
+            self.climb(starts=128, samples=4096, rounds=100, flips=flips)
+
+    def offer(self, point: Vector) -> None:
+        """Take a point if it lies in the domain and shows a larger difference for certain."""
+        moved = moved_inside(self.domain, point)
+        if moved is None:
+            return
+        point = moved
+        sure, more = self._certain(point)
+        if sure > self.lower or more > self.found or self.point is None:
+            self.point, self.lower = point, max(sure, self.lower)
+            self.visible |= self.lower > DOUBLE * self.scale
+            self.found |= more
+
+    def _best(self, points: NDArray[np.float64], count: int) -> None:
+        gaps = np.abs(difference(*self.folded, points)).max(axis=1)
+        for k in np.argsort(-gaps, kind="stable")[:count]:
+            self.offer(points[k])
+
+    def _certain(self, point: Vector) -> tuple[float, bool]:
+        """A lower bound on the difference at a point, and whether it exceeds the tolerance."""
+        (a, a_off), (b, b_off) = (certain_outputs(n, point[None]) for n in self.given)
+        gap = np.abs(a - b)
+        sure = gap * (1 - 1e-15) - a_off - b_off
+        best = float(np.where(np.isnan(sure), -np.inf, sure).max())
+        self.visible |= best > 0
+        doubtful = not best > self.tolerance and not (gap + a_off + b_off).max() < self.tolerance
+        # a bound on the rounding that hides the difference, where it would be the largest one
+        most = float(np.where(np.isnan(gap), np.inf, gap).max())
+        doubtful |= best < HIDDEN * most and most > self.lower * (2 - HIDDEN)
+        if doubtful and sum(network.parameters for network in self.given) <= PARAMETERS:
+            values = (exact_output(network, point) for network in self.given)
+            exact = max(abs(a - b) for a, b in zip(*values, strict=True))
+            return float_below(exact), exact > Fraction(self.tolerance)
+        return best, best > self.tolerance
+
+
+Points = NDArray[np.float64]
+#: Pairs of step units looked at, at most.
+PAIRS = 64
+#: How far beside a threshold, as a share of the largest coordinate.
+BESIDE = (1e-2, 1e-4, 1e-7, 1e-10, 1e-13)
+STEPS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
+
+
+def attack(
+    first: Network,
+    second: Network,
+    domain: Domain,
+    *,
+    rng: np.random.Generator,
+    starts: int = 32,
+    samples: int = 512,
+    rounds: int = 30,
+    flips: int = 0,
+    clock: Clock = NO_LIMIT,
+) -> tuple[Vector, float]:
+    """The input found where max |f - g| is largest, and the value there (an estimate from below).
+
+    Random points and corners first; from the best, steps along the sign of the gradient of the
+    output that differs most, of several lengths at once, as long as something improves. Then, in a
+    box, from so many of the best and twice as many in all, single coordinates (``flips``).
+    """
+    points = spread(domain, samples, rng)
+    gaps = difference(first, second, points)
+    size = np.abs(gaps).max(axis=1)
+    if isinstance(domain, Polytope):  # every step costs a linear programme
+        starts = min(starts, 4)
+    best = np.argsort(-size)[:starts]
+    points, gaps, size = points[best], gaps[best], size[best]
+    for _ in range(rounds):
+        if clock.expired():
+            break
+        output = np.abs(gaps).argmax(axis=1)
+        sign = np.sign(gaps[np.arange(len(points)), output])
+        chosen = np.zeros_like(gaps)
+        chosen[np.arange(len(points)), output] = np.where(sign == 0, 1.0, sign)
+        slope = pullback(first, points, chosen) - pullback(second, points, chosen)
+        trials = uphill(domain, points, slope)
+        found = difference(first, second, trials).reshape(len(STEPS), len(points), -1)
+        sizes = np.abs(found).max(axis=2)
+        step = sizes.argmax(axis=0)
+        rows = np.arange(len(points))
+        better = sizes[step, rows] > size * (1 + 1e-9)
+        if not better.any():
+            break
+        trials = trials.reshape(len(STEPS), len(points), -1)
+        points = np.where(better[:, None], trials[step, rows], points)
+        gaps = np.where(better[:, None], found[step, rows], gaps)
+        size = np.abs(gaps).max(axis=1)
+    if isinstance(domain, Box) and flips:
+        more = spread(domain, samples, rng)
+        points = np.concatenate([points[np.argsort(-size)[:flips]], more])
+        points, size = _flipped(first, second, domain, points, flips, clock)
+    winner = int(size.argmax())
+    return points[winner], float(size[winner])
+
+
+def _flipped(
+    first: Network, second: Network, box: Box, points: Points, count: int, clock: Clock
+) -> tuple[Points, Vector]:
+    """From the best points, one coordinate at a time to the end of its range that gains most.
+
+    Returns:
+        the points, and the differences there.
+    """
+    size = np.abs(difference(first, second, points)).max(axis=1)
+    best = np.argsort(-size, kind="stable")[: 2 * count]
+    points, size = points[best], size[best]
+    d, going = box.dimension, np.arange(len(best))
+    while len(going) and not clock.expired():
+        trials = np.repeat(points[going][:, None], 2 * d, axis=1)
+        trials[:, np.arange(d), np.arange(d)] = box.lo
+        trials[:, d + np.arange(d), np.arange(d)] = box.hi
+        sizes = np.abs(difference(first, second, trials.reshape(-1, d))).max(axis=1)
+        sizes = sizes.reshape(len(going), 2 * d)
+        rows, flip = np.arange(len(going)), sizes.argmax(axis=1)
+        better = sizes[rows, flip] > size[going] * (1 + 1e-9)
+        points[going[better]] = trials[rows, flip][better]
+        size[going[better]] = sizes[rows, flip][better]
+        going = going[better]
+    return points, size
+
+
+def spread(domain: Domain, count: int, rng: np.random.Generator) -> Points:
+    """Random points, for a box half of them corners, and the centre.
+
+    Points of a flat polytope leave its plane by a rounding error. Copies on a coarse binary grid
+    are added; for planes with simple coefficients many of them lie inside exactly.
+    """
+    points = domain.sample(count, rng)
+    if isinstance(domain, Polytope):
+        points = np.concatenate([points, domain.center[None]])
+        grid = 2.0 ** (np.ceil(np.log2(np.maximum(np.abs(points).max(), 1e-300))) - 10)
+        return np.concatenate([points, np.round(points / grid) * grid])
+    if isinstance(domain, Box):
+        half = count // 2
+        corner = rng.random((half, domain.dimension)) < 0.5
+        points[:half] = np.where(corner, domain.lo, domain.hi)
+    return np.concatenate([points, np.atleast_2d(domain.center)])
+
+
+def difference(first: Network, second: Network, points: Points) -> Points:
+    """f - g, point by point."""
+    return first(points) - second(points)
+
+
+def pullback(network: Network, points: Points, weights: Points) -> Points:
+    """The gradient of weights.f at every point: one backward pass for the whole batch.
+
+    The network has no linear stages (`Network.folded`).
+    """
+    z = network.preactivations(points)
+    grads: dict[int, Points] = {}
+
+    def pull(terms, upstream: Points) -> None:
+        for source, matrix in terms.items():
+            part = upstream @ matrix
+            grads[source] = grads[source] + part if source in grads else part
+
+    pull(network.output.terms, weights)
+    for index in range(len(network.layers) - 1, -1, -1):
+        upstream = grads.pop(index + 1, None)
+        if upstream is not None:
+            layer = network.layers[index]
+            pull(layer.affine.terms, upstream * layer.activation.derivative(z[index]))
+    return np.asarray(grads.get(0, np.zeros_like(points)))
+
+
+def uphill(domain: Domain, points: Points, slope: Points) -> Points:
+    """Steps of every length uphill, all inside the domain: those of the first length first."""
+    if isinstance(domain, Box):
+        stride = np.sign(slope) * 2 * domain.halfwidth
+        return np.concatenate(
+            [np.clip(points + step * stride, domain.lo, domain.hi) for step in STEPS]
+        )
+    if isinstance(domain, Ball):
+        length = np.linalg.norm(slope, axis=1, keepdims=True)
+        far = domain.middle + domain.reach * slope / np.where(length > 0, length, 1.0)
+    else:
+        far = _vertices(domain, slope)
+    # a hair inside: the end of the segment may lie outside by a rounding error
+    return np.concatenate([points + step * (1 - 1e-9) * (far - points) for step in STEPS])
+
+
+def _vertices(domain: Domain, slope: Points) -> Points:
+    """Per direction a point of the polytope where it is largest: one linear programme each."""
+    if not isinstance(domain, Polytope):
+        return np.repeat(np.atleast_2d(domain.center), len(slope), axis=0)
+    slope = np.where(np.isfinite(slope).all(axis=1, keepdims=True), slope, 0.0)
+    largest = np.abs(slope).max(axis=1, keepdims=True, initial=0.0)
+    slope = slope / np.where(largest > 0, largest, 1.0)  # only the direction counts
+    return np.array([domain._minimize(-row)[1] if row.any() else domain.center for row in slope])
+
+
+def between_thresholds(walk: Walk, points: Points) -> Points:
+    """Candidates for a difference of step networks: inputs at and beside their thresholds.
+
+    Halfway between the thresholds of related units, where only one of them has jumped, and on
+    either side of every threshold, where only one network jumps if the other has no such unit.
+    """
+    singles = [
+        [(side.network, k, unit, 1.0)]
+        for side in walk.sides
+        for k, layer in enumerate(side.network.layers)
+        if layer.activation.kind == "step"
+        for unit in range(layer.width)
+    ]
+    found = [_roots(pair, points)[0] for pair in _step_pairs(walk)[:PAIRS]]
+    size = np.abs(points).max(initial=1e-300)
+    for single in singles[:PAIRS]:
+        root, normal = _roots(single, points)
+        for share in BESIDE:
+            found += [root + share * size * normal, root - share * size * normal]
+    return np.concatenate([np.empty((0, points.shape[1])), *found])
+
+
+def _roots(
+    units: Sequence[tuple[Network, int, int, float]], points: Points
+) -> tuple[Points, Points]:
+    """Zeros of the mean of a few pre-activations, and the unit normals there.
+
+    One Newton step x - h grad h / |grad h|^2 from the points nearest by: exact for first layers.
+    """
+    z, slope = np.zeros(len(points)), np.zeros_like(points)
+    for network, layer, unit, factor in units:
+        value, gradient = unit_gradient(network, points, layer, np.full(len(points), unit))
+        z, slope = z + factor * value / len(units), slope + factor * gradient / len(units)
+    square = (slope * slope).sum(axis=1)
+    steep = np.flatnonzero(square > 0)
+    near = steep[np.argsort(z[steep] ** 2 / square[steep])[:8]]
+    normal = slope[near] / np.sqrt(square[near])[:, None]
+    return points[near] - (z[near] / np.sqrt(square[near]))[:, None] * normal, normal
+
+
+def _step_pairs(walk: Walk) -> list[list[tuple[Network, int, int, float]]]:
+    """Related step units, the worst matched first: (network, layer, unit, factor) twice."""
+    home = []  # where each block's functions live
+    for side in walk.sides:
+        home += [(side, k, np.flatnonzero(r.kind == NEW)) for k, r in enumerate(side.relations)]
+    pairs = []
+    for side in walk.sides:
+        for k, (relation, margin) in enumerate(zip(side.relations, side.margins, strict=True)):
+            for unit in np.flatnonzero(np.isfinite(margin)):
+                other, layer, units = home[relation.block[unit] - 1]
+                turn = 1.0 if relation.kind[unit] == SCALED else -1.0
+                ours = (side.network, k, int(unit), turn / relation.factor[unit])
+                theirs = (other.network, layer, int(units[relation.index[unit]]), 1.0)
+                pairs.append((margin[unit] / relation.factor[unit], [ours, theirs]))
+    return [pair for _, pair in sorted(pairs, key=lambda entry: -entry[0])]

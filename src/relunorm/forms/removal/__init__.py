@@ -1,0 +1,1 @@
+"""What does nothing, or can be done by fewer units, is taken out."""

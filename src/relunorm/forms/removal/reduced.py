@@ -1,0 +1,182 @@
+"""Removing units that do nothing, or nothing a linear map could not do, from the input up.
+
+Over a domain where l <= z <= u is known for every pre-activation, a unit is
+
+- dead (u <= 0): its value is 0;
+- constant: its row is zero, or it is a step that never jumps;
+- unobserved: no path leads from it to the output;
+- duplicate or collinear: its row is a positive multiple of another one's;
+- opposite: its row is a negative multiple, relu(z) = z + relu(-z), which needs a skip connection;
+- a carrier: it and an opposite one only carry z to the next layer, where units are computed from
+  what the two read instead (`shortcuts`);
+- active (l >= 0): its value is affine. All active units of a layer together are folded by what
+  costs least: kept, replaced by as many carriers as their rank, or sent past the layer as a skip.
+
+Every replacement is exact up to rounding; `relation` proves the result afterwards. This file holds
+the vocabulary, `sweep` does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.clock import NO_LIMIT, Clock
+from relunorm.forms.removal.merging import TOLERANCE
+from relunorm.forms.rewrite import Origin, Product, Rewriter, one_hot, rows
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Network
+
+Architecture = Literal["any", "keep"]
+Prefer = Literal["parameters", "units"]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One unit that is gone.
+
+    Attributes:
+        layer, unit: where it was in the network that was given.
+        reason: dead, constant, unobserved, duplicate, collinear, opposite, carrier, active or
+            small; channel where all units of a channel went together.
+        bound: the proved bound that decided it (the maximum of z for a dead unit, the minimum for
+            an active one), None where the structure alone decides.
+        method: what proved the bound.
+        margin: how far the bound is from 0.
+        cost: how much of the eps budget it used; 0 for an exact removal.
+    """
+
+    layer: int
+    unit: int
+    reason: str
+    bound: float | None = None
+    method: str = "structure"
+    margin: float = 0.0
+    cost: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def summarize(removed: Iterable[Removal]) -> list[dict[str, Any]]:
+    """Removed units counted by layer, reason and method; JSON-safe.
+
+    ``margin`` is the smallest of a group, None where the structure alone decides.
+
+    >>> summarize([Removal(0, 2, "dead", -1.0, "interval", 1.0)])
+    [{'layer': 0, 'reason': 'dead', 'method': 'interval', 'units': 1, 'margin': 1.0}]
+    """
+    groups: dict[tuple[int, str, str], list[float]] = {}
+    for unit in removed:
+        groups.setdefault((unit.layer, unit.reason, unit.method), []).append(unit.margin)
+    return [
+        {
+            "layer": layer,
+            "reason": reason,
+            "method": method,
+            "units": len(margins),
+            "margin": None if method == "structure" else min(margins),
+        }
+        for (layer, reason, method), margins in sorted(groups.items())
+    ]
+
+
+@dataclass(frozen=True)
+class Straight:
+    """Units that count as linear: y = slope z + constant, and why.
+
+    ``flat[k]`` marks them in layer k; the other lists run alongside.
+    """
+
+    flat: list[NDArray[np.bool_]]
+    slope: list[Vector]
+    constant: list[Vector]
+    why: list[list[Removal | None]]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What removal may do.
+
+    Attributes:
+        architecture: ``any`` allows new skip connections, ``keep`` none.
+        prefer: what "cheapest" counts: stored parameters or units.
+        fold_all: send every active unit past its layer, whatever it costs (canonical form).
+        tolerance: on rows of l1 norm 1, when two count as multiples of one another.
+        relative: the same as a share of a row's largest entry; the larger of the two counts.
+        product: the matrix product for substitutions; None for the fast one.
+        arrange: for a finished layer the factor every row is divided by and the order of the
+            units; None leaves them as they are.
+        orient: turn every unit to the standard side of its hyperplane (shallow canonical form).
+        clock: when to give up.
+    """
+
+    architecture: Architecture = "any"
+    prefer: Prefer = "parameters"
+    fold_all: bool = False
+    tolerance: float = TOLERANCE
+    relative: float = 0.0
+    product: Product | None = None
+    arrange: Callable[[Affine], tuple[Vector, NDArray[np.intp]]] | None = None
+    orient: bool = False
+    clock: Clock = NO_LIMIT
+
+
+@dataclass
+class Reduced:
+    """A smaller network, where its units come from, and what was removed.
+
+    ``loosely``: whether rows that float32 does not tell apart counted as multiples.
+    """
+
+    network: Network
+    origins: list[list[Origin]]
+    removed: list[Removal] = field(default_factory=list)
+    loosely: bool = False
+
+    @classmethod
+    def whole(cls, network: Network) -> Reduced:
+        """Nothing removed yet."""
+        origins: list[list[Origin]] = [
+            [(k, i) for i in range(layer.width)] for k, layer in enumerate(network.layers)
+        ]
+        return cls(network, origins)
+
+
+def drop_unobserved(state: Reduced) -> Reduced:
+    """Remove every unit from which no path of non-zero weights leads to the output."""
+    network = state.network
+    seen = [np.zeros(n, dtype=bool) for n in network.widths[:-1]]
+    _mark(network.output, np.ones(network.output_size, dtype=bool), seen)
+    for k in range(len(network.layers) - 1, -1, -1):
+        _mark(network.layers[k].affine, seen[k + 1], seen)
+    if all(mask.all() for mask in seen[1:]):
+        return state
+    rewriter = Rewriter(network)
+    removed = list(state.removed)
+    for k, layer in enumerate(network.layers):
+        kept = np.flatnonzero(seen[k + 1])
+        gone = np.flatnonzero(~seen[k + 1])
+        origins = state.origins[k]
+        removed += [Removal(*o, "unobserved") for i in gone if (o := origins[i]) is not None]
+        if not len(kept):
+            rewriter.express(Affine({}, np.zeros(layer.width)))
+            continue
+        affine = rewriter.incoming(rows(layer.affine, kept))
+        value = rewriter.emit(affine, layer.activation, layer.name, [origins[i] for i in kept])
+        targets = np.full(layer.width, -1, dtype=np.intp)
+        targets[kept] = np.arange(len(kept))
+        recovered = one_hot(targets, np.ones(layer.width), len(kept))
+        rewriter.express(Affine({value: recovered}, np.zeros(layer.width)))
+    return Reduced(rewriter.finish(), rewriter.origins, removed)
+
+
+def _mark(affine: Affine, used: NDArray[np.bool_], seen: list[NDArray[np.bool_]]) -> None:
+    for source, matrix in affine.terms.items():
+        touched = np.asarray((matrix[np.flatnonzero(used)] != 0).sum(axis=0)).ravel() > 0
+        seen[source] |= touched

@@ -1,0 +1,1 @@
+"""The normal forms: which of all equivalent networks is chosen."""

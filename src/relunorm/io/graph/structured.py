@@ -1,0 +1,71 @@
+"""A structure back to a network: the steps are lowered as if they had been read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.windows import sliding_windows
+from relunorm.network import RELU, Network
+from relunorm.structure import Step, Structure
+
+
+def lower(structure: Structure, like: Network) -> Network:
+    """The network of a structure, with the input's shape, head and origin of another one."""
+    return compute(structure, like.input_shape, like.origin).replace(head=like.head)
+
+
+def compute(structure: Structure, input_shape: Sequence[int], origin: str) -> Network:
+    """The network of a structure.
+
+    Raises:
+        CannotLower: where a step lacks what its kind needs.
+    """
+    low = Lowering((1, *structure.steps[0].shape))
+    values: list[Tensor] = [low.input]
+    for step in structure.steps[1:]:
+        values.append(_lowered(low, step, [values[i] for i in step.inputs]))
+    return low.finish(values[-1], input_shape=input_shape, origin=origin)
+
+
+def _lowered(low: Lowering, step: Step, inputs: list[Tensor]) -> Tensor:
+    x, geometry = inputs[0], step.geometry
+    if step.kind == "add":
+        return low.add(*inputs)
+    if step.kind == "linear" and step.weight is not None:
+        return low.linear(x, step.weight, step.bias)
+    if step.kind == "activation":
+        return low.activate(x, step.activation or RELU, step.name)
+    if step.kind == "clip":
+        return low.clip(x, *step.ends, step.name)
+    if step.kind == "reshape":
+        return low.rearrange(x, x.index.reshape(1, *step.shape))
+    if step.kind == "permute":
+        return low.rearrange(x, x.index.transpose(0, *(a + 1 for a in step.axes)))
+    if geometry is None or step.kind not in ("conv", "max_pool", "average_pool"):
+        raise CannotLower(f"a step of kind {step.kind!r} that is not complete")
+    if step.kind == "conv":
+        if step.weight is None:
+            raise CannotLower("a convolution without weights")
+        return low.convolve(
+            x,
+            step.weight,
+            np.zeros(len(step.weight)) if step.bias is None else step.bias,
+            geometry.stride,
+            geometry.pads,
+            geometry.dilation,
+            step.groups,
+        )
+    windows = sliding_windows(
+        x.shape[2:],
+        geometry.kernel,
+        geometry.stride,
+        geometry.pads,
+        geometry.dilation,
+        geometry.ceil,
+    )
+    if step.kind == "max_pool":
+        return low.max_pool(x, windows, step.name)
+    return low.average(x, windows, step.count_padding)

@@ -1,0 +1,268 @@
+"""Keras 3 models in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from relunorm import matrix as mx
+from relunorm.border import Model, accepts
+from relunorm.errors import (
+    InvalidNetworkError,
+    MissingDependencyError,
+    RelunormError,
+    UnsupportedFormatError,
+    UnsupportedOperationError,
+)
+from relunorm.head import Step
+from relunorm.io import input_shape
+from relunorm.io.graph.heads import Headed, Stuck, finished
+from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.windows import check_entries
+from relunorm.io.keras.layers import LAYERS, after_head
+from relunorm.io.keras.structured import build, can_build
+from relunorm.network import Affine, Network
+
+SUPPORTED = (
+    ", ".join(sorted(LAYERS)) + "; softmax, sigmoid, tanh, softplus and the like only at the end"
+)
+
+
+def from_keras(model: Any, example: Any = None) -> Network:
+    """Read a Sequential or functional model as it computes at inference; it is never run.
+
+    Args:
+        example: the shape of one input or a batch of inputs, where the model leaves sizes open.
+    """
+    origin = f"Keras model {model.name!r}"
+    if not model.built:
+        raise UnsupportedFormatError(
+            f"{origin} has no weights yet; call it on a batch, or model.build((None, ...))"
+        )
+    _check_structure(model, origin)
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
+        raise UnsupportedFormatError(
+            f"{origin}: {len(model.inputs)} inputs and {len(model.outputs)} outputs, expected one "
+            "of each"
+        )
+    shape = _shape(tuple(model.inputs[0].shape[1:]), example, origin)
+    walk = _Walk(Lowering((1, *shape)), origin)
+    output = walk.model(model, walk.lowering.input, "")
+    if walk.unsupported:
+        raise UnsupportedOperationError(origin, walk.unsupported, SUPPORTED)
+    return finished(walk.lowering, output, input_shape=shape, origin=origin)
+
+
+def _check_structure(model: Any, origin: str) -> None:
+    if not hasattr(model, "_run_through_graph") and not hasattr(model, "_functional"):
+        raise UnsupportedFormatError(
+            f"{origin}: a subclassed model ({type(model).__qualname__}) hides what it computes in "
+            "Python code; build it with the Sequential or functional API"
+        )
+
+
+def _shape(sizes: tuple[int | None, ...], example: Any, origin: str) -> tuple[int, ...]:
+    shown = ", ".join("?" if n is None else str(n) for n in sizes)
+    if example is not None:
+        wanted = input_shape(example, origin)
+        fits = len(wanted) == len(sizes) and all(
+            n in (None, w) for n, w in zip(sizes, wanted, strict=True)
+        )
+        if not fits:
+            raise UnsupportedFormatError(
+                f"{origin}: example says that one input has shape {wanted}, but the model reads "
+                f"inputs of shape ({shown})"
+            )
+        return wanted
+    if None in sizes:
+        raise UnsupportedFormatError(
+            f"{origin}: one input has shape ({shown}), which leaves sizes open; pass the shape, "
+            "for example relunorm.load(model, example=(28, 28, 1))"
+        )
+    return tuple(int(n or 0) for n in sizes)
+
+
+class _Unknown:
+    """The value of a layer that could not be lowered; its consumers are passed over."""
+
+
+_UNKNOWN = _Unknown()
+
+
+class _Walk:
+    """Lowers layers, collecting those that cannot be."""
+
+    def __init__(self, lowering: Lowering, origin: str):
+        self.lowering = lowering
+        self.origin = origin
+        self.unsupported: list[tuple[str, str]] = []
+
+    def model(self, model: Any, x: Any, path: str) -> Any:
+        """A Sequential or functional model, possibly inside another one."""
+        if hasattr(model, "_run_through_graph"):
+            results = model._run_through_graph([x], lambda op: self._caller(op, path))
+            return next(iter(_tensors(results)))
+        for op in model.layers:
+            x = self._caller(op, path)(x)
+        return x
+
+    def _caller(self, op: Any, path: str) -> Callable[..., Any]:
+        place = f"{path}{op.name}"
+        kind = f"{type(op).__module__}.{type(op).__qualname__}"
+
+        def call(*args: Any, **named: Any) -> Any:
+            tensors = list(_tensors([*args, *named.values()]))
+            if hasattr(op, "_run_through_graph") or hasattr(op, "_functional"):
+                if not any(tensor is _UNKNOWN for tensor in tensors):
+                    return self.model(op, tensors[0], f"{place}/")
+                return _UNKNOWN
+            try:
+                result = self._lower(op, tensors, len(args))
+                if isinstance(result, Headed) and not any(isinstance(t, Headed) for t in tensors):
+                    result.place = place
+                return result
+            except Stuck as stuck:
+                found = (stuck.value.place, f"{stuck.value.operation}: only known at the end")
+                if found not in self.unsupported:
+                    self.unsupported.append(found)
+                return _UNKNOWN
+            except CannotLower as reason:
+                detail = f": {reason}" if str(reason) else ""
+                self.unsupported.append((place, f"{kind}{detail}"))
+                return _UNKNOWN
+            except RelunormError as error:
+                raise InvalidNetworkError(f"{self.origin}: {place} ({kind}): {error}") from error
+
+        return call
+
+    def _lower(self, op: Any, tensors: list[Any], count: int) -> Any:
+        """Only Keras' own layers and operations: a subclass may compute something else."""
+        name = type(op).__name__
+        if not type(op).__module__.startswith("keras.") or name not in LAYERS:
+            raise CannotLower
+        if not tensors or (count > 1 and len(tensors) < count):
+            raise CannotLower("with a constant as argument")
+        if any(tensor is _UNKNOWN for tensor in tensors):
+            return _UNKNOWN
+        if any(isinstance(tensor, Headed) for tensor in tensors):
+            return after_head(self.lowering, op, tensors)
+        return LAYERS[name](self.lowering, op, tensors)
+
+
+def _tensors(values: Any) -> list[Any]:
+    """The lowered (or unknown) values among nested arguments."""
+    if isinstance(values, list | tuple):
+        return [tensor for value in values for tensor in _tensors(value)]
+    return [values] if isinstance(values, Tensor | Headed | _Unknown) else []
+
+
+@accepts("network")
+def to_keras(network: Model, dtype: str = "float64") -> Any:
+    """A Keras model that computes the network: Sequential for a chain, else functional.
+
+    A network whose structure is known becomes the convolutions, poolings and dense layers it was
+    read from. Otherwise sparse maps become dense ones, since Keras has no others; step activations
+    are refused. The weights are stored in ``dtype``, but most backends of Keras multiply in float32
+    whatever it is.
+    """
+    keras = _keras()
+    for place, layer in enumerate(network.layers):
+        if layer.activation.kind == "step":
+            raise UnsupportedFormatError(f"layer {place} ({layer.name}): Keras has no step layer")
+    layered = all(step.kind not in _OPERATIONS for step in network.head.steps)
+    structure = network.structure
+    if structure is not None and can_build(structure):
+        inputs, result = build(keras, structure, dtype)
+        for step in network.head.steps:
+            result = _head_step(keras, step, result, dtype)
+        model = keras.Model(inputs, result)
+        return keras.Sequential(model.layers) if structure.is_chain and layered else model
+    for affine in network.maps:
+        check_entries(sum(m.shape[0] * m.shape[1] for m in affine.terms.values()))
+    inputs = keras.Input(network.input_shape, dtype=dtype)
+    flat = inputs
+    if len(network.input_shape) > 1:
+        # Flatten would move the channels of a model in channels_first format.
+        flat = keras.layers.Reshape((network.input_size,), dtype=dtype)(inputs)
+    values = [flat]
+    for layer in network.layers:
+        value = _apply(keras, layer.affine, values, dtype)
+        if layer.activation.kind == "relu":
+            value = keras.layers.ReLU(dtype=dtype)(value)
+        elif layer.activation.kind == "leaky":
+            value = _leaky(keras, layer.activation.slope, value, dtype)
+        values.append(value)
+    result = _apply(keras, network.output, values, dtype)
+    if len(network.output_shape) > 1:
+        result = keras.layers.Reshape(network.output_shape, dtype=dtype)(result)
+    for step in network.head.steps:
+        result = _head_step(keras, step, result, dtype)
+    model = keras.Model(inputs, result)
+    return keras.Sequential(model.layers) if network.is_chain and layered else model
+
+
+#: Steps that Keras has as operations, not as layers.
+_OPERATIONS = ("argmax", "clip", "greater", "round")
+
+
+def _head_step(keras: Any, step: Step, value: Any, dtype: str) -> Any:
+    layers, ops = keras.layers, keras.ops
+    if step.kind == "softmax":
+        return layers.Softmax(axis=step.axis + 1, dtype=dtype)(value)
+    if step.kind == "log_softmax":
+        if step.axis + 2 != len(value.shape):
+            raise UnsupportedFormatError("Keras' log-softmax runs along the last axis only")
+        return layers.Activation("log_softmax", dtype=dtype)(value)
+    if step.kind == "scale":
+        shape = (1, *value.shape[1:])
+        parts = [step.factors, step.offsets]
+        scale, offset = ((p.reshape(shape) if p.size > 1 else p.item()) for p in parts)
+        return layers.Rescaling(scale, offset, dtype=dtype)(value)
+    if step.kind == "argmax":
+        return ops.argmax(value, axis=step.axis + 1)
+    if step.kind == "clip":
+        return ops.clip(value, *step.numbers)
+    if step.kind == "round":
+        return ops.round(value)
+    if step.kind == "greater":
+        raise UnsupportedFormatError(f"Keras has no layer for the head's {step}")
+    name = {"exp": "exponential"}.get(step.kind, step.kind)
+    return layers.Activation(name, dtype=dtype)(value)
+
+
+def _apply(keras: Any, affine: Affine, values: list[Any], dtype: str) -> Any:
+    """The sum of one Dense layer per source; the first holds the bias."""
+    terms = dict(affine.terms) or {0: np.zeros((affine.size, values[0].shape[-1]))}
+    parts = []
+    for number, (source, matrix) in enumerate(terms.items()):
+        # Zero initializers do not draw from the random state.
+        dense = keras.layers.Dense(
+            affine.size, use_bias=number == 0, kernel_initializer="zeros", dtype=dtype
+        )
+        parts.append(dense(values[source]))
+        kernel = np.ascontiguousarray(mx.dense(matrix).T)
+        dense.kernel.assign(kernel)
+        if number == 0:
+            dense.bias.assign(affine.bias)
+    return parts[0] if len(parts) == 1 else keras.layers.Add(dtype=dtype)(parts)
+
+
+def _leaky(keras: Any, slope: float, value: Any, dtype: str) -> Any:
+    if slope < 0:
+        raise UnsupportedFormatError(f"Keras' LeakyReLU takes no negative slope ({slope})")
+    return keras.layers.LeakyReLU(negative_slope=slope, dtype=dtype)(value)
+
+
+def _keras() -> Any:
+    try:
+        import keras  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError as error:
+        how = (
+            "pip install 'relunorm[keras]'"
+            if error.name == "keras"
+            else f"its backend needs {error.name}; set KERAS_BACKEND=torch to use the torch here"
+        )
+        raise MissingDependencyError(f"Keras cannot be imported: {how}") from None
+    return keras

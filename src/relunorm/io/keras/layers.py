@@ -1,0 +1,362 @@
+"""What each Keras layer means on lowered tensors; axis 0 is the batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.io.graph import heads, operations
+from relunorm.io.graph.heads import Headed, Stuck
+from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
+from relunorm.io.graph.windows import sliding_windows
+from relunorm.network import RELU, Activation
+
+#: Class name -> function(lowering, layer, tensors) -> tensor.
+LAYERS: dict[str, Callable[[Lowering, Any, list[Any]], Any]] = {}
+
+#: Activations and operations that may stand at the end, by Keras' names for them.
+_ENTRY = {
+    "sigmoid": "sigmoid",
+    "log_sigmoid": "log_sigmoid",
+    "tanh": "tanh",
+    "softplus": "softplus",
+    "exponential": "exp",
+    "exp": "exp",
+}
+#: Layers that may follow a step of a head: moves of entries, and what does nothing at inference.
+_MOVES = ("Identity", "Dropout", "Flatten", "Reshape", "Permute", "Squeeze", "ExpandDims")
+
+
+def layer(*names: str) -> Callable[[Any], Any]:
+    """Register a function under class names."""
+
+    def register(function: Any) -> Any:
+        LAYERS.update((name, function) for name in names)
+        return function
+
+    return register
+
+
+def _array(variable: Any) -> NDArray[np.float64]:
+    from keras import ops  # pyright: ignore[reportMissingImports]
+
+    with warnings.catch_warnings():
+        # Keras converts torch tensors in a way that numpy 2 warns about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return np.asarray(ops.convert_to_numpy(variable), dtype=np.float64)
+
+
+@layer("InputLayer", "Identity", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout")
+@layer("SpatialDropout3D", "GaussianDropout", "GaussianNoise", "ActivityRegularization")
+def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return tensors[0]
+
+
+@layer("Activation")
+def _activation(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    return activate(low, op.activation, tensors[0], op.name)
+
+
+def activate(low: Lowering, function: Any, x: Tensor, name: str) -> Tensor | Headed:
+    """Apply an activation as Keras names it: a function of keras.activations, or a layer."""
+    if function is None:
+        return x
+    own = str(getattr(function, "__module__", "")).startswith("keras.")
+    kind = getattr(function, "__name__", type(function).__name__)
+    if own and kind in LAYERS:
+        return LAYERS[kind](low, function, [x])
+    if not own:
+        raise CannotLower(f"with the activation {kind!r}, which is not Keras' own")
+    if kind == "linear":
+        return x
+    if kind == "relu":
+        return low.activate(x, RELU, name)
+    if kind == "leaky_relu":
+        return low.activate(x, Activation("leaky", slope=0.2), name)
+    if kind == "relu6":
+        return low.clip(x, 0.0, 6.0, name)
+    if kind == "hard_sigmoid":
+        return operations.hard_sigmoid(low, x, name)
+    if kind == "hard_tanh":
+        return low.clip(x, -1.0, 1.0, name)
+    return step(x, kind, -1, name)
+
+
+def step(x: Tensor | Headed, kind: str, axis: int, name: str) -> Headed:
+    """A step of a head by Keras' name for it."""
+    shown = f"the activation {kind!r}"
+    if kind in ("softmax", "log_softmax"):
+        return heads.along(x, kind, axis, name, shown)
+    if kind in _ENTRY:
+        return heads.entry(x, _ENTRY[kind], name, shown)  # type: ignore[arg-type]
+    raise CannotLower(f"with the activation {kind!r}")
+
+
+@layer("Softmax", "LogSoftmax")
+def _softmax(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    if not isinstance(op.axis, int):
+        raise CannotLower(f"over the axes {op.axis}")
+    kind = "softmax" if type(op).__name__ == "Softmax" else "log_softmax"
+    return step(tensors[0], kind, op.axis, op.name)
+
+
+@layer("Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Exp")
+def _entry(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    kind = {"LogSigmoid": "log_sigmoid"}.get(type(op).__name__, type(op).__name__.lower())
+    return step(tensors[0], kind, -1, op.name)
+
+
+@layer("Argmax")
+def _argmax(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    if not isinstance(op.axis, int):
+        raise CannotLower("over all entries")
+    found = heads.along(tensors[0], "argmax", op.axis, op.name, "argmax")
+    return found if op.keepdims else heads.without_axis(found, op.axis)
+
+
+@layer("Round")
+def _round(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    if getattr(op, "decimals", 0):
+        raise CannotLower("to decimals")
+    return heads.entry(tensors[0], "round", op.name, "round")
+
+
+@layer("Clip")
+def _clip(low: Lowering, op: Any, tensors: list[Any]) -> Tensor | Headed:
+    ends = [float(op.x_min), float(op.x_max)]
+    if isinstance(tensors[0], Headed):
+        return heads.entry(tensors[0], "clip", op.name, "clip", ends)
+    return low.clip(tensors[0], ends[0], ends[1], op.name)
+
+
+def after_head(low: Lowering, op: Any, tensors: list[Any]) -> Headed:
+    """A layer on values after a step of a head."""
+    name, value = type(op).__name__, next(t for t in tensors if isinstance(t, Headed))
+    if name == "Activation":
+        kind = getattr(op.activation, "__name__", "")
+        return value if kind == "linear" else step(value, kind, -1, op.name)
+    if name in ("Softmax", "LogSoftmax", "Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Exp"):
+        return LAYERS[name](low, op, tensors)
+    if name in ("Argmax", "Round", "Clip"):
+        return LAYERS[name](low, op, tensors)
+    if name == "Rescaling":
+        return heads.scaled(low, value, np.asarray(op.scale), np.asarray(op.offset))
+    if name == "Concatenate" and all(isinstance(t, Headed) for t in tensors):
+        return heads.joined(low, tensors, op.axis)
+    if name in _MOVES and name in LAYERS:
+        return heads.moved(value, lambda tensor: LAYERS[name](low, op, [tensor]))
+    raise Stuck(value)
+
+
+@layer("ReLU")
+def _relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """min(leaky(x), max_value) = leaky(x) - relu(x - max_value)."""
+    if float(op.threshold) != 0:
+        raise CannotLower(f"with threshold {float(op.threshold)}, where it jumps")
+    slope = float(op.negative_slope)
+    result = low.activate(tensors[0], Activation("leaky", slope) if slope else RELU, op.name)
+    if op.max_value is None:
+        return result
+    above = low.shift(tensors[0], np.array(-float(op.max_value)))
+    return low.subtract(result, low.activate(above, RELU, op.name, piece=True))
+
+
+@layer("LeakyReLU")
+def _leaky_relu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.activate(tensors[0], Activation("leaky", float(op.negative_slope)), op.name)
+
+
+@layer("PReLU")
+def _prelu(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return operations.prelu(low, tensors[0], _array(op.alpha), op.name)
+
+
+@layer("Dense")
+def _dense(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    bias = _array(op.bias) if op.use_bias else None
+    return activate(low, op.activation, low.linear(tensors[0], _array(op.kernel).T, bias), op.name)
+
+
+@layer("BatchNormalization")
+def _batch_normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    statistics = _array(op.moving_mean), _array(op.moving_variance)
+    gain = _array(op.gamma) if op.scale else None
+    offset = _array(op.beta) if op.center else None
+    return operations.normalize(low, tensors[0], op.axis, statistics, op.epsilon, gain, offset)
+
+
+@layer("Rescaling")
+def _rescaling(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.shift(low.scale(tensors[0], np.asarray(op.scale)), np.asarray(op.offset))
+
+
+@layer("Normalization")
+def _normalization(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """(x - mean) / max(std, epsilon), or back again, by statistics that `adapt` stored."""
+    if getattr(op, "mean", None) is None or getattr(op, "variance", None) is None:
+        raise CannotLower("has no statistics yet; call its adapt method first")
+    from keras import backend  # pyright: ignore[reportMissingImports]
+
+    mean = _array(op.mean)
+    deviation = np.maximum(np.sqrt(_array(op.variance)), backend.epsilon())
+    if op.invert:
+        return low.shift(low.scale(tensors[0], deviation), mean)
+    return low.scale(low.shift(tensors[0], -mean), 1.0 / deviation)
+
+
+@layer("Flatten")
+def _flatten(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    index = tensors[0].index
+    if op.data_format == "channels_first" and index.ndim > 2:
+        index = np.moveaxis(index, 1, -1)
+    return low.rearrange(tensors[0], index.reshape(1, -1))
+
+
+@layer("Reshape")
+def _reshape(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.rearrange(tensors[0], tensors[0].index.reshape(1, *op.target_shape))
+
+
+@layer("Permute")
+def _permute(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.rearrange(tensors[0], tensors[0].index.transpose(0, *op.dims))
+
+
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
+def _zero_padding(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    index = tensors[0].index
+    axes = index.ndim - 2
+    pads = [op.padding] if axes == 1 else list(op.padding)
+    first = getattr(op, "data_format", "channels_last") == "channels_first"
+    around = [(0, 0), (0, 0), *pads] if first else [(0, 0), *pads, (0, 0)]
+    return low.rearrange(tensors[0], np.pad(index, around, constant_values=-1))
+
+
+@layer("Add")
+def _add(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = low.add(total, tensor)
+    return total
+
+
+@layer("Average")
+def _average(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.scale(_add(low, op, tensors), np.array(1 / len(tensors)))
+
+
+@layer("Subtract")
+def _subtract(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    return low.subtract(*tensors)
+
+
+@layer("Maximum")
+def _maximum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    best = tensors[0]
+    for tensor in tensors[1:]:
+        best = operations.maximum(low, best, tensor, op.name)
+    return best
+
+
+@layer("Minimum")
+def _minimum(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    best = tensors[0]
+    for tensor in tensors[1:]:
+        best = operations.minimum(low, best, tensor, op.name)
+    return best
+
+
+@layer("Concatenate")
+def _concatenate(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    if op.axis % len(tensors[0].shape) == 0:
+        raise CannotLower("along the batch axis")
+    return low.concatenate(tensors, op.axis)
+
+
+@layer("Conv1D", "Conv2D", "Conv3D")
+def _conv(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    kernel = np.moveaxis(_array(op.kernel), (-1, -2), (0, 1))
+    return _convolve(low, op, tensors[0], kernel, op.groups)
+
+
+@layer("DepthwiseConv1D", "DepthwiseConv2D")
+def _depthwise(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor | Headed:
+    kernel = np.moveaxis(_array(op.kernel), (-2, -1), (0, 1))
+    channels, multiplier, *spatial = kernel.shape
+    weight = kernel.reshape(channels * multiplier, 1, *spatial)
+    return _convolve(low, op, tensors[0], weight, channels)
+
+
+def _convolve(
+    low: Lowering, op: Any, x: Tensor, weight: NDArray[np.float64], groups: int
+) -> Tensor | Headed:
+    x, axes = _channels_first(low, op, x), weight.ndim - 2
+    strides, dilation = _spread(op.strides, axes), _spread(op.dilation_rate, axes)
+    pads = _pads(op.padding, x.shape[2:], weight.shape[2:], strides, dilation)
+    bias = _array(op.bias) if op.use_bias else None
+    result = low.convolve(x, weight, bias, strides, pads, dilation, groups)
+    return activate(low, op.activation, _channels_back(low, op, result), op.name)
+
+
+def _pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
+    x = _channels_first(low, op, tensors[0])
+    sizes = _spread(op.pool_size, len(x.shape) - 2)
+    strides = _spread(op.strides, len(sizes))
+    ones = [1] * len(sizes)
+    pads = _pads(op.padding, x.shape[2:], sizes, strides, ones)
+    windows = sliding_windows(x.shape[2:], sizes, strides, pads, ones)
+    pooled = low.max_pool(x, windows, op.name) if largest else low.average(x, windows, False)
+    return _channels_back(low, op, pooled)
+
+
+def _global_pool(low: Lowering, op: Any, tensors: list[Tensor], largest: bool) -> Tensor:
+    x = _channels_first(low, op, tensors[0])
+    whole, ones = operations.one_window(x), (1,) * (len(x.shape) - 2)
+    pooled = low.max_pool(x, whole, op.name) if largest else low.average(x, whole, False)
+    shape = (1, x.shape[1])
+    if op.keepdims:
+        first = op.data_format == "channels_first"
+        shape = (*shape, *ones) if first else (1, *ones, x.shape[1])
+    return low.rearrange(pooled, pooled.index.reshape(shape))
+
+
+for _axes in (1, 2, 3):
+    layer(f"AveragePooling{_axes}D")(partial(_pool, largest=False))
+    layer(f"MaxPooling{_axes}D")(partial(_pool, largest=True))
+    layer(f"GlobalAveragePooling{_axes}D")(partial(_global_pool, largest=False))
+    layer(f"GlobalMaxPooling{_axes}D")(partial(_global_pool, largest=True))
+
+
+def _spread(value: Any, axes: int) -> list[int]:
+    return [int(value)] * axes if isinstance(value, int) else [int(n) for n in value]
+
+
+def _pads(
+    kind: str,
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+) -> list[tuple[int, int]]:
+    """Padding in Keras' sense."""
+    if kind == "same":
+        return operations.same_padding(spatial, kernel, strides, dilation)
+    causal = kind == "causal"
+    return [(d * (k - 1) if causal else 0, 0) for k, d in zip(kernel, dilation, strict=True)]
+
+
+def _channels_first(low: Lowering, op: Any, x: Tensor) -> Tensor:
+    if op.data_format == "channels_first":
+        return x
+    return low.rearrange(x, np.moveaxis(x.index, -1, 1))
+
+
+def _channels_back(low: Lowering, op: Any, x: Tensor) -> Tensor:
+    if op.data_format == "channels_first":
+        return x
+    return low.rearrange(x, np.moveaxis(x.index, 1, -1))

@@ -1,0 +1,345 @@
+"""ONNX operations that move entries, make constants or calculate; and how they register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import operations as meaning
+from relunorm.io.graph.lower import MAX_SIZE, CannotLower, Lowering, Tensor
+from relunorm.io.onnx.file import tensor_array
+
+Array = NDArray[Any]
+Value = Tensor | Array
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node with its inputs already lowered: arrays are constants, None is left out."""
+
+    proto: onnx.NodeProto
+    label: str
+    inputs: list[Any]
+    lowering: Lowering
+    opset: int
+    used: set[str]
+    origin: str
+    folder: Path | None
+
+    @property
+    def kind(self) -> str:
+        return self.proto.op_type
+
+    @property
+    def place(self) -> str:
+        return f"{self.origin}: node {self.label!r} ({self.kind})"
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                if attribute.type == onnx.AttributeProto.TENSOR:
+                    return tensor_array(attribute.t, self.place, self.folder)
+                return onnx.helper.get_attribute_value(attribute)
+        return default
+
+    def input(self, position: int) -> Any:
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def tensor(self, position: int = 0) -> Tensor:
+        """An input that must depend on the network's input."""
+        value = self.input(position)
+        if not isinstance(value, Tensor):
+            raise CannotLower(f"input {position} is a constant")
+        return value
+
+    def constant(self, position: int) -> Array:
+        """An input that must be known in advance."""
+        value = self.input(position)
+        if not isinstance(value, np.ndarray):
+            raise CannotLower(f"input {position} is not a constant")
+        return value
+
+    def integers(self, position: int, name: str) -> list[int] | None:
+        """A list of ints: an attribute in old opsets, an input in new ones."""
+        if self.input(position) is not None:
+            return [int(n) for n in np.atleast_1d(self.constant(position))]
+        values = self.attribute(name)
+        return None if values is None else [int(n) for n in values]
+
+    def extra_output_used(self) -> bool:
+        return any(name in self.used for name in self.proto.output[1:] if name)
+
+
+OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
+
+
+def operation(*names: str) -> Callable[[Any], Any]:
+    """Register a function as the meaning of these operations."""
+
+    def register(function: Any) -> Any:
+        for name in names:
+            OPERATIONS[name] = function
+        return function
+
+    return register
+
+
+def move(node: Node, function: Callable[[Array], Array]) -> Value:
+    """Apply a movement of entries to a constant, or to a tensor through its index array."""
+    value = node.input(0)
+    if isinstance(value, Tensor):
+        return node.lowering.rearrange(value, function(value.index))
+    return np.asarray(function(node.constant(0)))
+
+
+@operation("Identity")
+def _identity(node: Node) -> Value:
+    return node.inputs[0]
+
+
+@operation("Dropout")
+def _dropout(node: Node) -> Value:
+    training = node.input(2)
+    if node.extra_output_used() or (training is not None and np.any(training)):
+        raise CannotLower("in training mode")
+    return node.inputs[0]
+
+
+@operation("Cast")
+def _cast(node: Node) -> Value:
+    target = node.attribute("to")
+    value = node.input(0)
+    if isinstance(value, np.ndarray):
+        return value.astype(onnx.helper.tensor_dtype_to_np_dtype(target))
+    if target not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+        raise CannotLower("to a type other than float32 or float64")
+    return node.tensor()
+
+
+@operation("Reshape")
+def _reshape(node: Node) -> Value:
+    shape = node.integers(1, "shape") or []
+    old = np.shape(node.input(0)) if isinstance(node.input(0), np.ndarray) else node.tensor().shape
+    if not node.attribute("allowzero", 0):
+        shape = [old[i] if n == 0 else n for i, n in enumerate(shape)]
+    return move(node, lambda a: a.reshape(shape))
+
+
+@operation("Flatten")
+def _flatten(node: Node) -> Value:
+    axis = node.attribute("axis", 1)
+
+    def flatten(a: Array) -> Array:
+        split = axis + a.ndim if axis < 0 else axis
+        return a.reshape(int(np.prod(a.shape[:split], dtype=np.int64)), -1)
+
+    return move(node, flatten)
+
+
+@operation("Transpose")
+def _transpose(node: Node) -> Value:
+    return move(node, lambda a: a.transpose(node.attribute("perm")))
+
+
+@operation("Squeeze")
+def _squeeze(node: Node) -> Value:
+    axes = node.integers(1, "axes")
+    return move(node, lambda a: a.squeeze(None if axes is None else tuple(axes)))
+
+
+@operation("Unsqueeze")
+def _unsqueeze(node: Node) -> Value:
+    axes = node.integers(1, "axes") or []
+    return move(node, lambda a: np.expand_dims(a, tuple(axes)))
+
+
+@operation("Expand")
+def _expand(node: Node) -> Value:
+    shape = [int(n) for n in node.constant(1)]
+
+    def expand(a: Array) -> Array:
+        full = np.broadcast_shapes(a.shape, tuple(shape))
+        check_count(full)
+        return np.broadcast_to(a, full)
+
+    return move(node, expand)
+
+
+@operation("Slice")
+def _slice(node: Node) -> Value:
+    starts, ends = node.integers(1, "starts"), node.integers(2, "ends")
+    if starts is None or ends is None:
+        raise InvalidNetworkError("starts and ends are missing")
+    axes = node.integers(3, "axes") or list(range(len(starts)))
+    steps = node.integers(4, "steps") or [1] * len(starts)
+
+    def cut(a: Array) -> Array:
+        slices = [slice(None)] * a.ndim
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+            # "up to and including the first entry" with a negative step is spelled -huge in ONNX
+            stop = None if step < 0 and end < -a.shape[axis] else end
+            slices[axis] = slice(start, stop, step)
+        return a[tuple(slices)]
+
+    return move(node, cut)
+
+
+@operation("Gather")
+def _gather(node: Node) -> Value:
+    index, axis = node.constant(1), node.attribute("axis", 0)
+
+    def take(a: Array) -> Array:
+        check_count((a.size // max(a.shape[axis], 1), index.size))
+        return np.take(a, index.astype(np.int64), axis=axis)
+
+    return move(node, take)
+
+
+@operation("Split")
+def _split(node: Node) -> list[Value]:
+    axis = node.attribute("axis", 0)
+    sizes = node.integers(1, "split")
+    parts = len(node.proto.output)
+    value = node.input(0)
+    array = value.index if isinstance(value, Tensor) else node.constant(0)
+    if sizes is None:
+        chunk = -(-array.shape[axis] // parts)
+        sizes = [min(chunk, array.shape[axis] - k * chunk) for k in range(parts)]
+    if sum(sizes) != array.shape[axis] or len(sizes) != parts or min(sizes) < 0:
+        raise InvalidNetworkError(f"splits an axis of {array.shape[axis]} into {sizes}")
+    pieces = np.split(array, np.cumsum(sizes)[:-1], axis=axis)
+    if isinstance(value, Tensor):
+        return [node.lowering.rearrange(value, piece) for piece in pieces]
+    return list(pieces)
+
+
+@operation("Pad")
+def _pad(node: Node) -> Value:
+    pads = node.integers(1, "pads")
+    if pads is None:
+        raise InvalidNetworkError("pads are missing")
+    mode = node.attribute("mode", b"constant")
+    fill = float(node.constant(2)) if node.input(2) is not None else node.attribute("value", 0.0)
+    if mode != b"constant" or fill != 0 or min(pads, default=0) < 0:
+        raise CannotLower("only zero padding is known")
+    x = node.tensor()
+    axes = node.integers(3, "axes") or list(range(len(x.shape)))
+    width = [(0, 0)] * len(x.shape)
+    for k, axis in enumerate(axes):
+        width[axis] = (pads[k], pads[k + len(axes)])
+    check_count([n + before + after for n, (before, after) in zip(x.shape, width, strict=True)])
+    return node.lowering.rearrange(x, np.pad(x.index, width, constant_values=-1))
+
+
+@operation("Concat")
+def _concat(node: Node) -> Value:
+    axis = node.attribute("axis")
+    if all(isinstance(value, np.ndarray) for value in node.inputs):
+        return np.concatenate(node.inputs, axis=axis)
+    tensors = [
+        value if isinstance(value, Tensor) else _constant_tensor(node.lowering, value)
+        for value in node.inputs
+    ]
+    return node.lowering.concatenate(tensors, axis)
+
+
+def _constant_tensor(lowering: Lowering, value: Array) -> Tensor:
+    nothing = lowering.rearrange(lowering.input, np.full(value.shape, -1))
+    return lowering.shift(nothing, value)
+
+
+@operation("Constant")
+def _constant(node: Node) -> Value:
+    for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
+        value = node.attribute(name)
+        if value is not None:
+            return np.asarray(value)
+    raise CannotLower("only numbers are known")
+
+
+@operation("ConstantOfShape")
+def _constant_of_shape(node: Node) -> Value:
+    shape = [int(n) for n in node.constant(0)]
+    check_count(shape)
+    fill = node.attribute("value", np.zeros(1, dtype=np.float32))
+    return np.full(shape, fill.ravel()[0])
+
+
+@operation("Shape")
+def _shape(node: Node) -> Value:
+    value = node.inputs[0]
+    start, end = node.attribute("start", 0), node.attribute("end", None)
+    return np.array(value.shape, dtype=np.int64)[start:end]
+
+
+def _pairwise(node: Node, combine: Callable[[Any, Any], Tensor]) -> Value:
+    """All inputs joined two by two; what depends on the network's input goes first."""
+    first, *rest = sorted(node.inputs, key=lambda value: not isinstance(value, Tensor))
+    for value in rest:
+        first = combine(first, value)
+    return first
+
+
+@operation("Add", "Sum")
+def _add(node: Node) -> Value:
+    return _pairwise(node, lambda a, b: meaning.add(node.lowering, a, b))
+
+
+@operation("Sub")
+def _sub(node: Node) -> Value:
+    return meaning.subtract(node.lowering, *node.inputs)
+
+
+@operation("Mul")
+def _mul(node: Node) -> Value:
+    return meaning.multiply(node.lowering, *node.inputs)
+
+
+@operation("Div")
+def _div(node: Node) -> Value:
+    return meaning.divide(node.lowering, *node.inputs)
+
+
+@operation("Neg")
+def _neg(node: Node) -> Value:
+    return meaning.negative(node.lowering, node.tensor())
+
+
+@operation("Max", "Min")
+def _extreme(node: Node) -> Value:
+    extreme = meaning.maximum if node.kind == "Max" else meaning.minimum
+    return _pairwise(node, lambda a, b: extreme(node.lowering, a, b, node.label))
+
+
+@operation("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
+def _reduce(node: Node) -> Value:
+    x, low = node.tensor(), node.lowering
+    axes = node.integers(1, "axes")
+    if axes is None and node.attribute("noop_with_empty_axes", 0):
+        return x
+    axes = list(range(len(x.shape))) if axes is None else [a % len(x.shape) for a in axes]
+    if 0 in axes and len(x.shape) > 1:
+        raise CannotLower("reduces over the first axis, the batch")
+    keep = bool(node.attribute("keepdims", 1))
+    if node.kind == "ReduceSum":
+        return low.sum(x, axes, keep)
+    if node.kind == "ReduceMean":
+        return meaning.mean(low, x, axes, keep)
+    extreme = meaning.largest if node.kind == "ReduceMax" else meaning.smallest
+    return extreme(low, x, axes, keep, node.label)
+
+
+def check_count(shape: Sequence[int]) -> None:
+    """Refuse a shape with more entries than a value may have."""
+    count = 1
+    for n in shape:
+        count *= int(n)
+    if count > MAX_SIZE or any(n < 0 for n in shape):
+        raise InvalidNetworkError(f"a value of shape {list(shape)}; the limit is {MAX_SIZE:,}")

@@ -1,0 +1,270 @@
+"""Networks out to ONNX: by their structure where it is known, else map by map.
+
+A dense map becomes Gemm, a sparse one Conv where it is one, else it is gathered.
+
+The graph has one input of shape (batch, *input_shape) and one output (batch, *output_shape). Opset
+17 and IR version 8, which every onnxruntime since 1.12 runs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from relunorm import __version__
+from relunorm import matrix as mx
+from relunorm.atomic import write_bytes
+from relunorm.border import Model, accepts
+from relunorm.errors import UnsupportedFormatError
+from relunorm.io.graph.recover import Convolution, recover_convolution
+from relunorm.io.onnx.head import write_head
+from relunorm.io.onnx.structured import can_write, write_steps
+from relunorm.matrix import Matrix
+from relunorm.network import Activation, Affine, Network
+
+OPSET = 17
+IR_VERSION = 8
+
+#: A sparse matrix is gathered while its padded rows take less than this share of the dense one.
+GATHER_BELOW = 0.25
+
+
+@accepts("network")
+def to_onnx(network: Model, dtype: str | None = None, *, stopped: str = "") -> onnx.ModelProto:
+    """The network as an ONNX model.
+
+    Args:
+        dtype: "float32" (the default) or "float64": type of weights, input and output.
+        stopped: why the network's training ended early; if so, the model's metadata says it under
+            ``relunorm.stopped``.
+
+    Returns:
+        a model that passes onnx's checker. In float64 it computes what the network does up to the
+        order of summation; in float32 weights and arithmetic are rounded.
+    """
+    model = _Writer(network, np.dtype(dtype or "float32")).model()
+    properties = {"relunorm.stopped": stopped} if stopped else {}
+    if network.head.classes:
+        properties["classes"] = json.dumps(network.head.classes)
+    if properties:
+        helper.set_model_props(model, properties)
+    onnx.checker.check_model(model)
+    return model
+
+
+def write_onnx(
+    network: Network, path: Path, dtype: str | None = None, *, stopped: str = ""
+) -> None:
+    """Write a network as .onnx; the arguments are those of `to_onnx`."""
+    try:
+        content = to_onnx(network, dtype, stopped=stopped).SerializeToString()
+    except ValueError as error:
+        if isinstance(error, UnsupportedFormatError):
+            raise
+        raise UnsupportedFormatError(
+            f"{path}: too large for one ONNX file (2 GB); write .safetensors instead ({error})"
+        ) from None
+    write_bytes(path, content)
+
+
+class _Writer:
+    """Emits nodes; value k is held in the shape of its layer, flattened where a map needs it."""
+
+    def __init__(self, network: Network, dtype: np.dtype[Any]):
+        self.network = network
+        self.dtype = dtype
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: list[onnx.TensorProto] = []
+        self.values = ["input"]
+        self.flattened: dict[int, str] = {}
+        self.shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
+
+    def model(self) -> onnx.ModelProto:
+        network, structure = self.network, self.network.structure
+        # onnxruntime has no Conv in float64.
+        if structure is not None and can_write(structure) and self.dtype == np.float32:
+            last = write_steps(structure, "input", self.leaky, self.node, self.tensor)
+        else:
+            for index, layer in enumerate(network.layers):
+                z = self.affine(layer.affine, f"layer{index}", layer.shape)
+                self.values.append(self.activation(layer.activation, z, f"layer{index}"))
+            last = self.affine(network.output, "last", network.output_shape)
+        head = network.head
+        self.node("Identity", [write_head(self, head, last, network.output_shape)], "output")
+        result = head(np.zeros((1, network.output_size)), network.output_shape).shape[1:]
+        whole = bool(head) and head.steps[-1].kind == "argmax"
+        kind = helper.np_dtype_to_tensor_dtype(self.dtype)
+        graph = helper.make_graph(
+            self.nodes,
+            "relunorm",
+            [helper.make_tensor_value_info("input", kind, ["batch", *network.input_shape])],
+            [
+                helper.make_tensor_value_info(
+                    "output", onnx.TensorProto.INT64 if whole else kind, ["batch", *result]
+                )
+            ],
+            self.tensors,
+        )
+        return helper.make_model(
+            graph,
+            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            producer_name="relunorm",
+            producer_version=__version__,
+        )
+
+    def affine(self, affine: Affine, prefix: str, shape: tuple[int, ...]) -> str:
+        """Emit an affine map with a result of this shape; one term carries the bias if it can."""
+        total = ""
+        bias: NDArray[np.float64] | None = affine.bias
+        # A constant map still needs the batch size of its input, so it reads it with weight zero.
+        nothing = {0: np.zeros((affine.size, self.network.input_size))}
+        for source, matrix in (affine.terms or nothing).items():
+            name = f"{prefix}_from{source}"
+            part, took_bias = self.term(matrix, source, name, shape, bias)
+            bias = None if took_bias else bias
+            total = self.node("Add", [total, part], f"{name}_sum") if total else part
+        if bias is not None and bias.any():
+            constant = self.tensor(f"{prefix}_bias", bias.reshape(shape))
+            total = self.node("Add", [total, constant], f"{prefix}_shifted")
+        return total
+
+    def term(
+        self,
+        matrix: Matrix,
+        source: int,
+        name: str,
+        shape: tuple[int, ...],
+        bias: NDArray[np.float64] | None,
+    ) -> tuple[str, bool]:
+        """Emit ``matrix @ value`` in this shape; returns its name and whether it took the bias."""
+        if sp.issparse(matrix):
+            if mx.is_identity(matrix):
+                same = self.shapes[source] == shape
+                value = self.values[source] if same else self.flat(source)
+                return (value if same else self.shaped(value, shape)), False
+            # onnxruntime has no Conv in float64.
+            if self.dtype == np.float32:
+                found = recover_convolution(matrix, self.shapes[source], shape)
+                if found is not None:
+                    return self.convolution(found, self.values[source], name, bias)
+            longest = int(np.diff(matrix.indptr).max())
+            if longest < GATHER_BELOW * matrix.shape[1]:
+                flat = self.gather(matrix, max(longest, 1), self.flat(source), name)
+                return self.shaped(flat, shape), False
+        return self.shaped(self.gemm(mx.dense(matrix), self.flat(source), name, bias), shape), True
+
+    def flat(self, source: int) -> str:
+        """Value ``source`` as (batch, width)."""
+        if len(self.shapes[source]) == 1:
+            return self.values[source]
+        if source not in self.flattened:
+            value = self.values[source]
+            self.flattened[source] = self.node("Flatten", [value], f"value{source}_flat", axis=1)
+        return self.flattened[source]
+
+    def shaped(self, flat: str, shape: tuple[int, ...]) -> str:
+        """A (batch, width) result in a layer's own shape."""
+        if len(shape) == 1:
+            return flat
+        target = self.tensor(f"{flat}_shape", np.array([-1, *shape]))
+        return self.node("Reshape", [flat, target], f"{flat}_shaped")
+
+    def gemm(
+        self,
+        matrix: NDArray[np.float64],
+        value: str,
+        name: str,
+        bias: NDArray[np.float64] | None,
+    ) -> str:
+        inputs = [value, self.tensor(f"{name}_weight", matrix)]
+        if bias is not None:
+            inputs.append(self.tensor(f"{name}_bias", bias))
+        return self.node("Gemm", inputs, f"{name}_gemm", transB=1)
+
+    def convolution(
+        self, conv: Convolution, value: str, name: str, bias: NDArray[np.float64] | None
+    ) -> tuple[str, bool]:
+        inputs = [value, self.tensor(f"{name}_weight", conv.weight)]
+        planes = None if bias is None else bias.reshape(len(conv.weight), -1)
+        takes_bias = planes is not None and bool((planes == planes[:, :1]).all())
+        if planes is not None and takes_bias:
+            inputs.append(self.tensor(f"{name}_bias", planes[:, 0]))
+        y = self.node(
+            "Conv",
+            inputs,
+            f"{name}_conv",
+            kernel_shape=list(conv.weight.shape[2:]),
+            strides=list(conv.stride),
+            dilations=list(conv.dilation),
+            pads=[before for before, _ in conv.pads] + [after for _, after in conv.pads],
+            group=conv.groups,
+        )
+        return y, takes_bias
+
+    def gather(self, matrix: sp.csr_array, longest: int, value: str, name: str) -> str:
+        """Row by row: pick the entries a row reads, weigh them, add them up."""
+        counts = np.diff(matrix.indptr)
+        rows = np.repeat(np.arange(len(counts)), counts)
+        slots = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], counts)
+        index = np.zeros((len(counts), longest), dtype=np.int64)
+        weight = np.zeros((len(counts), longest))
+        index[rows, slots] = matrix.indices
+        weight[rows, slots] = matrix.data
+        picked = self.node(
+            "Gather", [value, self.tensor(f"{name}_index", index)], f"{name}_picked", axis=1
+        )
+        weights = self.tensor(f"{name}_weight", weight)
+        weighed = self.node("Mul", [picked, weights], f"{name}_weighed")
+        axes = self.tensor(f"{name}_axes", np.array([2]))
+        return self.node("ReduceSum", [weighed, axes], f"{name}_gathered", keepdims=0)
+
+    def activation(self, activation: Activation, z: str, prefix: str) -> str:
+        if activation.kind == "relu":
+            return self.node("Relu", [z], f"{prefix}_relu")
+        if activation.kind == "leaky":
+            return self.leaky(activation.slope, z, prefix)
+        if activation.kind == "step":
+            return self.step(activation.at_zero, z, prefix)
+        return self.node("Identity", [z], f"{prefix}_linear")
+
+    def leaky(self, slope: float, z: str, prefix: str) -> str:
+        """LeakyRelu in float32; in float64 PRelu, as LeakyRelu's attribute is a float32."""
+        if self.dtype == np.float32:
+            alpha = float(mx.narrowed(np.array(slope), np.float32, f"{prefix}_slope"))
+            return self.node("LeakyRelu", [z], f"{prefix}_leaky", alpha=alpha)
+        factor = self.tensor(f"{prefix}_slope", np.array([slope]))
+        return self.node("PRelu", [z, factor], f"{prefix}_leaky")
+
+    def step(self, at_zero: float, z: str, prefix: str) -> str:
+        """With s = sign(z): (s + 1)/2 where the value at 0 is 1/2, else relu(s) + v (1 - |s|)."""
+        sign = self.node("Sign", [z], f"{prefix}_sign")
+        if at_zero == 0.5:
+            half = self.tensor(f"{prefix}_half", np.array(0.5))
+            halved = self.node("Mul", [sign, half], f"{prefix}_halved")
+            return self.node("Add", [halved, half], f"{prefix}_step")
+        above = self.node("Relu", [sign], f"{prefix}_above")
+        if at_zero == 0:
+            return above
+        one = self.tensor(f"{prefix}_one", np.array(1.0))
+        size = self.node("Abs", [sign], f"{prefix}_size")
+        zero = self.node("Sub", [one, size], f"{prefix}_zero")
+        value = self.tensor(f"{prefix}_value", np.array(at_zero))
+        return self.node("Add", [above, self.node("Mul", [zero, value], f"{prefix}_at")], prefix)
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def tensor(self, name: str, array: NDArray[Any]) -> str:
+        if array.dtype.kind == "f":
+            array = mx.narrowed(array, self.dtype, name)
+        self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name

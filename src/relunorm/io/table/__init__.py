@@ -1,0 +1,229 @@
+"""Tables of numbers in: csv, npz, npy and parquet, with errors that name the row and column."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError, MissingDependencyError, UnsupportedFormatError
+from relunorm.io.table.csv import Labels, check_distinct, check_target, read_csv, target_hint
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a data set.
+
+    Attributes:
+        x: shape (n, d), finite.
+        y: shape (n,) or (n, outputs), or None when no target was asked for.
+        names: one name per column of x.
+        target: name of y's column, or "".
+        classes: where y's column holds text, the different labels, sorted; y their numbers.
+    """
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64] | None
+    names: tuple[str, ...]
+    target: str = ""
+    classes: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The target as it was written: y, or its text."""
+        if self.y is None or not self.classes:
+            return self.y
+        return np.array(self.classes)[self.y.astype(np.intp)]
+
+    def __repr__(self) -> str:
+        target = f", target {self.target!r}" if self.y is not None else ""
+        return f"Table({self.x.shape[0]} rows, {self.x.shape[1]} columns{target})"
+
+
+def read_table(
+    path: Path,
+    target: str | None = None,
+    width: int | None = None,
+    *,
+    text: bool = False,
+    finite: bool = True,
+) -> Table:
+    """Read a data set.
+
+    Args:
+        path: .csv (or .txt, .tsv; also .csv.gz), .npz with arrays x and perhaps y, .npy, .parquet.
+        target: name of the column to predict; in an .npz the array y is the target without asking.
+        width: how many input columns are expected; another number is an error.
+        text: whether the target may hold text, such as names of classes; without it that is an
+            error.
+        finite: False to keep NaN and infinite values, which are an error otherwise.
+    """
+    path = Path(path)
+    labels = Labels(target) if text and target is not None else None
+    suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
+    suffix = suffix.lower()
+    if suffix in (".csv", ".txt", ".tsv", ".parquet"):
+        if suffix == ".parquet":
+            columns, names = _read_parquet(path, target, labels)
+        else:
+            columns, names = read_csv(path, target, labels)
+        table = Table(columns, None, tuple(names))
+    elif suffix in (".npz", ".npy"):
+        table = _read_numpy(path, suffix, text)
+    else:
+        raise UnsupportedFormatError(f"{path}: a table is .csv, .npz, .npy or .parquet")
+    if target is not None:
+        table = _with_target(table, path, target)
+    if labels is not None and labels.seen and table.y is not None:
+        y, classes = labels.sort(table.y)
+        table = replace(table, y=y, classes=classes)
+    return _checked(table, path, width, finite)
+
+
+def _with_target(table: Table, path: Path, target: str) -> Table:
+    """The column of that name as y; a table that has a y already must mean the same."""
+    if table.y is not None:
+        if target not in (table.target, "y"):
+            raise InvalidInputError(
+                f"{path}: the target is the array y ({table.target!r}), not {target!r}; leave the "
+                "target out"
+            )
+        return table
+    check_target(path, list(table.names), target)
+    at = table.names.index(target)
+    rest = table.names[:at] + table.names[at + 1 :]
+    return Table(np.delete(table.x, at, axis=1), table.x[:, at], rest, target)
+
+
+def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
+    """Named arrays from an .npz archive."""
+    from relunorm.io.npz import read_npz_arrays
+
+    arrays = read_npz_arrays(path)
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        held = ", ".join(arrays) or "nothing"
+        raise InvalidInputError(f"{path}: no array {missing[0]!r}; the file holds {held}")
+    return [arrays[name] for name in names]
+
+
+def _read_parquet(
+    path: Path, target: str | None, labels: Labels | None
+) -> tuple[NDArray[np.float64], list[str]]:
+    try:
+        import pyarrow.parquet as parquet
+        from pyarrow import ArrowException, types
+    except ImportError:
+        raise MissingDependencyError(
+            "reading .parquet needs pyarrow: pip install pyarrow"
+        ) from None
+    try:
+        if path.is_file():
+            check_distinct(path, parquet.read_schema(path).names)
+        table = parquet.read_table(path)
+    except ArrowException as error:
+        raise InvalidInputError(f"{path}: not a readable .parquet file ({error})") from None
+    check_target(path, table.column_names, target)
+    columns = []
+    for name in table.column_names:
+        kind = table[name].type
+        if labels is not None and name == labels.column and _holds_text(kind, types):
+            columns.append(_label_numbers(path, labels, table[name].to_pylist()))
+            continue
+        tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+        if not any(test(kind) for test in tests):
+            fault = f"column {name!r} does not hold numbers but {kind}; drop it or encode it"
+            if target is None:
+                fault += f"; if it is the target, name it: {target_hint(path, name)}"
+            raise InvalidInputError(f"{path}: {fault}")
+        columns.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
+    if not columns:
+        raise InvalidInputError(f"{path}: the table has no columns")
+    return np.column_stack(columns), list(table.column_names)
+
+
+def _holds_text(kind: Any, types: Any) -> bool:
+    """Whether an arrow type is text, also where every text is kept once (categories)."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return types.is_string(kind) or types.is_large_string(kind)
+
+
+def _label_numbers(path: Path, labels: Labels, cells: list[str | None]) -> NDArray[np.float64]:
+    try:
+        return labels.numbers(cell or "" for cell in cells)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{path}: column {labels.column!r}: {error}; drop such rows"
+        ) from None
+
+
+def _read_numpy(path: Path, suffix: str, text: bool) -> Table:
+    if suffix == ".npy":
+        try:
+            x = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise InvalidInputError(f"{path}: not a readable .npy file ({error})") from None
+        arrays: dict[str, Any] = {"x": x}
+    else:
+        from relunorm.io.npz import read_npz_arrays
+
+        arrays = read_npz_arrays(path)
+    by_lower = {name.lower(): array for name, array in arrays.items()}
+    if sum(name.lower() in ("x", "y") for name in arrays) > len({"x", "y"} & set(by_lower)):
+        raise InvalidInputError(
+            f"{path}: x and y are there twice ({', '.join(arrays)}); drop one of each"
+        )
+    if "x" not in by_lower:
+        raise InvalidInputError(f"{path}: no array 'x'; the file holds {', '.join(arrays)}")
+    x, y = by_lower["x"], by_lower.get("y")
+    if x.ndim < 2 or x.dtype.kind not in "fiub":
+        raise InvalidInputError(
+            f"{path}: x has shape {x.shape} and type {x.dtype}; expected numbers of shape (n, d)"
+        )
+    rows = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float64)  # -1 needs a row
+    given = by_lower.get("feature_names")
+    names = [f"x{k}" for k in range(rows.shape[1])]
+    if given is not None and np.shape(given) == (rows.shape[1],):
+        names = [str(n) for n in given]
+    label = str(by_lower["target_name"]) if "target_name" in by_lower else "y"
+    if y is None:
+        return Table(rows, None, tuple(names))
+    if text and y.dtype.kind in "US" and y.ndim == 1:
+        labels = Labels(label)
+        cells = [c.decode(errors="replace") if isinstance(c, bytes) else c for c in y.tolist()]
+        codes, classes = labels.sort(_label_numbers(path, labels, cells))
+        return Table(rows, codes, tuple(names), label, classes)
+    if y.dtype.kind not in "fiub" or y.ndim not in (1, 2) or 0 in y.shape[1:]:
+        raise InvalidInputError(
+            f"{path}: y has shape {y.shape} and type {y.dtype}; expected numbers of shape (n,) or "
+            "(n, outputs)"
+        )
+    return Table(rows, y.astype(np.float64), tuple(names), label)
+
+
+def _checked(table: Table, path: Path, width: int | None, finite: bool) -> Table:
+    n, d = table.x.shape
+    if not n or not d:
+        raise InvalidInputError(
+            f"{path}: {n} rows and {d} input columns; expected at least one of each"
+        )
+    if table.y is not None and len(table.y) != n:
+        raise InvalidInputError(f"{path}: {n} rows of x but {len(table.y)} of y")
+    for what, array in (("x", table.x), ("the target", table.y)):
+        if finite and array is not None and not np.isfinite(array).all():
+            row, column = np.argwhere(~np.isfinite(array.reshape(n, -1)))[0]
+            name = table.names[column] if what == "x" else table.target
+            raise InvalidInputError(
+                f"{path}: {what} holds NaN or infinite values, first in data row {row + 1}, "
+                f"column {name!r}"
+            )
+    if width is not None and d != width:
+        raise InvalidInputError(
+            f"{path}: {d} columns, expected {width}; if one of them is the target, name it: "
+            + target_hint(path)
+        )
+    return table

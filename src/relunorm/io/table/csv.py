@@ -1,0 +1,309 @@
+"""Text tables in: delimiter, names, encoding, decimal commas and .gz found out from the file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.errors import InvalidInputError
+
+#: What may stand between two cells, likeliest first; spaces only where none of these is there.
+DELIMITERS = ",;\t|"
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+_QUOTED = re.compile(r'"[^"]*"')
+
+
+def read_csv(
+    path: Path, target: str | None = None, labels: Labels | None = None
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The columns (n, d) of a text table and their names (x0, x1, ... if it has none).
+
+    Args:
+        path: UTF-8 or UTF-16, with or without its mark, also compressed by gzip.
+        target: a column that has to be there; a text in it is met differently from one elsewhere.
+        labels: takes the text of its column, if that does not hold numbers.
+
+    Raises:
+        InvalidInputError: the first line and column that cannot be used.
+    """
+    try:
+        return _read(path, target, labels)
+    except UnicodeDecodeError as error:
+        wrong = error.object[error.start]
+        raise InvalidInputError(
+            f"{path}: byte 0x{wrong:02x} is not UTF-8; save the table as UTF-8 first"
+        ) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidInputError(f"{path}: not a readable .gz file ({error})") from None
+
+
+@dataclass(frozen=True)
+class CsvShape:
+    """How a text table is written.
+
+    Attributes:
+        delimiter: what stands between two cells.
+        names: of the columns.
+        first_line: number of the first line of data.
+    """
+
+    delimiter: str
+    names: list[str]
+    first_line: int
+
+
+def csv_shape(path: Path, target: str | None = None) -> CsvShape | None:
+    """Delimiter and names, found out from the first line; None if the ending says no text table."""
+    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    if bare.suffix.lower() not in (".csv", ".txt", ".tsv"):
+        return None
+    with open_text(path) as file:
+        head = file.readline()
+        filled = bool(head.strip()) and any(line.strip() for line in file)
+    if not head.strip():
+        raise InvalidInputError(f"{path}: the table is empty")
+    delimiter = _delimiter(head)
+    # numpy.savetxt writes its header as a comment
+    first = next(csv.reader([head.lstrip("# ")], delimiter=delimiter, skipinitialspace=True))
+    has_names = not all(_is_number(cell) for cell in first)
+    names = [f"x{k}" for k in range(len(first))]
+    if has_names:
+        names = [cell.strip() for cell in first]
+        _check_names(path, names)
+        if not filled:
+            raise InvalidInputError(f"{path}: the table has names but no rows")
+    if len(names) > 1:  # one alone may hold them all, with a strange separator
+        check_target(path, names, target)
+    return CsvShape(delimiter, names, 1 + has_names)
+
+
+def _read(
+    path: Path, target: str | None, labels: Labels | None
+) -> tuple[NDArray[np.float64], list[str]]:
+    shape = csv_shape(path, target)
+    assert shape is not None
+    delimiter, names, has_names = shape.delimiter, shape.names, shape.first_line == 2
+    # cells are converted one by one only where the fast reader met something else than numbers
+    readers = [_number] if delimiter == "," else [_number, _european]
+    converters: list[Any] = [None, *readers]
+    if labels is not None and labels.column in names:
+        at = names.index(labels.column)
+        converters += [
+            dict.fromkeys(range(len(names)), read) | {at: labels.number} for read in readers
+        ]
+    for converter in converters:
+        try:
+            with open_text(path) as file:
+                numbers = np.loadtxt(
+                    file,
+                    delimiter=None if delimiter == " " else delimiter,
+                    skiprows=int(has_names),
+                    ndmin=2,
+                    quotechar='"',
+                    comments=None,
+                    converters=converter,
+                )
+            return _same_width(path, numbers, names), names
+        except UnicodeDecodeError:
+            raise
+        except ValueError as error:
+            fault = str(error)
+    fault = _first_fault(path, delimiter, has_names, names, target, labels) or fault
+    raise InvalidInputError(f"{path}: {fault}")
+
+
+def open_text(path: Path) -> TextIO:
+    """The text of the file, whatever its compression and encoding."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    kind: Any = gzip.open if zipped else open
+    with kind(path, "rb") as file:
+        head = file.read(4096)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return kind(path, "rt", newline="", encoding="utf-16")
+    if b"\0" in head:
+        raise InvalidInputError(f"{path}: holds null bytes; expected text in UTF-8 (or UTF-16)")
+    return kind(path, "rt", newline="", encoding="utf-8-sig")
+
+
+def _delimiter(head: str) -> str:
+    """What separates the cells of the first line, quoted text aside."""
+    bare = _QUOTED.sub("", head)
+    best = max(DELIMITERS, key=bare.count)
+    return " " if best not in bare and " " in bare.strip() else best
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if "" in names:
+        raise InvalidInputError(
+            f"{path}: column {names.index('') + 1} has no name; name it, or drop it if it only "
+            "counts the rows (pandas: to_csv(..., index=False))"
+        )
+    check_distinct(path, names)
+
+
+def check_distinct(path: Path, names: list[str]) -> None:
+    """Refuse a table in which a name could mean either of two columns."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"{path}: two columns have the same name {twice[0]!r}; rename or drop one of them"
+        )
+
+
+def check_target(path: Path, names: list[str], target: str | None) -> None:
+    """Refuse the name of a column that is not there."""
+    if target is None or target in names:
+        return
+    close = get_close_matches(target.lower(), [name.lower() for name in names], 1)
+    near = [name for name in names if name.lower() in close]
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    raise InvalidInputError(
+        f"{path}: there is no column {target!r}; the columns are {shown}"
+        + (f". Did you mean {near[0]!r}?" if near else "")
+    )
+
+
+def target_hint(path: Path, column: str = "NAME") -> str:
+    """How to say which column is the target."""
+    return f"--target {column}, or data:{path.name}?target={column} where a domain is asked for"
+
+
+def _same_width(path: Path, numbers: NDArray[np.float64], names: list[str]) -> NDArray[np.float64]:
+    if numbers.shape[1] != len(names):
+        raise InvalidInputError(
+            f"{path}: {len(names)} names in the first line, but {numbers.shape[1]} columns of "
+            "numbers"
+        )
+    return numbers
+
+
+def _first_fault(
+    path: Path,
+    delimiter: str,
+    has_names: bool,
+    names: list[str],
+    target: str | None,
+    labels: Labels | None,
+) -> str:
+    """Which cell a reader could not use, for the error message."""
+    with open_text(path) as file:
+        for line, row in enumerate(csv.reader(file, delimiter=delimiter), start=1):
+            if (line == 1 and has_names) or not row:
+                continue
+            if len(row) != len(names):
+                cells = f"{len(row)} cell{'s' if len(row) != 1 else ''}"
+                return f"line {line} has {cells}, expected {len(names)}"
+            for name, cell in zip(names, row, strict=True):
+                usable = is_label if labels is not None and name == labels.column else _is_number
+                if not usable(cell):
+                    hint = _hint(cell, name, names, target)
+                    if target is None and is_label(cell) and len(names) > 1:
+                        hint += f"; if it is the target, name it: {target_hint(path, name)}"
+                    shown = repr(cell) if cell.strip() else "an empty cell"
+                    return f"line {line}, column {name!r}: {shown} is not a number; {hint}"
+    return ""
+
+
+def _hint(cell: str, name: str, names: list[str], target: str | None) -> str:
+    if re.fullmatch(r"[+-]?[\d.]*,[\d.,]*", cell.strip()):
+        return (
+            "with decimal commas, separate the columns by semicolons or tabs and use no decimal "
+            "point; commas between thousands must go"
+        )
+    if is_gap(cell):
+        return "fill or drop missing values first"
+    if len(names) == 1:
+        return "is there a separator other than comma, semicolon, tab, | and spaces?"
+    if name == target:
+        return (
+            "this is the target, and a regression predicts numbers: for classes use fit --classify"
+        )
+    return "drop the column or encode it, and fill or drop missing values first"
+
+
+def is_gap(cell: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return cell.strip().lower() in ("", "na", "n/a", "nan", "null", "none", "?", "-")
+
+
+def parse_number(cell: str, shape: CsvShape) -> float | None:
+    """A cell as a number, decimal commas where they cannot separate cells; None for words."""
+    for read in (_number,) if shape.delimiter == "," else (_number, _european):
+        try:
+            return read(cell)
+        except ValueError:
+            continue
+    return None
+
+
+def _number(cell: str) -> float:
+    """A cell as a number; true and false are 1 and 0, as in other kinds of table."""
+    truth = {"true": 1.0, "false": 0.0}.get(cell.strip().lower())
+    if truth is not None:
+        return truth
+    if "_" in cell:
+        raise ValueError(cell)  # Python reads 1_000; no other program does
+    return float(cell)
+
+
+def _european(cell: str) -> float:
+    """A cell with a decimal comma, or without any fraction."""
+    if "." in cell:
+        raise ValueError(cell)
+    comma = _DECIMAL_COMMA.fullmatch(cell.strip())
+    return float(cell.replace(",", ".")) if comma else _number(cell)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        _number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def is_label(cell: str) -> bool:
+    """Whether a cell holds something: empty ones and nan are missing values."""
+    return cell.strip().lower() not in ("", "nan")
+
+
+@dataclass
+class Labels:
+    """Numbers for the labels of one column, in the order they are met.
+
+    >>> labels = Labels("kind")
+    >>> codes = labels.numbers(["oak", "ash", "oak"])
+    >>> labels.sort(codes)
+    (array([1., 0., 1.]), ('ash', 'oak'))
+    """
+
+    column: str
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def number(self, cell: str) -> float:
+        """The label's number; a missing value is an error as anywhere else."""
+        label = cell.strip()
+        if not is_label(label):
+            raise ValueError(f"{cell!r} is no label")
+        return float(self.seen.setdefault(label, len(self.seen)))
+
+    def numbers(self, cells: Iterable[str]) -> NDArray[np.float64]:
+        """The number of each label."""
+        return np.array([self.number(cell) for cell in cells])
+
+    def sort(self, y: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        """The column with the labels numbered in sorted order, and the labels."""
+        order = np.argsort(list(self.seen))  # order[k]: the number, as met, of the k-th label
+        return np.argsort(order)[y.astype(np.intp)].astype(np.float64), tuple(sorted(self.seen))

@@ -1,0 +1,175 @@
+"""Arithmetic, products with constants, reductions, and normalization by stored statistics."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.errors import InvalidNetworkError
+from relunorm.io.graph import operations
+from relunorm.io.graph.lower import CannotLower, Tensor
+from relunorm.io.torch.aten.site import Site, as_array, constant, operation, reshaped, value_of
+
+
+@operation("add")
+def _add(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
+    low, other = site.lowering, value_of(other)
+    if alpha != 1:
+        other = low.scale(other, as_array(alpha)) if isinstance(other, Tensor) else other * alpha
+    return operations.add(low, value_of(self), other)
+
+
+@operation("sub", "subtract")
+def _sub(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
+    return _add(site, self, other, alpha=-alpha)
+
+
+@operation("rsub")
+def _rsub(site: Site, self: Any, other: Any, alpha: float = 1) -> Tensor:
+    return _sub(site, other, self, alpha)
+
+
+@operation("mul", "multiply")
+def _mul(site: Site, self: Any, other: Any) -> Tensor:
+    return operations.multiply(site.lowering, value_of(self), value_of(other))
+
+
+@operation("div", "divide", "true_divide")
+def _div(site: Site, self: Any, other: Any, rounding_mode: None = None) -> Tensor:
+    if rounding_mode is not None:
+        raise CannotLower("the quotient is rounded")
+    return operations.divide(site.lowering, value_of(self), value_of(other))
+
+
+@operation("neg", "negative")
+def _negative(site: Site, self: Tensor) -> Tensor:
+    return operations.negative(site.lowering, self)
+
+
+@operation("sum")
+def _sum(
+    site: Site, self: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    return site.lowering.sum(self, site.reduced(self, dim, dtype), keepdim)
+
+
+@operation("mean")
+def _mean(
+    site: Site, self: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    return operations.mean(site.lowering, self, site.reduced(self, dim, dtype), keepdim)
+
+
+@operation("index_add")
+def _index_add(
+    site: Site, self: Any, dim: int, index: Any, source: Tensor, alpha: float = 1
+) -> Tensor:
+    """Add the slices of ``source`` to those of ``self`` that ``index`` names."""
+    shape = self.shape if isinstance(self, Tensor) else tuple(as_array(self).shape)
+    places = np.arange(math.prod(shape)).reshape(shape)
+    rows = np.take(places, constant(index, "index").astype(np.intp), axis=dim)
+    if rows.shape != source.shape:
+        raise InvalidNetworkError(f"source has shape {source.shape}, expected {rows.shape}")
+    entries = (np.full(rows.size, float(alpha)), (rows.ravel(), np.arange(rows.size)))
+    matrix = sp.csr_array(entries, shape=(places.size, rows.size))
+    return _add(site, self, site.lowering.map(source, mx.as_matrix(matrix), None, shape))
+
+
+@operation("linear")
+def _linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Tensor:
+    matrix = constant(weight, "weight")
+    if not isinstance(input, Tensor):
+        raise CannotLower("the bias depends on the input")
+    offset = None if bias is None else constant(bias, "bias")
+    if matrix.ndim == 1:
+        product = site.lowering.linear(input, matrix[None], offset)
+        return reshaped(site, product, input.shape[:-1])
+    return site.lowering.linear(input, matrix, offset)
+
+
+@operation("mm", "matmul", "bmm", "mv", "dot")
+def _matmul(
+    site: Site,
+    self: Any,
+    other: Any = None,
+    mat2: Any = None,
+    vec: Any = None,
+    tensor: Any = None,
+) -> Tensor:
+    other = next(v for v in (other, mat2, vec, tensor) if v is not None)
+    if isinstance(self, Tensor) and isinstance(other, Tensor):
+        raise CannotLower("both factors depend on the input")
+    if isinstance(self, Tensor):
+        matrix = _one_matrix(as_array(other), len(self.shape))
+        return _linear(site, self, matrix.T)
+    matrix = _one_matrix(as_array(self), len(other.shape))
+    product = site.lowering.left_multiply(np.atleast_2d(matrix), other)
+    if matrix.ndim == 2:
+        return product
+    if len(other.shape) == 1:
+        return reshaped(site, product, ())
+    return reshaped(site, product, (*product.shape[:-2], product.shape[-1]))
+
+
+def _one_matrix(matrix: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
+    while 2 < matrix.ndim <= rank and matrix.shape[0] == 1:
+        matrix = matrix[0]
+    if matrix.ndim > 2:
+        raise CannotLower("with a stack of matrices")
+    return matrix
+
+
+@operation("addmm")
+def _addmm(
+    site: Site, self: Any, mat1: Any, mat2: Any, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    if isinstance(mat1, Tensor) or isinstance(mat2, Tensor):
+        product = site.lowering.scale(_matmul(site, mat1, mat2), as_array(alpha))
+        if not isinstance(self, Tensor):
+            return site.lowering.shift(product, as_array(self) * beta)
+        return _add(site, product, self, alpha=beta)
+    return site.lowering.shift(
+        site.lowering.scale(self, as_array(beta)), as_array(mat1) @ as_array(mat2) * alpha
+    )
+
+
+@operation("batch_norm")
+def _batch_norm(
+    site: Site,
+    input: Tensor,
+    weight: Any = None,
+    bias: Any = None,
+    running_mean: Any = None,
+    running_var: Any = None,
+    training: bool = False,
+    momentum: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: Any = None,
+) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, per channel."""
+    if training or running_mean is None or running_var is None:
+        raise CannotLower("takes its statistics from the batch, not from running averages")
+    statistics = constant(running_mean, "mean"), constant(running_var, "variance")
+    gain = None if weight is None else constant(weight, "weight")
+    offset = None if bias is None else constant(bias, "bias")
+    return operations.normalize(site.lowering, input, 1, statistics, eps, gain, offset)
+
+
+@operation("_native_batch_norm_legit_no_training")
+def _batch_norm_eval(
+    site: Site,
+    input: Tensor,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    momentum: Any,
+    eps: float,
+) -> list[Any]:
+    result = _batch_norm(site, input, weight, bias, running_mean, running_var, eps=eps)
+    return [result, None, None]

@@ -1,0 +1,151 @@
+"""Convolutions and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from relunorm.io.graph.lower import CannotLower, Tensor
+from relunorm.io.graph.operations import same_padding
+from relunorm.io.graph.windows import Windows, adaptive_windows, sliding_windows
+from relunorm.io.torch.aten.site import Site, constant, operation, reshaped, spread
+
+
+@operation("conv1d", "conv2d", "conv3d")
+def _conv(
+    site: Site,
+    input: Tensor,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    matrix = constant(weight, "weight")
+    axes = matrix.ndim - 2
+    dilation = spread(dilation, axes)
+    if padding == "same":
+        kernel = matrix.shape[2:]
+        pads = same_padding(kernel, kernel, [1] * axes, dilation)  # the same for inputs of any size
+    else:
+        pads = [(p, p) for p in spread(0 if padding == "valid" else padding, axes)]
+    offset = None if bias is None else constant(bias, "bias")
+
+    def convolve(x: Tensor) -> Tensor:
+        return site.lowering.convolve(
+            x, matrix, offset, spread(stride, axes), pads, dilation, groups
+        )
+
+    return _with_batch(site, input, axes, convolve)
+
+
+@operation("convolution", "_convolution")
+def _convolution(
+    site: Site,
+    input: Tensor,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    benchmark: Any = None,
+    deterministic: Any = None,
+    cudnn_enabled: Any = None,
+    allow_tf32: Any = None,
+) -> Tensor:
+    if transposed:
+        raise CannotLower("transposed")
+    return _conv(site, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _avg_pool(
+    axes: int,
+    site: Site,
+    self: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    def pool(x: Tensor) -> Tensor:
+        windows = _windows(x, kernel_size, stride, padding, 1, ceil_mode, axes)
+        if divisor_override is None:
+            return site.lowering.average(x, windows, count_include_pad)
+        average = site.lowering.average(x, windows, False)
+        share = windows.valid.sum(axis=1) / divisor_override
+        return site.lowering.scale(average, share.reshape(windows.shape))
+
+    return _with_batch(site, self, axes, pool)
+
+
+def _max_pool(
+    axes: int,
+    site: Site,
+    self: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    def pool(x: Tensor) -> Tensor:
+        windows = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, axes)
+        return site.lowering.max_pool(x, windows, site.name)
+
+    return _with_batch(site, self, axes, pool)
+
+
+def _max_pool_with_indices(axes: int, site: Site, **arguments: Any) -> list[Any]:
+    return [_max_pool(axes, site, **arguments), None]
+
+
+for _axes in (1, 2, 3):
+    operation(f"avg_pool{_axes}d")(partial(_avg_pool, _axes))
+    operation(f"max_pool{_axes}d")(partial(_max_pool, _axes))
+    operation(f"max_pool{_axes}d_with_indices")(partial(_max_pool_with_indices, _axes))
+
+
+@operation(
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+)
+def _adaptive_avg_pool(site: Site, self: Tensor, output_size: Sequence[int]) -> Tensor:
+    def pool(x: Tensor) -> Tensor:
+        return site.lowering.average(x, adaptive_windows(x.shape[2:], output_size), False)
+
+    return _with_batch(site, self, len(output_size), pool)
+
+
+@operation("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+def _adaptive_max_pool(site: Site, self: Tensor, output_size: Sequence[int]) -> list[Any]:
+    def pool(x: Tensor) -> Tensor:
+        return site.lowering.max_pool(x, adaptive_windows(x.shape[2:], output_size), site.name)
+
+    return [_with_batch(site, self, len(output_size), pool), None]
+
+
+def _windows(
+    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, axes: int
+) -> Windows:
+    sizes = spread(kernel, axes)
+    steps = sizes if isinstance(stride, list | tuple) and not stride else spread(stride, axes)
+    pads = [(p, p) for p in spread(padding, axes)]
+    return sliding_windows(x.shape[2:], sizes, steps, pads, spread(dilation, axes), ceil)
+
+
+def _with_batch(site: Site, x: Tensor, axes: int, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a spatial operation, which torch also accepts without the batch axis."""
+    if len(x.shape) == axes + 2:
+        return function(x)
+    result = function(reshaped(site, x, (1, *x.shape)))
+    return reshaped(site, result, result.shape[1:])

@@ -1,0 +1,309 @@
+"""Sides of units that a cell touches: whether they are empty, in rational arithmetic.
+
+A search of the sign tree leaves a side of a unit out when the cell does not reach it by more than
+the tolerance. Where the cell stays clear of it by more than rounding nothing is lost. Where it only
+touches the unit's kink, float64 cannot tell whether the side is empty or a region is there: the
+kinks of relu(x) and relu(-x) meet exactly, those of relu(x - 0.3) and relu(0.1 x - 0.03) leave an
+interval of length 1e-17 between them, with a Jacobian of its own.
+
+The search names every such contact together with the walls that its linear programme rests on.
+Here the multipliers of that programme are computed again, exactly and for the network as it was
+given: if with them the walls show that the unit does not take the sign, nothing lies there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.domain import Domain, Polytope
+from relunorm.extrema.localize import Local, localize
+from relunorm.extrema.window import Window
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Network
+from relunorm.regions.kernels.tree_state import NEAR, State
+
+Row = list[Fraction]
+
+#: Multiplications up to which the forms behind a contact are computed exactly: some tenths of a
+#: second. Contacts of larger networks stay open.
+MOST_WORK = 100_000
+
+#: Different contacts that one search looks at.
+MOST_CONTACTS = 4000
+
+
+class _Wall(NamedTuple):
+    """constant + gradient . t >= 0 on the cell, and whether the search rests its proof on it."""
+
+    gradient: Row
+    constant: Fraction
+    used: bool
+
+
+class Contacts:
+    """What is known of the contacts of one search.
+
+    Args:
+        local: what the search looks at, and what it stands for.
+        orders: per layer of ``local.network``, which of its units the search numbers 0, 1, ...;
+            by default they are numbered as they are.
+    """
+
+    def __init__(self, local: Local, orders: Sequence[NDArray[np.intp]] | None = None):
+        self.local, self._orders = local, orders
+        self.is_sure = True
+        self._known: dict[tuple[object, ...], bool] = {}
+        self._forms = _Forms(local, orders)
+
+    @classmethod
+    def of(cls, network: Network, domain: Domain | None) -> Contacts:
+        """For a search of a network as it is."""
+        return cls(replace(localize(network, None), domain=domain))
+
+    def seen_through(self, window: Window) -> Window:
+        """The window, its units with the rounding of what was folded into them."""
+        sizes = self.local.unit_sizes
+        if not sizes:
+            return window
+        orders = self._orders or [np.arange(len(some)) for some in sizes]
+        more = np.concatenate([some[order] for some, order in zip(sizes, orders, strict=True)])
+        size0 = window.net.size0.copy()
+        size0[: len(more)] += np.where(np.isfinite(more), more, 0.0)
+        return replace(window, net=window.net._replace(size0=size0))
+
+    def judge(self, state: State, lo: Vector, hi: Vector, reach: float | None) -> bool:
+        """Whether the side of the contact at which a search stands is empty; `is_sure` remembers.
+
+        Args:
+            state: of the search, which left the contact in ``at[NEAR]``.
+            lo, hi: the box of its window.
+            reach: for a window of the whole space, in which (t, s) stands for reach t / s.
+        """
+        at = int(state.at[NEAR])
+        if at < 0 or not self.is_sure:  # both sides of a unit, or it does not matter any more
+            self.is_sure = False
+            return False
+        bare, side, unit = (at - 1) % 2, (at - 1) // 2 % 2, (at - 1) // 4
+        basis = [] if bare else list(zip(state.work.basis, state.work.multipliers, strict=True))
+        walls = [(int(k), int(state.row_bit[k]) if k >= 0 else 0, m > 0.0) for k, m in basis]
+        bits = state.bits[: self._forms.units_below(unit)].tobytes()
+        names = tuple((k, b) if k < 0 or b < 0 else (0, b) for k, b, _ in walls)
+        key = (unit, side, bits, names, lo.tobytes(), hi.tobytes())
+        if key not in self._known:
+            full = len(self._known) >= MOST_CONTACTS or self._forms.work(unit) > MOST_WORK
+            self._known[key] = not full and self._is_empty(
+                unit, side, state.bits, walls, bool(bare), (lo, hi, reach)
+            )
+        self.is_sure = self._known[key]
+        return self.is_sure
+
+    def _is_empty(
+        self,
+        unit: int,
+        side: int,
+        bits: NDArray[np.int8],
+        walls: list[tuple[int, int, bool]],
+        bare: bool,
+        window: tuple[Vector, Vector, float | None],
+    ) -> bool:
+        self._forms.enter(bits, window[2])
+        sign = 1 if side else -1
+        gradient, constant = self._forms.of(unit)
+        goal = [sign * g for g in gradient], sign * constant
+        if bare:  # as good as constant: where on the box it is largest
+            walls = [(-2 * i - (1 if g > 0 else 2), 0, True) for i, g in enumerate(goal[0])]
+        box: dict[int, tuple[int, Fraction]] = {}
+        rest: list[_Wall] = []
+        for row, literal, used in walls:
+            if row < 0:
+                i, upper = (-row - 1) // 2, row % 2 == 1
+                end = self._end(i, upper, window) if goal[0][i] or not bare else Fraction(0)
+                if end is None:
+                    return False
+                box[i] = (-1 if upper else 1, end)
+            elif literal < 0:
+                wall = self._of_domain(row)
+                if wall is None:
+                    return False
+                rest.append(wall)
+            else:
+                gradient, constant = self._forms.of(literal >> 1)
+                s = 1 if literal & 1 else -1
+                rest.append(_Wall([s * g for g in gradient], s * constant, used))
+        flat = set(np.flatnonzero(window[0] == window[1]).tolist())
+        return _never_positive(*goal, rest, box, flat)
+
+    def _end(
+        self, i: int, upper: bool, window: tuple[Vector, Vector, float | None]
+    ) -> Fraction | None:
+        """Where the domain ends in coordinate i, or nothing where that is not a side of it."""
+        lo, hi, reach = window
+        domain = self.local.domain
+        if reach is not None or domain is None:
+            return Fraction(float((hi if upper else lo)[i]))
+        if not isinstance(domain, Polytope):  # a box, or one that holds the domain exactly
+            box = domain.bounding_box
+            return Fraction(float((box.hi if upper else box.lo)[i]))
+        alone = (domain.A != 0).sum(axis=1) == 1
+        facing = domain.A[:, i] > 0 if upper else domain.A[:, i] < 0
+        ends = [
+            Fraction(float(domain.b[k])) / Fraction(float(domain.A[k, i]))
+            for k in np.flatnonzero(alone & facing)
+        ]
+        return (min(ends) if upper else max(ends)) if ends else None
+
+    def _of_domain(self, row: int) -> _Wall | None:
+        """The row-th half-space of a polytope, of those that are not zero."""
+        domain = self.local.domain
+        if not isinstance(domain, Polytope):
+            return None
+        half = domain.bounding_box.halfwidth
+        half = np.where(half > 0, half, 1.0)
+        k = np.flatnonzero(np.linalg.norm(domain.A * half, axis=1))[row]
+        return _Wall(
+            [-Fraction(a) for a in domain.A[k].tolist()], Fraction(float(domain.b[k])), True
+        )
+
+
+class _Forms:
+    """The units of a search as affine forms of its coordinates, for the bits of a cell, exactly."""
+
+    def __init__(self, local: Local, orders: Sequence[NDArray[np.intp]] | None):
+        self.network = local.original
+        self._free, self._fixed = local.free.tolist(), local.fixed
+        hidden = [k for k, layer in enumerate(self.network.layers) if layer.has_units]
+        self._place: list[tuple[int, int]] = []  # layer and unit of every unit of the search
+        self._number: dict[tuple[int, int], int] = {}
+        self._stable: dict[int, Vector] = {}
+        self._first: list[int] = []
+        kept_layers = 0
+        for k, (low, _), kept in zip(hidden, local.bounds, local.kept, strict=True):
+            order = np.arange(len(kept))
+            if len(kept):
+                order = order if orders is None else orders[kept_layers]
+                kept_layers += 1
+            first = len(self._place)
+            for i in kept[order].tolist():
+                self._number[k, i] = len(self._place)
+                self._place.append((k, i))
+                self._first.append(first)
+            below, above = self.network.layers[k].activation.slopes
+            self._stable[k] = np.where(low >= 0, above, below)
+        self._entries = [
+            sum(mx.nnz(m) for m in layer.affine.terms.values()) for layer in self.network.layers
+        ]
+        self._bits: NDArray[np.int8] = np.zeros(0, np.int8)
+        self._reach: Fraction | None = None
+        self._values: dict[tuple[int, int], tuple[Row, Fraction]] = {}
+
+    def units_below(self, unit: int) -> int:
+        """How many units of the search lie in layers before that of ``unit``."""
+        return self._first[unit]
+
+    def work(self, unit: int) -> int:
+        """Multiplications behind the form of a unit."""
+        return sum(self._entries[: self._place[unit][0] + 1]) * (len(self._free) + 1)
+
+    def enter(self, bits: NDArray[np.int8], reach: float | None) -> None:
+        """Speak of the cell with these bits from now on."""
+        self._bits, self._values = bits, {}
+        self._reach = None if reach is None else Fraction(reach)
+
+    def of(self, unit: int) -> tuple[Row, Fraction]:
+        """Gradient and constant of a unit's pre-activation; of the whole space all is gradient."""
+        layer, i = self._place[unit]
+        gradient, constant = self._row(self.network.layers[layer].affine, i)
+        if self._reach is None:
+            return gradient, constant
+        return [*(self._reach * g for g in gradient), constant], Fraction(0)
+
+    def _row(self, affine: Affine, i: int) -> tuple[Row, Fraction]:
+        gradient, constant = [Fraction(0)] * len(self._free), Fraction(float(affine.bias[i]))
+        for source, matrix in affine.terms.items():
+            row = mx.dense(matrix[[i]])[0]
+            for j in np.flatnonzero(row).tolist():
+                weight = Fraction(float(row[j]))
+                inner, offset = self._value(source, j)
+                constant += weight * offset
+                for k, g in enumerate(inner):
+                    if g:
+                        gradient[k] += weight * g
+        return gradient, constant
+
+    def _value(self, source: int, j: int) -> tuple[Row, Fraction]:
+        if (source, j) not in self._values:
+            self._values[source, j] = self._new_value(source, j)
+        return self._values[source, j]
+
+    def _new_value(self, source: int, j: int) -> tuple[Row, Fraction]:
+        if source == 0:
+            gradient = [Fraction(int(k == j)) for k in self._free]
+            return gradient, Fraction(0) if j in self._free else Fraction(float(self._fixed[j]))
+        layer = self.network.layers[source - 1]
+        gradient, constant = self._row(layer.affine, j)
+        if not layer.has_units:
+            return gradient, constant
+        number = self._number.get((source - 1, j))
+        if number is None:
+            slope = Fraction(float(self._stable[source - 1][j]))
+        else:
+            slope = Fraction(float(layer.activation.slopes[int(self._bits[number])]))
+        return [slope * g for g in gradient], slope * constant
+
+
+def _never_positive(
+    gradient: Row,
+    constant: Fraction,
+    walls: list[_Wall],
+    box: dict[int, tuple[int, Fraction]],
+    flat: set[int],
+) -> bool:
+    """Whether constant + gradient . t <= 0 follows from the walls, by multipliers of all of them.
+
+    Args:
+        box: per coordinate that ends: -1 for the upper end and 1 for the lower one, and where.
+        flat: the coordinates whose two ends are one.
+    """
+    inside = [i for i in range(len(gradient)) if i not in box]
+    if len(inside) != len(walls):
+        return False
+    rows = [[*(w.gradient[i] for w in walls), -gradient[i]] for i in inside]
+    multipliers = _solved(rows)
+    if multipliers is None:
+        return False
+    total = constant
+    for wall, by in zip(walls, multipliers, strict=True):
+        if by < 0 or (by and not wall.used):
+            return False
+        total += by * wall.constant
+    for i, (sign, end) in box.items():
+        left = gradient[i] + sum(
+            by * wall.gradient[i] for wall, by in zip(walls, multipliers, strict=True)
+        )
+        by = -sign * left
+        if by < 0 and i not in flat:
+            return False
+        total -= sign * by * end
+    return total <= 0
+
+
+def _solved(rows: list[Row]) -> Row | None:
+    """The solution of a square system, given as rows with their right-hand sides, if it has one."""
+    n = len(rows)
+    for k in range(n):
+        pivot = next((i for i in range(k, n) if rows[i][k]), None)
+        if pivot is None:
+            return None
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        for i in range(n):
+            if i != k and rows[i][k]:
+                factor = rows[i][k] / rows[k][k]
+                rows[i] = [a - factor * b for a, b in zip(rows[i], rows[k], strict=True)]
+    return [rows[k][n] / rows[k][k] for k in range(n)]

@@ -1,0 +1,278 @@
+"""Appendix E of seed 004: what rows of three clusters add to the proof of Theorem 11."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
+from relunorm.papers.batchnorm.tree import brute_force
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, from_claims
+
+Array = NDArray[np.float64]
+#: Layers after which rows of three clusters, and splits but the most unbalanced ones, have faded.
+LONG = 400
+
+
+def appendix_e(world: BatchNorm) -> Exhibit:
+    """Rows of two and of three clusters through one layer and through 400, exactly; deep trees of
+    random and of symmetric batches; small trees row by row."""
+    rng = world.rng
+    below, above = _descendants(world)
+    norms, products, matching = _compositions(world, rng)
+    by_two, rest = _only_two(world)
+    second, cosines, wrong_norm, right_norm, largest = _second_point(world, rng)
+    printed_d, true_d = _cumulative(world)
+    gap = math.pi / 2 * 4 / math.sqrt(2)
+    faded = "what has not faded after 20,000 layers"
+    return from_claims(
+        "appendix_e",
+        "Appendix E: rows of three clusters",
+        (
+            Claim(
+                "Appendix E: the middle cluster is one point",
+                "the middle cluster of a row with three holds one point",
+                Check("most points in one, small trees", _middle(world, rng), "=", 1),
+            ),
+            Claim(
+                "Appendix E: 2^T rows at layer T",
+                "a row of three clusters at layer t generates 2^T rows at layer T",
+                Check("rows it generates, t = 2 and T = 3", below, "=", 8),
+                "at layer t + T, and one of them has three clusters",
+                Check("rows it generates there", above, "=", 8),
+            ),
+            Claim(
+                "Appendix E: (61)-(62) three-cluster rows",
+                "their contribution (61) is at most (62), which fades against (40)",
+                Check(
+                    "largest sum over (62), or rate over that of (40)", _three_rows(world), "<=", 1
+                ),
+            ),
+            Claim(
+                "Appendix E: (63)-(65) norms by composition",
+                "a row (1, n-1) adds 1/n^2 of its square to |x_i|^2 and ((n-1)/n)^2 to |x_1|^2, a "
+                "row (2, n-2) 4/n^2 and ((n-2)/n)^2, and so on",
+                Check("largest relative difference, n = 5, 8, 20", norms, "<=", ROUNDING),
+            ),
+            Claim(
+                "Appendix E: i in {3, n-2}",
+                "(63) is for i in {3, n-2}",
+                Check("points it is right for, n = 8", matching, "=", 2),
+                "for i in {3, ..., n-2}",
+                Check("points it is right for, n = 8", matching, "=", 4),
+            ),
+            Claim(
+                "Appendix E: (66)-(73) norm ratios",
+                "(66) is at most (68), and so the smaller squared ratio at most 8/(n-2)^2",
+                Check(
+                    "that ratio over the bound where it is largest: as many rows (2, n-2) as "
+                    f"(n-2, 2), n = 100 ((66) over (68) with (2, n-2) alone: {by_two:.6g})",
+                    rest if abs(by_two - 1) <= ROUNDING else math.nan,
+                    "=",
+                    1,
+                    4 / 98**2,
+                ),
+                basis="reached but for 4 beside (n-2)^2 in the denominator of (66)",
+            ),
+            Claim(
+                "Appendix E: (74)-(80) the second point",
+                "(77) and (78), and so a squared ratio of at most 2/(n-1)^2 to one of the ends",
+                Check(
+                    "largest ratio over that bound, reached by a symmetric batch of 20 points "
+                    "((77) and (78) within 1e-6)",
+                    largest if second <= 1e-6 else math.nan,
+                    "=",
+                    1,
+                    1 / 19**2,
+                ),
+                basis="reached but for 1 beside (n-1)^2 in the denominator; " + faded,
+            ),
+            Claim(
+                "Appendix E: D(T)",
+                "C(T) and D(T) are both the cumulative exponents of the rows (1, 1, n-2)",
+                Check("relative difference of (76)", printed_d, "<=", 1e-3),
+                "D(T) is that of the rows (n-2, 1, 1)",
+                Check("relative difference of (76)", true_d, "<=", 1e-3),
+                basis=f"what has not faded after {LONG} layers, (49/50)^{LONG}",
+            ),
+            Claim(
+                "Appendix E: (81)-(86) cosines",
+                "inner products (81), (82) and the cosine (84), which is at most (85)",
+                Check("largest relative difference, n = 5, 8, 20", products, "<=", ROUNDING),
+            ),
+            Claim(
+                "Appendix E: (89)-(94) cosines of the second point",
+                "the cosines (91) of point 2 to the ends, one of them at most 1/(sqrt(2) (n-1))",
+                Check("largest difference of (91)", cosines, "<=", 1e-6),
+                basis=faded,
+            ),
+            Claim(
+                "Appendix E: (92) its norms",
+                "(92) is the product of points 2 and n over |x_2| |x_1|",
+                Check("largest relative difference", wrong_norm, "<=", 1e-6),
+                "over |x_2| |x_n|, as (94) has it",
+                Check("largest relative difference", right_norm, "<=", 1e-6),
+                basis=faded,
+            ),
+            Claim(
+                "Appendix E: (87) and (88)",
+                "(85) and arccos c >= pi/2 - pi c/2 give sqrt(2 pi)/(n-2), (12) and (87)",
+                Check("pi/2 times (85), times n - 2", gap, "=", world.angle_constant(3), ROUNDING),
+                "they give sqrt(2) pi/(n-2), (88); the smaller constant holds too, by item 4",
+                Check("pi/2 times (85), times n - 2", gap, "=", math.sqrt(2) * math.pi, ROUNDING),
+            ),
+        ),
+        settings=world.settings(),
+    )
+
+
+def _middle(world: BatchNorm, rng: np.random.Generator) -> float:
+    """The largest middle cluster of a row with three, trees of five and six points."""
+    sizes = []
+    for n in (5, 6):
+        for row in brute_force(world, np.sort(rng.normal(size=n))[None], 9)[-1]:
+            values, counts = np.unique(row, return_counts=True)
+            if len(values) == 3:
+                sizes.append(int(counts[1]))
+    return float(max(sizes, default=math.nan))
+
+
+def _descendants(world: BatchNorm) -> tuple[int, float]:
+    """Rows that a row of three clusters at layer 2 has at layer 3, and at layer 5 if one of these
+    has three clusters."""
+    layers = brute_force(world, np.array([[0.0, 0.7, 1.9, 1.9, 1.9]]), 3)
+    three = sum(len(np.unique(row)) == 3 for row in layers[3])
+    return len(layers[1]), float(len(layers[3])) if three == 1 else math.nan
+
+
+def _rows(n: int, split: int, coordinate: float) -> Array:
+    """The two rows whose first ``split`` points are one cluster: positive right, positive left."""
+    right = np.r_[np.zeros(split), np.full(n - split, coordinate)]
+    return np.stack([right, coordinate - right])
+
+
+def _children(world: BatchNorm, rows: Array) -> Array:
+    return np.stack([f(row) for row in rows for f in (world.positive, world.negative)])
+
+
+def _norms(n: int, a: float, b: float, c: float, d: float) -> tuple[float, float, float]:
+    """(63)-(65) times n^2: of x_i, x_1 and x_n."""
+    return (
+        a + b + 4 * c + 4 * d,
+        (n - 1) ** 2 * a + b + (n - 2) ** 2 * c + 4 * d,
+        a + (n - 1) ** 2 * b + 4 * c + (n - 2) ** 2 * d,
+    )
+
+
+def _compositions(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, int]:
+    """(63)-(65), and (81), (82), (84), against the children of rows of the four compositions, off
+    by at most; and the inner points of n = 8 whose norm is (63)."""
+    norms_off = products_off = 0.0
+    matching = 0
+    for n in (5, 8, 20):
+        drawn = zip((1, n - 1, 2, n - 2), 1 + rng.random(4), strict=True)
+        parts = [_rows(n, m, v) for m, v in drawn]
+        a, b, c, d = (float((part.max(axis=1) ** 2).sum()) for part in parts)
+        kids = n * _children(world, np.vstack(parts))
+        gram = kids.T @ kids
+        inner, first, last = _norms(n, a, b, c, d)
+        found = np.diag(gram)
+        off = [abs(found[0] / first - 1), abs(found[-1] / last - 1)]
+        off += list(np.abs(found[2:-2] / inner - 1))
+        norms_off = max(norms_off, *off)
+        cosine = (b + 4 * d) / math.sqrt(inner * first)
+        for i in range(2, n - 2):
+            own = gram[i, 0] / math.sqrt(found[i] * found[0])
+            bound = 4 / math.sqrt(((a + c) / (b + d) + 1) * ((n - 2) ** 2 * (a + c) / (b + d) + 1))
+            gaps = (gram[i, 0] / (b + 4 * d), gram[i, -1] / (a + 4 * c), own / cosine)
+            products_off = max(products_off, *(abs(gap - 1) for gap in gaps))
+            products_off = products_off if own <= bound else math.inf
+        if n == 8:
+            matching = int((np.abs(found[1:-1] / inner - 1) <= ROUNDING).sum())
+    return norms_off, products_off, matching
+
+
+def _only_two(world: BatchNorm) -> tuple[float, float]:
+    """(66) over (68) for rows (2, n-2) alone; and the smaller ratio over 8/(n-2)^2 for as many rows
+    (n-2, 2), n = 100."""
+    n, found = 100, []
+    for splits in ((2,), (2, n - 2)):
+        kids = _children(world, np.vstack([_rows(n, m, 1.0) for m in splits]))
+        squares = (kids**2).sum(axis=0)
+        found.append(float(squares[4] / max(squares[0], squares[-1])))
+    return found[0] * (n - 2) ** 2 / 4, found[1] * (n - 2) ** 2 / 8
+
+
+def _second_point(
+    world: BatchNorm, rng: np.random.Generator
+) -> tuple[float, float, float, float, float]:
+    """Over deep trees: how far (77), (78) and (91) are off, (92) as printed and with |x_n|; and the
+    largest smaller squared ratio of point 2 over 2/(n-1)^2."""
+    ratios = cosines = printed = right = top = 0.0
+    half = np.sort(rng.random(10)) + 0.1
+    batches = [np.sort(rng.normal(size=n)) for n in (5, 10, 20)] + [np.r_[-half[::-1], half]]
+    for x in batches:
+        n, gram = len(x), world.tree(x).jump(20_000).gram(normalize=True)
+        to_first, to_last = gram[1, 0], gram[1, -1]  # (89), (90)
+        r = to_first / to_last  # (B + D)/(A + C)
+        squares = gram[1, 1] / np.array([gram[0, 0], gram[-1, -1]])
+        wanted = [(1 + s) / ((n - 1) ** 2 + s) for s in (r, 1 / r)]
+        ratios = max(ratios, *np.abs(squares / wanted - 1))
+        top = max(top, min(squares) * (n - 1) ** 2 / 2)
+        norms = np.sqrt(np.diag(gram))
+        at91, at92 = (1 / math.sqrt((1 + (n - 1) ** 2 / s) * (1 + 1 / s)) for s in (r, 1 / r))
+        cosines = max(cosines, abs(to_first / norms[1] / norms[0] - at91))
+        if min(at91, at92) > (1 + 1e-6) / (math.sqrt(2) * (n - 1)):
+            cosines = math.inf
+        printed = max(printed, abs(to_last / norms[1] / norms[0] / at92 - 1))
+        right = max(right, abs(to_last / norms[1] / norms[-1] / at92 - 1))
+    return float(ratios), float(cosines), float(printed), float(right), float(top)
+
+
+def _splits(world: BatchNorm, row: Array) -> Array:
+    """Sums of squared positive coordinates of a row's two-cluster descendants after LONG layers, by
+    the number of points of the first cluster; NaN if more than one descendant has more clusters."""
+    n = len(row)
+    sizes = np.arange(n)
+    sums, more = np.zeros(n), [row]
+    for _ in range(LONG):
+        sums, rows, more = sums * (sizes**2 + (n - sizes) ** 2) / n**2, more, []
+        for child in _children(world, np.stack(rows)) if rows else ():
+            count = len(np.unique(child))
+            if count == 2:
+                sums[int((child != child[0]).argmax())] += child.max() ** 2
+            elif count > 2:
+                more.append(child)
+        if len(more) > 1:
+            return np.full(n, math.nan)
+    return sums
+
+
+def _cumulative(world: BatchNorm) -> tuple[float, float]:
+    """How far (76) is off for one row (1, 1, 6) and one (6, 1, 1), with D(T) taken of the rows
+    (1, 1, 6) again, and of (6, 1, 1)."""
+    n = 8
+    left = np.r_[0.0, 0.6, np.full(n - 2, 1.0)]
+    first, second = _splits(world, left), _splits(world, 3 * left[::-1])
+    m = np.arange(1, n)
+    truth = float((((m / n) ** 2) * (first + second)[1:]).sum())  # |x_n|^2 one layer on
+    wanted = [(first[1] + (n - 1) ** 2 * d) / n**2 for d in (first[1], second[n - 1])]
+    return abs(truth / wanted[0] - 1), abs(truth / wanted[1] - 1)
+
+
+def _three_rows(world: BatchNorm) -> float:
+    """(61) over (62) for n from 4 on, and the rate of (62) over that of (40)."""
+    worst = 0.0
+    for n in (4, 5, 10, 50):
+        a, q = ((n - 1) / n) ** 2, (4 + (n - 2) ** 2) / n**2
+        for layers in (3, 10, 100):
+            total = sum(a**s * q ** (layers - 1 - s) for s in range(1, layers))
+            bound = (n - 1) ** 2 / (2 * n - 7) * a ** (layers - 1)
+            worst = max(worst, total / bound)
+        row = np.r_[0.0, 0.7, np.full(n - 2, 1.9)]
+        top = max(float(f(row).max()) for f in (world.positive, world.negative))
+        worst = max(worst, top / ((n - 1) / n * 1.9), a / (a + 1 / n**2))
+    return worst

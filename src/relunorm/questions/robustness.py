@@ -1,0 +1,140 @@
+"""What `certify` returns: row by row what is known of a neighbourhood, and the curve over all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from relunorm.matrix import Vector
+from relunorm.shown import Shown
+
+RowVerdict = Literal["robust", "attacked", "unknown", "invalid"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowRobustness:
+    """What is known about the neighbourhood of one input.
+
+    Args:
+        row: its number.
+        verdict: ``robust`` (no valid input within the radius changes the answer), ``attacked``
+            (``adversarial`` does), ``unknown``, or ``invalid`` (``reason`` says why).
+        label: the class asked for; None for a regression.
+        correct: whether the model gives that class at the input itself.
+        radius: the largest safe radius lies in this interval: safe up to the lower end, attacked
+            at the upper end.
+        adversarial: an input with another answer, and what the network computes there.
+        single: whether the adversarial input is one in single precision.
+        nodes, seconds: the effort.
+        reason: what is wrong with an invalid row.
+    """
+
+    row: int
+    verdict: RowVerdict
+    label: int | None = None
+    correct: bool = True
+    radius: tuple[float, float] = (0.0, math.inf)
+    adversarial: Vector | None = None
+    outputs: Vector | None = None
+    single: bool = False
+    nodes: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "row": self.row,
+            "verdict": self.verdict,
+            "label": self.label,
+            "correct": self.correct,
+            "radius": [_number(end) for end in self.radius],
+            "adversarial": None if self.adversarial is None else self.adversarial.tolist(),
+            "outputs": None if self.outputs is None else self.outputs.tolist(),
+            "single": self.single,
+            "nodes": self.nodes,
+            "seconds": self.seconds,
+            "reason": self.reason,
+        }
+
+    def __repr__(self) -> str:
+        low, high = self.radius
+        return f"RowRobustness({self.row}: {self.verdict}, radius in [{low:.6g}, {high:.6g}])"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Robustness(Shown):
+    """What `certify` found, row by row.
+
+    Args:
+        rows: one entry per input.
+        norm: inf, 2 or 1.
+        asked: the radius asked for; None where the largest safe one was.
+        seconds: wall time without compiling.
+        classes: the name of each class, where the labels or the model have names.
+        classes_from: who says which class belongs to which output (see `relunorm.classes`);
+            ``data`` and ``sorted`` are guesses.
+        of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
+            what comes before its head. The class is the same before and after.
+    """
+
+    rows: tuple[RowRobustness, ...]
+    norm: float
+    asked: float | None
+    seconds: float
+    classes: tuple[str, ...] = ()
+    classes_from: str = ""
+    of: str = "outputs"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows have each verdict."""
+        words = ("robust", "attacked", "unknown", "invalid")
+        return {word: sum(row.verdict == word for row in self.rows) for word in words}
+
+    def accuracy(self, radius: float) -> tuple[float, float]:
+        """The share of rows that are certainly, and that may be, right and safe at a radius.
+
+        Between the two lie rows whose largest safe radius is not known well enough.
+        """
+        valid = [row for row in self.rows if row.verdict != "invalid"]
+        if not valid:
+            return 0.0, 0.0
+        sure = sum(row.correct and row.radius[0] >= radius for row in valid)
+        possible = sum(row.correct and row.radius[1] > radius for row in valid)
+        return sure / len(valid), possible / len(valid)
+
+    def curve(self, points: int = 21) -> list[tuple[float, float, float]]:
+        """Certified accuracy against radius: rows (radius, certainly, possibly)."""
+        ends = [end for row in self.rows for end in row.radius if math.isfinite(end)]
+        top = self.asked if self.asked is not None else max(ends, default=0.0)
+        return [(float(r), *self.accuracy(float(r))) for r in np.linspace(0.0, top, points)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "schema": "relunorm.robustness/1",
+            "norm": "inf" if math.isinf(self.norm) else int(self.norm),
+            "radius": self.asked,
+            "counts": self.counts,
+            "curve": [list(point) for point in self.curve()],
+            "rows": [row.to_dict() for row in self.rows],
+            "seconds": self.seconds,
+            "classes": list(self.classes),
+            "classes_from": self.classes_from,
+            "of": self.of,
+        }
+
+    def __repr__(self) -> str:
+        if self.asked is None and self.rows:
+            safe = float(np.median([row.radius[0] for row in self.rows]))
+            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
+        counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
+        return f"Robustness({len(self.rows)} rows{': ' if counts else ''}{counts})"
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Regions as polytopes: walls, corners, volumes, neighbours, boundaries of classes."""

@@ -1,0 +1,1 @@
+"""Compiled searches of the regions of a network, and the flat arrays they read."""

@@ -1,0 +1,245 @@
+"""The walls of a cell: which rows matter, a point on each facet, the largest ball inside; compiled.
+
+A row is a facet when, with the row taken away, the cell reaches beyond it. The programme that
+shows this ends in a point x beyond the wall; the segment from an interior point to x crosses the
+wall at a point in the facet's relative interior. One programme a row, nothing else.
+
+How to call it::
+
+    rows, rhs, units = cell_rows(net, state, bits)          # unit-length rows of a pattern's cell
+    kept = facet_points(rows, rhs, units, lo, hi, inside, at)  # at: (rows, d), points on facets
+
+Redundant rows are dropped one after the other, so of several equal rows exactly one is kept: the
+domain's, if it is one of them, since nothing lies across it.
+
+    beyond_wall(net, state, own, unit, row, bound, new)     # new: the pattern across that facet
+
+The pattern across a facet is not read off at a point, which rounding may have left on the wrong
+side: the wall's own unit flips, with every unit whose form vanishes on the whole wall.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relunorm.compiled.jit import allocating, part
+from relunorm.compiled.simplex import FOUND, maximize
+from relunorm.regions.kernels.tolerance import TOLERANCE
+from relunorm.regions.kernels.tree_signs import start_layer
+
+
+@allocating
+def cell_rows(net, state, bits):  # type: ignore[no-untyped-def]
+    """The half-spaces of a pattern: rows . t <= rhs, and the unit each row comes from."""
+    d, layers, units = net.shape[0], net.shape[1], net.shape[2]
+    for u in range(units):
+        state.bits[u] = bits[u]
+    rows, rhs = np.empty((units, d)), np.empty(units)
+    names = np.empty(units, np.int64)
+    count = 0
+    for layer in range(layers):
+        start_layer(net, state, layer)
+        for u in range(net.first[layer], net.first[layer + 1]):
+            scale = state.scale[u]
+            if scale == 0.0:
+                continue
+            sign = -scale if bits[u] else scale
+            for k in range(d):
+                rows[count, k] = sign * state.forms[u, k]
+            rhs[count] = -sign * state.forms[u, d]
+            names[count] = u
+            count += 1
+    return rows[:count], rhs[:count], names[:count]
+
+
+@allocating
+def own_forms(net, state):  # type: ignore[no-untyped-def]
+    """Forms, scales, tolerances and bits of the units, as `cell_rows` has just left them."""
+    units = net.shape[2]
+    return (
+        state.forms[:units].copy(),
+        state.scale[:units].copy(),
+        state.tolerance[:units].copy(),
+        state.bits.copy(),
+    )
+
+
+@allocating
+def beyond_wall(net, state, own, unit, row, bound, new):  # type: ignore[no-untyped-def]
+    """The pattern across the facet row . t = bound that a unit makes; fills ``new``.
+
+    By continuity a unit that does not vanish on the wall keeps its sign. One that does (its form is
+    a multiple of the wall's, to the tolerance of the search, or zero) gets the sign of the slope
+    its form has beyond the wall, which later layers only know once the earlier ones are crossed.
+
+    Args:
+        own: `own_forms` of the cell.
+    """
+    forms, scale, tolerance, bits = own
+    d, layers, units = net.shape[0], net.shape[1], net.shape[2]
+    flat = np.zeros(units, np.bool_)
+    alone = True
+    for i in range(units):
+        new[i] = bits[i]
+        limit = tolerance[i]
+        if scale[i] == 0.0:
+            gap = abs(forms[i, d])
+        else:
+            limit = max(limit, tolerance[unit])
+            slope = 0.0
+            for k in range(d):
+                slope += forms[i, k] * row[k]
+            sign = scale[i] if slope > 0.0 else -scale[i]
+            gap = abs(sign * forms[i, d] + bound)
+            for k in range(d):
+                gap += abs(sign * forms[i, k] - row[k])
+        flat[i] = i == unit or gap <= limit
+        alone &= i == unit or not flat[i]
+    if alone:
+        new[unit] = 1 - bits[unit]
+        return
+    for layer in range(layers):
+        start_layer(net, state, layer)
+        for i in range(net.first[layer], net.first[layer + 1]):
+            if flat[i]:
+                slope = 0.0
+                for k in range(d):
+                    slope += state.forms[i, k] * row[k]
+                new[i] = 1 if slope * state.scale[i] > 0.0 else 0
+            state.bits[i] = new[i]
+
+
+@allocating
+def facet_points(rows, rhs, units, lo, hi, inside, at, work):  # type: ignore[no-untyped-def]
+    """Which rows are facets of {rows . t <= rhs, lo <= t <= hi}; fills ``at`` with points on them.
+
+    Args:
+        units: the rows of units come first, so many; the others are the domain's.
+        inside: a strictly interior point.
+        at: (rows, d), filled for facets.
+
+    Returns:
+        bool per row.
+    """
+    m, d = rows.shape
+    kept = np.ones(m, np.bool_)
+    others, bounds = np.empty((m, d)), np.empty(m)
+    # The far rows first: they are the likeliest to be redundant, and each one gone is cheaper.
+    slack = np.empty(m)
+    for r in range(m):
+        slack[r] = rhs[r]
+        for k in range(d):
+            slack[r] -= rows[r, k] * inside[k]
+    # A unit before the domain's own wall in the same place: the one that is left stays a facet.
+    rank = slack.copy()
+    for r in range(units):
+        rank[r] += 2.0 * TOLERANCE
+    done = np.zeros(m, np.bool_)
+    for _ in range(m):
+        r = -1
+        for k in range(m):
+            if not done[k] and (r < 0 or rank[k] > rank[r]):
+                r = k
+        done[r] = True
+        count = np.int64(0)  # typed, or numba compiles `maximize` for a constant 0 too
+        for k in range(m):
+            if kept[k] and k != r:
+                bounds[count] = rhs[k]
+                for i in range(d):
+                    others[count, i] = rows[k, i]
+                count += 1
+        stop = rhs[r] + TOLERANCE
+        status = maximize(rows[r], others, bounds, count, lo, hi, stop, work)
+        if status != FOUND:
+            kept[r] = False
+            continue
+        value = 0.0
+        for k in range(d):
+            value += rows[r, k] * work.x[k]
+        share = slack[r] / (slack[r] + value - rhs[r])
+        for k in range(d):
+            at[r, k] = inside[k] + share * (work.x[k] - inside[k])
+    return kept
+
+
+@allocating
+def all_facets(net, state, patterns, points, rows0, rhs0, lo, hi, work):  # type: ignore[no-untyped-def]
+    """Facets made by units: their region, unit, point, outward normal and the pattern beyond."""
+    n, d = points.shape
+    m0 = len(rhs0)
+    capacity, count = 8 * n + 64, 0
+    owner, name = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+    where, normal = np.empty((capacity, d)), np.empty((capacity, d))
+    beyond = np.empty((capacity, net.shape[2]), np.int8)
+    for i in range(n):
+        rows1, rhs1, units = cell_rows(net, state, patterns[i])
+        own = own_forms(net, state)
+        m = len(rhs1)
+        rows, rhs = np.empty((m + m0, d)), np.empty(m + m0)
+        for r in range(m + m0):
+            rhs[r] = rhs1[r] if r < m else rhs0[r - m]
+            for k in range(d):
+                rows[r, k] = rows1[r, k] if r < m else rows0[r - m, k]
+        at = np.empty((m + m0, d))
+        kept = facet_points(rows, rhs, m, lo, hi, points[i], at, work)
+        while count + m > len(owner):
+            owner, name = longer(owner, count), longer(name, count)
+            where, normal = taller(where, count), taller(normal, count)
+            beyond = taller(beyond, count)
+        for r in range(m):
+            if kept[r]:
+                owner[count], name[count] = i, units[r]
+                for k in range(d):
+                    where[count, k], normal[count, k] = at[r, k], rows[r, k]
+                beyond_wall(net, state, own, units[r], rows[r], rhs[r], beyond[count])
+                count += 1
+    return owner[:count], name[:count], where[:count], normal[:count], beyond[:count]
+
+
+@allocating
+def largest_ball(rows, rhs, reach, lo, hi, work):  # type: ignore[no-untyped-def]
+    """Centre and radius of a largest ball in {rows . t <= rhs}: one programme in d + 1 variables.
+
+    Args:
+        reach: per row, how far the row's value changes over a ball of radius one.
+        work: of `simplex.workspace(d + 1)`.
+    """
+    m, d = rows.shape
+    lifted, bounds = np.empty((m, d + 1)), np.empty(m)
+    top = 0.0
+    for r in range(m):
+        length = np.sqrt(1.0 + reach[r] * reach[r])
+        for k in range(d):
+            lifted[r, k] = rows[r, k] / length
+        lifted[r, d] = reach[r] / length
+        bounds[r] = rhs[r] / length
+    lows, highs, goal = np.zeros(d + 1), np.zeros(d + 1), np.zeros(d + 1)
+    for r in range(m):
+        if reach[r] > 0.0:
+            top = max(top, 2.0 * d / reach[r])
+    for k in range(d):
+        lows[k], highs[k] = lo[k], hi[k]
+    highs[d] = top
+    goal[d] = 1.0
+    status = maximize(goal, lifted, bounds, m, lows, highs, 0.0, work)
+    return (work.x[d] if status == FOUND else 0.0), work.x[:d].copy()
+
+
+@part
+def longer(array: Any, used: int) -> Any:
+    """Twice the room, the first ``used`` entries kept. (Loops compile faster than slices.)"""
+    grown = np.zeros(2 * len(array), array.dtype)
+    for k in range(used):
+        grown[k] = array[k]
+    return grown
+
+
+@part
+def taller(array: Any, used: int) -> Any:
+    grown = np.empty((2 * len(array), array.shape[1]), array.dtype)
+    for r in range(used):
+        for k in range(array.shape[1]):
+            grown[r, k] = array[r, k]
+    return grown

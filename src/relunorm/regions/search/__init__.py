@@ -1,0 +1,1 @@
+"""Listing regions: the window on a domain, which engine runs, threads and processes."""

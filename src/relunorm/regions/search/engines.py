@@ -1,0 +1,188 @@
+"""The three engines as searches that stop now and then and can part with work (`work.Work`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.clock import NO_LIMIT, Teller
+from relunorm.domain import Box
+from relunorm.network import Network
+from relunorm.regions.kernels.pack import Packed
+from relunorm.regions.search.budget import Budget, CellLimitError
+from relunorm.regions.search.window import Window, open_window
+from relunorm.regions.search.work import Batch, Part, Work, divided, run
+
+_SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+
+
+def search(
+    method: str, network: Network, window: Window, workers: int, budget: Budget
+) -> list[Batch]:
+    """Every region in the window (unless the budget ends), by one engine.
+
+    Args:
+        method: ``polygons``, ``cells`` or ``tree``.
+        network: without linear stages.
+    """
+    if budget.is_watched:
+        compile_engine(method, budget.tell)
+    net = window.pack(network, by_columns=method != "tree")
+    if not network.layers:
+        return [_single(window)]
+    budget.weights = max(len(net.weights), 1)
+    with budget.clock.watch() as stop:
+        return run(_started(method, net, window, stop), workers, budget)
+
+
+def parts(
+    method: str, network: Network, window: Window, count: int, stop: NDArray[np.uint8]
+) -> list[Part]:
+    """A search in about ``count`` parts; with the same arguments, the same parts.
+
+    Args:
+        stop: of `Clock.watch`; where it was set meanwhile, the parts are not to be used.
+    """
+    net = window.pack(network, by_columns=method != "tree")
+    if not network.layers:
+        return [Part([_single(window)], None)]
+    return divided(_started(method, net, window, stop), count)
+
+
+def compile_engine(method: str, tell: Teller) -> None:
+    """Compile an engine, or load it, by a search in a tiny network."""
+
+    def tiny() -> None:
+        dimension = {"polygons": 2, "cells": 3, "tree": 1}[method]
+        net = Network.from_weights([np.eye(dimension), np.ones((1, dimension))])
+        search(method, net, open_window(net, Box.cube(dimension)), 1, Budget(NO_LIMIT))
+
+    tell.compile(f"the search for regions by {method}", tiny)
+
+
+def _started(method: str, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
+    engine = {"polygons": PolygonWork, "cells": CellWork, "tree": TreeWork}[method]
+    return engine.start(net, window, stop)
+
+
+def _single(window: Window) -> Batch:
+    """A network without hidden units: one region, the domain."""
+    return Batch(np.zeros((1, 0), np.uint8), window.witnesses[:1])
+
+
+def _used(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """The first entries of a buffer; it is let go where most of it is empty."""
+    return array[:count] if 2 * count >= len(array) else array[:count].copy()
+
+
+class _EngineWork:
+    """A search by one of the engines; each has its own `start` and `advance`."""
+
+    def __init__(self, engine: Any, net: Packed, search: Any, stop: NDArray[np.uint8]):
+        self._engine, self._net, self._search, self._stop = engine, net, search, stop
+
+    def more(self) -> bool:
+        return not self._engine.is_done(self._search)
+
+    def give(self) -> Any:
+        other = self._engine.give(self._search)
+        return None if other is None else type(self)(self._engine, self._net, other, self._stop)
+
+    def remaining(self) -> float:
+        return self._engine.remaining(self._search)
+
+    def failures(self) -> int:
+        return self._engine.failures(self._search)
+
+    def hidden(self) -> int:
+        return self._engine.hidden(self._search)
+
+    def _buffers(self, size: int, pattern: int) -> tuple[Any, Any]:
+        """Room for patterns and points."""
+        return np.empty((size, pattern), np.uint8), np.empty((size, int(self._net.shape[0])))
+
+
+class PolygonWork(_EngineWork):
+    """`polygons`: two coordinates."""
+
+    @classmethod
+    def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
+        from relunorm.regions.kernels import polygons
+
+        return cls(polygons, net, polygons.new_search(net, _outline(window)), stop)
+
+    def advance(self, size: int) -> Batch | None:
+        engine, net = self._engine, self._net
+        out = engine.new_faces(self._search, size)
+        found, status = engine.run(net, self._search, out, self._stop)
+        if status == engine.GROW:
+            self._search = engine.grown(self._search)
+        if not found:
+            return None
+        ptr = out.ptr[: found + 1]
+        bits, points = _used(out.bits, found), _used(out.points, found)
+        return Batch(bits, points, _used(out.corners, int(ptr[-1])), ptr)
+
+
+class CellWork(_EngineWork):
+    """`cells`: three to six coordinates."""
+
+    @classmethod
+    def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
+        from relunorm.regions.kernels import cells
+        from relunorm.regions.kernels.corners import box_corners, clip_all
+
+        corners, walls = box_corners(window.lo, window.hi)
+        if len(window.rhs):
+            corners, walls = clip_all(corners, walls, window.rows, window.rhs, 1e-13)
+        return cls(cells, net, cells.new_search(net, corners, walls), stop)
+
+    def advance(self, size: int) -> Batch | None:
+        engine, net = self._engine, self._net
+        patterns, points = self._buffers(size, int(net.shape[2]))
+        found, status = engine.run(net, self._search, patterns, points, self._stop)
+        if status == engine.GROW:
+            self._search = engine.grown(self._search)
+        elif status == engine.TOO_MANY_WALLS:
+            raise CellLimitError("a cell has more than 64 walls; use method='tree'")
+        if not found:
+            return None
+        packed = np.packbits(patterns[:found], axis=1)
+        return Batch(packed, _used(points, found))
+
+
+class TreeWork(_EngineWork):
+    """`tree`: any number of coordinates."""
+
+    @classmethod
+    def start(cls, net: Packed, window: Window, stop: NDArray[np.uint8]) -> Work:
+        from relunorm.regions.kernels import tree
+        from relunorm.regions.kernels.tree_state import new_state
+
+        w = window
+        state = new_state(net, w.lo, w.hi, w.rows, w.rhs, w.witnesses, stop=stop)
+        return cls(tree, net, state, stop)
+
+    def advance(self, size: int) -> Batch | None:
+        buffers = self._buffers(size, (int(self._net.shape[2]) + 7) // 8)
+        found = self._engine.run(self._net, self._search, *buffers)
+        return Batch(*(_used(array, found) for array in buffers)) if found else None
+
+
+def _outline(window: Window) -> NDArray[np.float64]:
+    """The corners of a two-dimensional window, in order."""
+    corners = _SQUARE
+    for row, bound in zip(window.rows, window.rhs, strict=True):
+        value = corners @ row - bound
+        kept = []
+        for i in range(len(corners)):
+            j = (i + 1) % len(corners)
+            if value[i] <= 1e-13:
+                kept.append(corners[i])
+            if min(value[i], value[j]) < -1e-13 and max(value[i], value[j]) > 1e-13:
+                share = value[i] / (value[i] - value[j])
+                kept.append(corners[i] + share * (corners[j] - corners[i]))
+        corners = np.array(kept)
+    return corners

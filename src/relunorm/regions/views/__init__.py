@@ -1,0 +1,1 @@
+"""Lists of regions as pictures, meshes, statistics and files."""

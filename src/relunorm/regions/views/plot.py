@@ -1,0 +1,221 @@
+"""Pictures of regions. Functions take data, accept ``ax``, return the figure and never show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relunorm.domain import Box
+from relunorm.errors import InvalidInputError
+from relunorm.network import Network
+from relunorm.regions.enumerate import regions
+from relunorm.regions.geometry.atoms import Atoms, atom_images
+from relunorm.regions.geometry.boundaries import LevelSet
+from relunorm.regions.lines import Line, along
+from relunorm.regions.planes import Slice
+from relunorm.regions.result import Regions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("value", "gradient", "layer", "pattern")
+
+#: Regions whose corners decide the window of a picture of all of R^2.
+VIEW_REGIONS = 1000
+
+
+def _axes(ax: Axes | None, **size: Any) -> tuple[Any, Any]:
+    """The figure and axes to draw on."""
+    if ax is not None:
+        return ax.get_figure(root=True), ax
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained", **size)
+    return figure, figure.add_subplot()
+
+
+def plot_regions(
+    found: Regions | Slice,
+    *,
+    color: str = "value",
+    output: int = 0,
+    layer: int = 1,
+    edges: bool = True,
+    ax: Axes | None = None,
+) -> Figure:
+    """The regions of a network of two inputs, or of a slice, as polygons.
+
+    Regions of all of R^2 are drawn in a window around their corners (`view_of`); the title says
+    how many of them it shows.
+
+    Args:
+        color: ``value`` (of an output, at the interior point), ``gradient`` (its norm), ``layer``
+            (which region of the partition after ``layer`` layers) or ``pattern`` (number of active
+            units).
+    """
+    from matplotlib.collections import PolyCollection
+
+    found = found.regions if isinstance(found, Slice) else found
+    if found.network.input_size != 2:
+        raise InvalidInputError(
+            f"a picture of regions needs two inputs, the network has {found.network.input_size}; "
+            "use on_plane for a slice"
+        )
+    figure, axes = _axes(ax, figsize=(6.4, 5.6))
+    title = f"{len(found):,} regions"
+    if found.domain is None:
+        whole, found = found, view_of(found)
+        title = f"{len(whole):,} regions of the plane, {len(found):,} in this window"
+    values, cmap, label = _colors(found, color, output, layer)
+    shapes = PolyCollection(
+        [found.vertices(i) for i in range(len(found))],
+        array=values,
+        cmap=cmap,
+        edgecolors="black" if edges else "face",
+        linewidths=min(0.5, 20 / max(len(found), 1) ** 0.5),
+    )
+    axes.add_collection(shapes)
+    axes.autoscale_view()
+    axes.set_aspect("equal")
+    axes.set(xlabel="x0", ylabel="x1", title=title)
+    if label:
+        figure.colorbar(shapes, ax=axes, label=label)
+    return figure
+
+
+def view_of(found: Regions) -> Regions:
+    """Regions of all of R^2, cut to a window that shows what there is to see.
+
+    The window reaches from the 5 % to the 95 % quantile of the regions' corners in each coordinate
+    and half its width beyond: lines that are nearly parallel meet far away, and a window around all
+    corners would show nothing but those. Without corners, around the interior points.
+    """
+    step = max(1, len(found) // VIEW_REGIONS)
+    corners = [found.vertices(i) for i in range(0, len(found), step)]
+    seen = np.concatenate(corners) if corners else np.zeros((0, 2))
+    seen = seen if len(seen) else found.points
+    if not len(seen):
+        raise InvalidInputError("no region was found, so there is nothing to draw")
+    low, high = np.quantile(seen, 0.05, axis=0), np.quantile(seen, 0.95, axis=0)
+    reach = np.maximum(high - low, 0.1 * max(float((high - low).max()), 1e-3))
+    window = regions(found.network, Box(low - reach / 2, high + reach / 2))
+    return window.select(found.find(window.patterns) >= 0)
+
+
+def _colors(found: Regions, color: str, output: int, layer: int) -> tuple[Any, str, str]:
+    if color == "value":
+        A, c = found.affine()
+        value = np.einsum("nd,nd->n", A[:, output], found.points) + c[:, output]
+        return value, "viridis", f"output {output}"
+    if color == "gradient":
+        return np.linalg.norm(found.affine()[0][:, output], axis=1), "magma", "|gradient|"
+    if color == "layer":
+        _, parents = found.layer(layer)
+        # A fixed shuffle, so that neighbours differ.
+        mixed = np.random.default_rng(0).permutation(int(parents.max(initial=0)) + 1)[parents]
+        return mixed, "tab20", ""
+    if color == "pattern":
+        return found.patterns.sum(axis=1), "cividis", "active units"
+    raise InvalidInputError(f"color {color!r} is not known; use one of {', '.join(COLORS)}")
+
+
+def plot_refinement(found: Regions | Slice) -> Figure:
+    """One panel a layer: how each layer refines the partition (seed 003, figures 1 and 2)."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.figure import Figure
+
+    found = found.regions if isinstance(found, Slice) else found
+    depth = len(found.network.layers)
+    if found.network.input_size != 2 or not depth:
+        raise InvalidInputError("refinement panels are for two inputs and at least one layer")
+    found = view_of(found) if found.domain is None else found
+    figure = Figure(figsize=(3.2 * depth, 3.4), layout="constrained")
+    panels = figure.subplots(1, depth, squeeze=False)[0]
+    coarser: list[Any] = []
+    for k, ax in enumerate(panels, start=1):
+        part, _ = found.layer(k)
+        shapes = [part.vertices(i) for i in range(len(part))]
+        # Old walls no wider than new ones: where many are close they must not cover them.
+        width = min(0.6, 12 / max(len(shapes), 1) ** 0.5)
+        for walls, color in ((shapes, "tab:blue"), (coarser, "black")):
+            ax.add_collection(
+                PolyCollection(walls, facecolors="none", edgecolors=color, linewidths=width)
+            )
+        coarser = shapes
+        ax.autoscale_view()
+        ax.set_aspect("equal")
+        ax.set(xlabel="x0", ylabel="x1", title=f"layer {k}: {len(part):,} regions")
+    return figure
+
+
+def plot_line(
+    line: Line | Network, domain: Box | None = None, *, output: int = 0, ax: Axes | None = None
+) -> Figure:
+    """An output along a line, or of a network of one input on an interval, with its knots."""
+    if isinstance(line, Network):
+        if line.input_size != 1 or domain is None:
+            raise InvalidInputError("give a Line, or a network of one input and its interval")
+        line = along(line, domain.lo, domain.hi)
+    figure, axes = _axes(ax, figsize=(6.4, 3.6))
+    one = line.vertices.shape[1] == 1
+    at = line.points()[:, 0] if one else line.breakpoints
+    axes.plot(at, line.values[:, output], color="tab:blue")
+    cuts = np.cumsum([line.network.layers[i].width for i in line.network.hidden])
+    for k in range(len(cuts)):
+        mine = [
+            i + 1
+            for i, units in enumerate(line.crossings())
+            if len(units) and np.searchsorted(cuts, units[0], side="right") == k
+        ]
+        if mine:
+            axes.plot(at[mine], line.values[mine, output], ".", label=f"knots of layer {k + 1}")
+    axes.set(xlabel="x" if one else "position", ylabel=f"output {output}")
+    axes.set_title(f"{len(line):,} pieces")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
+    return figure
+
+
+def plot_level_set(level: LevelSet, *, ax: Axes | None = None) -> Figure:
+    """The segments of a level set of two inputs."""
+    from matplotlib.collections import LineCollection
+
+    if level.dimension != 2:
+        raise InvalidInputError(
+            f"the level set has {level.dimension} dimensions; 3-D: write a mesh"
+        )
+    figure, axes = _axes(ax, figsize=(5.6, 5.6))
+    axes.add_collection(LineCollection(level.pieces, colors="tab:red", linewidths=1.2))
+    axes.autoscale_view()
+    axes.set_aspect("equal")
+    axes.set_title(f"output {level.output} = {level.level:g}")
+    return figure
+
+
+def plot_atoms(atoms: Atoms, shape: tuple[int, ...], count: int = 8) -> Figure:
+    """The input sides of a region's strongest atoms as images.
+
+    Args:
+        shape: (height, width) or (channels, height, width) of one input.
+    """
+    from matplotlib.figure import Figure
+
+    images = atom_images(atoms, shape, count)
+    if not images:
+        raise InvalidInputError("the region has no atoms: no unit is active")
+    columns = min(4, len(images))
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(2.2 * columns, 2.4 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax in panels:
+        ax.axis("off")
+    for ax, (caption, image) in zip(panels, images, strict=False):
+        reach = float(np.abs(image).max()) or 1.0
+        if image.ndim == 3 and image.shape[0] == 3:
+            ax.imshow(np.moveaxis(image, 0, -1) / (2 * reach) + 0.5)
+        else:
+            ax.imshow(image.squeeze(), cmap="RdBu", vmin=-reach, vmax=reach)
+        ax.set_title(caption, fontsize="small")
+    return figure

@@ -1,0 +1,527 @@
+"""Maxima of small networks in rational arithmetic: no rounding anywhere, ties included.
+
+The signs of the units are decided one after the other, layer by layer, on a polytope of inputs.
+Where every unit before an affine map has a sign, the map is linear there, and one linear programme
+in fractions says which of its units can change sign. A part is left out when a bound on what it can
+reach, a backward linear bound in fractions (lines through the ends of each unit's range, maximised
+over the part by another programme), is not above the best value found. A programme is guessed in
+floats and then finished by a dual simplex in fractions, which as a rule has nothing left to do.
+
+Cost: exponential in the units that change sign, some milliseconds a part. It serves networks of a
+few dozen units and a few inputs, and to settle what floats leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from relunorm import matrix as mx
+from relunorm.clock import Clock
+from relunorm.domain import Box, Domain, Polytope
+from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.matrix import Vector
+from relunorm.network import Affine, Network
+from relunorm.compiled.simplex import FOUND, maximize, workspace
+from relunorm.stability.certain import exact_output
+
+Row = list[Fraction]
+Group = tuple[np.ndarray, Vector]
+
+ZERO, ONE = Fraction(0), Fraction(1)
+
+#: Pivots by the largest violation before Bland's rule takes over.
+PATIENCE = 50
+
+
+@dataclass(frozen=True)
+class Found:
+    """The largest value of some group of goals and a point that has it; None on an empty domain.
+
+    ``parts`` counts the polytopes looked at, ``complete`` is False where the clock ended it.
+    """
+
+    value: Fraction | None
+    point: tuple[Fraction, ...]
+    parts: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """The inputs of a part: a box, and rows . x <= rhs."""
+
+    lo: Row
+    hi: Row
+    rows: tuple[Row, ...] = ()
+    rhs: tuple[Fraction, ...] = ()
+
+    def cut(self, row: Row, end: Fraction) -> Place:
+        """The inputs with row . x <= end besides."""
+        return Place(self.lo, self.hi, (*self.rows, row), (*self.rhs, end))
+
+    def outer(self, form: Form) -> tuple[Fraction, Fraction]:
+        """Range of an affine form over the box alone."""
+        low = high = form.const
+        for w, a, b in zip(form.row, self.lo, self.hi, strict=True):
+            low, high = low + w * (a if w > 0 else b), high + w * (b if w > 0 else a)
+        return low, high
+
+
+@dataclass(frozen=True)
+class Form:
+    """row . x + const."""
+
+    row: Row
+    const: Fraction
+
+    def at(self, x: Sequence[Fraction]) -> Fraction:
+        """Its value at a point."""
+        return dot(self.row, x) + self.const
+
+
+def largest(
+    network: Network,
+    domain: Domain,
+    groups: Sequence[Group],
+    clock: Clock,
+    target: Fraction | None = None,
+    start: Vector | None = None,
+) -> Found:
+    """The maximum over a domain of the largest of min_i (b - A f)_i, one for every group (A, b).
+
+    Args:
+        domain: a box or a polytope.
+        target: a value that ends the search when it is reached.
+        start: a point of the domain, as good as one is known.
+
+    >>> net = Network.from_weights([[[1.0], [-1.0]], [[0.1, 0.1]]])  # 0.1 |x|
+    >>> found = largest(net, Box([-3.0], [2.0]), [(-np.eye(1), np.zeros(1))], Clock(None))
+    >>> found.value == 3 * Fraction(0.1)
+    True
+    """
+    search = _Search(network, groups, clock, target)
+    if start is not None:
+        search.offer(start)
+    place = place_of(domain)
+    forms = [[_unit(place, k) for k in range(len(place.lo))]]
+    complete = search.reached or search.explore(place, forms)
+    return Found(search.best, search.point, search.parts, complete)
+
+
+def place_of(domain: Domain) -> Place:
+    """A domain with flat sides, as it is."""
+    if isinstance(domain, Box):
+        return Place(_row(domain.lo), _row(domain.hi))
+    if isinstance(domain, Polytope):
+        return _bounded([_row(row) for row in domain.A], _row(domain.b), domain.bounding_box)
+    raise InvalidDomainError(
+        f"{domain!r} has curved sides; rational arithmetic needs a Box or a Polytope"
+    )
+
+
+def _bounded(rows: list[Row], rhs: Row, box: Box) -> Place:
+    """A polytope with the box around it, which floats guess: a wider one must not touch it."""
+    lo, hi = _row(box.lo), _row(box.hi)
+    wide = [abs(a) + abs(b) + 1 for a, b in zip(lo, hi, strict=True)]
+    lo = [a - w for a, w in zip(lo, wide, strict=True)]
+    hi = [b + w for b, w in zip(hi, wide, strict=True)]
+    place = Place(lo, hi, tuple(rows), tuple(rhs))
+    ends: list[Row] = []
+    for sign in (-1, 1):
+        side = []
+        for k in range(len(lo)):
+            found = solve([Fraction(sign * (i == k)) for i in range(len(lo))], place)
+            if found is None:
+                return place  # empty
+            side.append(sign * found[0])
+        ends.append(side)
+    if any(a <= b for a, b in zip(ends[0], lo, strict=True)) or any(
+        a >= b for a, b in zip(ends[1], hi, strict=True)
+    ):
+        raise InvalidDomainError(
+            "the polytope is not bounded by the box that floats find around it"
+        )
+    return Place(ends[0], ends[1], place.rows, place.rhs)
+
+
+class _Search:
+    """Depth first over the signs of units; keeps the best value and its point."""
+
+    def __init__(
+        self, network: Network, groups: Sequence[Group], clock: Clock, target: Fraction | None
+    ):
+        for index, layer in enumerate(network.layers):
+            if layer.activation.kind == "step":
+                raise InvalidInputError(f"layer {index} has step units; a maximum may not exist")
+        self.network, self.clock, self.target = network, clock, target
+        self.maps = [_entries(affine) for affine in network.maps]
+        self.goals = [
+            [(_row(-row), Fraction(float(end))) for row, end in zip(A, b, strict=True)]
+            for A, b in groups
+        ]
+        self.best: Fraction | None = None
+        self.point: tuple[Fraction, ...] = ()
+        self.parts = 0
+
+    @property
+    def reached(self) -> bool:
+        return self.target is not None and self.best is not None and self.best >= self.target
+
+    def offer(self, point: Vector) -> None:
+        """Begin with the value at a point."""
+        outputs = exact_output(self.network, point)
+        values = (min(dot(row, outputs) + end for row, end in goals) for goals in self.goals)
+        self.best, self.point = max(values), tuple(_row(point))
+
+    def explore(self, place: Place, forms: list[list[Form]]) -> bool:
+        """Look at a part whose first values are known as forms of the input; False if stopped."""
+        if self.clock.expired():
+            return False
+        self.parts += 1
+        while len(forms) <= len(self.network.layers):
+            index = len(forms) - 1
+            z = _pulled(self.maps[index], forms)
+            kind = self.network.layers[index].activation
+            if kind.kind == "identity":
+                forms = [*forms, z]
+                continue
+            slope = Fraction(float(kind.slopes[0])) if kind.kind == "leaky" else ZERO
+            ends = self._ranges(place, z)
+            if ends is None:
+                return True  # no input is left
+            bent = [j for j, (low, high) in enumerate(ends) if low < 0 < high]
+            if bent:
+                if not self._promising(place, forms, ends):
+                    return True
+                j = max(bent, key=lambda i: min(-ends[i][0], ends[i][1]))
+                minus = [-w for w in z[j].row]
+                sides = [place.cut(z[j].row, -z[j].const), place.cut(minus, z[j].const)]
+                if ends[j][1] > -ends[j][0]:
+                    sides.reverse()
+                return all(self.reached or self.explore(side, forms) for side in sides)
+            forms = [*forms, [_bent(f, slope, *e) for f, e in zip(z, ends, strict=True)]]
+        self._finish(place, _pulled(self.maps[-1], forms))
+        return True
+
+    def _ranges(self, place: Place, z: list[Form]) -> list[tuple[Fraction, Fraction]] | None:
+        """Ranges of forms over a part, as sharp as their signs ask; None if the part is empty."""
+        ends = []
+        for form in z:
+            low, high = place.outer(form)
+            if low < 0 < high and place.rows:
+                top = solve(form.row, place)
+                bottom = solve([-w for w in form.row], place)
+                if top is None or bottom is None:
+                    return None
+                low, high = form.const - bottom[0], form.const + top[0]
+            ends.append((low, high))
+        return ends
+
+    def _promising(
+        self, place: Place, forms: list[list[Form]], ends: list[tuple[Fraction, Fraction]]
+    ) -> bool:
+        """Whether some group may rise above the best value on a part."""
+        if self.best is None:
+            return solve([ZERO] * len(place.lo), place) is not None
+        boxes = self._boxes(place, forms, ends)
+        for goals in self.goals:
+            low_enough = False
+            for row, end in goals:
+                form = self._backward(row, end, forms, boxes)
+                top = solve(form.row, place)
+                if top is None:
+                    return False
+                if form.const + top[0] <= self.best:
+                    low_enough = True
+                    break
+            if not low_enough:
+                return True
+        return False
+
+    def _boxes(
+        self, place: Place, forms: list[list[Form]], ends: list[tuple[Fraction, Fraction]]
+    ) -> list[list[tuple[Fraction, Fraction]]]:
+        """Ranges of pre-activations from the first open layer on, by intervals."""
+        values = [[place.outer(form) for form in layer] for layer in forms]
+        found = [ends]
+        for index in range(len(forms) - 1, len(self.network.layers)):
+            if index >= len(forms):
+                found.append(_interval(self.maps[index], values))
+            steps = self._slopes(index)
+            values.append([_image(*steps, low, high) for low, high in found[-1]])
+        return found
+
+    def _slopes(self, index: int) -> tuple[Fraction, Fraction]:
+        """The slopes of a layer's units below and above 0."""
+        kind = self.network.layers[index].activation
+        if kind.kind == "identity":
+            return ONE, ONE
+        return (Fraction(float(kind.slopes[0])) if kind.kind == "leaky" else ZERO), ONE
+
+    def _backward(
+        self,
+        row: Row,
+        const: Fraction,
+        forms: list[list[Form]],
+        boxes: list[list[tuple[Fraction, Fraction]]],
+    ) -> Form:
+        """A form of the input that is nowhere below a goal, given the ranges of its units."""
+        weights = _accumulated([{}] * (len(self.network.layers) + 1), self.maps[-1], row)
+        const += dot(row, self.maps[-1][1])
+        for index in range(len(self.network.layers) - 1, len(forms) - 2, -1):
+            outgoing, steps = [], self._slopes(index)
+            at = weights[index + 1]
+            for j, (low, high) in enumerate(boxes[index - len(forms) + 1]):
+                slope, shift = _line(*steps, low, high, at.get(j, ZERO))
+                outgoing.append(at.get(j, ZERO) * slope)
+                const += at.get(j, ZERO) * shift
+            weights = _accumulated(weights, self.maps[index], outgoing)
+            const += dot(outgoing, self.maps[index][1])
+        total = [ZERO] * len(forms[0][0].row)
+        for source in range(len(forms)):
+            for j, w in weights[source].items():
+                const += w * forms[source][j].const
+                total = [a + w * b for a, b in zip(total, forms[source][j].row, strict=True)]
+        return Form(total, const)
+
+    def _finish(self, place: Place, outputs: list[Form]) -> None:
+        """A part on which the network is affine: one programme a group."""
+        for goals in self.goals:
+            forms = []
+            for row, end in goals:
+                total, const = [ZERO] * len(place.lo), end
+                for w, form in zip(row, outputs, strict=True):
+                    if w:
+                        total = [a + w * b for a, b in zip(total, form.row, strict=True)]
+                        const += w * form.const
+                forms.append(Form(total, const))
+            found = _least(forms, place)
+            if found is not None and (self.best is None or found[0] > self.best):
+                self.best, self.point = found[0], tuple(found[1])
+
+
+def _least(forms: list[Form], place: Place) -> tuple[Fraction, Row] | None:
+    """The maximum of the smallest of some forms over a place."""
+    if len(forms) == 1:
+        found = solve(forms[0].row, place)
+        return None if found is None else (found[0] + forms[0].const, found[1])
+    ends = [place.outer(form) for form in forms]
+    rows = [[*row, ZERO] for row in place.rows]
+    rhs = list(place.rhs)
+    for form in forms:  # t <= form
+        rows.append([*(-w for w in form.row), ONE])
+        rhs.append(form.const)
+    wide = Place(
+        [*place.lo, min(low for low, _ in ends) - 1],
+        [*place.hi, max(high for _, high in ends) + 1],
+        tuple(rows),
+        tuple(rhs),
+    )
+    found = solve([*([ZERO] * len(place.lo)), ONE], wide)
+    return None if found is None else (found[0], found[1][:-1])
+
+
+def _image(
+    below: Fraction, above: Fraction, low: Fraction, high: Fraction
+) -> tuple[Fraction, Fraction]:
+    """Range of a unit with these slopes over an interval."""
+    values = [z * (above if z > 0 else below) for z in (low, high)]
+    if low < 0 < high:
+        values.append(ZERO)
+    return min(values), max(values)
+
+
+def _line(
+    below: Fraction, above: Fraction, low: Fraction, high: Fraction, weight: Fraction
+) -> tuple[Fraction, Fraction]:
+    """Slope and shift of a line that bounds weight times a unit from above on an interval."""
+    if low >= 0 or high <= 0:
+        return (above, ZERO) if low >= 0 else (below, ZERO)
+    if weight * (above - below) > 0:  # the chord
+        slope = (above * high - below * low) / (high - low)
+        return slope, above * high - slope * high
+    return (above, ZERO) if high > -low else (below, ZERO)
+
+
+def _bent(form: Form, slope: Fraction, low: Fraction, high: Fraction) -> Form:
+    """A unit that keeps its sign."""
+    if low >= 0:
+        return form
+    return Form([slope * w for w in form.row], slope * form.const)
+
+
+Entries = tuple[list[dict[int, list[tuple[int, Fraction]]]], Row]
+
+
+def _entries(affine: Affine) -> Entries:
+    """An affine map: for every row the entries that are not 0, by source; the bias."""
+    rows: list[dict[int, list[tuple[int, Fraction]]]] = [{} for _ in affine.bias]
+    for source, matrix in affine.terms.items():
+        dense = mx.dense(matrix)
+        for j, k in zip(*np.nonzero(dense), strict=True):
+            rows[j].setdefault(source, []).append((int(k), Fraction(float(dense[j, k]))))
+    return rows, _row(affine.bias)
+
+
+def _pulled(entries: Entries, forms: list[list[Form]]) -> list[Form]:
+    """An affine map of forms."""
+    size = len(forms[0][0].row) if forms[0] else 0
+    found = []
+    for terms, const in zip(*entries, strict=True):
+        row, total = [ZERO] * size, const
+        for source, some in terms.items():
+            for k, w in some:
+                form = forms[source][k]
+                total += w * form.const
+                row = [a + w * b for a, b in zip(row, form.row, strict=True)]
+        found.append(Form(row, total))
+    return found
+
+
+def _interval(
+    entries: Entries, values: list[list[tuple[Fraction, Fraction]]]
+) -> list[tuple[Fraction, Fraction]]:
+    """An affine map of intervals."""
+    found = []
+    for terms, const in zip(*entries, strict=True):
+        low = high = const
+        for source, some in terms.items():
+            for k, w in some:
+                a, b = values[source][k]
+                low, high = low + w * (a if w > 0 else b), high + w * (b if w > 0 else a)
+        found.append((low, high))
+    return found
+
+
+def _accumulated(
+    weights: Sequence[dict[int, Fraction]], entries: Entries, outgoing: Sequence[Fraction]
+) -> list[dict[int, Fraction]]:
+    """Weights of all values after an affine map is pulled through."""
+    found = [dict(some) for some in weights]
+    for w, terms in zip(outgoing, entries[0], strict=True):
+        if w:
+            for source, some in terms.items():
+                for k, entry in some:
+                    found[source][k] = found[source].get(k, ZERO) + w * entry
+    return found
+
+
+def _unit(place: Place, k: int) -> Form:
+    return Form([ONE if i == k else ZERO for i in range(len(place.lo))], ZERO)
+
+
+def _row(values: Sequence[float] | np.ndarray) -> Row:
+    return [Fraction(float(v)) for v in values]
+
+
+def dot(a: Sequence[Fraction], b: Sequence[Fraction]) -> Fraction:
+    """A scalar product."""
+    return sum((x * y for x, y in zip(a, b, strict=True) if x and y), ZERO)
+
+
+def solve(g: Row, place: Place) -> tuple[Fraction, Row] | None:
+    """Maximise g . x over a place: value and point; None if it is empty."""
+    basis = _guess(g, place)
+    state = None if basis is None else _factored(g, place, basis)
+    if state is None:
+        corner = [-2 * k - 1 if w >= 0 else -2 * k - 2 for k, w in enumerate(g)]
+        state = _factored(g, place, corner)
+    assert state is not None  # a corner of the box that is best for g is dual feasible
+    basis, inverse, weights, x = state
+    pivots = 0
+    while True:
+        row = _violated(place, x, first=pivots > PATIENCE)
+        if row is None:
+            return dot(g, x), x
+        a, gap = _constraint(place, row)
+        gap = dot(a, x) - gap
+        u = [dot(a, [line[j] for line in inverse]) for j in range(len(x))]
+        rising = [j for j, w in enumerate(u) if w > 0]
+        if not rising:
+            return None
+        ratio = min(weights[j] / u[j] for j in rising)
+        leave = min((j for j in rising if weights[j] / u[j] == ratio), key=lambda j: basis[j])
+        column = [line[leave] / u[leave] for line in inverse]
+        x = [v - gap * c for v, c in zip(x, column, strict=True)]
+        for i, c in enumerate(column):
+            if c:
+                inverse[i] = [v - w * c for v, w in zip(inverse[i], u, strict=True)]
+            inverse[i][leave] = c
+        weights = [v - ratio * w for v, w in zip(weights, u, strict=True)]
+        weights[leave], basis[leave] = ratio, row
+        pivots += 1
+
+
+def _constraint(place: Place, index: int) -> tuple[Row, Fraction]:
+    """A row of the programme: of the place, or a side of its box (upper odd, lower even)."""
+    if index >= 0:
+        return place.rows[index], place.rhs[index]
+    k, upper = (-index - 1) // 2, index % 2 == 1
+    row = [ZERO] * len(place.lo)
+    row[k] = ONE if upper else -ONE
+    return row, place.hi[k] if upper else -place.lo[k]
+
+
+def _violated(place: Place, x: Row, *, first: bool) -> int | None:
+    """The row violated most, or the first one, for Bland's rule; None if there is none."""
+    worst, found = ZERO, None
+    for k, v in enumerate(x):
+        for index, gap in ((-2 * k - 1, v - place.hi[k]), (-2 * k - 2, place.lo[k] - v)):
+            if gap > worst:
+                worst, found = gap, index
+    for index, (row, end) in enumerate(zip(place.rows, place.rhs, strict=True)):
+        gap = dot(row, x) - end
+        if gap > 0 and (gap > worst or first) and not (first and found is not None):
+            worst, found = gap, index
+    return found
+
+
+State = tuple[list[int], list[Row], Row, Row]
+
+
+def _factored(g: Row, place: Place, basis: list[int]) -> State | None:
+    """Inverse, weights and point of a basis; None if it is none, or is not dual feasible."""
+    size = len(g)
+    rows = [_constraint(place, index) for index in basis]
+    table = [[*row, *(ONE if i == j else ZERO for j in range(size))] for i, (row, _) in
+             enumerate(rows)]  # fmt: skip
+    for k in range(size):
+        pivot = next((i for i in range(k, size) if table[i][k]), None)
+        if pivot is None:
+            return None
+        table[k], table[pivot] = table[pivot], table[k]
+        scale = table[k][k]
+        table[k] = [v / scale for v in table[k]]
+        for i in range(size):
+            if i != k and table[i][k]:
+                w = table[i][k]
+                table[i] = [v - w * p for v, p in zip(table[i], table[k], strict=True)]
+    inverse = [line[size:] for line in table]
+    weights = [dot(g, [line[j] for line in inverse]) for j in range(size)]
+    if any(w < 0 for w in weights):
+        return None
+    x = [dot(line, [end for _, end in rows]) for line in inverse]
+    return list(basis), inverse, weights, x
+
+
+def _guess(g: Row, place: Place) -> list[int] | None:
+    """The basis that floats find."""
+    try:
+        rows = np.array([[float(w) for w in row] for row in place.rows]).reshape(-1, len(g))
+        rhs, goal, lo, hi = (np.array([float(v) for v in some])
+                             for some in (place.rhs, g, place.lo, place.hi))  # fmt: skip
+    except OverflowError:
+        return None
+    length = np.linalg.norm(rows, axis=1)
+    size = float(np.abs(goal).max(initial=0.0))
+    if not (np.isfinite(length).all() and length.all() and size > 0.0):
+        return None
+    work = workspace(len(g))
+    status = maximize(
+        goal / size, rows / length[:, None], rhs / length, len(rhs), lo, hi, -np.inf, work
+    )
+    return [int(i) for i in work.basis] if status == FOUND else None
