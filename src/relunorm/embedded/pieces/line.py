@@ -331,15 +331,15 @@ def inputs_from(structure: dict[str, Any], network: Network) -> IntegerInputs:
     Raises:
         InvalidInputError: it does not fit the network's inputs.
     """
-    parts = [
+    exponent, low, high = (
         np.array(structure[key], dtype=np.int64)
         for key in ("input_exponent", "input_low", "input_high")
-    ]
-    shape = (network.input_size,)
-    if any(part.shape != shape for part in parts) or np.abs(parts[0]).max() > 400:
+    )
+    fits = exponent.shape == low.shape == high.shape == (network.input_size,)
+    if not fits or np.abs(exponent).max() > 400:
         raise InvalidInputError("the inputs of the pieces do not fit the network's")
     kind = str(structure["input_type"])
-    return IntegerInputs(*parts, kind, network.input_shape, network.output_shape)
+    return IntegerInputs(exponent, low, high, kind, network.input_shape, network.output_shape)
 
 
 def pieces_from(

@@ -70,8 +70,17 @@ def build_tree(network: Network, box: Box, bits: int, input_exponent: Integers |
     for exponent in range(200, -201, -1):
         start, slope = _tables(leaves, exponent)
         kinds = f"int{bits}_t", builder.accumulator
-        tables = wall, threshold, table, start, slope
-        made = PieceTree(*vars(inputs).values(), *tables, exponent, *kinds)
+        made = PieceTree(
+            **vars(inputs),
+            wall=wall,
+            threshold=threshold,
+            follow=table,
+            start=start,
+            slope=slope,
+            output_exponent=exponent,
+            weight_type=kinds[0],
+            accumulator=kinds[1],
+        )
         if start.size and overflow_of_tree(made) is None:
             return made
     raise InvalidInputError(
