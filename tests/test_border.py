@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm.border import as_domain, as_network
 from relunorm.errors import InvalidDomainError, RelunormError
+from relunorm.io.border import as_domain, as_network
 
 RNG = np.random.default_rng(0)
 NET = rn.Network.from_weights(

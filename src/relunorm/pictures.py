@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relunorm.errors import InvalidInputError
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -189,19 +187,6 @@ def _monitor(found: Any, ax: Axes | None) -> Figure:
     return figure
 
 
-def _regions(found: Any, ax: Axes | None) -> Figure:
-    from relunorm.regions.views.plot import plot_line, plot_regions
-
-    if found.network.input_size == 1 and found.domain is not None:
-        return plot_line(found.network, found.domain.bounding_box, ax=ax)
-    if found.network.input_size > 2:
-        raise InvalidInputError(
-            f"a picture of regions needs two inputs, the network has {found.network.input_size}; "
-            "rn.on_plane gives the regions of a plane"
-        )
-    return plot_regions(found, ax=ax)
-
-
 def _line(found: Any, ax: Axes | None) -> Figure:
     """The outputs along a line, with the ends of the pieces."""
     figure, axes = _axes(ax)
@@ -224,12 +209,6 @@ def _region(found: Any, ax: Axes | None) -> Figure:
     return figure
 
 
-def _basin(found: Any, ax: Axes | None) -> Figure:
-    from relunorm.dying.plots import plot_basin
-
-    return plot_basin(found, ax=ax)
-
-
 def _geometry(found: Any, ax: Axes | None) -> Figure:
     """The median angle through depth; `figure` draws the rest, too."""
     if ax is None:
@@ -249,7 +228,6 @@ def _export(found: Any, ax: Axes | None) -> Figure:
 
 #: Name of a result's class -> what draws it.
 PICTURES: dict[str, Callable[[Any, Any], Any]] = {
-    "BasinMap": _basin,
     "Check": _check,
     "Comparison": _comparison,
     "Decision": _decision,
@@ -263,9 +241,7 @@ PICTURES: dict[str, Callable[[Any, Any], Any]] = {
     "Network": _network,
     "Normalized": _normalized,
     "Region": _region,
-    "Regions": _regions,
     "Robustness": _robustness,
-    "Slice": lambda found, ax: _regions(found.regions, ax),
     "Stability": _stability,
     "Verification": _verification,
 }

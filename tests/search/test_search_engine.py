@@ -16,8 +16,12 @@ from relunorm import Activation, Affine, Box, Layer, Network, Polytope
 from relunorm.bounds.node import HIGH, LOW, UNITS, parts
 from relunorm.bounds.tighten import tighten
 from relunorm.clock import Clock, Teller
+from relunorm.compiled.jit import kernel
 from relunorm.extrema.front import decide_any
 from relunorm.search.engine import Search, Space
+
+#: The part of a kernel by itself.
+tightened = kernel(tighten.py_func)
 
 
 def random_net(seed: int, widths: tuple[int, ...]) -> Network:
@@ -157,7 +161,9 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     space = Space(search.form, search.whole[2], 1 << 16)
     work = space.views[2]
     n, never = task.units, np.zeros(1, np.uint8)
-    found = tighten(node, search.form.ball, 3, n, task.known, 0, 1, cut, n, never, work)
+    found = kernel(tighten.py_func)(
+        node, search.form.ball, 3, n, task.known, 0, 1, cut, n, never, work
+    )
     assert found[0] > 0
     assert found[1] == n
     (first, second), (b1, b2) = (a[:2] for a in network.weights())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm._arguments import real_numbers
+from relunorm.arguments import real_numbers
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from relunorm.batchnorm._arguments import real_numbers
+from relunorm.arguments import real_numbers
 from relunorm.errors import InvalidInputError, RelunormError
 
 

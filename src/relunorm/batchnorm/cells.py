@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, points, whole_number
+from relunorm.arguments import generator, points, whole_number
 from relunorm.batchnorm._spherical import polygons
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import real_numbers
+from relunorm.arguments import real_numbers, resolve_statistic
 from relunorm.batchnorm._equal_points import EqualPoints
 from relunorm.errors import InvalidInputError
 
@@ -68,18 +68,6 @@ def nonlinearity_slope(nl: str | float) -> float:
     if not np.isfinite(nl):
         raise InvalidInputError("the slope of the leaky ReLU is not finite")
     return float(nl)
-
-
-def resolve_statistic(statistic: str, recenter: bool) -> Literal["rms", "std"]:
-    """auto: the second moment without recentering, the standard deviation with it.
-
-    (2)'s deviation about the mean, used without subtracting the mean, collapses the batch instead
-    of giving the paper's 60 degrees (docs/errata.md).
-    """
-    if statistic not in ("auto", "rms", "std"):
-        raise InvalidInputError(f"statistic {statistic!r} is not known; use 'auto', 'rms' or 'std'")
-    # of recentered values the root mean square is the standard deviation
-    return "std" if recenter or statistic == "std" else "rms"
 
 
 def center_gram(gram: NDArray[np.float64]) -> NDArray[np.float64]:

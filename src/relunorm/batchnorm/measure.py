@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm._arguments import real_number
+from relunorm.arguments import real_number
 from relunorm.batchnorm.gram import angles_of, square
 from relunorm.errors import InvalidInputError
 

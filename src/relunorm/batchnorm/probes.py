@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm._arguments import real_number, whole_number
+from relunorm.arguments import real_number, whole_number
 from relunorm.batchnorm._raw import (
     Raw,
     Settings,
@@ -27,8 +27,8 @@ from relunorm.batchnorm.measure import (
     pair_angles,
     soft_rank,
 )
-from relunorm.border import as_network
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import as_network
 from relunorm.network import Network
 from relunorm.shown import Shown
 

@@ -16,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import (
+from relunorm.arguments import (
     generator,
     points,
+    resolve_statistic,
     switch,
     whole_number,
 )
@@ -29,7 +30,6 @@ from relunorm.batchnorm.gram import (
     Statistic,
     merged_step,
     nonlinearity_slope,
-    resolve_statistic,
 )
 from relunorm.batchnorm.measure import odd_points, pair_angles
 from relunorm.clock import Clock, Listener, Teller

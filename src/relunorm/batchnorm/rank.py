@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import generator, points, real_number, whole_number
+from relunorm.arguments import generator, points, real_number, whole_number
 from relunorm.batchnorm.cells import SAME_LINE
 from relunorm.errors import InvalidInputError
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.batchnorm._arguments import from_tensor, real_numbers, vector
+from relunorm.arguments import from_tensor, real_numbers, vector
 from relunorm.batchnorm._coordinate import ExactState, FloatState
 from relunorm.batchnorm.tree_limit import TreeLimit, limit_gram, limit_of
 from relunorm.errors import InvalidInputError

@@ -11,6 +11,7 @@ A part cannot be cached, for there is no machine code to keep; the kernels aroun
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from numba import _dynfunc  # type: ignore[attr-defined]
@@ -19,6 +20,10 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import require_global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
+
+#: What Python meets where it calls a part all the same: a SystemError, and not a crash.
+_nothing = ctypes.PYFUNCTYPE(ctypes.c_void_p, *(ctypes.c_void_p,) * 3)(lambda *_: None)
+NOTHING = ctypes.cast(_nothing, ctypes.c_void_p).value
 
 
 class _Fragment(JITCodeLibrary):
@@ -44,7 +49,7 @@ class _LowerFragment(NativeLowering):
         super().run_pass(state)
         made = state["cr"]
         called, module = made.fndesc.qualname.split(".")[-1], made.fndesc.lookup_module()
-        stand_in = _dynfunc.make_function(module, called, "", 0, made.env, (library,))
+        stand_in = _dynfunc.make_function(module, called, "", NOTHING, made.env, (library,))
         context.insert_user_function(stand_in, made.fndesc, [library])
         state["cr"] = made._replace(cfunc=stand_in)
         return True

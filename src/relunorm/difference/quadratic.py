@@ -267,7 +267,7 @@ class Quadratic:
         self, p: Vector, c: Vector, last: Vector, barrier: float
     ) -> tuple[float, Vector] | None:
         """The bound without its constant, and its gradient with a barrier; None if indefinite."""
-        from scipy.linalg.lapack import dpotrf, dpotri
+        from scipy.linalg import get_lapack_funcs
 
         q, lam = np.exp(p[: self.size]), np.exp(p[self.size :])
         share, weight = self.forms.share, self.forms.weight
@@ -279,10 +279,11 @@ class Quadratic:
         H[:, own] += mixed.T
         H[own, own] += (lam * weight * weight)[inside]
         H[np.arange(self.size), np.arange(self.size)] += q
-        factor, failed = dpotrf(H, lower=1)
+        factorize, invert = get_lapack_funcs(("potrf", "potri"), (H,))
+        factor, failed = factorize(H, lower=1)
         if failed:
             return None
-        G, _ = dpotri(factor, lower=1)
+        G, _ = invert(factor, lower=1)
         G = np.tril(G) + np.tril(G, -1).T
         h = c + self.linear(lam)
         y = G @ h / 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
 from relunorm.shown import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Classes of a start in `BasinMap.classes`.
 OPTIMUM, DEAD, OTHER = 0, 1, 2
@@ -52,6 +56,12 @@ class BasinMap(Shown):
     b: NDArray[np.float64]
     steps: int
     point_steps: int
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The map in colours; returns the figure."""
+        from relunorm.dying.plots import plot_basin
+
+        return plot_basin(self, ax=ax)
 
     @property
     def axis(self) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relunorm.batchnorm._arguments import real_number, whole_number
+from relunorm.arguments import real_number, whole_number
 from relunorm.dying.init import RandomState, evaluating, generator
 from relunorm.dying.kept_function import ReaderMode
 from relunorm.dying.revive import Revival, fresh_units, replace_, untouchable

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock
 from relunorm.domain import Domain
 from relunorm.dying.duplicate_units import duplicate_units
@@ -17,6 +16,7 @@ from relunorm.dying.target import mean_and_deviation
 from relunorm.dying.target_advice import TargetAdvice, target_advice
 from relunorm.dying.unit_entries import UnitEntries
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Layer, Network
 from relunorm.shown import Shown
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relunorm.batchnorm._arguments import whole_number
+from relunorm.arguments import whole_number
 from relunorm.dying.watch import call, check_batch
 from relunorm.errors import InvalidInputError
 

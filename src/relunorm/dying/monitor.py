@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relunorm.batchnorm._arguments import real_number, whole_number
+from relunorm.arguments import real_number, whole_number
 from relunorm.dying.monitor_report import MonitorReport, SiteReport
 from relunorm.dying.relu_graph import Found, ReluGraph
 from relunorm.dying.sites import SiteMode

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relunorm.batchnorm._arguments import real_number, whole_number
+from relunorm.arguments import real_number, whole_number
 from relunorm.dying.init import RandomState, generator
 from relunorm.dying.monitor import DeadUnitMonitor
 from relunorm.dying.revive import Revival, fresh_units, redo_, revive_live_, untouchable

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relunorm.batchnorm._arguments import real_number
+from relunorm.arguments import real_number
 from relunorm.dying.init import (
     RandomState,
     as_rows,

@@ -55,9 +55,9 @@ from relunorm.forms.certificate.document import (
     text,
     whole,
 )
-from relunorm.forms.certificate.domains import domain_to_dict, holds, reach_from_dict
 from relunorm.forms.certificate.verification import Verification
 from relunorm.network import Network
+from relunorm.stability.documents import domain_to_dict, holds, reach_from_dict
 
 SCHEMA = "relunorm.program/2"
 VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,60}")

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import atomic_path
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
@@ -29,6 +28,7 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedFormatError,
 )
+from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown
 from relunorm.stability.reach import reach_of

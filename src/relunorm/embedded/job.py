@@ -39,8 +39,8 @@ from relunorm.embedded.search import Found, around, difference_at, largest_diffe
 from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import Certificate
-from relunorm.forms.certificate.domains import domain_to_dict
 from relunorm.network import Network
+from relunorm.stability.documents import domain_to_dict
 from relunorm.stability.reach import reach_of
 
 WIDTHS = (8, 16, 32)

@@ -10,13 +10,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.bounds.form import fits
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, NormBall
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.result import Decision, Maximum, Verdict
+from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search

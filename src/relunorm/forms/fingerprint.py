@@ -7,7 +7,6 @@ import hashlib
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Polytope
 from relunorm.errors import InvalidInputError
@@ -15,6 +14,7 @@ from relunorm.forms.comparison.shallow import shallow_cost, shallow_form
 from relunorm.forms.relation.unit_bounds import unit_ranges
 from relunorm.forms.removal.linear_units import nothing_known, proved
 from relunorm.forms.shapes.canonical import canonical, pin_inputs, without_stages
+from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.stability import Stability, stability

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
@@ -17,6 +16,7 @@ from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
 from relunorm.forms.job import NEED_DOMAIN, SINGLE, Dtype, Job, within
 from relunorm.forms.precision import is_single
 from relunorm.forms.removal.reduced import Architecture, Prefer, Removal
+from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown
 from relunorm.stability import Stability, stability

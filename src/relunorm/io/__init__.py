@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from relunorm.border import Model, accepts
 from relunorm.errors import ModelFileError, UnsupportedFormatError, optional_packages
 from relunorm.examples import example_path
+from relunorm.io.border import Model, accepts
 from relunorm.network import Head, Network
 
 DType = Literal["float32", "float64"]

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
-from relunorm.border import Model, accepts
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
 from relunorm.head import NO_HEAD, Head, Step
+from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import finished
 from relunorm.io.graph.lower import Lowering
 from relunorm.io.sklearn_transforms import transformed, unscaled

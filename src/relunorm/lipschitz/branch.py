@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
 from relunorm.compiled.jit import allocating, inner, kernel_part, part
 from relunorm.domain import Box, Domain
-from relunorm.extrema.window import Window
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.search import at_point
+from relunorm.lipschitz.window import Window
 from relunorm.lipschitz.windows import windows
 from relunorm.matrix import Vector
 from relunorm.network import Network

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.domain import Domain, Polytope
 from relunorm.extrema.localize import Local, localize
-from relunorm.extrema.window import Window
+from relunorm.lipschitz.window import Window
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 from relunorm.regions.kernels.tree_state import NEAR, State

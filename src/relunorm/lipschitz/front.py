@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import NO_LIMIT, Clock, Listener, Progress, Teller
 from relunorm.domain import Ball, Domain, NormBall, Polytope
 from relunorm.domain.base import short
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.extrema.localize import Local, localize
+from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz import paths, sdp, search, spectral, theorem6
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.magnitude import down, to_size, up

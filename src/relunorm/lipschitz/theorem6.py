@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relunorm import matrix as mx
-from relunorm.border import Model, accepts
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.io.border import Model, accepts
 from relunorm.lipschitz.magnitude import up
 from relunorm.lipschitz.norms import Deadline, operator_norm, round_up
 from relunorm.matrix import Matrix

@@ -15,7 +15,7 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.domain import Domain
-from relunorm.extrema.window import Window, bounded
+from relunorm.lipschitz.window import Window, bounded
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.kernels.pack import pack
 

@@ -15,8 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
-from relunorm.batchnorm._arguments import real_number, whole_number
-from relunorm.batchnorm.gram import resolve_statistic
+from relunorm.arguments import real_number, resolve_statistic, whole_number
 from relunorm.errors import InvalidInputError
 
 Statistic = Literal["auto", "rms", "std"]

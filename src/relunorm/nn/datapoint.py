@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from relunorm.batchnorm._arguments import generator, real_number, real_numbers, whole_number
+from relunorm.arguments import generator, real_number, real_numbers, whole_number
 from relunorm.errors import InvalidInputError
 
 

@@ -19,6 +19,7 @@ from torch.nn.utils import parametrize
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.nn.hidden import HiddenLinear, hidden_linears, unwrapped
+from relunorm.sweep.travel import own_class
 
 
 @dataclass(frozen=True)
@@ -174,24 +175,13 @@ def release(module: nn.Module) -> nn.Module:
     for part in list(module.modules()):
         if not parametrize.is_parametrized(part):
             continue
-        _own_class(part)
+        own_class(part)
         # the bias first: its interval depends on the weight
         for name in ("bias", "weight"):
             held = getattr(part, "parametrizations", {})
             if name in held and isinstance(held[name][0], UnitRows | ClippedThresholds):
                 parametrize.remove_parametrizations(part, name, leave_parametrized=True)
     return module
-
-
-def _own_class(part: nn.Module) -> None:
-    """A copy of the class that torch injected, for this module alone.
-
-    A deepcopy shares that class with its original, and taking a parametrization off deletes an
-    attribute of it: the other module would lose its weights.
-    """
-    shared = type(part)
-    kept = {k: v for k, v in vars(shared).items() if k not in ("__dict__", "__weakref__")}
-    part.__class__ = type(shared.__name__, shared.__bases__, kept)  # type: ignore[assignment]
 
 
 def _reach(domain: Domain | Any, layer: HiddenLinear) -> Reach:

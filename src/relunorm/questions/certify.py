@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.classes import Classes, as_classes
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.front import checked, decide_any
+from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.neighbourhood import (

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import atomic_path
-from relunorm.border import Model, accepts, as_network
 from relunorm.clock import Clock, Listener, Progress, Teller
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.front import decide_any
 from relunorm.extrema.result import Decision
+from relunorm.io.border import Model, accepts, as_network
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.questions.cases import Case, make_cases

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.localize import Local, localize
 from relunorm.head import of_words
+from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.branch import Steepest, compile_kernels
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.kinks import near_kink

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.regions.result import Regions
 from relunorm.regions.search.budget import Budget, CellLimitError

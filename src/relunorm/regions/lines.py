@@ -19,9 +19,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.border import Model, accepts
 from relunorm.clock import INTERRUPTED, Clock
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import Model, accepts
 from relunorm.network import Affine, Network
 from relunorm.regions.balance import balanced, balanced_for, exponents_of
 from relunorm.regions.kernels.tolerance import ROUNDING, TOLERANCE

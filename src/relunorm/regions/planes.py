@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.border import Model, accepts
 from relunorm.domain import Box
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import Model, accepts
 from relunorm.network import Affine, Layer, Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
 from relunorm.regions.result import Regions
 from relunorm.shown import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
@@ -41,6 +45,10 @@ class Slice(Shown):
 
     def __len__(self) -> int:
         return len(self.regions)
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The polygons on the plane; returns the figure."""
+        return self.regions.plot(ax)
 
     def embed(self, coordinates: ArrayLike) -> Array:
         """Inputs for rows (s, t)."""

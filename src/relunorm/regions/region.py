@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.domain.base import lengths, short
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.regions.geometry.polytopes import Cell, Wall
 from relunorm.regions.kernels.pack import affine_maps, check_units

@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,10 @@ from relunorm.regions.geometry.polytopes import Cell, Geometry, hull_volume
 from relunorm.regions.kernels.pack import affine_maps
 from relunorm.regions.search.window import open_window, point_in_ball
 from relunorm.shown import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
@@ -54,6 +58,19 @@ class Regions(Shown):
 
     def __len__(self) -> int:
         return len(self.packed)
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The polygons of two inputs, or the graph of one; returns the figure."""
+        from relunorm.regions.views.plot import plot_line, plot_regions
+
+        if self.network.input_size == 1 and self.domain is not None:
+            return plot_line(self.network, self.domain.bounding_box, ax=ax)
+        if self.network.input_size > 2:
+            raise InvalidInputError(
+                f"a picture of regions needs two inputs, the network has {self.network.input_size};"
+                " rn.on_plane gives the regions of a plane"
+            )
+        return plot_regions(self, ax=ax)
 
     def number(self, i: int) -> int:
         """A region's number counted from 0; negative ones count from the end, as in a list."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.border import Place, as_domain
 from relunorm.classes import Classes, as_classes
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import Place, as_domain
 from relunorm.network import Affine, Network
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 import relunorm
-from relunorm.border import Model, Place, as_network
 from relunorm.clock import Clock, Listener
 from relunorm.errors import InvalidInputError
+from relunorm.io.border import Model, Place, as_network
 from relunorm.report.case import Case, make_case
 from relunorm.report.plane import PRINTED, printed
 from relunorm.report.result import SCHEMA, Report

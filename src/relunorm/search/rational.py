@@ -21,11 +21,11 @@ import numpy as np
 
 from relunorm import matrix as mx
 from relunorm.clock import Clock
+from relunorm.compiled.simplex import FOUND, maximize, workspace
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.compiled.simplex import FOUND, maximize, workspace
 from relunorm.stability.certain import exact_output
 
 Row = list[Fraction]

@@ -42,14 +42,25 @@ def plain(module: Any) -> Any:
     """A copy of a torch module without parametrizations that computes the same function."""
     from torch.nn.utils import parametrize
 
-    from relunorm.nn import release
-
-    module = release(copy.deepcopy(module))
+    module = copy.deepcopy(module)
     for part in list(module.modules()):
         if parametrize.is_parametrized(part):
-            for name in list(part.parametrizations):
+            own_class(part)
+            # a bias first: what bounds it may depend on the weight
+            for name in sorted(part.parametrizations, key=lambda name: name != "bias"):
                 parametrize.remove_parametrizations(part, name, leave_parametrized=True)
     return module
+
+
+def own_class(part: Any) -> None:
+    """A copy of the class that torch injected into a parametrized module, for this one alone.
+
+    A deepcopy shares that class with its original, and taking a parametrization off deletes an
+    attribute of it: the other module would lose its weights.
+    """
+    shared = type(part)
+    kept = {k: v for k, v in vars(shared).items() if k not in ("__dict__", "__weakref__")}
+    part.__class__ = type(shared.__name__, shared.__bases__, kept)
 
 
 class _Packer(cloudpickle.CloudPickler):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from relunorm.batchnorm._arguments import real_number, whole_number
+from relunorm.arguments import real_number, whole_number
 from relunorm.dying.adapters.callback import Watching, framework, on_first_use
 from relunorm.errors import InvalidInputError
 

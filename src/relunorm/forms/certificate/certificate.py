@@ -22,7 +22,6 @@ from relunorm.atomic import write_bytes
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.certificate.document import no_duplicates
-from relunorm.forms.certificate.domains import domain_to_dict
 from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.outward import Range
 from relunorm.forms.relation.match import folding_error
@@ -30,6 +29,7 @@ from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
+from relunorm.stability.documents import domain_to_dict
 from relunorm.stability.reach import Reach
 
 SCHEMA = "relunorm.certificate/3"

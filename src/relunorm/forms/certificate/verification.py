@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.border import Model, Place, accepts
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate.certificate import SCHEMA, Certificate, Recomputed, _seal, recompute
 from relunorm.forms.certificate.document import check_document
-from relunorm.forms.certificate.domains import holds, reach_from_dict
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.precision import is_single
+from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown
 from relunorm.stability.certain import certain_outputs, enclosed
+from relunorm.stability.documents import holds, reach_from_dict
 from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs, TrustedProof
 from relunorm.stability.reach import Reach

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from relunorm.border import Model, Place, accepts
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.front import bound_difference
 from relunorm.domain import Box, Domain
@@ -28,6 +27,7 @@ from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
 from relunorm.forms.relation.residual import linear_bounds, residual, search
 from relunorm.forms.relation.unit_bounds import quick_bounds, self_evident
 from relunorm.forms.relation.walk import Walk
+from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability

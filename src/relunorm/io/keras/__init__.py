@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.border import Model, accepts
 from relunorm.errors import (
     InvalidNetworkError,
     MissingDependencyError,
@@ -18,6 +17,7 @@ from relunorm.errors import (
 )
 from relunorm.head import Step
 from relunorm.io import input_shape
+from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.windows import check_entries

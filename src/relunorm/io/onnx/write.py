@@ -21,8 +21,8 @@ from onnx import helper, numpy_helper
 from relunorm import __version__
 from relunorm import matrix as mx
 from relunorm.atomic import write_bytes
-from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
+from relunorm.io.border import Model, accepts
 from relunorm.io.graph.recover import Convolution, recover_convolution
 from relunorm.io.onnx.head import write_head
 from relunorm.io.onnx.structured import can_write, write_steps

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from relunorm import head as heads
 from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
-from relunorm.border import Model, accepts
 from relunorm.errors import UnsupportedFormatError
+from relunorm.io.border import Model, accepts
 from relunorm.io.torch.structured import build, can_build
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network

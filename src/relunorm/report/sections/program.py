@@ -18,7 +18,7 @@ WIDTHS = (8, 16)
 #: Boxes the domain is cut into for the bound, and points the search starts from: a first look.
 PARTS, SAMPLES = 16, 500
 #: Products of a program that a second is enough for: `to_c` does not look at the clock.
-PACE = 20_000
+PACE = 8_000
 
 
 def compute(case: Case, seconds: float) -> dict[str, Any]:

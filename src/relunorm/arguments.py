@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,3 +93,15 @@ def from_tensor(name: str, tensor: Any) -> NDArray[Any]:
         raise InvalidInputError(f"{name} is a tensor without plain entries ({kind})")
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+
+
+def resolve_statistic(statistic: str, recenter: bool) -> Literal["rms", "std"]:
+    """auto: the second moment without recentering, the standard deviation with it.
+
+    (2)'s deviation about the mean, used without subtracting the mean, collapses the batch instead
+    of giving the paper's 60 degrees (docs/errata.md).
+    """
+    if statistic not in ("auto", "rms", "std"):
+        raise InvalidInputError(f"statistic {statistic!r} is not known; use 'auto', 'rms' or 'std'")
+    # of recentered values the root mean square is the standard deviation
+    return "std" if recenter or statistic == "std" else "rms"

@@ -1,0 +1,72 @@
+"""What may import what: rooms in one order, imports inside functions included."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "relunorm"
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room(file: Path) -> str:
+    """The folder below ``relunorm`` that a file lies in, or the file itself on the ground floor."""
+    return file.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imports(file: Path) -> Iterator[tuple[str, str]]:
+    """(module below ``relunorm``, name) of every import that runs, in functions too."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("relunorm"):
+            module = (node.module or "").removeprefix("relunorm").removeprefix(".")
+            for alias in node.names:
+                yield (module, alias.name) if module else (alias.name, "")
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("relunorm."):
+                    yield alias.name.removeprefix("relunorm."), ""
+
+
+def test_rooms_stand_in_one_order():
+    below: dict[str, set[str]] = defaultdict(set)
+    for file in FILES:
+        for module, _ in imports(file):
+            other = module.split(".")[0]
+            if other != room(file) and room(file) not in ("__init__", "__main__"):
+                below[room(file)].add(other)
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        pytest.fail(f"rooms import each other in a circle: {' -> '.join(error.args[1])}")
+
+
+def test_no_private_name_crosses_a_room():
+    crossing = [
+        (str(file.relative_to(SOURCE)), module, name)
+        for file in FILES
+        for module, name in imports(file)
+        if module.split(".")[0] not in (room(file), "__version__")
+        and any(part.startswith("_") for part in (*module.split("."), name))
+    ]
+    assert not crossing
+
+
+def test_nothing_imports_the_command_line():
+    for file in FILES:
+        if room(file) not in ("cli", "__main__"):
+            assert not any(module.split(".")[0] == "cli" for module, _ in imports(file))
