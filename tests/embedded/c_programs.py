@@ -153,7 +153,7 @@ def compile_host(source: str, kinds: tuple[str, str], folder: Path, *, sanitize:
     need("gcc")
     (folder / "net.c").write_text(source)
     (folder / "host.c").write_text(HOST.format(x=kinds[0], y=kinds[1]))
-    flags = [*STRICT, *(SANITIZE if sanitize else ["-O2"])]
+    flags = [*STRICT, *(SANITIZE if sanitize else ["-O3", "-march=native"])]
     run(["gcc", *flags, "-c", "net.c", "-o", "net.o"], folder)
     run(["gcc", *flags, "host.c", "-o", "host"], folder)
     return folder / "host"

@@ -22,6 +22,7 @@ from c_programs import (
 
 from relunorm import Box, Network, load, to_c
 from relunorm.embedded import Export
+from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.network import Activation, Affine, Layer
 
 QUICK: dict[str, Any] = {"parts": 1, "samples": 20, "shrink": False}
@@ -167,8 +168,8 @@ def test_pieces_are_looked_up(bits: int, size: int, tmp_path: Path) -> None:
     )
     box = Box([-2.0, 0.5][:size], [1.0, 3.0][:size])
     made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
-    kinds = (made.program.inputs.input_type, made.program.accumulator)
-    inputs = inputs_for(made.program.inputs, 3000)
+    kinds = (made.program.input_type, made.program.accumulator)
+    inputs = inputs_for(made.program, 3000)
     found = on_host(made.source, kinds, inputs, tmp_path)
     assert np.array_equal(found, made.program(inputs))
     if bits == 16:
@@ -181,7 +182,7 @@ def test_the_same_pieces_on_avr(tmp_path: Path) -> None:
     weights = [rng.normal(size=(6, 2)), rng.normal(size=(2, 6))]
     network = Network.from_weights(weights, [rng.normal(size=6), np.zeros(2)])
     made = to_c(network, Box.cube(2), bits=16, style="pieces", target="avr", **QUICK)
-    start = made.program.inputs
+    start = made.program
     kinds = (start.input_type, made.program.accumulator)
     found = on_avr(made.source, kinds, start.input_low, start.input_high, 200, tmp_path)
     inputs = drawn(start.input_low, start.input_high, kinds[0], 200)
@@ -194,6 +195,8 @@ def test_single_precision_stays_within_its_bound(name: str, tmp_path: Path) -> N
     made = to_c(network, box, floats=True, classes=True, **QUICK)
     points = box.sample(2000, 0)
     found = on_host(made.source, ("float", "float"), points, tmp_path)
+    if name != "skips":  # a step at its threshold may go either way where products are fused
+        assert np.array_equal(found, made.program(points))
     gap = np.abs(found - network(points))
     stated = made.certificate.document
     if stated["steps"] is not None:  # at a threshold a jump is within the bound
@@ -234,6 +237,67 @@ def test_the_class_and_what_was_clamped(tmp_path: Path) -> None:
     found = np.array([line.split() for line in run(["./call"], tmp_path).split(b"\n")[:-1]], int)
     assert np.array_equal(found[:, 0], np.argmax(made.program(rows), axis=1))
     assert np.array_equal(found[:, 1], [1] * 10 + [0] * 40)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_what_is_not_a_number_is_clamped_and_counted(constant: bool, tmp_path: Path) -> None:
+    network, box = perceptron()
+    if constant:
+        network = Network.from_weights([np.zeros((2, 4)), np.ones((1, 2))])
+    made = to_c(network, box, floats=True, **QUICK)
+    compile_host(made.source, ("float", "float"), tmp_path, sanitize=True)
+    (tmp_path / "net.h").write_text(made.header)
+    (tmp_path / "call.c").write_text(
+        '#include <math.h>\n#include <stdio.h>\n#include "net.h"\n'
+        "int main(void)\n{\n    const float x[3][4] = {{NAN, 1, 0, 5}, {-NAN, NAN, INFINITY, 5},"
+        " {-INFINITY, 9, 0, 5}};\n    float y[NET_OUTPUTS];\n"
+        "    for (int i = 0; i < 3; i++) {\n"
+        '        printf("%d", net_run(x[i], y));\n'
+        '        for (int k = 0; k < NET_OUTPUTS; k++) printf(" %.9g", (double)y[k]);\n'
+        '        printf("\\n");\n    }\n    return 0;\n}\n'
+    )
+    flags = ["-std=c99", "-fsanitize=undefined"]
+    run(["gcc", *flags, "call.c", "net.o", "-o", "call"], tmp_path)
+    found = np.array([line.split() for line in run(["./call"], tmp_path).split(b"\n")[:-1]], float)
+    assert found[:, 0].tolist() == [1, 3, 2]
+    nan, inf = np.nan, np.inf
+    rows = [[nan, 1, 0, 5], [nan, nan, inf, 5], [-inf, 9, 0, 5]]
+    assert np.array_equal(found[:, 1:].astype(np.float32), made.program(np.array(rows)))
+    assert np.isfinite(found).all()
+
+
+def test_a_small_strided_padded_convolution_is_a_loop(tmp_path: Path) -> None:
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)
+    )
+    network = load(model.double(), example=torch.zeros(1, 2, 4, 4).double())
+    made = to_c(network, Box.cube(32, 0, 1), bits=16, parts=1, samples=20)
+    assert "net_weight1_0[72]" in made.source
+    inputs = inputs_for(made.program, 500)
+    kinds = made.program.input_type, made.program.output_type
+    assert np.array_equal(on_host(made.source, kinds, inputs, tmp_path), made.program(inputs))
+
+
+def test_a_convolution_after_a_pooling_is_a_loop(tmp_path: Path) -> None:
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2),
+    )  # fmt: skip
+    network = load(model.double(), example=torch.zeros(1, 1, 6, 6).double())
+    made = to_c(network, Box.cube(36, 0, 1), bits=8, **QUICK)
+    terms = [term for m in made.program.maps[:-1] for term in m.terms.values()]
+    assert all(isinstance(term, Kernel) for term in terms)
+    inputs = inputs_for(made.program, 500)
+    kinds = made.program.input_type, made.program.output_type
+    assert np.array_equal(on_host(made.source, kinds, inputs, tmp_path), made.program(inputs))
 
 
 def test_onnxruntime_gives_the_same_integers(tmp_path: Path) -> None:

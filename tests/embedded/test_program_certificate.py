@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
 from dataclasses import replace
+from fractions import Fraction
+from math import floor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scalar_program import exact_network
 
 from relunorm import Box, Network, to_c
 from relunorm.embedded import Export, ProgramCertificate, verify
-from relunorm.embedded.c_file import Options
-from relunorm.embedded.certificate import notes, seal, tables_digest
-from relunorm.embedded.integers import IntegerNetwork
+from relunorm.embedded.arithmetic.integers import IntegerNetwork
+from relunorm.embedded.c.file import Options
+from relunorm.embedded.certificate import seal, tables_digest
+from relunorm.embedded.claims import notes
 from relunorm.embedded.programs import c_file, tables
-from relunorm.embedded.walk import walk_through
+from relunorm.embedded.proof.walk import walk_through
 from relunorm.errors import InvalidInputError
 
 
@@ -226,10 +231,88 @@ def test_weights_scaled_until_they_overflow_are_refused() -> None:
         walk_through(net, wrong)
 
 
+def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """The document with something else at a dotted path."""
+    document = copy.deepcopy(document)
+    *way, last = path.split(".")
+    place = document
+    for key in way:
+        place = place[key]
+    place[last] = value
+    return document
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "word"),
+    [
+        ("found.of_floats", 0.0, "found: the difference there is"),
+        ("found.on_grid", 1.0, "found: the difference there is"),
+        ("found.inputs", [0.0, 0.0, 0.0], "found: the difference there is"),
+        ("found.inputs", [9.0, 0.0, 0.0], "not one of the domain"),
+        ("found.inputs", [0.0], "not one of the domain"),
+        ("found.integers", [10**6, 0, 0], "not an input of the program"),
+        ("found.integers", None, "not an input of the program"),
+        ("sizes.flash", 1, "the sizes are"),
+        ("sizes.ram", 1, "the sizes are"),
+        ("sizes.multiplications", 1, "the sizes are"),
+        ("options.labels", ["cat", "dog"], "labels"),
+        ("version", "1 */ int evil; /*", "version"),
+        ("proved", True, "the key 'proved' is not known"),
+        ("found.proved", True, "at found: the key 'proved' is not known"),
+        ("bounds.inputs", [], "at bounds: the key 'inputs' is not known"),
+        ("domain.name", "all", "more than a domain"),
+        ("program.fast", True, "says more of the program"),
+        ("trusted", False, "expected a whole number"),
+        ("cuts", {}, "expected a list"),
+        ("program.maps", [], "has no output"),
+        ("program", {}, "the key 'arithmetic' is missing"),
+    ],
+)
+def test_nothing_but_what_was_proved_can_be_stated(
+    made: Export, path: str, value: Any, word: str
+) -> None:
+    """File and digest written anew around every change."""
+    document = changed(made.certificate.document, path, value)
+    certificate = resealed(document)
+    source = made.source
+    if path != "program":
+        options = Options(**made.certificate.document["options"])
+        with contextlib.suppress(AttributeError, TypeError, KeyError):
+            source = c_file(made.program, options).source(notes(certificate.document))
+    found = verify(certificate, made.network, source)
+    assert re.search(word, " ".join(found.problems)), found.problems
+
+
+def test_what_was_found_is_a_fact(made: Export, tree: Export) -> None:
+    """The stated difference occurs at the stated input: rational arithmetic on both sides."""
+    for export in (made, tree):
+        program, found = export.program, export.certificate.document["found"]
+        steps = [Fraction(2) ** -int(s) for s in program.input_exponent]
+        grid = [q * step for q, step in zip(found["integers"], steps, strict=True)]
+        real = [Fraction(x) for x in found["inputs"]]
+        nearest = [floor(x / step + Fraction(1, 2)) for x, step in zip(real, steps, strict=True)]
+        for key, inputs, integers in (
+            ("on_grid", grid, found["integers"]),
+            ("of_floats", real, nearest),
+        ):
+            clamped = np.clip(integers, program.input_low, program.input_high)
+            ours = [Fraction(int(y)) / 2**program.output_exponent for y in program(clamped)]
+            gaps = [
+                abs(a - b) for a, b in zip(ours, exact_network(export.network, inputs), strict=True)
+            ]
+            assert 0 < found[key] <= max(gaps)
+            assert found[key] >= float(max(gaps)) * (1 - 1e-15)
+            assert found[key] <= max(export.certificate.document["bounds"][key])
+
+
 def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[]", json.dumps({"schema": "relunorm.certificate/2"})):
         (tmp_path / "c.json").write_text(text)
         with pytest.raises(InvalidInputError):
             ProgramCertificate.load(tmp_path / "c.json")
-    damaged = ProgramCertificate({"schema": "relunorm.program/1"})
-    assert not verify(damaged, network(), "").holds
+    (tmp_path / "c.json").write_text('{"schema": "relunorm.program/2", "schema": 1}')
+    with pytest.raises(InvalidInputError, match="the key 'schema' twice"):
+        ProgramCertificate.load(tmp_path / "c.json")
+    for schema, word in (("2", "the key 'version' is missing"), ("1", "export anew")):
+        damaged = ProgramCertificate({"schema": f"relunorm.program/{schema}"})
+        assert word in verify(damaged, network(), "").problems[0]

@@ -15,9 +15,9 @@ from strategies import networks
 
 from relunorm import Ball, Box, Network, Polytope, load, regions, to_c
 from relunorm.embedded import verify
-from relunorm.embedded.integers import RANGES, chosen
-from relunorm.embedded.scales import _Builder, build
-from relunorm.embedded.terms import Kernel
+from relunorm.embedded.arithmetic.integers import RANGES, chosen
+from relunorm.embedded.arithmetic.scales import _Builder, build
+from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.errors import InvalidDomainError, InvalidInputError, UnsupportedFormatError
 from relunorm.head import Head, Step
 from relunorm.network import Activation, Affine, Layer
@@ -78,7 +78,7 @@ def test_no_oracle_ever_leaves_what_was_proved(
 @pytest.mark.parametrize("bits", [8, 16, 32])
 def test_the_bound_is_near_what_search_finds(bits: int) -> None:
     network = mlp(3, 12, 12, 2)
-    made = to_c(network, Box.cube(3), bits=bits, samples=4000)
+    made = to_c(network, Box.cube(3), bits=bits, samples=1000, parts=32)
     assert made.found <= made.epsilon <= 10 * made.found
     assert made.certificate.epsilon_on_grid <= made.epsilon
 
@@ -134,8 +134,15 @@ def test_inputs_as_a_sensor_gives_them_cost_nothing_of_the_bound() -> None:
     assert made.program.input_low.tolist() == [0] * 3
     assert made.program.input_high.tolist() == [1023] * 3
     assert made.certificate.epsilon_on_grid < made.epsilon / 2
-    asked = to_c(network, box, epsilon=2e-4, input_shift=10, **QUICK)
+    wanted = {"epsilon": 2e-4, "input_shift": 10}
+    asked = to_c(network, box, **wanted, integer_inputs=True, **QUICK)
     assert asked.certificate.epsilon_on_grid <= 2e-4 < asked.epsilon
+    with pytest.raises(InvalidInputError, match="rounding the inputs is most of it"):
+        to_c(network, box, **wanted, **QUICK)
+    coarse = to_c(network, box, epsilon=0.01, input_shift=10, **QUICK)
+    assert coarse.epsilon <= 0.01
+    points = hard_points(box, 2000, 0)
+    assert np.abs(coarse.program.predict(points) - network(points)).max() <= 0.01
 
 
 @pytest.mark.parametrize(
@@ -163,6 +170,7 @@ def test_steps_are_bounded_everywhere_and_more_tightly_away_from_their_threshold
     z = network.preactivations(points)[0]
     away = np.all([np.abs(z[:, u]) > m for u, m in margins.items()], axis=0)
     gap = np.abs(made.program.predict(points) - network(points))[:, 0]
+    assert 0.2 < made.found <= made.epsilon  # a jump, which no random point meets
     assert away.any()
     assert gap[away].max() <= steps["bounds"][0]
     assert gap.max() <= made.epsilon
@@ -197,8 +205,8 @@ def test_pieces_of_one_input(bits: int) -> None:
     assert verify(made.certificate, network, made.source).holds
     program = made.program
     scale = Fraction(2) ** program.output_exponent
-    low, high = int(program.inputs.input_low[0]), int(program.inputs.input_high[0])
-    power = Fraction(2) ** int(program.inputs.input_exponent[0])
+    low, high = int(program.input_low[0]), int(program.input_high[0])
+    power = Fraction(2) ** int(program.input_exponent[0])
     on_grid = made.certificate.document["bounds"]["on_grid"]
     for q in np.unique(np.linspace(low, high, 60).astype(np.int64)).tolist():
         out = program(np.array([[q]]))[0].tolist()
@@ -217,7 +225,7 @@ def test_pieces_of_two_inputs(bits: int, activation: Any) -> None:
     made = to_c(network, box, bits=bits, style="pieces", classes=True, **QUICK)
     program = made.program
     scale = Fraction(2) ** program.output_exponent
-    start, bounds = program.inputs, made.certificate.document["bounds"]
+    start, bounds = program, made.certificate.document["bounds"]
     rng = np.random.default_rng(0)
     points = hard_points(box, 60, 1)
     integers = np.vstack(
@@ -254,9 +262,40 @@ def test_a_tree_of_one_leaf_and_one_of_too_many(monkeypatch: pytest.MonkeyPatch)
     made = to_c(mlp(2, 3), Box.cube(2), style="pieces", **QUICK)
     assert made.multiplications == 6
     assert verify(made.certificate, made.network, made.source).holds
-    monkeypatch.setattr("relunorm.embedded.tree_build.MOST_PIECES", 5)
+    monkeypatch.setattr("relunorm.embedded.pieces.tree_build.MOST_PIECES", 5)
     with pytest.raises(InvalidInputError, match="more than 5 affine pieces"):
         to_c(mlp(2, 8, 1), Box.cube(2, -2, 2), style="pieces", **QUICK)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_steep_pieces_are_searched_at_their_borders(size: int) -> None:
+    """A ramp of a millionth between two integers, which no random input meets."""
+    weights = [np.full((2, size), 1e6), np.array([[1.0, -1.0]])]
+    network = Network.from_weights(weights, [np.array([-1e5, -1e5 - 1]), np.zeros(1)])
+    for style in ("pieces", "layers"):
+        made = to_c(network, Box.cube(size), style=style, shrink=False, **QUICK)
+        assert 0.4 < made.found <= made.epsilon
+        assert verify(made.certificate, network, made.source).holds
+
+
+@pytest.mark.parametrize("style", ["layers", "pieces", "float"])
+def test_every_program_is_called_in_the_same_way(style: str) -> None:
+    network, box = mlp(2, 5, 3, seed=1), Box([-1.0, 0.0], [1.0, 2.0])
+    kind = {"floats": True} if style == "float" else {"style": style}
+    made = to_c(network, box, classes=True, **kind, **QUICK)
+    program, points = made.program, box.sample(40, 0)
+    assert (program.input_size, program.input_shape, program.output_shape) == (2, (2,), (3,))
+    assert f"int net_run(const {program.input_type} *x, {program.output_type} *y)" in made.header
+    assert program.multiplications == made.multiplications
+    assert np.array_equal(program.classes(points), np.argmax(program.predict(points), axis=1))
+    assert (program.input_low < program.input_high).all()
+    assert program.predict(points).shape == (40, 3)
+    if style != "float":
+        integers = program.quantize(points)
+        assert np.array_equal(program.dequantize(program(integers)), program.predict(points))
+        assert program(integers[0]).tolist() == program(integers)[0].tolist()
+        with pytest.raises(InvalidInputError, match="NaN"):
+            program.predict([[np.nan, 0.0]])
 
 
 def test_pieces_are_smaller_than_layers_where_there_are_few() -> None:
@@ -294,12 +333,16 @@ def test_single_precision_is_bounded_too() -> None:
         ({"target": "z80"}, "choose c99, avr, arm"),
         ({"style": "tree"}, "choose layers or pieces"),
         ({"name": "2net"}, "no name in C"),
-        ({"name": "while"}, "no name in C"),
+        ({"name": "while"}, "'while' is a word of C itself"),
+        ({"name": "int"}, "'int' is a word of C itself"),
         ({"input_shift": 40}, "more than int16_t holds"),
         ({"input_shift": 1.5}, "expected a whole number"),
         ({"flash": 10}, "the tables need [0-9,]+ bytes"),
         ({"ram": 1}, "the buffers need [0-9,]+ bytes"),
         ({"parts": 0}, "expected a whole number >= 1"),
+        ({"name": 5}, "name is 5, expected text"),
+        ({"random_state": -1}, "random_state is -1, expected a whole number >= 0"),
+        ({"integer_inputs": True, "floats": True}, "in single precision takes floats"),
         ({"samples": 0}, "samples is 0, expected a whole number >= 1"),
         ({"flash": "much"}, "flash is 'much', expected a whole number >= 0"),
         ({"epsilon": "0.1"}, "expected a number > 0"),
@@ -440,7 +483,7 @@ def test_long_labels_are_wrapped() -> None:
 
 
 def test_pieces_of_many_inputs_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="one or two inputs, this one has 3"):
+    with pytest.raises(InvalidInputError, match="one or two inputs, and this one has 3"):
         to_c(mlp(3, 4, 1), Box.cube(3), style="pieces", **QUICK)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -83,6 +85,38 @@ def test_ordinary_convolutions_are_recovered(groups: int, stride: int, pad: int)
     assert found.groups == groups
     assert found.stride == (stride, stride)
     np.testing.assert_array_equal(found.weight, weight)
+
+
+@pytest.mark.parametrize(
+    ("spatial", "kernel", "stride", "pads", "dilation"),
+    [
+        ((4, 4), (3, 3), (2, 2), [(1, 1), (1, 1)], (1, 1)),  # no window inside the input
+        ((4, 5), (3, 5), (1, 2), [(1, 1), (2, 2)], (1, 1)),
+        ((5, 6), (3, 2), (3, 3), [(1, 1), (0, 0)], (1, 2)),
+        ((8,), (5,), (4,), [(2, 2)], (1,)),
+        ((6, 6), (2, 2), (2, 2), [(1, 1), (1, 1)], (2, 2)),
+        ((5, 5), (3, 3), (2, 2), [(0, 1), (0, 1)], (1, 1)),  # padded on one side alone
+    ],
+)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_of_few_positions_are_recovered(
+    spatial: Any, kernel: Any, stride: Any, pads: Any, dilation: Any, groups: int
+) -> None:
+    weight = np.random.default_rng(1).normal(size=(4, 2 // groups, *kernel))
+    matrix, shape = convolution(weight, (2, *spatial), stride, pads, dilation, groups)
+    found = recover_convolution(matrix, (2, *spatial), shape)
+    assert found is not None
+    assert found.groups == groups
+    np.testing.assert_array_equal(found.weight, weight)
+
+
+def test_one_window_that_leaves_inputs_out_is_recovered() -> None:
+    weight = np.random.default_rng(1).normal(size=(3, 2, 3, 3))
+    matrix, shape = convolution(weight, (2, 3, 4), (3, 3), [(1, 1), (0, 0)], (1, 1), 1)
+    assert shape == (3, 1, 1)
+    found = recover_convolution(matrix, (2, 3, 4), shape)
+    assert found is not None
+    np.testing.assert_array_equal(found.weight, weight[:, :, 1:])  # one row is padding for good
 
 
 def test_a_changed_weight_is_no_convolution() -> None:

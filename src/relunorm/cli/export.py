@@ -27,7 +27,10 @@ def export(
         int | None,
         typer.Option(help="8, 16 or 32; 16, or what --epsilon needs, if omitted."),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="How far outputs may move.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="How far outputs may move, rounding the inputs included."),
+    ] = None,
     target: Annotated[str, typer.Option(help="c99, avr or arm.")] = "c99",
     style: Annotated[
         str, typer.Option(help="layers, or pieces for a network with one or two inputs.")
@@ -43,6 +46,13 @@ def export(
         str | None,
         typer.Option(help="Inputs are real * 2^N, N or N,N,... for each; chosen if omitted."),
     ] = None,
+    integer_inputs: Annotated[
+        bool,
+        typer.Option(
+            "--integer-inputs",
+            help="Inputs are integers to begin with: --epsilon leaves their rounding out.",
+        ),
+    ] = False,
     certificate: Annotated[
         str | None, typer.Option(help="Write the proofs as JSON, for relunorm verify.")
     ] = None,
@@ -89,6 +99,7 @@ def export(
             classes=classes,
             name=name,
             input_shift=_shifts(input_shift),
+            integer_inputs=integer_inputs,
             shrink=not keep,
             flash=flash,
             ram=ram,
@@ -132,7 +143,14 @@ def _shifts(text: str | None) -> int | list[int] | None:
 def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
 
+    from relunorm.embedded.claims import at_least, at_most
+
     sizes, found = document["sizes"], document["found"]
+    integer = "float" not in document["weights"]
+
+    def both(value: float, grid: float) -> str:
+        return at_most(value, 3) + (f" ({at_most(grid, 3)} for integer inputs)" if integer else "")
+
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
     kinds = ", ".join(dict.fromkeys(document["weights"]))
     sums = ", ".join(dict.fromkeys(document["accumulators"]))
@@ -145,27 +163,25 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print("no bound on the error could be proved")
     else:
         console.print(
-            f"outputs move by at most {document['epsilon']:.3g} (proved); "
-            f"{found['of_floats']:.3g} was found by search"
+            f"outputs move by at most {at_most(document['epsilon'], 3)} (proved); "
+            f"{at_least(found['of_floats'], 3)} was found by search"
         )
-    if document["epsilon_on_grid"] is not None:
+    if integer and document["epsilon_on_grid"] is not None:
         console.print(
-            f"for inputs that are the program's own: {document['epsilon_on_grid']:.3g} proved, "
-            f"{found['on_grid']:.3g} found"
+            f"for integer inputs: {at_most(document['epsilon_on_grid'], 3)} proved, "
+            f"{at_least(found['on_grid'], 3)} found"
         )
     head = document["head"]
     if head is not None:
         console.print(f"outputs are the {head['of']}")
         if head["bound"] is not None:
-            console.print(
-                f"{head['label']} of them moves by at most {head['bound']:.3g} "
-                f"({head['bound_on_grid']:.3g} for its own inputs), proved"
-            )
+            moved = both(head["bound"], head["bound_on_grid"])
+            console.print(f"{head['label']} of them moves by at most {moved}, proved")
     classes = document["classes"]
     if classes is not None and classes["everywhere"] is not None:
         console.print(f"the class is {classes['everywhere']} everywhere, as in the model")
     elif classes is not None:
-        console.print(
-            f"the class is the model's wherever its best output leads by more than "
-            f"{classes['margin']:.3g} ({classes['margin_on_grid']:.3g} for its own inputs)"
-        )
+        one = len(document["bounds"]["of_floats"]) == 1
+        where = "output is farther from 0 than" if one else "best output leads by more than"
+        margin = both(classes["margin"], classes["margin_on_grid"])
+        console.print(f"the class is the model's wherever its {where} {margin}")

@@ -107,8 +107,10 @@ def _render_search(console: Console, document: dict[str, Any]) -> None:
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
+    from relunorm.embedded.claims import at_most
+
     if document["holds"]:
-        bound = f"|A - B| <= {document['bound']:.3g} over the domain"
+        bound = f"|A - B| <= {at_most(document['bound'], 3)} over the domain"
         console.print(f"[bold]{document['verdict']}[/bold]: {bound}")
         console.print(str(document["domain"]), markup=False)
         if document["threshold_margin"] is not None:

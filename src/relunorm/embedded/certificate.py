@@ -3,13 +3,16 @@
 It holds the program's structure, the cuts of the domain that prove the bound, and, where the
 network was shrunk first, the smaller network with its own certificate. `verify` reads the tables
 from the C file, rebuilds the program from them, recomputes both proofs against the network without
-a solver, and writes the file again: it has to come out letter by letter.
+a solver, and writes the file again: it has to come out letter by letter. Sizes are counted again,
+and where a difference was found both are evaluated again, exactly. What is left unproved stands
+under ``search`` and ``version``: how many inputs were tried, from which seed, by which version.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +23,71 @@ from numpy.typing import NDArray
 
 from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
-from relunorm.embedded.c_file import Options
-from relunorm.embedded.c_tables import read_tables
-from relunorm.embedded.claims import claims, compare_claims, rows_of
-from relunorm.embedded.cutting import replay_cuts
-from relunorm.embedded.packed import network_from_dict
-from relunorm.embedded.pieces import Piecewise
-from relunorm.embedded.programs import c_file, change_of, check_inputs, outer_box, program_from
-from relunorm.embedded.terms import without_empty_terms
+from relunorm.embedded.arithmetic.integers import IntegerProgram
+from relunorm.embedded.c.file import Options, flash_bytes
+from relunorm.embedded.c.tables import read_tables
+from relunorm.embedded.claims import claims, compare_claims, largest, notes, rows_of
+from relunorm.embedded.pieces.line import Piecewise
+from relunorm.embedded.programs import (
+    AnyProgram,
+    c_file,
+    change_of,
+    check_inputs,
+    outer_box,
+    program_from,
+    ram_bytes,
+    structure,
+    tables,
+)
+from relunorm.embedded.proof.cutting import replay_cuts
+from relunorm.embedded.search import difference_at
+from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.certificate.certificate import Certificate
+from relunorm.forms.certificate.certificate import _seal as seal
+from relunorm.forms.certificate.document import (
+    Check,
+    each,
+    flag,
+    maybe,
+    no_duplicates,
+    number,
+    record,
+    text,
+    whole,
+)
 from relunorm.forms.certificate.verification import Verification
-from relunorm.forms.certificate.verification import verify as verify_pair
 from relunorm.network import Network
-from relunorm.stability.documents import holds, reach_from_dict
+from relunorm.stability.documents import domain_to_dict, holds, reach_from_dict
 
-SCHEMA = "relunorm.program/1"
+SCHEMA = "relunorm.program/2"
+VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,60}")
+
+_BOUNDS = each(maybe(number))
+_ANYTHING: Check = lambda value, path: None  # noqa: E731
+_DOCUMENT = record(
+    schema=text,
+    version=text,
+    network=text,
+    domain=_ANYTHING,  # what is left open here is read, written again and compared
+    program=_ANYTHING,
+    options=record(name=text, target=text, classes=flag, labels=each(text)),
+    shrunk=maybe(record(network=_ANYTHING, certificate=_ANYTHING)),
+    trusted=whole,
+    tables=text,
+    cuts=each(maybe(each(number, 2))),
+    bounds=record(on_grid=_BOUNDS, of_floats=_BOUNDS),
+    classes=maybe(record(margin=number, margin_on_grid=number, everywhere=maybe(whole))),
+    steps=maybe(
+        record(bounds=_BOUNDS, exceptions=each(record(layer=whole, unit=whole, margin=number)))
+    ),
+    head=maybe(record(label=text, of=text, bound=maybe(number), bound_on_grid=maybe(number))),
+    found=record(
+        on_grid=number, of_floats=number, inputs=each(number), integers=maybe(each(whole))
+    ),
+    search=record(tried=whole, random_state=whole),
+    sizes=record(flash=whole, ram=whole, multiplications=whole),
+    digest=text,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,12 +106,12 @@ class ProgramCertificate:
 
         In real arithmetic, largest output; infinite where none is proved.
         """
-        return _largest(self.document["bounds"]["of_floats"])
+        return largest(self.document["bounds"]["of_floats"])
 
     @property
     def epsilon_on_grid(self) -> float:
         """The same where the input already is one of the program's integers."""
-        return _largest(self.document["bounds"]["on_grid"])
+        return largest(self.document["bounds"]["on_grid"])
 
     @property
     def margin(self) -> float | None:
@@ -88,7 +140,9 @@ class ProgramCertificate:
     def load(cls, path: str | Path) -> ProgramCertificate:
         """Read a certificate; its claims are checked by `verify`, not here."""
         try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            document = json.loads(
+                Path(path).read_text(encoding="utf-8"), object_pairs_hook=no_duplicates
+            )
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise InvalidInputError(f"{path}: not a JSON document ({error})") from None
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
@@ -115,7 +169,13 @@ def verify(
     place: str | None = None
     try:
         with np.errstate(over="ignore", invalid="ignore"):
+            if document.get("schema") != SCHEMA:
+                found = document.get("schema")
+                raise InvalidInputError(f"schema {found!r:.60}, expected {SCHEMA!r}; export anew")
+            _DOCUMENT(document, "")
             reach = reach_from_dict(document["domain"])
+            if not _same(domain_to_dict(reach), document["domain"]):
+                raise InvalidInputError("the certificate's domain holds more than a domain does")
             place = repr(reach.domain)
             if domain is not None and not holds(reach.domain, domain):
                 problems.append(
@@ -130,20 +190,18 @@ def verify(
             _margin(document),
             place,
         )
-    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
-        if isinstance(error, RelunormError):
-            problems.append(str(error))
-        else:
-            problems.append(f"the document is damaged ({type(error).__name__}: {error})")
+    except RelunormError as error:
+        problems.append(str(error))
+    except KeyError as error:
+        problems.append(f"the certificate is damaged: the key {error} is missing")
+    except (TypeError, IndexError, ValueError, OverflowError):
+        problems.append("the certificate is damaged: what it says of the program does not fit")
     return Verification(False, tuple(problems), float("inf"), 0, None, place)
 
 
 def _replay(
     document: dict[str, Any], box: Box, network: Network, source: str, problems: list[str]
 ) -> None:
-    if document.get("schema") != SCHEMA:
-        problems.append(f"schema {document.get('schema')!r}, expected {SCHEMA}")
-        return
     if document["digest"] != seal(document):
         problems.append("the document was changed after it was written (its digest does not match)")
     if document["network"] != network.digest:
@@ -151,17 +209,28 @@ def _replay(
     if problems:
         return
     options = Options(**document["options"])
+    labels = tuple(map(str, network.head.classes)) if options.classes else ()
+    if options.labels != labels:
+        problems.append("the labels of the classes are not the model's")
+    if not VERSION.fullmatch(document["version"]):
+        problems.append("the version is not one of relunorm's")
     source = source.replace("\r\n", "\n")
     found_tables = read_tables(source)
     if tables_digest(found_tables) != document["tables"]:
         problems.append("a table of the C file is not the one the certificate is about")
         return
     program = program_from(document["program"], found_tables, options.name, network)
+    if not _same(structure(program), document["program"]):
+        problems.append("the certificate says more of the program than its tables need")
     if c_file(program, options).source(notes(document)) != source:
         problems.append("the C file is not the one that its tables and the certificate give")
+    if sizes_of(program, options.name) != document["sizes"]:
+        problems.append(
+            f"the sizes are {sizes_of(program, options.name)}, not {document['sizes']} as stated"
+        )
     check_inputs(box, program)
     outer = outer_box(box, program)
-    smaller, moved, trusted = _shrunk(document, network, outer, problems)
+    smaller, moved, trusted = replay_shrink(document["shrunk"], network, outer, problems)
     if trusted != document["trusted"]:
         problems.append(f"{trusted} verdicts are solver-trusted, not {document['trusted']}")
     if problems:
@@ -176,22 +245,48 @@ def _replay(
         found = replay_cuts(smaller, change, outer, rows, document["cuts"])
     again = claims(smaller, change, outer, rows, found, moved, options.classes)
     compare_claims(again, document, problems)
+    _check_found(document["found"], box, network, program, problems)
 
 
-def _shrunk(
-    document: dict[str, Any], network: Network, outer: Box, problems: list[str]
-) -> tuple[Network, NDArray[np.float64], int]:
-    """The network the program was made from, how far it is from the one given, and trust."""
-    entry = document["shrunk"]
-    if entry is None:
-        return without_empty_terms(network), np.zeros(network.output_size), 0
-    smaller = network_from_dict(entry["network"])
-    inner = Certificate(entry["certificate"])
-    outcome = verify_pair(inner, network, smaller, outer)
-    problems += [f"shrinking: {problem}" for problem in outcome.problems]
-    if inner.exceptions:
-        problems.append("shrinking: step units were left out")
-    return without_empty_terms(smaller), np.array(inner.bounds, dtype=np.float64), outcome.trusted
+def _check_found(
+    found: dict[str, Any], box: Box, network: Network, program: AnyProgram, problems: list[str]
+) -> None:
+    """Evaluate both exactly where a difference is said to have been found."""
+    inputs = np.array(found["inputs"], dtype=np.float64)
+    if inputs.shape != box.lo.shape or not box.contains(inputs[None])[0]:
+        problems.append("found: the input is not one of the domain")
+        return
+    seen = {"of_floats": difference_at(network, program, inputs)}
+    seen["on_grid"] = seen["of_floats"]
+    if isinstance(program, IntegerProgram):
+        integers = np.array(found["integers"] or [], dtype=np.int64)
+        inside = integers.shape == inputs.shape and np.array_equal(
+            integers, np.clip(integers, program.input_low, program.input_high)
+        )
+        if not inside:
+            problems.append("found: the integers are not an input of the program")
+            return
+        real = np.ldexp(integers.astype(np.float64), -program.input_exponent.astype(np.int32))
+        seen["on_grid"] = difference_at(network, program, real)
+    elif found["integers"] is not None:
+        problems.append("found: a program of floats takes no integers")
+    for key, value in seen.items():
+        if found[key] != value:
+            problems.append(f"found: the difference there is {value!r}, not {found[key]!r} ({key})")
+
+
+def sizes_of(program: AnyProgram, name: str) -> dict[str, int]:
+    """Bytes of the tables and of the buffers, and products in one evaluation."""
+    return {
+        "flash": flash_bytes(tables(program, name)),
+        "ram": ram_bytes(program),
+        "multiplications": program.multiplications,
+    }
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    """Whether two documents are the same, 1 and true and 1.0 told apart."""
+    return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
 
 
 def tables_digest(tables: Mapping[str, NDArray[Any]]) -> str:
@@ -204,67 +299,8 @@ def tables_digest(tables: Mapping[str, NDArray[Any]]) -> str:
     return h.hexdigest()
 
 
-def seal(document: dict[str, Any]) -> str:
-    """sha256 of everything in a document but its own digest."""
-    content = {key: value for key, value in document.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def notes(document: dict[str, Any]) -> list[str]:
-    """The comment at the top of the C file."""
-    sizes, options = document["sizes"], document["options"]
-    epsilon = _largest(document["bounds"]["of_floats"])
-    grid = _largest(document["bounds"]["on_grid"])
-    lines = [
-        f"{options['name']}: a neural network, written by relunorm {document['version']}.",
-        "",
-        f"network      {document['network']}",
-        f"certificate  {document['digest']}",
-        f"tables {sizes['flash']} bytes, buffers {sizes['ram']} bytes on the stack, "
-        f"{sizes['multiplications']} multiplications",
-        "",
-        "Proved for every input in the domain, and for all others after clamping:",
-    ]
-    integer = document["program"]["arithmetic"] != "float"
-    if integer:
-        lines.append("- no operation leaves its type, partial sums included;")
-    if np.isfinite(epsilon):
-        lines.append(
-            f"- |output - network| <= {epsilon:.4g}, rounding the input included"
-            + (f" ({grid:.4g} without);" if integer else ";")
-        )
-    else:
-        lines.append("- no bound on |output - network|.")
-    head = document["head"]
-    if head is not None:
-        lines[5:5] = [f"outputs are the {head['of']}"]
-        if head["bound"] is not None:
-            rest = f" ({head['bound_on_grid']:.4g} without)" if integer else ""
-            lines.append(f"- |{head['label']} of them - the model| <= {head['bound']:.4g}{rest};")
-    classes = document["classes"]
-    if classes is not None and classes["everywhere"] is not None:
-        lines.append(f"- the class is {classes['everywhere']} everywhere, as in the network.")
-    elif classes is not None:
-        lines.append(
-            f"- the class is the network's wherever its best output leads by more than "
-            f"{classes['margin']:.4g}"
-            + (f" ({classes['margin_on_grid']:.4g})." if integer else ".")
-        )
-    if document["steps"] is not None:
-        apart = _largest(document["steps"]["bounds"])
-        lines.append(f"- {apart:.4g} where no step is near its threshold (see the certificate).")
-    lines.append(f"Largest difference found by search: {document['found']['of_floats']:.4g}.")
-    if integer:
-        lines += ["", "Rounding is to nearest, halves towards plus infinity."]
-    return lines
-
-
 def _margin(document: dict[str, Any]) -> float | None:
     steps = document["steps"]
     if steps is None:
         return None
     return max((float(e["margin"]) for e in steps["exceptions"]), default=None)
-
-
-def _largest(values: list[float | None]) -> float:
-    return max(float("inf") if v is None else float(v) for v in values)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.cutting import Bounds, bound_part
-from relunorm.embedded.difference import Change
+from relunorm.embedded.pieces.polygon import output_bounds
+from relunorm.embedded.proof.cutting import Bounds, bound_part
+from relunorm.embedded.proof.difference import Change
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import slackened
 from relunorm.head import Head
 from relunorm.network import Affine, Network
-from relunorm.stability.problem import Bounds as ValueBounds
-from relunorm.stability.problem import Problem
 from relunorm.stability.reach import reach_of
-from relunorm.stability.replay import rule_bounds
 
 #: Differences of two outputs are bounded one by one while there are at most this many outputs.
 PAIRS_UP_TO = 16
@@ -100,6 +99,78 @@ def _after(head: Head, bound: float) -> float | None:
     return min(moved, 1.0) if head.is_probability else moved
 
 
+def notes(document: dict[str, Any]) -> list[str]:
+    """The comment at the top of the C file."""
+    sizes, options, head = document["sizes"], document["options"], document["head"]
+    integer = document["program"]["arithmetic"] != "float"
+    proved = _in_words(document, integer)
+    found = at_least(document["found"]["of_floats"])
+    return [
+        f"{options['name']}: a neural network, written by relunorm {document['version']}.",
+        "",
+        f"network      {document['network']}",
+        f"certificate  {document['digest']}",
+        f"tables {sizes['flash']} bytes, buffers {sizes['ram']} bytes on the stack, "
+        f"{sizes['multiplications']} multiplications",
+        *([] if head is None else [f"outputs are the {head['of']}"]),
+        "",
+        "Proved for every input in the domain, and for all others after clamping:",
+        *(f"- {line}{';' if k < len(proved) else '.'}" for k, line in enumerate(proved, start=1)),
+        f"The largest difference that a search found is {found}.",
+        *(["", "Rounding is to nearest, halves towards plus infinity."] if integer else []),
+    ]
+
+
+def _in_words(document: dict[str, Any], integer: bool) -> list[str]:
+    """What is proved, a line each."""
+
+    def both(whole: Any, grid: Any) -> str:
+        return at_most(whole) + (f" ({at_most(grid)} for integer inputs)" if integer else "")
+
+    bounds, head = document["bounds"], document["head"]
+    classes, steps = document["classes"], document["steps"]
+    lines = ["no operation leaves its type, partial sums included"] if integer else []
+    epsilon, grid = largest(bounds["of_floats"]), largest(bounds["on_grid"])
+    without = f" ({at_most(grid)} for integer inputs)" if integer else ""
+    lines.append(f"|output - network| <= {at_most(epsilon)}, rounding the input included{without}")
+    if head is not None and head["bound"] is not None:
+        moved = both(head["bound"], head["bound_on_grid"])
+        lines.append(f"|{head['label']} of them - the model| <= {moved}")
+    if classes is not None and classes["everywhere"] is not None:
+        lines.append(f"the class is {classes['everywhere']} everywhere, as in the network")
+    elif classes is not None:
+        one = len(bounds["of_floats"]) == 1
+        where = "output is farther from 0 than" if one else "best output leads by more than"
+        margin = both(classes["margin"], classes["margin_on_grid"])
+        lines.append(f"the class is the network's wherever its {where} {margin}")
+    if steps is not None:
+        apart = at_most(largest(steps["bounds"]))
+        lines.append(f"{apart} where no step is near its threshold (see the certificate)")
+    return lines
+
+
+def at_most(value: float, digits: int = 4) -> str:
+    """A bound in so many digits, rounded up so that it still holds."""
+    return _shown(value, digits, ROUND_CEILING)
+
+
+def at_least(value: float, digits: int = 4) -> str:
+    """What was found in so many digits, rounded down."""
+    return _shown(value, digits, ROUND_FLOOR)
+
+
+def _shown(value: float, digits: int, rounding: str) -> str:
+    if not np.isfinite(value):
+        return str(value)
+    shown = Context(prec=digits, rounding=rounding).create_decimal_from_float(float(value))
+    return f"{float(shown):.{digits}g}"
+
+
+def largest(values: list[float | None]) -> float:
+    """The largest of some bounds; infinite where one is not known."""
+    return max(float("inf") if v is None else float(v) for v in values)
+
+
 def check_classes(network: Network) -> None:
     """Raise unless the class that the outputs choose is the one the model itself gives."""
     head, several = network.head, sum(n > 1 for n in network.output_shape) > 1
@@ -120,44 +191,23 @@ def _margin(bounds: NDArray[np.float64], outputs: int) -> float:
 
 
 def compare_claims(found: dict[str, Any], stated: dict[str, Any], problems: list[str]) -> None:
-    """Add a problem for every claim that is stated but was not found again."""
-    for key in ("on_grid", "of_floats"):
-        _compare(key, found["bounds"][key], stated["bounds"][key], problems)
-    ours, theirs = found["classes"], stated["classes"]
-    if (ours is None) != (theirs is None):
-        problems.append("classes: the claim is not the one that was found")
-    elif ours is not None:
-        same = ours["everywhere"] == theirs["everywhere"]
-        margins = ("margin", "margin_on_grid")
-        if not same or not all(ours[m] <= theirs[m] * (1 + 1e-9) for m in margins):
-            problems.append(f"classes: {ours} was found, {theirs} is stated")
-    ours, theirs = found["head"], stated["head"]
-    if (ours is None) != (theirs is None):
-        problems.append("head: the claim is not the one that was found")
-    elif ours is not None:
-        if any(ours[key] != theirs[key] for key in ("label", "of")):
-            problems.append(f"head: {ours} was found, {theirs} is stated")
-        keys = ("bound", "bound_on_grid")
-        _compare("head", [ours[key] for key in keys], [theirs[key] for key in keys], problems)
-    ours, theirs = found["steps"], stated["steps"]
-    if (ours is None) != (theirs is None):
-        problems.append("steps: the claim is not the one that was found")
-    elif ours is not None:
-        _compare("steps", ours["bounds"], theirs["bounds"], problems)
-        known = {(e["layer"], e["unit"]): float(e["margin"]) for e in theirs["exceptions"]}
-        for entry in ours["exceptions"]:
-            if not entry["margin"] <= known.get((entry["layer"], entry["unit"]), -1) * (1 + 1e-9):
-                problems.append(f"an exception is not stated, or not wide enough: {entry}")
-                break
+    """Add a problem for every claim that is stated but was not found again, or not as strongly."""
+    for key, ours in found.items():
+        if not _covers(stated[key], ours):
+            problems.append(f"{key}: {ours} was found, {stated[key]} is stated")
 
 
-def _compare(what: str, found: list[Any], stated: list[Any], problems: list[str]) -> None:
-    ours, theirs = ([np.inf if v is None else v for v in side] for side in (found, stated))
-    # what is stated was widened by more than machines differ, and so was what is found now
-    if len(ours) != len(theirs) or not all(
-        f <= s * (1 + 1e-9) for f, s in zip(ours, theirs, strict=True)
-    ):
-        problems.append(f"{what}: {found} was found, {stated} is stated")
+def _covers(stated: Any, found: Any) -> bool:
+    """Whether a claim follows from what was found: bounds may be larger, the rest is the same."""
+    if isinstance(found, dict):
+        return isinstance(stated, dict) and all(_covers(stated[k], v) for k, v in found.items())
+    if isinstance(found, list):
+        same = isinstance(stated, list) and len(stated) == len(found)
+        return same and all(_covers(s, f) for s, f in zip(stated, found, strict=True))
+    if isinstance(found, float) and isinstance(stated, int | float):
+        # what is stated was widened by more than machines differ, and so was what is found now
+        return found <= stated * (1 + 1e-9)
+    return stated is None if isinstance(found, float) else stated == found
 
 
 def _fixed_class(network: Network, box: Box, margin: float) -> int | None:
@@ -171,11 +221,7 @@ def _fixed_class(network: Network, box: Box, margin: float) -> int | None:
         rows = np.delete(np.eye(outputs)[best] - np.eye(outputs), best, axis=0)
     terms = {s: np.asarray(rows @ m) for s, m in network.output.terms.items()}
     leads = network.replace(output=Affine(terms, rows @ network.output.bias))
-    problem = Problem(leads, reach_of(box))
-    bounds = ValueBounds(problem)
-    for index in range(len(leads.layers)):
-        bounds.append(*rule_bounds(problem, bounds, index))
-    lower, _ = rule_bounds(problem, bounds, len(leads.layers), every=True)
+    lower, _, bounds = output_bounds(leads, reach_of(box))
     # forming the differences of rows rounds; a share of the sizes covers it
     size = sum((abs(m) @ bounds.span(s) for s, m in network.output.terms.items()), np.zeros(1))
     rest = 1e-14 * float(np.max(size) + np.abs(network.output.bias).max())

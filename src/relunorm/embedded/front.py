@@ -15,12 +15,12 @@ import numpy as np
 from relunorm.atomic import atomic_path
 from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
-from relunorm.embedded.c_file import Options, flash_bytes
-from relunorm.embedded.certificate import ProgramCertificate, notes
-from relunorm.embedded.claims import check_classes
-from relunorm.embedded.integers import RANGES, IntegerNetwork
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
+from relunorm.embedded.c.file import Options, flash_bytes
+from relunorm.embedded.certificate import ProgramCertificate
+from relunorm.embedded.claims import at_least, at_most, check_classes, notes
 from relunorm.embedded.job import WIDTHS, Job
-from relunorm.embedded.pieces import Piecewise
+from relunorm.embedded.pieces.line import Piecewise
 from relunorm.embedded.programs import AnyProgram, c_file, ram_bytes, tables
 from relunorm.errors import (
     InvalidDomainError,
@@ -64,7 +64,7 @@ class Export(Shown):
 
     @property
     def found(self) -> float:
-        """The largest difference a search found: no program of this kind can prove less."""
+        """The largest difference that a search found, evaluated exactly: no proof can say less."""
         return float(self.certificate.document["found"]["of_floats"])
 
     @property
@@ -116,6 +116,7 @@ class Export(Shown):
         keys = (
             "bounds",
             "found",
+            "search",
             "classes",
             "head",
             "steps",
@@ -141,7 +142,8 @@ class Export(Shown):
     def __repr__(self) -> str:
         return (
             f"Export({self.program!r}, tables {self.flash:,} bytes, "
-            f"|program - network| <= {self.epsilon:.3g} proved, {self.found:.3g} found)"
+            f"|program - network| <= {at_most(self.epsilon, 3)} proved, "
+            f"{at_least(self.found, 3)} found)"
         )
 
 
@@ -158,6 +160,7 @@ def to_c(
     classes: bool = False,
     name: str = "net",
     input_shift: int | Sequence[int] | None = None,
+    integer_inputs: bool = False,
     shrink: bool = True,
     parts: int = 256,
     flash: int | None = None,
@@ -176,14 +179,15 @@ def to_c(
         domain: a box, a ball or a polytope; the proofs hold for the box around it.
         bits: 8, 16 or 32 for weights, inputs and values. If omitted: 16, or with ``epsilon`` the
             smallest tables that meet it, weights of 8 and 16 bits mixed.
-        epsilon: how far outputs may move, rounding the input included; with ``input_shift`` not
-            included, because inputs are integers then.
+        epsilon: how far outputs may move, rounding the input included.
         target: ``c99``, ``avr`` (tables in flash) or ``arm``.
         floats: single precision instead of integers.
         style: ``layers``, or for one or two inputs ``pieces``: the affine pieces in a search tree.
         classes: add a function that gives the class, and a claim about it.
         name: prefix of what the file defines.
         input_shift: the shift of the inputs where a sensor fixes it, one or one for each.
+        integer_inputs: inputs are the program's integers to begin with, as a sensor gives them, so
+            that ``epsilon`` leaves their rounding out. Both bounds are proved and stated anyhow.
         shrink: remove first what does nothing over the domain.
         parts: boxes the domain is cut into to tighten the bound, at most.
         flash, ram: bytes there are; those of an ATmega328P for ``avr``, no limit otherwise.
@@ -209,6 +213,7 @@ def to_c(
     for what, value, least in (
         ("parts", parts, 1),
         ("samples", samples, 1),
+        ("random_state", random_state, 0),
         ("flash", flash, 0),
         ("ram", ram, 0),
     ):
@@ -217,15 +222,29 @@ def to_c(
         check_classes(network)
     exponent = None if input_shift is None else np.atleast_1d(np.asarray(input_shift))
     if exponent is not None and (
-        exponent.dtype.kind != "i" or exponent.shape not in ((1,), (network.input_size,))
+        exponent.dtype.kind not in "iu" or exponent.shape not in ((1,), (network.input_size,))
     ):
         raise InvalidInputError(
             f"input_shift {input_shift!r}: expected a whole number, or one for each input"
         )
-    job = Job(network, domain, box, options, exponent, parts, samples, random_state, progress)
+    if integer_inputs and floats:
+        raise InvalidInputError("integer_inputs: a program in single precision takes floats")
+    job = Job(
+        network,
+        domain,
+        box,
+        options,
+        exponent,
+        integer_inputs,
+        parts,
+        samples,
+        int(random_state),
+        progress,
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         widths = WIDTHS if bits is None and epsilon is not None else (bits or 16,)
-        job.shrink(shrink, widths, floats, style == "layers")
+        if shrink:
+            job.shrink(widths, floats, style == "layers")
         if floats:
             program, found = job.floats()
         elif style == "pieces":
@@ -242,7 +261,7 @@ def to_c(
             document = job.document(program, *found)
         except RelunormError:
             raise
-        except ValueError:  # no JSON for what is infinite
+        except (ValueError, OverflowError):  # no JSON for what is infinite
             raise InvalidInputError(
                 "no finite bound can be proved: values on the way leave the range of the "
                 "program's numbers; rescale the network, or choose a smaller domain"

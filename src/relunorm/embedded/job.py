@@ -3,93 +3,50 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relunorm import __version__
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
-from relunorm.embedded.c_file import Options, flash_bytes
-from relunorm.embedded.certificate import SCHEMA, seal, tables_digest
-from relunorm.embedded.claims import claims, rows_of
-from relunorm.embedded.cutting import Bounds, cut
-from relunorm.embedded.floats import FloatNetwork, build_floats
-from relunorm.embedded.integers import IntegerNetwork
-from relunorm.embedded.packed import network_to_dict
-from relunorm.embedded.pieces import Piecewise, build_pieces
+from relunorm.embedded.arithmetic.floats import FloatNetwork, build_floats
+from relunorm.embedded.arithmetic.integers import IntegerNetwork
+from relunorm.embedded.arithmetic.scales import build, start_of
+from relunorm.embedded.arithmetic.terms import (
+    Integers,
+    without_empty_terms,
+)
+from relunorm.embedded.c.file import Options, flash_bytes
+from relunorm.embedded.certificate import SCHEMA, seal, sizes_of, tables_digest
+from relunorm.embedded.claims import at_most, claims, rows_of
+from relunorm.embedded.pieces.line import Piecewise, build_pieces
+from relunorm.embedded.pieces.tree_build import build_tree
 from relunorm.embedded.programs import (
     AnyProgram,
     change_of,
     outer_box,
-    ram_bytes,
     structure,
     tables,
 )
-from relunorm.embedded.scales import build, start_of
-from relunorm.embedded.search import Found, largest_difference
-from relunorm.embedded.terms import (
-    Integers,
-    geometry_of,
-    stored_numbers,
-    without_empty_terms,
-)
-from relunorm.embedded.tree_build import build_tree
-from relunorm.embedded.walk import grid_box
+from relunorm.embedded.proof.cutting import Bounds, cut
+from relunorm.embedded.proof.walk import grid_box
+from relunorm.embedded.search import Found, around, difference_at, largest_difference, thresholds
+from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
+from relunorm.forms.certificate.certificate import Certificate
 from relunorm.network import Network
 from relunorm.stability.documents import domain_to_dict
 from relunorm.stability.reach import reach_of
-from relunorm.stability.result import Stability
 
 WIDTHS = (8, 16, 32)
 
 #: Called with what is being done and, where known, the share that is done.
 Proved = tuple[Bounds, list[Any]]
-
-
-def _analyses(network: Network, found: Stability) -> list[Stability]:
-    """What may be removed: everything, or of convolutions whole channels only.
-
-    A convolution that has lost single units is a matrix, which takes more room than its kernel.
-    """
-    shapes = [network.input_shape, *(layer.shape for layer in network.layers)]
-    kernels = {
-        k
-        for k, layer in enumerate(network.layers)
-        if any(
-            geometry_of(matrix, shapes[source], shapes[k + 1]) is not None
-            for source, matrix in layer.affine.terms.items()
-        )
-    }
-    if not kernels:
-        return [found]
-    kept = []
-    for layer in found.layers:
-        if layer.layer in kernels:
-            shape = shapes[layer.layer + 1]
-            dead = (layer.verdict.reshape(shape[0], -1) == "dead").all(axis=1)
-            dead = np.repeat(dead, len(layer.verdict) // shape[0])
-            layer = replace(layer, verdict=np.where(dead, "dead", "undecided"))
-        kept.append(layer)
-    return [found, replace(found, layers=tuple(kept))]
-
-
-def _shaped(network: Network, old: Network) -> Network:
-    """Layers that still are whole channels get their shapes back, which removal forgets."""
-    if len(network.layers) != len(old.layers):
-        return network
-    layers = []
-    for ours, theirs in zip(network.layers, old.layers, strict=True):
-        size, plane = ours.affine.size, math.prod(theirs.shape[1:])
-        if len(theirs.shape) > 1 and size % plane == 0:
-            ours = replace(ours, shape=(size // plane, *theirs.shape[1:]))
-        layers.append(ours)
-    return network.replace(layers=layers)
 
 
 class Job:
@@ -102,19 +59,21 @@ class Job:
         box: Box,
         options: Options,
         exponent: Integers | None,
+        on_grid: bool,
         parts: int,
         samples: int,
         random_state: int,
         progress: Listener | None,
     ):
         self.network, self.domain, self.box, self.options = network, domain, box, options
-        self.exponent, self.parts, self.random_state = exponent, parts, random_state
+        self.exponent, self.on_grid = exponent, on_grid
+        self.parts, self.random_state = parts, random_state
         self.samples, self.tell = samples, Teller(progress, Clock())
         self.smaller = without_empty_terms(network)
         self.shrunk: dict[str, Any] | None = None
         self.moved = np.zeros(network.output_size)
         self.trusted = 0
-        self.best: tuple[float, int, str] | None = None
+        self.best: tuple[float, int, str, float] | None = None
         self.grids: dict[int, Integers] = {}
 
     def inputs(self, width: int) -> Integers:
@@ -138,50 +97,26 @@ class Job:
         else:
             self.tell(what, share, 1.0)
 
-    def shrink(self, wanted: bool, widths: Sequence[int], floats: bool, layers: bool) -> None:
+    def shrink(self, widths: Sequence[int], floats: bool, layers: bool) -> None:
         """Remove what does nothing over the domain and the inputs' grids, if that saves tables."""
-        if not wanted:
-            return
-        from relunorm.forms.normalize import normalize
-        from relunorm.stability import stability
-
         self.show("shrinking")
-        outer = self.box
-        grids = []
+        grids = [self.box]
         for width in () if floats else widths:
             with suppress(InvalidInputError):  # said where the program is built
                 power = self.inputs(width) if layers else self.exponent
-                grids.append(grid_box(start_of(self.network, outer, width, power)))
+                grids.append(grid_box(start_of(self.network, self.box, width, power)))
         if floats:
-            single = [side.astype(np.float32).astype(np.float64) for side in (outer.lo, outer.hi)]
-            grids = [Box(*single)]
+            ends = (self.box.lo, self.box.hi)
+            grids.append(Box(*(side.astype(np.float32).astype(np.float64) for side in ends)))
         outer = Box(
-            np.minimum.reduce([outer.lo, *(g.lo for g in grids)]),
-            np.maximum.reduce([outer.hi, *(g.hi for g in grids)]),
+            np.minimum.reduce([grid.lo for grid in grids]),
+            np.maximum.reduce([grid.hi for grid in grids]),
         )
-        if any(layer.activation.kind == "step" for layer in self.network.layers):
-            return  # removal may move a threshold, and then no bound holds near it
-        found = stability(self.network.folded(), outer, time_limit=10.0, milp=False)
-        results = [
-            normalize(self.network, "minimal", outer, analysis=analysis, architecture="keep")
-            for analysis in _analyses(self.network.folded(), found)
-        ]
-        networks = [_shaped(r.network, self.network.folded()) for r in results]
-        sizes = [
-            np.inf if r.certificate is None else stored_numbers(n)
-            for r, n in zip(results, networks, strict=True)
-        ]
-        best = int(np.argmin(sizes))
-        result = results[best]
-        if result.certificate is None or sizes[best] >= stored_numbers(self.network):
-            return
-        self.smaller = without_empty_terms(networks[best])
-        self.moved = np.array(result.certificate.bounds)
-        self.trusted = result.certificate.trusted
-        self.shrunk = {
-            "network": network_to_dict(self.smaller),
-            "certificate": result.certificate.to_dict(),
-        }
+        found = shrink(self.network, outer)
+        if found is not None:
+            self.smaller, self.shrunk = found
+            certificate = Certificate(self.shrunk["certificate"])
+            self.moved, self.trusted = np.array(certificate.bounds), certificate.trusted
 
     def integers(
         self, widths: Sequence[int], epsilon: float | None
@@ -256,8 +191,9 @@ class Job:
         makers = {1: build_pieces, 2: build_tree}
         if self.network.input_size not in makers:
             raise InvalidInputError(
-                f"style pieces is for networks with one or two inputs, this one has "
-                f"{self.network.input_size}; use style layers"
+                f"style pieces is for networks with one or two inputs, and this one has "
+                f"{self.network.input_size}, whose pieces would be too many for a table; use style "
+                "layers"
             )
         make = makers[self.network.input_size]
 
@@ -290,7 +226,7 @@ class Job:
             rows,
             parts=self.parts,
             goal=rest,
-            on_grid=self.exponent is not None,
+            on_grid=self.on_grid,
             progress=lambda done, parts: self.show("proving", done / parts),
         )
         self.note(program, found, program.maps[0].weight_type)
@@ -301,14 +237,12 @@ class Job:
         size = flash_bytes(tables(program, self.options.name))
         largest = self.largest(found)
         if self.best is None or largest < self.best[0]:
-            self.best = (largest, size, kind)
+            grid = float((found.on_grid[: len(self.moved)] + self.moved).max())
+            self.best = (largest, size, kind, grid)
 
     def largest(self, found: Bounds) -> float:
-        """The bound over all outputs, shrinking included.
-
-        Where a sensor fixes the shift of the inputs, they are integers to begin with.
-        """
-        side = found.of_floats if self.exponent is None else found.on_grid
+        """The bound over all outputs, shrinking included."""
+        side = found.on_grid if self.on_grid else found.of_floats
         return float((side[: len(self.moved)] + self.moved).max())
 
     def meets(self, found: Proved, epsilon: float) -> bool:
@@ -328,10 +262,16 @@ class Job:
                         f"with {size:,} bytes of tables"
                     )
         assert self.best is not None
-        largest, size, kind = self.best
+        largest, size, kind, grid = self.best
         raise InvalidInputError(
             f"epsilon {epsilon:g} is not met by any width; the best that can be proved is "
-            f"{largest:.3g}, with weights of type {kind} and {size:,} bytes of tables"
+            f"{at_most(largest, 3)}, with weights of type {kind} and {size:,} bytes of tables"
+            + (
+                f"; rounding the inputs is most of it, and for inputs that are integers to begin "
+                f"with {at_most(grid, 3)} is proved: say so with integer inputs"
+                if not self.on_grid and grid * (1 + 1e-6) <= epsilon
+                else ""
+            )
         )
 
     def document(self, program: AnyProgram, found: Bounds, cuts: list[Any]) -> dict[str, Any]:
@@ -349,31 +289,24 @@ class Job:
             "version": __version__,
             "network": self.network.digest,
             "domain": domain_to_dict(reach_of(self.domain)),
-            "options": dataclasses.asdict(self.options),
+            "options": {**dataclasses.asdict(self.options), "labels": list(self.options.labels)},
             "shrunk": self.shrunk,
             "trusted": self.trusted,
             "program": structure(program),
             "tables": tables_digest({name: values for name, (_, values) in held.items()}),
             "cuts": cuts,
             **claims(self.smaller, change, outer, rows, found, self.moved, classes),
-            "found": {
-                "on_grid": grid.difference,
-                "of_floats": real.difference,
-                "inputs": real.inputs.tolist(),
-                "tried": grid.tried + real.tried,
-                "random_state": self.random_state,
-            },
-            "sizes": {
-                "flash": flash_bytes(held),
-                "ram": ram_bytes(program),
-                "multiplications": program.multiplications,
-            },
+            "found": self.witnessed(program, grid, real),
+            "search": {"tried": grid.tried + real.tried, "random_state": self.random_state},
+            "sizes": sizes_of(program, self.options.name),
         }
         return {**document, "digest": seal(document)}
 
     def search(self, program: AnyProgram) -> tuple[Found, Found]:
         """The largest differences found on the program's own inputs, and on any."""
         smooth = self.smaller if isinstance(program, Piecewise) else program.dequantized()
+
+        borders = self.borders(program)
 
         def search(snap: Any = None) -> Found:
             return largest_difference(
@@ -382,6 +315,7 @@ class Job:
                 smooth,
                 self.box,
                 samples=self.samples,
+                borders=borders,
                 snap=snap,
                 random_state=self.random_state,
             )
@@ -389,9 +323,40 @@ class Job:
         real = search()
         if isinstance(program, FloatNetwork):
             return real, real
-        start = program.inputs if isinstance(program, Piecewise) else program
-        power = -start.input_exponent.astype(np.int32)
+        power = -program.input_exponent.astype(np.int32)
         grid = search(lambda x: np.ldexp(program.quantize(x).astype(np.float64), power))
         if grid.difference > real.difference and self.box.contains(grid.inputs).all():
             real = replace(grid, tried=real.tried)
         return grid, real
+
+    def borders(self, program: AnyProgram) -> NDArray[np.float64] | None:
+        """Points between affine pieces, where they are known."""
+        points = []
+        if self.network.input_size == 1 and self.box.hi[0] > self.box.lo[0]:
+            from relunorm.regions.lines import along
+
+            points.append(along(self.network, self.box.lo, self.box.hi).points())
+        if isinstance(program, Piecewise):
+            points.append(program.borders())
+        if any(layer.activation.kind == "step" for layer in self.network.layers):
+            points.append(thresholds(self.network, self.box, self.random_state))
+        if not points:
+            return None
+        found = np.vstack(points)
+        if isinstance(program, FloatNetwork) or self.network.input_size > 2:
+            return found
+        return around(found, program.input_exponent)
+
+    def witnessed(self, program: AnyProgram, grid: Found, real: Found) -> dict[str, Any]:
+        """What was found, evaluated exactly, and where: `verify` evaluates it again."""
+        integers = None
+        on_grid = of_floats = difference_at(self.network, program, real.inputs)
+        if not isinstance(program, FloatNetwork):
+            integers = program.quantize(grid.inputs).ravel().tolist()
+            on_grid = difference_at(self.network, program, grid.inputs)
+        return {
+            "on_grid": on_grid,
+            "of_floats": of_floats,
+            "inputs": real.inputs.tolist(),
+            "integers": integers,
+        }

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.c_file import CFile, Options, Tables
-from relunorm.embedded.c_layers import LayersFile, ram_of_layers, tables_of
-from relunorm.embedded.c_tables import network_from, structure_of
-from relunorm.embedded.difference import Change
-from relunorm.embedded.floats import FloatNetwork, FloatProgram
-from relunorm.embedded.integers import RANGES, IntegerNetwork
-from relunorm.embedded.pieces import Piecewise, pieces_from
-from relunorm.embedded.scales import rounded_half_up
-from relunorm.embedded.tree import tree_from
-from relunorm.embedded.walk import grid_box, walk_through
+from relunorm.embedded.arithmetic.floats import FloatNetwork, FloatRounding
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork, IntegerProgram
+from relunorm.embedded.arithmetic.scales import rounded_half_up
+from relunorm.embedded.c.file import CFile, Options, Tables
+from relunorm.embedded.c.layers import LayersFile, ram_of_layers, tables_of
+from relunorm.embedded.c.tables import network_from, structure_of
+from relunorm.embedded.pieces.line import Piecewise, pieces_from
+from relunorm.embedded.pieces.tree import tree_from
+from relunorm.embedded.proof.difference import Change
+from relunorm.embedded.proof.walk import grid_box, walk_through
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 
@@ -63,30 +63,28 @@ def program_from(
 
 def check_inputs(box: Box, program: AnyProgram) -> None:
     """Raise unless every input of the domain, rounded, passes the program's clamps unchanged."""
-    start = program.inputs if isinstance(program, Piecewise) else program
     low: NDArray[Any]
     high: NDArray[Any]
-    if isinstance(start, IntegerNetwork):
-        low = rounded_half_up(box.lo, start.input_exponent)
-        high = rounded_half_up(box.hi, start.input_exponent)
-        least, most = RANGES[start.input_type]
-        if start.input_low.min() < least or start.input_high.max() > most:
-            raise InvalidInputError(f"the clamps of the inputs do not fit {start.input_type}")
+    if isinstance(program, IntegerProgram):
+        low = rounded_half_up(box.lo, program.input_exponent)
+        high = rounded_half_up(box.hi, program.input_exponent)
+        least, most = RANGES[program.input_type]
+        if program.input_low.min() < least or program.input_high.max() > most:
+            raise InvalidInputError(f"the clamps of the inputs do not fit {program.input_type}")
     else:
         low, high = box.lo.astype(np.float32), box.hi.astype(np.float32)
-    if (start.input_low > low).any() or (start.input_high < high).any():
+    if (program.input_low > low).any() or (program.input_high < high).any():
         raise InvalidInputError("the program clamps inputs that lie in the domain")
-    if (start.input_low > start.input_high).any():
+    if (program.input_low > program.input_high).any():
         raise InvalidInputError("the clamps of an input contradict each other")
 
 
 def outer_box(box: Box, program: AnyProgram) -> Box:
     """The domain's box and the box of the program's own inputs together."""
-    start = program.inputs if isinstance(program, Piecewise) else program
-    if isinstance(start, IntegerNetwork):
-        grid = grid_box(start)
+    if isinstance(program, IntegerProgram):
+        grid = grid_box(program)
     else:
-        grid = Box(start.input_low.astype(np.float64), start.input_high.astype(np.float64))
+        grid = Box(program.input_low.astype(np.float64), program.input_high.astype(np.float64))
     return Box(np.minimum(box.lo, grid.lo), np.maximum(box.hi, grid.hi))
 
 
@@ -106,5 +104,5 @@ def change_of(network: Network, program: IntegerNetwork | FloatNetwork) -> Chang
         if shapes != {s: tuple(m.shape) for s, m in theirs.terms.items()}:
             raise InvalidInputError("the program's matrices are not those of the network")
     if isinstance(program, FloatNetwork):
-        return FloatProgram(network, program).change
+        return FloatRounding(network, program).change
     return walk_through(network, program).change

@@ -25,8 +25,8 @@ from onnx import helper, numpy_helper
 
 from relunorm import __version__
 from relunorm.atomic import write_bytes
-from relunorm.embedded.integers import IntegerNetwork
-from relunorm.embedded.terms import Kernel
+from relunorm.embedded.arithmetic.integers import IntegerNetwork
+from relunorm.embedded.arithmetic.terms import Kernel
 from relunorm.errors import UnsupportedFormatError
 
 #: int16 and uint16 may be quantized from this version of the operators on.

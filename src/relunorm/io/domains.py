@@ -50,6 +50,11 @@ def _parse(kind: str, rest: str, dimension: int) -> Domain:
         numbers = [float(part) for part in rest.split(",")]
     except ValueError:
         numbers = []
+    if kind == "box" and len(numbers) == 2 and not np.isfinite(numbers).all():
+        raise InvalidDomainError(
+            f"domain 'box:{rest}' has no end; write two finite numbers, such as box:-1,1, or "
+            "data:train.csv for the box around a table"
+        )
     if kind == "box" and len(numbers) == 2:
         return Box.cube(dimension, *numbers)
     if kind == "ball" and len(numbers) == 1:

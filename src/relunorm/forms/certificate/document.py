@@ -34,24 +34,35 @@ def _refuse(path: str, found: str) -> None:
     raise InvalidInputError(f"the certificate{path and f' at {path}'}: {found}")
 
 
-def _number(value: Any, path: str) -> None:
+def number(value: Any, path: str) -> None:
+    """A finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse(path, f"{value!r:.40}, expected a number")
     if (isinstance(value, int) and abs(value) > 2**1000) or not math.isfinite(value):
         _refuse(path, f"{value!r:.40}, expected a finite number")
 
 
-def _whole(value: Any, path: str) -> None:
+def whole(value: Any, path: str) -> None:
+    """A whole number below 2^62."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**62:
         _refuse(path, f"{value!r:.40}, expected a whole number")
 
 
-def _text(value: Any, path: str) -> None:
+def flag(value: Any, path: str) -> None:
+    """true or false."""
+    if not isinstance(value, bool):
+        _refuse(path, f"{value!r:.40}, expected true or false")
+
+
+def text(value: Any, path: str) -> None:
+    """Text."""
     if not isinstance(value, str):
         _refuse(path, f"{value!r:.40}, expected text")
 
 
-def _each(check: Check, count: int | None = None) -> Check:
+def each(check: Check, count: int | None = None) -> Check:
+    """A list, of so many entries."""
+
     def run(value: Any, path: str) -> None:
         if not isinstance(value, list):
             _refuse(path, f"{value!r:.40}, expected a list")
@@ -63,11 +74,14 @@ def _each(check: Check, count: int | None = None) -> Check:
     return run
 
 
-def _maybe(check: Check) -> Check:
+def maybe(check: Check) -> Check:
+    """Something, or null."""
     return lambda value, path: None if value is None else check(value, path)
 
 
-def _record(**checks: Check) -> Check:
+def record(**checks: Check) -> Check:
+    """An object with these keys, all of them and no others."""
+
     def run(value: Any, path: str) -> None:
         if not isinstance(value, dict):
             _refuse(path, f"{value!r:.40}, expected an object")
@@ -82,7 +96,7 @@ def _record(**checks: Check) -> Check:
     return run
 
 
-def _layers(check: Check) -> Check:
+def layers(check: Check) -> Check:
     """An object whose keys are numbers of layers."""
 
     def run(value: Any, path: str) -> None:
@@ -96,7 +110,7 @@ def _layers(check: Check) -> Check:
     return run
 
 
-def _kind(**kinds: Check) -> Check:
+def kind(**kinds: Check) -> Check:
     """An object whose key ``kind`` says which others it has."""
 
     def run(value: Any, path: str) -> None:
@@ -109,64 +123,64 @@ def _kind(**kinds: Check) -> Check:
     return run
 
 
-_NUMBERS = _each(_number)
-_WHOLES = _each(_whole)
-_ARRAY = _record(dtype=_text, shape=_WHOLES, data=_text)
+_NUMBERS = each(number)
+_WHOLES = each(whole)
+_ARRAY = record(dtype=text, shape=_WHOLES, data=text)
 _SLOPES = {
-    "tilt": _layers(_ARRAY),
-    "offset": _layers(_ARRAY),
-    "multipliers": _maybe(_ARRAY),
+    "tilt": layers(_ARRAY),
+    "offset": layers(_ARRAY),
+    "multipliers": maybe(_ARRAY),
 }
-_SIDE = {"kind": _text, "layer": _whole, "unit": _whole, "sign": _whole}
-_PROOF = _kind(
-    slopes=_record(kind=_text, method=_text, layer=_whole, units=_WHOLES, signs=_WHOLES, **_SLOPES),
-    branch=_record(**_SIDE, paths=_each(_each(_each(_whole, 3))), **_SLOPES),
-    split=_record(
-        kind=_text,
-        layer=_whole,
+_SIDE = {"kind": text, "layer": whole, "unit": whole, "sign": whole}
+_PROOF = kind(
+    slopes=record(kind=text, method=text, layer=whole, units=_WHOLES, signs=_WHOLES, **_SLOPES),
+    branch=record(**_SIDE, paths=each(each(each(whole, 3))), **_SLOPES),
+    split=record(
+        kind=text,
+        layer=whole,
         axis=_WHOLES,
-        cut=_each(_text),
-        children=_each(_each(_whole, 2)),
-        closed=_each(_record(unit=_whole, sign=_whole, boxes=_WHOLES)),
+        cut=each(text),
+        children=each(each(whole, 2)),
+        closed=each(record(unit=whole, sign=whole, boxes=_WHOLES)),
     ),
-    milp=_record(**_SIDE, margin=_text),
+    milp=record(**_SIDE, margin=text),
 )
-_DOMAIN = _kind(
-    box=_record(kind=_text, lo=_NUMBERS, hi=_NUMBERS),
-    ball=_record(kind=_text, center=_NUMBERS, radius=_number),
-    polytope=_record(kind=_text, A=_each(_NUMBERS), b=_NUMBERS, box_duals=_each(_NUMBERS)),
+_DOMAIN = kind(
+    box=record(kind=text, lo=_NUMBERS, hi=_NUMBERS),
+    ball=record(kind=text, center=_NUMBERS, radius=number),
+    polytope=record(kind=text, A=each(_NUMBERS), b=_NUMBERS, box_duals=each(_NUMBERS)),
     **{
-        "norm-ball": _record(
-            kind=_text, center=_NUMBERS, radius=_number, norm=_whole, lo=_NUMBERS, hi=_NUMBERS
+        "norm-ball": record(
+            kind=text, center=_NUMBERS, radius=number, norm=whole, lo=_NUMBERS, hi=_NUMBERS
         )
     },
 )
-_ERRORS = _record(first=_maybe(_number), second=_maybe(_number), difference=_maybe(_number))
-_CERTIFICATE = _record(
-    schema=_text,
+_ERRORS = record(first=maybe(number), second=maybe(number), difference=maybe(number))
+_CERTIFICATE = record(
+    schema=text,
     domain=_DOMAIN,
-    networks=_each(_record(digest=_text, units=_whole), 2),
+    networks=each(record(digest=text, units=whole), 2),
     bounds=_NUMBERS,
-    exceptions=_each(_record(network=_whole, layer=_whole, unit=_whole, margin=_number)),
-    evaluation=_record(float32=_ERRORS, float64=_ERRORS),
-    trusted=_whole,
-    order=_each(_whole, 2),
-    proofs=_each(
-        _maybe(
-            _record(
-                schema=_text,
-                network=_text,
-                box_duals=_maybe(_ARRAY),
-                solver_trusted=_whole,
-                proofs=_each(_PROOF),
+    exceptions=each(record(network=whole, layer=whole, unit=whole, margin=number)),
+    evaluation=record(float32=_ERRORS, float64=_ERRORS),
+    trusted=whole,
+    order=each(whole, 2),
+    proofs=each(
+        maybe(
+            record(
+                schema=text,
+                network=text,
+                box_duals=maybe(_ARRAY),
+                solver_trusted=whole,
+                proofs=each(_PROOF),
             )
         ),
         2,
     ),
-    relations=_each(
-        _each(
-            _record(
-                kind=_each(_text),
+    relations=each(
+        each(
+            record(
+                kind=each(text),
                 block=_WHOLES,
                 index=_WHOLES,
                 factor=_NUMBERS,
@@ -175,5 +189,5 @@ _CERTIFICATE = _record(
         ),
         2,
     ),
-    digest=_text,
+    digest=text,
 )

@@ -327,17 +327,45 @@ class Lowering:
         if not per_window.all():
             raise InvalidNetworkError("max pooling: a window lies entirely in the padding")
         start = (np.arange(channels) * plane)[:, None]
-        index = (start + windows.position[windows.valid][None, :]).ravel()
-        _check_size(index.size)
-        items = self.rearrange(x, index)
-        remaining = np.tile(per_window, channels)
-        while (remaining > 1).any():
-            items, remaining = self._knockout(items, remaining, name)
+        reads = windows.position[windows.valid]
+        _check_size(channels * reads.size)
+        if (per_window == per_window[0]).all() and outputs > 1:
+            taps = reads.reshape(outputs, -1).T
+            items = self.rearrange(x, (start[:, :, None] + taps).ravel())
+            items = self._planes(items, (channels, *taps.shape), windows.shape, name)
+        else:
+            items = self.rearrange(x, (start + reads[None, :]).ravel())
+            remaining = np.tile(per_window, channels)
+            while (remaining > 1).any():
+                items, remaining = self._knockout(items, remaining, name)
         if items.size != channels * outputs:
             raise InvalidNetworkError("max pooling: windows and outputs do not match")
         shape = (channels, *windows.shape)
         step = self.recorder.pool(x.step, "max_pool", shape, windows.geometry, name)
         return replace(items, shape=(1, *shape), step=step)
+
+    def _planes(
+        self, items: Tensor, shape: tuple[int, int, int], window: tuple[int, ...], name: str
+    ) -> Tensor:
+        """The largest of (channels, taps, positions) over the taps.
+
+        Every pair of taps is a plane of units, so that each round is a convolution.
+        """
+        channels, count, outputs = shape
+        while count > 1:
+            place = np.arange(items.size).reshape(channels, count, outputs)
+            pairs, kept = count // 2, place[:, ::2]
+            first, second = kept[:, :pairs].ravel(), place[:, 1::2].ravel()
+            lead = self.subtract(self.rearrange(items, second), self.rearrange(items, first))
+            lead = replace(lead, shape=(1, channels * pairs, *window))
+            gain = self.activate(lead, RELU, name, piece=True)
+            back = np.full(kept.shape, -1)
+            back[:, :pairs] = np.arange(gain.size).reshape(channels, pairs, outputs)
+            items = self.add(
+                self.rearrange(items, kept.ravel()), self.rearrange(gain, back.ravel())
+            )
+            count = kept.shape[1]
+        return items
 
     def _knockout(
         self, items: Tensor, remaining: NDArray[np.int64], name: str

@@ -1,11 +1,12 @@
 """Finding the convolution behind a sparse matrix, so that it can be written as one.
 
-Nothing is remembered from reading: geometry is guessed from a central output position and its
-neighbours, and the guess counts only if lowering it gives the very same matrix.
+Nothing is remembered from reading: along each axis stride, padding and dilation are guessed from
+the positions that are read, and a guess counts only if lowering it gives the very same matrix.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.windows import convolution
+
+#: Geometries that are tried along one axis.
+GUESSES = 3
+#: Entries of a kernel, groups not yet told apart, that are always allowed.
+LARGEST = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -41,67 +47,74 @@ def recover_convolution(
     axes = len(shape_in) - 1
     if axes not in (1, 2, 3) or len(shape_out) - 1 != axes or not matrix.nnz:
         return None
-    middle = [(n - 1) // 2 for n in shape_out[1:]]
-    taps = _taps(matrix, shape_in, shape_out, middle)
-    if taps is None:
-        return None
-    positions = taps[2]
-    low, high = positions.min(axis=0), positions.max(axis=0)
-    stride = []
-    for axis in range(axes):
-        moved = list(middle)
-        moved[axis] += 1
-        if moved[axis] == shape_out[axis + 1]:
-            stride.append(1 if shape_out[axis + 1] == 1 else 0)
+    entries = sp.coo_array(matrix)
+    row, *at = np.unravel_index(entries.row, tuple(shape_out))
+    column, *reads = np.unravel_index(entries.col, tuple(shape_in))
+    guesses = [
+        _geometries(p, j, count, size)
+        for p, j, count, size in zip(at, reads, shape_out[1:], shape_in[1:], strict=True)
+    ]
+    for guess in itertools.product(*guesses):
+        tap = [
+            (j - p * g.stride + g.before) // g.dilation
+            for p, j, g in zip(at, reads, guess, strict=True)
+        ]
+        shape = (shape_out[0], shape_in[0], *(g.taps for g in guess))
+        if math.prod(shape) > max(8 * matrix.nnz, LARGEST):
             continue
-        beside = _taps(matrix, shape_in, shape_out, moved)
-        stride.append(0 if beside is None else int(beside[2].min(axis=0)[axis] - low[axis]))
-    if min(stride) < 1:
-        return None
-    dilation = [max(1, int(np.gcd.reduce(positions[:, a] - low[a]))) for a in range(axes)]
-    kernel = [(h - lo) // d + 1 for h, lo, d in zip(high, low, dilation, strict=True)]
-    pads = _pads(shape_in[1:], shape_out[1:], middle, low, high, stride)
-    if pads is None:
-        return None
-    weight = np.zeros((shape_out[0], shape_in[0], *kernel))
-    offset = (positions - low) // dilation
-    weight[(taps[0], taps[1], *offset.T)] = taps[3]
-    groups = _groups(weight)
-    found = Convolution(_grouped(weight, groups), tuple(stride), pads, tuple(dilation), groups)
-    return found if _is_behind(found, matrix, shape_in, shape_out) else None
+        weight = np.zeros(shape)
+        weight[(row, column, *tap)] = entries.data
+        if not np.array_equal(weight[(row, column, *tap)], entries.data):
+            continue  # two positions disagree about a tap
+        groups = _groups(weight)
+        found = Convolution(
+            _grouped(weight, groups),
+            tuple(g.stride for g in guess),
+            tuple((g.before, g.after) for g in guess),
+            tuple(g.dilation for g in guess),
+            groups,
+        )
+        if _is_behind(found, matrix, shape_in, shape_out):
+            return found
+    return None
 
 
-def _taps(
-    matrix: sp.csr_array, shape_in: Sequence[int], shape_out: Sequence[int], at: Sequence[int]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]] | None:
-    """Out channel, in channel, spatial position and value of all weights into one position."""
-    plane_out, plane_in = math.prod(shape_out[1:]), math.prod(shape_in[1:])
-    rows = np.arange(shape_out[0]) * plane_out + int(np.ravel_multi_index(at, shape_out[1:]))
-    part = sp.coo_array(matrix[rows])
-    if not part.nnz:
-        return None
-    channel, flat = np.divmod(part.col, plane_in)
-    positions = np.stack(np.unravel_index(flat, shape_in[1:]), axis=1)
-    return part.row, channel, positions, part.data
+@dataclass(frozen=True)
+class _Geometry:
+    """A convolution along one axis: output p reads ``p stride - before + t dilation``, t < taps."""
+
+    stride: int
+    before: int
+    after: int
+    dilation: int
+    taps: int
 
 
-def _pads(
-    spatial_in: Sequence[int],
-    spatial_out: Sequence[int],
-    middle: Sequence[int],
-    low: NDArray[np.intp],
-    high: NDArray[np.intp],
-    stride: Sequence[int],
-) -> tuple[tuple[int, int], ...] | None:
-    pads = []
-    for axis, (n, count) in enumerate(zip(spatial_in, spatial_out, strict=True)):
-        before = middle[axis] * stride[axis] - int(low[axis])
-        extent = int(high[axis] - low[axis]) + 1
-        after = (count - 1) * stride[axis] + extent - before - n
-        if before < 0:
-            return None
-        pads.append((before, max(after, 0)))
-    return tuple(pads)
+def _geometries(at: Any, reads: Any, count: int, size: int) -> list[_Geometry]:
+    """What one axis can be, the likeliest first; all of it follows from the stride.
+
+    Args:
+        at, reads: the positions of every weight in the output and in the input.
+        count, size: how many positions there are.
+    """
+    seen = np.zeros((count, size), dtype=bool)
+    seen[at, reads] = True
+    found = []
+    # a single window may leave inputs behind it that a second one would need
+    strides = range(1, size + 1) if count > 1 else (max(1, size - int(reads.max())),)
+    for stride in strides:
+        offset = reads - at * stride
+        low, high = int(offset.min()), int(offset.max())
+        if low > 0:
+            continue  # the first inputs are read by none
+        dilation = max(1, int(np.gcd.reduce(offset - low)))
+        taps = (high - low) // dilation + 1
+        place = np.arange(count)[:, None] * stride + low + np.arange(taps) * dilation
+        inside = (place >= 0) & (place < size)
+        extra = int(inside.sum()) - int(seen.sum())  # places that no weight reads
+        after = (count - 1) * stride + high - size + 1
+        found.append((extra, taps, _Geometry(stride, -low, max(after, 0), dilation, taps)))
+    return [geometry for *_, geometry in sorted(found, key=lambda f: f[:2])[:GUESSES]]
 
 
 def _groups(weight: NDArray[np.float64]) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from relunorm.clock import Clock
 from relunorm.embedded import to_c
-from relunorm.embedded.integers import chosen
+from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import nnz
 from relunorm.report.case import Case

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerMap
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerLayer, IntegerMap
+from relunorm.embedded.arithmetic.terms import Integers
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 

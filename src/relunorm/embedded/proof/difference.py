@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.embedded.norms import Norms
+from relunorm.embedded.proof.norms import Norms
 from relunorm.layer import Affine
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector
@@ -41,7 +41,7 @@ Array = NDArray[np.float64]
 Ends = tuple[Vector, Vector]
 
 
-class Program(ABC):
+class Rounding(ABC):
     """What the difference needs to know of a program besides its weights: what it rounds."""
 
     @property
@@ -66,7 +66,7 @@ class Program(ABC):
 class Change:
     """A program beside the network it came from, map by map: what it multiplies by, what moved."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Rounding):
         self.program = program
         self.bias: list[Vector] = []
         self.matrix: list[dict[int, Matrix]] = []

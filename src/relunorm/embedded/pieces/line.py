@@ -14,8 +14,7 @@ its affine map is bounded by backward linear bounds, and hardly any unit changes
 
 from __future__ import annotations
 
-import dataclasses
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -23,47 +22,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
 from relunorm.domain import Box
-from relunorm.embedded.c_file import CFile, Options, Tables, number
-from relunorm.embedded.cutting import Bounds
-from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
-from relunorm.embedded.scales import start_of
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
+from relunorm.embedded.arithmetic.scales import start_of
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.c.file import CFile, Options, Tables, number
+from relunorm.embedded.pieces.polygon import apart
+from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
-from relunorm.network import Affine, Network
-from relunorm.stability.problem import Bounds as ValueBounds
-from relunorm.stability.problem import Problem
+from relunorm.network import Network
 from relunorm.stability.reach import reach_of
-from relunorm.stability.replay import rule_bounds
 
 
-class Piecewise(ABC):
-    """A program that looks its affine piece up: what programs of one and two inputs share."""
+class Piecewise(IntegerProgram):
+    """A program that looks its affine piece up: what programs of one and two inputs share.
 
-    inputs: IntegerNetwork
-    output_exponent: int
+    Attributes:
+        weight_type, accumulator: C types of slopes, and of starts and sums.
+    """
+
     weight_type: str
     accumulator: str
 
     @property
-    @abstractmethod
-    def outputs(self) -> int:
-        """How many."""
-
-    @property
-    @abstractmethod
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
+    def output_type(self) -> str:
+        """C type of the outputs."""
+        return self.accumulator
 
     @property
     @abstractmethod
     def ram(self) -> int:
         """Bytes of the variables on the stack."""
-
-    @abstractmethod
-    def __call__(self, inputs: ArrayLike) -> Integers:
-        """Integer inputs to integer outputs."""
 
     @abstractmethod
     def tables(self, name: str) -> Tables:
@@ -81,15 +70,9 @@ class Piecewise(ABC):
     def bound(self, network: Network) -> Bounds:
         """Bounds of |program - network|, or `InvalidInputError` where a sum could overflow."""
 
-    def quantize(self, inputs: ArrayLike) -> Integers:
-        """Real inputs to the nearest integers the program takes."""
-        return self.inputs.quantize(inputs)
-
-    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
-        """Real inputs to real outputs, by way of integers."""
-        batch = np.asarray(inputs).reshape(-1, self.inputs.input_size)
-        out = np.atleast_2d(self(self.quantize(batch)))
-        return np.ldexp(out.astype(np.float64), -self.output_exponent)
+    @abstractmethod
+    def borders(self) -> NDArray[np.float64]:
+        """Points between the pieces, where integers stand next to each other that differ most."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,14 +80,12 @@ class Pieces(Piecewise):
     """The pieces of a network with one input, in integers.
 
     Attributes:
-        inputs: the input's scale, clamps and type; its layers are not used.
         first: the first integer of every piece, rising; ``first[0]`` is the lower clamp.
         start, slope: shape (pieces, outputs).
         output_exponent: an output y stands for y * 2^-this.
         weight_type, accumulator: C types of slopes, and of starts and sums.
     """
 
-    inputs: IntegerNetwork
     first: Integers
     start: Integers
     slope: Integers
@@ -121,7 +102,7 @@ class Pieces(Piecewise):
         """Integer inputs to integer outputs."""
         batch = np.asarray(inputs)
         single = batch.ndim == 1
-        q = np.clip(batch.reshape(-1), self.inputs.input_low[0], self.inputs.input_high[0])
+        q = np.clip(batch.reshape(-1), self.input_low[0], self.input_high[0])
         piece = np.searchsorted(self.first, q, side="right") - 1
         run = (q - self.first[piece])[:, None]
         result = self.start[piece] + self.slope[piece] * run
@@ -135,12 +116,12 @@ class Pieces(Piecewise):
     @property
     def ram(self) -> int:
         """Bytes of the variables on the stack."""
-        return size_of(self.inputs.input_type) + size_of(self.accumulator)
+        return size_of(self.input_type) + size_of(self.accumulator)
 
     def tables(self, name: str) -> Tables:
         """Every table of the program, in order."""
         return {
-            f"{name}_first": (self.inputs.input_type, self.first),
+            f"{name}_first": (self.input_type, self.first),
             f"{name}_start": (self.accumulator, self.start.ravel()),
             f"{name}_slope": (self.weight_type, self.slope.ravel()),
         }
@@ -153,7 +134,7 @@ class Pieces(Piecewise):
         """Everything but the tables, JSON-safe."""
         return {
             "arithmetic": "pieces",
-            **inputs_structure(self.inputs),
+            **inputs_structure(self),
             "outputs": self.outputs,
             "output_exponent": self.output_exponent,
             "weight_type": self.weight_type,
@@ -163,6 +144,11 @@ class Pieces(Piecewise):
     def bound(self, network: Network) -> Bounds:
         """Bounds of |program - network| for every output, over all integers and real inputs."""
         return bound_pieces(network, self)
+
+    def borders(self) -> NDArray[np.float64]:
+        """The last and the first number of neighbouring pieces, and the ends."""
+        ends = np.concatenate([self.first, self.first - 1, self.input_high])
+        return np.ldexp(ends.astype(np.float64), -int(self.input_exponent[0]))[:, None]
 
     def __repr__(self) -> str:
         return f"Pieces({len(self.first)} pieces, slopes {self.weight_type})"
@@ -196,13 +182,22 @@ def build_pieces(network: Network, box: Box, bits: int, input_exponent: Integers
     accumulator = "int64_t" if bits > 16 else "int32_t"
     exponent = 200
     while True:
-        tables = _rounded(begin, exponent), _rounded(slope, exponent)
-        made = Pieces(inputs, first, *tables, exponent, f"int{bits}_t", accumulator)
+        parts = {
+            "first": first,
+            "start": _rounded(begin, exponent),
+            "slope": _rounded(slope, exponent),
+            "output_exponent": exponent,
+            "weight_type": f"int{bits}_t",
+            "accumulator": accumulator,
+        }
+        made = Pieces(**vars(inputs), **parts)
         if made.start.shape == begin.shape and overflow_of(made) is None:
             return made
         exponent -= 1
         if exponent < -200:
-            raise InvalidInputError("no power of two fits the pieces")
+            raise InvalidInputError(
+                f"no power of two fits the pieces into {bits} bits; use more bits, or style layers"
+            )
 
 
 def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:
@@ -214,8 +209,8 @@ def _rounded(values: NDArray[np.float64], exponent: int) -> Integers:
 
 def overflow_of(program: Pieces) -> str | None:
     """Why a piece could leave its type; None where none can."""
-    low, high = int(program.inputs.input_low[0]), int(program.inputs.input_high[0])
-    least, most = RANGES[program.inputs.input_type]
+    low, high = int(program.input_low[0]), int(program.input_high[0])
+    least, most = RANGES[program.input_type]
     if not least <= low <= high <= most:
         return "the clamps of the input do not fit its type"
     if len(program.slope) == 0 or len(program.start) == 0:
@@ -244,7 +239,7 @@ def bound_pieces(network: Network, program: Pieces) -> Bounds:
     why = overflow_of(program)
     if why is not None:
         raise InvalidInputError(why)
-    high, power = int(program.inputs.input_high[0]), int(program.inputs.input_exponent[0])
+    high, power = int(program.input_high[0]), int(program.input_exponent[0])
     last = np.append(program.first[1:] - 1, high)
     found: list[Bounds] = []
     half = Fraction(1, 2)
@@ -274,22 +269,8 @@ def _apart(
     start = int(program.first[k]) * unit
     constants = [int(c) * scale - m * start for c, m in zip(program.start[k], slopes, strict=True)]
     slope = np.array([[float(m)] for m in slopes])
-    terms = dict(network.output.terms)
-    old = mx.dense(terms[0]) if 0 in terms else np.zeros_like(slope)
-    bias = np.array(
-        [float(Fraction(float(b)) - c) for b, c in zip(network.output.bias, constants, strict=True)]
-    )
-    rest = network.replace(output=Affine({**terms, 0: old - slope}, bias))
-    # what forming these numbers rounded
-    size = max(abs(low), abs(high))
-    lost = 2.0**-52 * ((np.abs(old) + np.abs(slope))[:, 0] * size + np.abs(bias))
-    lost = lost + 2.0**-52 * np.array([abs(float(m)) for m in slopes]) * size + 2.0**-1000
-    problem = Problem(rest, reach_of(Box(np.array([low]), np.array([high]))))
-    bounds = ValueBounds(problem)
-    for index in range(len(rest.layers)):
-        bounds.append(*rule_bounds(problem, bounds, index))
-    lower, upper = rule_bounds(problem, bounds, len(rest.layers), every=True)
-    return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)
+    constant = np.array([float(c) for c in constants])
+    return apart(network, slope, constant, reach_of(Box(np.array([low]), np.array([high]))))
 
 
 class PiecesFile(CFile):
@@ -297,15 +278,7 @@ class PiecesFile(CFile):
 
     def __init__(self, program: Pieces, options: Options):
         self.program = program
-        super().__init__(
-            options,
-            program.inputs.input_low,
-            program.inputs.input_high,
-            (program.inputs.input_type, program.accumulator),
-            program.start.shape[1],
-            (program.inputs.input_exponent, program.output_exponent),
-            program.tables(options.name),
-        )
+        super().__init__(options, program, program.outputs, program.tables(options.name))
 
     def functions(self) -> list[str]:
         """None: one function does it all."""
@@ -342,7 +315,7 @@ class PiecesFile(CFile):
         ]
 
 
-def inputs_structure(inputs: IntegerNetwork) -> dict[str, Any]:
+def inputs_structure(inputs: IntegerInputs) -> dict[str, Any]:
     """Scales, clamps and type of the inputs, JSON-safe."""
     return {
         "input_exponent": inputs.input_exponent.tolist(),
@@ -352,27 +325,21 @@ def inputs_structure(inputs: IntegerNetwork) -> dict[str, Any]:
     }
 
 
-def inputs_from(structure: dict[str, Any], network: Network) -> IntegerNetwork:
+def inputs_from(structure: dict[str, Any], network: Network) -> IntegerInputs:
     """What `inputs_structure` wrote.
 
     Raises:
         InvalidInputError: it does not fit the network's inputs.
     """
-    size = network.input_size
-    parts = [
+    exponent, low, high = (
         np.array(structure[key], dtype=np.int64)
         for key in ("input_exponent", "input_low", "input_high")
-    ]
-    if any(part.shape != (size,) for part in parts) or np.abs(parts[0]).max() > 400:
-        raise InvalidInputError("the inputs of the pieces do not fit the network's")
-    start = start_of(network, Box(np.zeros(size), np.zeros(size)), 8)
-    return dataclasses.replace(
-        start,
-        input_exponent=parts[0],
-        input_low=parts[1],
-        input_high=parts[2],
-        input_type=str(structure["input_type"]),
     )
+    fits = exponent.shape == low.shape == high.shape == (network.input_size,)
+    if not fits or np.abs(exponent).max() > 400:
+        raise InvalidInputError("the inputs of the pieces do not fit the network's")
+    kind = str(structure["input_type"])
+    return IntegerInputs(exponent, low, high, kind, network.input_shape, network.output_shape)
 
 
 def pieces_from(
@@ -394,11 +361,11 @@ def pieces_from(
         raise InvalidInputError("an exponent of the pieces is out of range")
     shape = (len(first), outputs)
     return Pieces(
-        inputs_from(structure, network),
-        first,
-        start.reshape(shape),
-        slope.reshape(shape),
-        int(structure["output_exponent"]),
-        str(structure["weight_type"]),
-        str(structure["accumulator"]),
+        **vars(inputs_from(structure, network)),
+        first=first,
+        start=start.reshape(shape),
+        slope=slope.reshape(shape),
+        output_exponent=int(structure["output_exponent"]),
+        weight_type=str(structure["weight_type"]),
+        accumulator=str(structure["accumulator"]),
     )

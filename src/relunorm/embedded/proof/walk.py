@@ -9,10 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from relunorm.domain import Box
-from relunorm.embedded.difference import Change, Difference, Ends, Program
-from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork, real_map
-from relunorm.embedded.ranges import Sums, after_activation, narrowed, overflow, partial_sums
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.integers import (
+    RANGES,
+    IntegerInputs,
+    IntegerLayer,
+    IntegerMap,
+    IntegerNetwork,
+    real_map,
+)
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.proof.difference import Change, Difference, Ends, Rounding
+from relunorm.embedded.proof.ranges import Sums, after_activation, narrowed, overflow, partial_sums
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -20,10 +27,10 @@ from relunorm.stability.problem import Problem
 from relunorm.stability.reach import reach_of
 
 
-class IntegerProgram(Program):
+class IntegerRounding(Rounding):
     """An integer network as the difference sees it; layers may be added while it is built."""
 
-    def __init__(self, network: Network, start: IntegerNetwork):
+    def __init__(self, network: Network, start: IntegerInputs):
         self.network = network
         self.start = start
         self.layers: list[IntegerLayer] = []
@@ -85,9 +92,9 @@ class Walk:
         errors: per map the bounds of its error e.
     """
 
-    def __init__(self, network: Network, start: IntegerNetwork):
+    def __init__(self, network: Network, start: IntegerInputs):
         self.network, self.start = network, start
-        self.program = IntegerProgram(network, start)
+        self.program = IntegerRounding(network, start)
         self.change = Change(self.program)
         problem = Problem(network, reach_of(grid_box(start)))
         self.difference = Difference(problem, self.change, exact_input=True)
@@ -148,7 +155,7 @@ class Walk:
         self.difference.advance(index, self.errors[index])
 
 
-def grid_box(start: IntegerNetwork) -> Box:
+def grid_box(start: IntegerInputs) -> Box:
     """The box of real numbers that the clamped inputs stand for."""
     power = -start.input_exponent.astype(np.int32)
     return Box(

@@ -155,11 +155,9 @@ def geometry_of(
     """The convolution behind a float matrix, where there is one worth a loop."""
     if len(shape_in) < 2 or len(shape_out) < 2 or mx.is_identity(matrix):
         return None
-    if not sp.issparse(matrix):
-        if matrix.all():  # one window that reads everything is a matrix
-            return None
-        matrix = sp.csr_array(matrix)
-    return recover_convolution(matrix, shape_in, shape_out)
+    if math.prod(shape_out[1:]) == 1 and not sp.issparse(matrix) and matrix.all():
+        return None  # one window that reads everything is a matrix
+    return recover_convolution(sp.csr_array(matrix), shape_in, shape_out)
 
 
 def stored_numbers(network: Network) -> int:

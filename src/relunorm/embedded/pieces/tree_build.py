@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.integers import RANGES, IntegerNetwork
-from relunorm.embedded.polygon import Polygon, clip, rectangle
-from relunorm.embedded.scales import start_of
-from relunorm.embedded.terms import Integers
-from relunorm.embedded.tree import PieceTree, overflow_of_tree
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs
+from relunorm.embedded.arithmetic.scales import start_of
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.pieces.polygon import Polygon, clip, rectangle
+from relunorm.embedded.pieces.tree import PieceTree, overflow_of_tree
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Network
 
@@ -70,10 +70,22 @@ def build_tree(network: Network, box: Box, bits: int, input_exponent: Integers |
     for exponent in range(200, -201, -1):
         start, slope = _tables(leaves, exponent)
         kinds = f"int{bits}_t", builder.accumulator
-        made = PieceTree(inputs, wall, threshold, table, start, slope, exponent, *kinds)
+        made = PieceTree(
+            **vars(inputs),
+            wall=wall,
+            threshold=threshold,
+            follow=table,
+            start=start,
+            slope=slope,
+            output_exponent=exponent,
+            weight_type=kinds[0],
+            accumulator=kinds[1],
+        )
         if start.size and overflow_of_tree(made) is None:
             return made
-    raise InvalidInputError("no power of two fits the pieces")
+    raise InvalidInputError(
+        f"no power of two fits the pieces into {bits} bits; use more bits, or style layers"
+    )
 
 
 def _tables(leaves: list[_Leaf], exponent: int) -> tuple[Integers, Integers]:
@@ -91,7 +103,7 @@ def _tables(leaves: list[_Leaf], exponent: int) -> tuple[Integers, Integers]:
 
 
 class _Builder:
-    def __init__(self, network: Network, inputs: IntegerNetwork, bits: int):
+    def __init__(self, network: Network, inputs: IntegerInputs, bits: int):
         self.network, self.inputs = network, inputs
         self.most = 2 ** (bits - 1) - 1
         self.accumulator = "int64_t" if bits > 16 else "int32_t"
@@ -141,7 +153,7 @@ class _Builder:
         if self.leaves > MOST_PIECES:
             raise InvalidInputError(
                 f"the network has more than {MOST_PIECES:,} affine pieces on the domain; use style "
-                "layers"
+                "layers, a smaller domain, or a smaller network"
             )
         return _Leaf(slope, middle, slope @ middle + height), [], values
 

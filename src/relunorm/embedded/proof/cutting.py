@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
-from relunorm.embedded.difference import Change, Difference, difference
+from relunorm.embedded.proof.difference import Change, Difference, difference
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network

@@ -19,17 +19,18 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Box
-from relunorm.embedded.integers import (
+from relunorm.embedded.arithmetic.integers import (
     ACCUMULATORS,
     RANGES,
+    IntegerInputs,
     IntegerLayer,
     IntegerMap,
     IntegerNetwork,
     narrowest,
 )
-from relunorm.embedded.ranges import Sums, after_activation, overflow
-from relunorm.embedded.terms import Integers, Term, geometry_of, rounded, term_of
-from relunorm.embedded.walk import Walk
+from relunorm.embedded.arithmetic.terms import Integers, Term, geometry_of, rounded, term_of
+from relunorm.embedded.proof.ranges import Sums, after_activation, overflow
+from relunorm.embedded.proof.walk import Walk
 from relunorm.errors import InvalidInputError
 from relunorm.io.graph.recover import Convolution
 from relunorm.matrix import Vector
@@ -72,8 +73,8 @@ def start_of(
     value_bits: int,
     given: Integers | None = None,
     group: NDArray[np.intp] | None = None,
-) -> IntegerNetwork:
-    """The inputs of a program, and no layers yet.
+) -> IntegerInputs:
+    """The inputs of a program.
 
     Args:
         given: the exponents of the inputs; the finest that fit otherwise.
@@ -97,9 +98,7 @@ def start_of(
             f"inputs reach {int(low.min())} to {int(high.max())} at the input shift given, more "
             f"than {kind} holds"
         )
-    empty = IntegerMap({}, np.zeros(1, np.int64), np.zeros(1, np.int64), "int8_t", "int16_t")
-    shapes = network.input_shape, network.output_shape
-    return IntegerNetwork(exponent, low, high, kind, (), empty, *shapes)
+    return IntegerInputs(exponent, low, high, kind, network.input_shape, network.output_shape)
 
 
 class _Builder:
@@ -195,8 +194,8 @@ class _Builder:
         output, sums = self._map(len(layers), self.network.output, common=True)
         kind = narrowest(int(sums.least.min()), int(sums.most.max()), ACCUMULATORS)
         output = replace(output, accumulator=str(kind))
-        start = self.walk.start
-        return replace(start, layers=tuple(layers), output=output), self.walk
+        start = vars(self.walk.start)
+        return IntegerNetwork(**start, layers=tuple(layers), output=output), self.walk
 
     def _map(self, index: int, affine: Affine, *, common: bool = False) -> tuple[IntegerMap, Sums]:
         """The finest integers for one map whose partial sums fit the widest accumulator wanted."""
@@ -351,7 +350,7 @@ def _room(size: Vector, most: float) -> Integers:
 
 def _slope(slope: float, bits: int) -> tuple[int, int]:
     """(m, k) with m * 2^-k nearest to the slope, m in the values' width and as short as can be."""
-    k = int(min(_room(np.array([abs(slope)]), 2 ** (min(bits, 16) - 1) - 1)[0], 24))
+    k = int(min(_room(np.array([abs(slope)]), 2 ** (min(bits, 25) - 1) - 1)[0], 28))
     if k < 0:
         raise InvalidInputError(f"a leaky slope of {slope:g} is too steep for {bits} bits")
     m = int(np.rint(np.ldexp(slope, k)))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.embedded.c_layers import AnyNetwork
-from relunorm.embedded.floats import FloatLayer, FloatMap, FloatNetwork
-from relunorm.embedded.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork
-from relunorm.embedded.terms import Kernel, Term, term_from
+from relunorm.embedded.arithmetic.floats import FloatLayer, FloatMap, FloatNetwork
+from relunorm.embedded.arithmetic.integers import RANGES, IntegerLayer, IntegerMap, IntegerNetwork
+from relunorm.embedded.arithmetic.terms import Kernel, Term, term_from
+from relunorm.embedded.c.layers import AnyNetwork
 from relunorm.errors import InvalidInputError
 
 TABLE = re.compile(
@@ -130,7 +130,7 @@ def network_from(
         return FloatNetwork(low, high, tuple(layers), maps[-1], *shapes)
     power = _exponents({"exponent": structure["input_exponent"]}, len(low))
     kind = str(structure["input_type"])
-    return IntegerNetwork(power, low, high, kind, tuple(layers), maps[-1], *shapes)
+    return IntegerNetwork(power, low, high, kind, *shapes, tuple(layers), maps[-1])
 
 
 def _layer_from(made: Any, layer: dict[str, Any], integer: bool) -> Any:

@@ -7,13 +7,14 @@ no recursion, no shift of a negative number, no conversion that is not written d
 from __future__ import annotations
 
 import re
+import textwrap
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-from relunorm.embedded.integers import RANGES, size_of
+from relunorm.embedded.arithmetic.integers import RANGES, size_of
 from relunorm.errors import InvalidInputError
 
 #: Table name -> (C type, numbers), in the order of the file.
@@ -47,9 +48,16 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(map(str, self.labels)))
-        if not NAME.match(self.name) or RESERVED.fullmatch(self.name):
+        if not isinstance(self.name, str):
+            raise InvalidInputError(f"name is {self.name!r}, expected text")
+        if RESERVED.fullmatch(self.name):
             raise InvalidInputError(
-                f"name {self.name!r} is no name in C; use letters, digits and underscores"
+                f"name {self.name!r} is a word of C itself; choose another, such as {self.name}_net"
+            )
+        if not NAME.match(self.name):
+            raise InvalidInputError(
+                f"name {self.name!r} is no name in C; use letters, digits and underscores, at most "
+                "41 and a letter first"
             )
         if self.target not in TARGETS:
             raise InvalidInputError(
@@ -61,28 +69,20 @@ class CFile(ABC):
     """A program being written: one file with tables, functions and one that runs them.
 
     Args:
-        low, high: the clamps of the inputs.
-        kinds: C types of inputs and outputs.
+        program: what is written; any of its kinds.
         outputs: how many.
-        shifts: exponents of the inputs and of the outputs; None in single precision.
         tables: of the whole file; those of the clamps are named ``low`` and ``high``.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        low: NDArray[Any],
-        high: NDArray[Any],
-        kinds: tuple[str, str],
-        outputs: int,
-        shifts: tuple[NDArray[Any], int] | None,
-        tables: Tables,
-    ):
-        self.options, self.name = options, options.name
-        self.low, self.high, self.kinds = low, high, kinds
-        self.outputs, self.scales, self.tables = outputs, shifts, tables
+    def __init__(self, options: Options, program: Any, outputs: int, tables: Tables):
+        self.options, self.name, self.tables = options, options.name, tables
+        self.low, self.high, self.outputs = program.input_low, program.input_high, outputs
+        self.kinds: tuple[str, str] = program.input_type, program.output_type
+        self.scales: tuple[NDArray[Any], int] | None = None
+        if program.input_type != "float":
+            self.scales = program.input_exponent, program.output_exponent
         sizes = [len(values) for _, values in tables.values()]
-        self.index = "int" if max([*sizes, len(low), 1]) < 32768 else "int32_t"
+        self.index = "int" if max([*sizes, len(self.low), 1]) < 32768 else "int32_t"
         self.used: set[str] = set()
 
     @abstractmethod
@@ -102,7 +102,12 @@ class CFile(ABC):
     def source(self, notes: list[str]) -> str:
         """The whole file; ``notes`` are the lines of its first comment."""
         functions, driver = self.functions(), self.driver()
-        lines = ["/*", *(f" * {line}".rstrip() for line in notes), " */", ""]
+        fold = textwrap.TextWrapper(94)
+        told = []
+        for line in notes:
+            fold.subsequent_indent = "  " if line.startswith("- ") else ""
+            told += fold.wrap(line) or [""]
+        lines = ["/*", *(f" * {line}".rstrip() for line in told), " */", ""]
         avr = self.options.target == "avr"
         lines += ["#include <stdint.h>", *(["#include <avr/pgmspace.h>"] if avr else []), ""]
         lines += self.macros()
@@ -211,20 +216,27 @@ class CFile(ABC):
             return ["    (void)x;"]
         lines = [f"    for ({self.index} j = 0; j < {len(self.low)}; j++) {{"]
         if into is None:
-            ends = ((below, f"x[j] < {low}"), (above, f"x[j] > {high}"))
+            ends = ((below, self._below("x[j]", low)), (above, f"x[j] > {high}"))
             outside = [text for wanted, text in ends if wanted]
             lines += [f"        if ({' || '.join(outside)})", "            clamped++;"]
             return [*lines, "    }"]
         lines += [f"        {kind} v = x[j];", ""]
-        for wanted, end, sign in ((below, low, "<"), (above, high, ">")):
+        for wanted, end, test in (
+            (below, low, self._below("v", low)),
+            (above, high, f"v > {high}"),
+        ):
             if wanted:
                 lines += [
-                    f"        if (v {sign} {end}) {{",
+                    f"        if ({test}) {{",
                     f"            v = {end};",
                     "            clamped++;",
                     "        }",
                 ]
         return [*lines, f"        {into}[j] = v;", "    }"]
+
+    def _below(self, value: str, low: str) -> str:
+        """Whether an input is below its range; NaN, which compares with nothing, is too."""
+        return f"!({value} >= {low})" if self.kinds[0] == "float" else f"{value} < {low}"
 
     def classes(self) -> list[str]:
         """The function that gives the class."""

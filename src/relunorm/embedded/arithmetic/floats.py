@@ -7,8 +7,9 @@ Stability of Numerical Algorithms, 2nd ed., section 3.1), plus what underflow ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
 from relunorm.domain import Box
-from relunorm.embedded.difference import Change, Ends, Program
-from relunorm.embedded.terms import Dense, Kernel, Listed, Term, geometry_of
+from relunorm.embedded.arithmetic.integers import chosen
+from relunorm.embedded.arithmetic.terms import Dense, Integers, Kernel, Listed, Term, geometry_of
+from relunorm.embedded.proof.difference import Change, Ends, Rounding
 from relunorm.errors import InvalidInputError
 from relunorm.layer import Kind
 from relunorm.matrix import Matrix, Vector
@@ -106,28 +108,55 @@ class FloatNetwork:
             output_shape=self.output_shape,
         )
 
+    @property
+    def output_type(self) -> str:
+        """C type of the outputs."""
+        return "float"
+
+    def __call__(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Inputs to outputs, bit for bit what the program gives where no product is fused.
+
+        Every sum is taken from left to right as in C; `predict` is faster.
+        """
+        return self._run(inputs, _from_left_to_right)
+
     def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
-        """Inputs to outputs in single precision; the program may add in another order."""
-        values: list[Any] = [
-            np.clip(np.asarray(inputs, dtype=np.float32), self.input_low, self.input_high)
-        ]
+        """Inputs to outputs in single precision, sums in whatever order is fast."""
+        fast = self._run(inputs, lambda total, value, matrix: total + value @ matrix.T)
+        return fast.astype(np.float64)
+
+    def classes(self, inputs: ArrayLike) -> Integers:
+        """The class of inputs: the first largest output; for one output whether it is > 0."""
+        return chosen(np.atleast_2d(self(inputs)))
+
+    def exact(self, inputs: ArrayLike) -> list[Fraction]:
+        """The outputs for one input, as fractions."""
+        return [Fraction(float(y)) for y in self(np.asarray(inputs).reshape(1, -1))[0]]
+
+    def _run(self, inputs: ArrayLike, add: Callable[..., Any]) -> NDArray[np.float32]:
+        batch = np.asarray(inputs, dtype=np.float32)
+        single = batch.ndim == 1
+        batch = batch.reshape(-1, self.input_size)
+        # as the program clamps: what is not a number becomes the lower end
+        batch = np.where(batch >= self.input_low, batch, self.input_low)
+        values: list[Any] = [np.where(batch > self.input_high, self.input_high, batch)]
         for index, affine in enumerate(self.maps):
-            total = np.tile(affine.bias, (len(values[0]), 1))
+            total = np.tile(affine.bias, (len(batch), 1))
             for source, term in affine.terms.items():
-                total = total + values[source] @ term.matrix.T
+                total = add(total, values[source], term.matrix)
             if index < len(self.layers):
                 layer = self.layers[index]
                 act = Activation(layer.kind, layer.slope, layer.at_zero)
                 total = act.apply_(total.astype(np.float64)).astype(np.float32)
             values.append(total)
-        return values[-1].astype(np.float64)
+        return values[-1][0] if single else values[-1]
 
     def __repr__(self) -> str:
         widths = "-".join(str(n) for n in (self.input_size, *(m.size for m in self.maps)))
         return f"FloatNetwork({widths})"
 
 
-class FloatProgram(Program):
+class FloatRounding(Rounding):
     """A float network as the difference sees it."""
 
     def __init__(self, network: Network, program: FloatNetwork):
@@ -219,6 +248,15 @@ def _term(matrix: Matrix, shape_in: tuple[int, ...], shape_out: tuple[int, ...])
     ends, columns, values = mx.csr_parts(matrix)
     data: Any = mx.narrowed(values, np.float32, "a matrix")
     return Listed(data, columns.astype(np.int64), ends[1:].astype(np.int64), matrix.shape[1])
+
+
+def _from_left_to_right(total: Any, value: Any, matrix: Any) -> Any:
+    """``total + value @ matrix.T`` in single precision, one column after another."""
+    by_column = sp.csc_array(matrix)
+    for j in range(matrix.shape[1]):
+        part = slice(by_column.indptr[j], by_column.indptr[j + 1])
+        total[:, by_column.indices[part]] += by_column.data[part] * value[:, j : j + 1]
+    return total
 
 
 def _double(matrix: Any) -> Matrix:

@@ -15,8 +15,10 @@ added up from left to right in one accumulator, then rounded to the row's output
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.embedded.terms import Integers, Term
+from relunorm.embedded.arithmetic.terms import Integers, Term
 from relunorm.errors import InvalidInputError
 from relunorm.layer import Kind
 from relunorm.network import Activation, Affine, Layer, Network
@@ -133,14 +135,13 @@ class IntegerLayer:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class IntegerNetwork:
-    """A network of integers: what the C program computes.
+class IntegerInputs:
+    """What a program of integers takes.
 
     Attributes:
         input_exponent: entry j of an input stands for q * 2^-s_j.
         input_low, input_high: inputs are clamped to this box of integers first.
         input_type: C type of the inputs.
-        layers, output: the maps; the output's sums leave the program as they are.
         input_shape, output_shape: as the network had them.
     """
 
@@ -148,38 +149,23 @@ class IntegerNetwork:
     input_low: Integers
     input_high: Integers
     input_type: str
-    layers: tuple[IntegerLayer, ...]
-    output: IntegerMap
     input_shape: tuple[int, ...]
-    output_shape: tuple[int, ...] = field(default=())
-
-    @property
-    def maps(self) -> tuple[IntegerMap, ...]:
-        """Every affine map, the output's last."""
-        return (*(layer.affine for layer in self.layers), self.output)
+    output_shape: tuple[int, ...]
 
     @property
     def input_size(self) -> int:
         """Entries of one input."""
         return len(self.input_exponent)
 
-    @property
-    def output_exponent(self) -> int:
-        """An output y stands for y * 2^-this."""
-        return int(self.output.exponent[0])
-
-    @property
-    def multiplications(self) -> int:
-        """Products in one evaluation."""
-        return sum(m.multiplications for m in self.maps)
-
-    def exponents(self, value: int) -> Integers:
-        """The exponents of value k (0 is the input)."""
-        return self.layers[value - 1].exponent if value else self.input_exponent
-
     def quantize(self, inputs: ArrayLike) -> Integers:
-        """Real inputs to the nearest integers the program takes, halves towards plus infinity."""
+        """Real inputs to the nearest integers the program takes, halves towards plus infinity.
+
+        Raises:
+            InvalidInputError: an input is not a number.
+        """
         batch = np.asarray(inputs, dtype=np.float64)
+        if np.isnan(batch).any():
+            raise InvalidInputError("an input is NaN, and no integer stands for that")
         if batch.shape[-1:] != (self.input_size,):
             batch = batch.reshape(-1, self.input_size)
         scaled = np.ldexp(batch, self.input_exponent.astype(np.int32))
@@ -189,9 +175,82 @@ class IntegerNetwork:
         whole += scaled - whole >= 0.5
         return np.clip(whole.astype(np.int64), self.input_low, self.input_high)
 
+
+class IntegerProgram(IntegerInputs, ABC):
+    """What every program of integers has: inputs and outputs that stand for real numbers.
+
+    Attributes:
+        output_exponent: an output y stands for y * 2^-this.
+    """
+
+    output_exponent: int
+
+    @property
+    @abstractmethod
+    def output_type(self) -> str:
+        """C type of the outputs."""
+
+    @property
+    @abstractmethod
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+
+    @abstractmethod
+    def __call__(self, inputs: ArrayLike) -> Integers:
+        """Integer inputs to integer outputs: shape (n, outputs), or (outputs,) for one input."""
+
     def dequantize(self, outputs: ArrayLike) -> NDArray[np.float64]:
         """Integer outputs as real numbers."""
         return np.ldexp(np.asarray(outputs, dtype=np.float64), -self.output_exponent)
+
+    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
+        """Real inputs to real outputs, by way of integers."""
+        return self.dequantize(self(self.quantize(inputs)))
+
+    def classes(self, inputs: ArrayLike) -> Integers:
+        """The class of real inputs: the first largest output; for one output whether it is > 0."""
+        return chosen(np.atleast_2d(self(self.quantize(inputs))))
+
+    def exact(self, inputs: ArrayLike) -> list[Fraction]:
+        """The outputs for one real input, as the numbers that they stand for."""
+        outputs = self(self.quantize(np.asarray(inputs).reshape(1, -1)))[0]
+        return [Fraction(y) / Fraction(2) ** self.output_exponent for y in outputs.tolist()]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IntegerNetwork(IntegerProgram):
+    """A network of integers: what the C program computes.
+
+    Attributes:
+        layers, output: the maps; the output's sums leave the program as they are.
+    """
+
+    layers: tuple[IntegerLayer, ...]
+    output: IntegerMap
+
+    @property
+    def maps(self) -> tuple[IntegerMap, ...]:
+        """Every affine map, the output's last."""
+        return (*(layer.affine for layer in self.layers), self.output)
+
+    @property
+    def output_exponent(self) -> int:  # type: ignore[override]
+        """An output y stands for y * 2^-this."""
+        return int(self.output.exponent[0])
+
+    @property
+    def output_type(self) -> str:
+        """C type of the outputs."""
+        return self.output.accumulator
+
+    @property
+    def multiplications(self) -> int:
+        """Products in one evaluation."""
+        return sum(m.multiplications for m in self.maps)
+
+    def exponents(self, value: int) -> Integers:
+        """The exponents of value k (0 is the input)."""
+        return self.layers[value - 1].exponent if value else self.input_exponent
 
     def __call__(self, inputs: ArrayLike) -> Integers:
         """Integer inputs to integer outputs: shape (n, outputs), or (outputs,) for one input."""
@@ -215,15 +274,6 @@ class IntegerNetwork:
         for layer in self.layers:
             values.append(layer.activate(layer.affine(values)))
         return values
-
-    def predict(self, inputs: ArrayLike) -> NDArray[np.float64]:
-        """Real inputs to real outputs, by way of integers."""
-        return self.dequantize(self(self.quantize(inputs)))
-
-    def classes(self, inputs: ArrayLike) -> Integers:
-        """The class of real inputs: the first largest output; for one output whether it is > 0."""
-        outputs = np.atleast_2d(self(self.quantize(inputs)))
-        return chosen(outputs)
 
     def dequantized(self) -> Network:
         """The real network with the rounded weights, which no value is rounded in."""

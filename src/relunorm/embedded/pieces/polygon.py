@@ -1,4 +1,4 @@
-"""Convex polygons in rational numbers, and linear bounds over them."""
+"""Convex polygons in rational numbers, and linear bounds over them and over boxes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.domain import Box
 from relunorm.matrix import Vector
-from relunorm.network import Network
+from relunorm.network import Affine, Network
 from relunorm.stability.linear import linear_upper
 from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.reach import Reach
@@ -71,8 +72,8 @@ def reach_of_polygon(polygon: Polygon, powers: Sequence[int]) -> PolygonReach:
     return PolygonReach(Box(lo, hi), lo, hi, None, corners)
 
 
-def output_bounds(network: Network, reach: Reach) -> tuple[Vector, Vector]:
-    """Bounds of the outputs by the fixed linear rule, layer by layer, without a solver."""
+def output_bounds(network: Network, reach: Reach) -> tuple[Vector, Vector, Bounds]:
+    """Bounds of the outputs, and of all values, by the fixed linear rule: without a solver."""
     problem = Problem(network, reach)
     bounds = Bounds(problem)
     for index in range(len(network.layers) + 1):
@@ -83,4 +84,20 @@ def output_bounds(network: Network, reach: Reach) -> tuple[Vector, Vector]:
             lower = np.maximum(lower, -linear_upper(problem, bounds, 0, rows, -ones))
         if index < len(network.layers):
             bounds.append(lower, upper)
-    return lower, upper
+    return lower, upper, bounds
+
+
+def apart(network: Network, slope: NDArray[np.float64], constant: Vector, reach: Reach) -> Vector:
+    """A bound of ``|network(x) - (slope x + constant)|`` for every output, over a reach.
+
+    The numbers of the affine map may be rounded to the nearest floats.
+    """
+    terms = dict(network.output.terms)
+    old = mx.dense(terms[0]) if 0 in terms else np.zeros_like(slope)
+    bias = network.output.bias - constant
+    rest = network.replace(output=Affine({**terms, 0: old - slope}, bias))
+    # what forming these numbers rounded
+    size = (np.abs(old) + np.abs(slope)) @ reach.span + np.abs(network.output.bias)
+    lost = 2.0**-50 * (size + np.abs(constant)) + 2.0**-1000
+    lower, upper, _ = output_bounds(rest, reach)
+    return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)

@@ -20,18 +20,17 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from relunorm import matrix as mx
-from relunorm.embedded.c_file import CFile, Options, Tables, index_type, is_constant
-from relunorm.embedded.cutting import Bounds
-from relunorm.embedded.integers import RANGES, IntegerNetwork, size_of
-from relunorm.embedded.pieces import Piecewise, inputs_from, inputs_structure
-from relunorm.embedded.polygon import Polygon, clip, output_bounds, reach_of_polygon, rectangle
-from relunorm.embedded.terms import Integers
+from relunorm.embedded.arithmetic.integers import RANGES, size_of
+from relunorm.embedded.arithmetic.terms import Integers
+from relunorm.embedded.c.file import CFile, Options, Tables, index_type, is_constant
+from relunorm.embedded.pieces.line import Piecewise, inputs_from, inputs_structure
+from relunorm.embedded.pieces.polygon import Polygon, apart, clip, reach_of_polygon, rectangle
+from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
+from relunorm.network import Network
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +38,6 @@ class PieceTree(Piecewise):
     """The pieces of a network with two inputs, in integers.
 
     Attributes:
-        inputs: scales, clamps and type of the inputs; its layers are not used.
         wall, threshold: per node n and t.
         follow: per node where to go if the comparison fails and if it holds; numbers from the
             count of nodes on are leaves.
@@ -48,7 +46,6 @@ class PieceTree(Piecewise):
         weight_type, accumulator: C types of walls and slopes, and of sums.
     """
 
-    inputs: IntegerNetwork
     wall: Integers
     threshold: Integers
     follow: Integers
@@ -77,7 +74,7 @@ class PieceTree(Piecewise):
         """Integer inputs to integer outputs."""
         batch = np.asarray(inputs, dtype=np.int64)
         single = batch.ndim == 1
-        q = np.clip(batch.reshape(-1, 2), self.inputs.input_low, self.inputs.input_high)
+        q = np.clip(batch.reshape(-1, 2), self.input_low, self.input_high)
         nodes = len(self.wall)
         at = np.zeros(len(q), dtype=np.int64)
         while (inner := np.flatnonzero(at < nodes)).size:
@@ -91,9 +88,9 @@ class PieceTree(Piecewise):
     def tables(self, name: str) -> Tables:
         """Every table of the program, in order."""
         result: Tables = {}
-        low, high = self.inputs.input_low, self.inputs.input_high
+        low, high = self.input_low, self.input_high
         if not (is_constant(low) and is_constant(high)):
-            kind = self.inputs.input_type
+            kind = self.input_type
             result |= {f"{name}_low": (kind, low), f"{name}_high": (kind, high)}
         if len(self.wall):
             most = len(self.wall) + len(self.start)
@@ -107,7 +104,7 @@ class PieceTree(Piecewise):
     @property
     def ram(self) -> int:
         """Bytes of the variables on the stack."""
-        return 2 * size_of(self.inputs.input_type) + size_of(self.accumulator) + 4
+        return 2 * size_of(self.input_type) + size_of(self.accumulator) + 4
 
     def file(self, options: Options) -> CFile:
         """The C file, ready to be written."""
@@ -117,7 +114,7 @@ class PieceTree(Piecewise):
         """Everything but the tables, JSON-safe."""
         return {
             "arithmetic": "tree",
-            **inputs_structure(self.inputs),
+            **inputs_structure(self),
             "nodes": len(self.wall),
             "outputs": self.outputs,
             "output_exponent": self.output_exponent,
@@ -149,21 +146,21 @@ class PieceTree(Piecewise):
 
     def _apart(self, network: Network, leaf: int, polygon: Polygon) -> Vector:
         """|network - map of the leaf| over a polygon of inputs, integers their unit."""
-        powers = self.inputs.input_exponent
+        powers = self.input_exponent
         reach = reach_of_polygon(polygon, powers.tolist())
         slope = np.ldexp(
             self.slope[leaf].astype(np.float64), powers.astype(np.int32) - self.output_exponent
         )
         constant = np.ldexp(self.start[leaf].astype(np.float64), -self.output_exponent)
-        terms = dict(network.output.terms)
-        old = mx.dense(terms[0]) if 0 in terms else np.zeros_like(slope)
-        bias = network.output.bias - constant
-        rest = network.replace(output=Affine({**terms, 0: old - slope}, bias))
-        # what forming these numbers rounded
-        size = (np.abs(old) + np.abs(slope)) @ reach.span + np.abs(network.output.bias)
-        lost = 2.0**-50 * (size + np.abs(constant)) + 2.0**-1000
-        lower, upper = output_bounds(rest, reach)
-        return np.nextafter(np.maximum(-lower, upper) + lost, np.inf)
+        return apart(network, slope, constant, reach)
+
+    def borders(self) -> NDArray[np.float64]:
+        """The corners of all leaves, and the integers around them."""
+        exact = {point for _, polygon in leaves_of(self, wide=False) for point in polygon}
+        corners = np.array([[float(v) for v in point] for point in exact])
+        near = [np.floor(corners) + np.array([a, b]) for a in (0, 1) for b in (0, 1)]
+        power = -self.input_exponent.astype(np.int32)
+        return np.unique(np.ldexp(np.vstack([corners, *near]), power), axis=0)
 
     def __repr__(self) -> str:
         return f"PieceTree({len(self.start)} pieces, slopes {self.weight_type})"
@@ -176,8 +173,8 @@ def leaves_of(tree: PieceTree, *, wide: bool) -> Iterator[tuple[int, Polygon]]:
         wide: all real inputs that round to integers of the leaf, and not these alone.
     """
     half = Fraction(1, 2) if wide else Fraction(0)
-    low = [int(v) - half for v in tree.inputs.input_low]
-    high = [int(v) + half for v in tree.inputs.input_high]
+    low = [int(v) - half for v in tree.input_low]
+    high = [int(v) + half for v in tree.input_high]
     nodes = len(tree.wall)
     stack = [(0, rectangle(low, high))]
     while stack:
@@ -198,8 +195,8 @@ def leaves_of(tree: PieceTree, *, wide: bool) -> Iterator[tuple[int, Polygon]]:
 def overflow_of_tree(tree: PieceTree) -> str | None:
     """Why a sum could leave its type, or the nodes are no tree; None where all is well."""
     nodes, leaves = len(tree.wall), len(tree.start)
-    low, high = tree.inputs.input_low, tree.inputs.input_high
-    least, most = RANGES[tree.inputs.input_type]
+    low, high = tree.input_low, tree.input_high
+    least, most = RANGES[tree.input_type]
     if low.min() < least or high.max() > most or (low > high).any():
         return "the clamps of the inputs do not fit their type"
     named = np.sort(tree.follow.ravel())
@@ -224,15 +221,7 @@ class TreeFile(CFile):
 
     def __init__(self, program: PieceTree, options: Options):
         self.program = program
-        super().__init__(
-            options,
-            program.inputs.input_low,
-            program.inputs.input_high,
-            (program.inputs.input_type, program.accumulator),
-            program.outputs,
-            (program.inputs.input_exponent, program.output_exponent),
-            program.tables(options.name),
-        )
+        super().__init__(options, program, program.outputs, program.tables(options.name))
 
     def functions(self) -> list[str]:
         """None: one function does it all."""
@@ -304,13 +293,13 @@ def tree_from(
     if abs(int(structure["output_exponent"])) > 400:
         raise InvalidInputError("an exponent of the pieces is out of range")
     return PieceTree(
-        inputs_from(structure, network),
-        wall.reshape(-1, 2),
-        threshold,
-        follow.reshape(-1, 2),
-        start.reshape(leaves, outputs),
-        slope.reshape(leaves, outputs, 2),
-        int(structure["output_exponent"]),
-        str(structure["weight_type"]),
-        str(structure["accumulator"]),
+        **vars(inputs_from(structure, network)),
+        wall=wall.reshape(-1, 2),
+        threshold=threshold,
+        follow=follow.reshape(-1, 2),
+        start=start.reshape(leaves, outputs),
+        slope=slope.reshape(leaves, outputs, 2),
+        output_exponent=int(structure["output_exponent"]),
+        weight_type=str(structure["weight_type"]),
+        accumulator=str(structure["accumulator"]),
     )

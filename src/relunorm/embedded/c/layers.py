@@ -6,7 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from relunorm.embedded.c_file import (
+from relunorm.embedded.arithmetic.floats import FloatLayer, FloatNetwork
+from relunorm.embedded.arithmetic.integers import IntegerLayer, IntegerNetwork, narrowest, size_of
+from relunorm.embedded.arithmetic.terms import Dense, Kernel, Listed, Term
+from relunorm.embedded.c.file import (
     CFile,
     Options,
     Tables,
@@ -16,9 +19,6 @@ from relunorm.embedded.c_file import (
     is_constant,
     literal,
 )
-from relunorm.embedded.floats import FloatLayer, FloatNetwork
-from relunorm.embedded.integers import IntegerLayer, IntegerNetwork, narrowest, size_of
-from relunorm.embedded.terms import Dense, Kernel, Listed, Term
 
 AnyNetwork = IntegerNetwork | FloatNetwork
 AnyLayer = IntegerLayer | FloatLayer
@@ -28,6 +28,7 @@ def tables_of(network: AnyNetwork, name: str) -> Tables:
     """Every table of a program, in order."""
     result: Tables = {}
     kind = network.input_type
+    shapes = [*(layer.shape for layer in network.layers), tuple(network.output_shape)]
     if not (is_constant(network.input_low) and is_constant(network.input_high)):
         result[f"{name}_low"] = (kind, network.input_low)
         result[f"{name}_high"] = (kind, network.input_high)
@@ -38,7 +39,7 @@ def tables_of(network: AnyNetwork, name: str) -> Tables:
                 result[f"{name}_column{suffix}"] = (index_type(term.columns), term.column)
                 result[f"{name}_end{suffix}"] = (index_type(len(term.weight)), term.end)
             result[f"{name}_weight{suffix}"] = (affine.weight_type, term.weight.ravel())
-        bias = _planes(affine, index, network)
+        bias = _shared(affine.bias, affine, shapes[index])
         held = "float"
         if isinstance(network, IntegerNetwork):
             kinds = ("int8_t", "int16_t", "int32_t", "int64_t")
@@ -47,7 +48,10 @@ def tables_of(network: AnyNetwork, name: str) -> Tables:
         if isinstance(network, IntegerNetwork) and index < len(network.layers):
             layer = network.layers[index]
             if layer.kind != "step" and not is_constant(layer.shift):
-                result[f"{name}_shift{index + 1}"] = ("uint8_t", _rows(layer.shift, affine, layer))
+                result[f"{name}_shift{index + 1}"] = (
+                    "uint8_t",
+                    _shared(layer.shift, affine, layer.shape),
+                )
     return result
 
 
@@ -63,16 +67,7 @@ class LayersFile(CFile):
     def __init__(self, network: AnyNetwork, options: Options):
         self.network = network
         self.values = [network.input_type, *(layer.value_type for layer in network.layers)]
-        integer = isinstance(network, IntegerNetwork)
-        super().__init__(
-            options,
-            network.input_low,
-            network.input_high,
-            (network.input_type, network.output.accumulator),
-            network.output.size,
-            (network.input_exponent, network.output_exponent) if integer else None,
-            tables_of(network, options.name),
-        )
+        super().__init__(options, network, network.output.size, tables_of(network, options.name))
 
     def functions(self) -> list[str]:
         """One function a layer."""
@@ -264,7 +259,7 @@ class LayersFile(CFile):
         """All layers, on as few buffers as there can be."""
         network, name = self.network, self.name
         slots, place = _slots(network)
-        kind, out = network.input_type, network.output.accumulator
+        kind, out = self.kinds
         lines = [f"int {name}_run(const {kind} *x, {out} *y)", "{"]
         lines += [f"    {k} buffer{i}[{n}];" for i, (k, n) in enumerate(slots)]
         lines += ["    int clamped = 0;", ""]
@@ -306,19 +301,8 @@ def _slots(network: AnyNetwork) -> tuple[list[tuple[str, int]], dict[int, int]]:
     return slots, place
 
 
-def _planes(affine: Any, index: int, network: AnyNetwork) -> NDArray[Any]:
-    """The biases: one a channel where a convolution's rows share them, else one a row."""
-    shape = (
-        network.layers[index].shape if index < len(network.layers) else tuple(network.output_shape)
-    )
-    return _shared(affine.bias, affine, shape)
-
-
-def _rows(values: NDArray[Any], affine: Any, layer: AnyLayer) -> NDArray[Any]:
-    return _shared(values, affine, layer.shape)
-
-
 def _shared(values: NDArray[Any], affine: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """One number a channel where a convolution's rows share them, else one a row."""
     kernels = [t for t in affine.terms.values() if isinstance(t, Kernel)]
     if not kernels or len(shape) < 2 or kernels[0].shape_out != shape:
         return values

@@ -1,0 +1,1 @@
+"""The C files: their frame, the layers, and their tables read back."""

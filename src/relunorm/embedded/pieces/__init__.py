@@ -1,0 +1,1 @@
+"""`--style pieces`: programs that look up the affine piece of their input."""
