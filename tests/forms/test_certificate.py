@@ -14,7 +14,7 @@ from planted import networks
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError
-from relunorm.forms.certificate.certificate import SCHEMA, Certificate, _seal, recompute, slackened
+from relunorm.forms.certificate.certificate import SCHEMA, Certificate, recompute, seal, slackened
 from relunorm.forms.certificate.verification import verify
 from relunorm.forms.relation.match import relate
 from relunorm.forms.relation.unit_bounds import quick_bounds
@@ -233,7 +233,7 @@ def test_a_resealed_lie_fails_too(sample) -> None:
     def resealed(edit) -> bool:
         forged = json.loads(json.dumps(result.certificate.to_dict()))
         edit(forged)
-        forged["digest"] = _seal(forged)
+        forged["digest"] = seal(forged)
         return verify(Certificate(forged), network, result.network).holds
 
     assert resealed(lambda d: None)
@@ -289,7 +289,7 @@ def on_a_solvers_word(first: Network, second: Network) -> Certificate:
         "proofs": [proofs, None],
         "relations": [[DEAD], [DEAD]],
     }
-    document["digest"] = _seal(document)
+    document["digest"] = seal(document)
     return Certificate(document)
 
 
@@ -321,7 +321,7 @@ def test_a_narrow_lie_is_found_by_climbing() -> None:
     flat = Network.from_weights([np.eye(4)[:1], [[1.0]]], [[-3.0], [0.0]])
     document = on_a_solvers_word(corner, flat).document
     document["domain"] = {"kind": "ball", "center": [0.0] * 4, "radius": 1.0}
-    document["digest"] = _seal(document)
+    document["digest"] = seal(document)
     assert not verify(Certificate(document), corner, flat, trust=True).holds
 
 
@@ -339,7 +339,7 @@ def _edited(document, path, edit) -> Certificate:
     for key in path:
         node = node[key]
     edit(node)
-    forged["digest"] = _seal(forged)
+    forged["digest"] = seal(forged)
     return Certificate(forged)
 
 

@@ -10,7 +10,7 @@ from test_commands import run
 
 import relunorm as rn
 from relunorm.errors import InvalidNetworkError
-from relunorm.forms.certificate.certificate import Certificate, _seal
+from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.comparison.counterexample import uphill
 from relunorm.forms.outward import Range
 from relunorm.network import Affine, Layer
@@ -51,7 +51,7 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
         "proofs": proofs,
         "relations": relations,
     }
-    document["digest"] = _seal(document)
+    document["digest"] = seal(document)
     return Certificate(document)
 
 

@@ -43,7 +43,7 @@ from relunorm.embedded.proof.cutting import replay_cuts
 from relunorm.embedded.search import difference_at
 from relunorm.embedded.shrink import replay_shrink
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.certificate.certificate import _seal as seal
+from relunorm.forms.certificate.certificate import seal as seal
 from relunorm.forms.certificate.document import (
     Check,
     each,

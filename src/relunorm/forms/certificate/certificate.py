@@ -153,7 +153,7 @@ def certify(
         "proofs": list(proofs),
         "relations": relations,
     }
-    document["digest"] = _seal(document)
+    document["digest"] = seal(document)
     return Certificate(document)
 
 
@@ -291,7 +291,7 @@ def slackened(bound: float) -> float:
     return float(bound + 0.05 * min(bound, 1e-9) + 1e-15 * bound)
 
 
-def _seal(document: dict[str, Any]) -> str:
+def seal(document: dict[str, Any]) -> str:
     """sha256 of everything but the seal itself, as hex."""
     content = {key: value for key, value in document.items() if key != "digest"}
     text = json.dumps(content, sort_keys=True, allow_nan=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError, RelunormError
-from relunorm.forms.certificate.certificate import SCHEMA, Certificate, Recomputed, _seal, recompute
+from relunorm.forms.certificate.certificate import SCHEMA, Certificate, Recomputed, recompute, seal
 from relunorm.forms.certificate.document import check_document
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.precision import is_single
@@ -140,7 +140,7 @@ def verify(
 def _identity(document: dict[str, Any], networks: Sequence[Network]) -> list[str]:
     """Whether the document is as it was written, and about these networks."""
     problems = []
-    if document["digest"] != _seal(document):
+    if document["digest"] != seal(document):
         problems.append("the document was changed after it was written (its digest does not match)")
     for name, network, entry in zip(
         ("first", "second"), networks, document["networks"], strict=True
