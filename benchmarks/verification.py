@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=None)
     parser.add_argument("--out", type=Path, default=None, help="keep results here, and go on")
     parser.add_argument("--marabou", default=None, help="a Python that has maraboupy")
-    parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
+    parser.add_argument("--record", action="store_true", help="keep the table in results/")
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp())
     (out / "results").mkdir(parents=True, exist_ok=True)
