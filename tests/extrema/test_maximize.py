@@ -267,7 +267,7 @@ def test_messages_say_what_is_wrong():
     with pytest.raises(InvalidInputError, match="not a list of numbers"):
         rn.maximize(network, Box.cube(2), "up")
     for call in (rn.maximize, rn.lipschitz):
-        arguments = (network, 0, Box.cube(2)) if call is rn.maximize else (network,)
+        arguments = (network, Box.cube(2), 0) if call is rn.maximize else (network,)
         with pytest.raises(InvalidInputError, match="time_limit is 'x'"):
             call(*arguments, time_limit="x")
     single = Network.from_weights([[[1.0, 0.0]], [[1.0]]])

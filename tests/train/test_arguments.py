@@ -141,7 +141,7 @@ def test_ctrl_c_while_the_penalty_is_chosen(monkeypatch, solver, hidden):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"relunorm.train.{solver}._predictions", interrupt)
+    monkeypatch.setattr(f"relunorm.train.solve.{solver}._predictions", interrupt)
     with pytest.warns(RuntimeWarning, match="interrupted"):
         model = ReLURegressor(hidden=hidden, solver=solver, random_state=0).fit(X, Y)
     assert model.stopped_ == "interrupted"

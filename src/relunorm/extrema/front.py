@@ -130,7 +130,7 @@ def _floats(value: Fraction) -> tuple[float, float]:
     try:
         near = float(value)
     except OverflowError:
-        big = np.finfo(np.float64).max
+        big = float(np.finfo(np.float64).max)
         return (big, math.inf) if value > 0 else (-math.inf, -big)
     below = near if Fraction(near) <= value else math.nextafter(near, -math.inf)
     return below, near if Fraction(near) >= value else math.nextafter(near, math.inf)
