@@ -260,7 +260,7 @@ def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("proved", True, "the key 'proved' is not known"),
         ("found.proved", True, "at found: the key 'proved' is not known"),
         ("bounds.inputs", [], "at bounds: the key 'inputs' is not known"),
-        ("domain.name", "all", "more than a domain"),
+        ("domain.name", "all", "not written as an export writes it"),
         ("program.fast", True, "says more of the program"),
         ("trusted", False, "expected a whole number"),
         ("cuts", {}, "expected a list"),
@@ -316,3 +316,10 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
     for schema, word in (("2", "the key 'version' is missing"), ("1", "export anew")):
         damaged = ProgramCertificate({"schema": f"relunorm.program/{schema}"})
         assert word in verify(damaged, network(), "").problems[0]
+
+
+def test_a_deep_document_is_no_certificate(tmp_path):
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(InvalidInputError, match="not a JSON document"):
+        ProgramCertificate.load(path)

@@ -325,9 +325,11 @@ def test_single_precision_is_bounded_too() -> None:
     ("options", "message"),
     [
         ({"bits": 12}, "expected 8, 16 or 32"),
+        ({"bits": 8.0}, "expected 8, 16 or 32"),
+        ({"input_shift": 3, "floats": True}, "input_shift: a program in single precision"),
         ({"bits": 8, "floats": True}, "leave bits out"),
-        ({"epsilon": 0.0}, "expected a number > 0"),
-        ({"epsilon": float("nan")}, "expected a number > 0"),
+        ({"epsilon": 0.0}, "expected a finite number > 0"),
+        ({"epsilon": float("nan")}, "expected a finite number > 0"),
         ({"epsilon": 1e-15}, "the best that can be proved is .* with weights of type int32_t"),
         ({"epsilon": 1e-3, "bits": 8}, "16 bits meet it, with [0-9,]+ bytes of tables"),
         ({"target": "z80"}, "choose c99, avr, arm"),
@@ -345,7 +347,7 @@ def test_single_precision_is_bounded_too() -> None:
         ({"integer_inputs": True, "floats": True}, "in single precision takes floats"),
         ({"samples": 0}, "samples is 0, expected a whole number >= 1"),
         ({"flash": "much"}, "flash is 'much', expected a whole number >= 0"),
-        ({"epsilon": "0.1"}, "expected a number > 0"),
+        ({"epsilon": "0.1"}, "expected a finite number > 0"),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(options: Any, message: str) -> None:
@@ -522,3 +524,9 @@ def test_weights_beyond_what_a_program_holds_are_refused(weights, options, word)
     network = Network.from_weights([np.array(w) for w in weights])
     with pytest.raises(InvalidInputError, match=word):
         to_c(network, Box.cube(1), **options)
+
+
+def test_inputs_of_another_shape_are_refused() -> None:
+    program = to_c(mlp(1, 3, 1), Box([-3.0], [3.0]), bits=16, **QUICK).program
+    with pytest.raises(InvalidInputError, match="expected rows of 1 integers"):
+        program([[1, 2]])

@@ -411,3 +411,23 @@ def test_an_export_in_single_precision_is_within_the_usual_tolerance(tmp_path: P
     moved = net.replace(output=rn.Affine(net.output.terms, net.output.bias + np.array([0.5, 0.0])))
     rn.save(moved, tmp_path / "moved.onnx")
     assert rn.compare(net, tmp_path / "moved.onnx", box).verdict == "different"
+
+
+def test_a_scaler_in_front_does_not_hide_single_precision():
+    """A float32 file whose scaler was folded into the first map is a float32 file still."""
+    rng = np.random.default_rng(3)
+    single = [
+        rng.normal(size=(6, 4)).astype(np.float32),
+        rng.normal(size=(3, 6)).astype(np.float32),
+    ]
+    shift, scale = rng.normal(size=4), rng.uniform(0.3, 3.0, size=4)
+    folded = single[0].astype(np.float64) / scale
+    file = rn.Network.from_weights(
+        [folded, single[1].astype(np.float64)], [-folded @ shift, np.zeros(3)]
+    )
+    exact = rn.Network.from_weights(
+        [folded, single[1] + 1e-8 * rng.normal(size=(3, 6))], [-folded @ shift, np.zeros(3)]
+    )
+    found = rn.compare(exact, file, rn.Box.cube(4))
+    assert found.verdict == "within"
+    assert "for float32" in repr(found)

@@ -62,7 +62,8 @@ def verify(
         from relunorm.embedded import ProgramCertificate
         from relunorm.embedded import verify as run_program
 
-        source = Path(second).read_text(encoding="utf-8", errors="replace")
+        source = Path(second).read_bytes().decode("utf-8", errors="replace")
+        source = source.replace("\r\n", "\n")  # as an editor on Windows saves it
         found = run_program(ProgramCertificate.load(certificate), a, source, demanded)
     else:
         found = run(Certificate.load(certificate), a, load(second), demanded, trust=trust_solver)

@@ -143,7 +143,7 @@ class ProgramCertificate:
             document = json.loads(
                 Path(path).read_text(encoding="utf-8"), object_pairs_hook=no_duplicates
             )
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise InvalidInputError(f"{path}: not a JSON document ({error})") from None
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise InvalidInputError(f"{path}: not a certificate of schema {SCHEMA}")
@@ -175,7 +175,7 @@ def verify(
             _DOCUMENT(document, "")
             reach = reach_from_dict(document["domain"])
             if not _same(domain_to_dict(reach), document["domain"]):
-                raise InvalidInputError("the certificate's domain holds more than a domain does")
+                raise InvalidInputError("the domain is not written as an export writes it")
             place = repr(reach.domain)
             if domain is not None and not holds(reach.domain, domain):
                 problems.append(

@@ -227,8 +227,9 @@ def to_c(
         raise InvalidInputError(
             f"input_shift {input_shift!r}: expected a whole number, or one for each input"
         )
-    if integer_inputs and floats:
-        raise InvalidInputError("integer_inputs: a program in single precision takes floats")
+    if floats and (integer_inputs or input_shift is not None):
+        what = "integer_inputs" if integer_inputs else "input_shift"
+        raise InvalidInputError(f"{what}: a program in single precision takes floats")
     job = Job(
         network,
         domain,
@@ -278,14 +279,14 @@ def _checked(network: Any, domain: Any, bits: Any, epsilon: Any, floats: bool, s
             "Ball or Polytope"
         )
     domain.check_dimension(network.input_size)
-    if bits is not None and (bits not in WIDTHS or floats):
+    if bits is not None and (type(bits) is not int or bits not in WIDTHS or floats):
         what = "floats have 32 bits; leave bits out" if floats else "expected 8, 16 or 32"
         raise InvalidInputError(f"bits is {bits!r}: {what}")
     if style not in STYLES or (style == "pieces" and floats):
         what = "pieces are integers" if style in STYLES else "choose layers or pieces"
         raise InvalidInputError(f"style {style!r}: {what}")
     if epsilon is not None and not (isinstance(epsilon, Real) and 0 < float(epsilon) < np.inf):
-        raise InvalidInputError(f"epsilon is {epsilon!r}, expected a number > 0")
+        raise InvalidInputError(f"epsilon is {epsilon!r}, expected a finite number > 0")
     reach = reach_of(domain)
     return Box(reach.lo, reach.hi)
 
@@ -307,7 +308,7 @@ def _check_size(program: AnyProgram, options: Options, flash: int | None, ram: i
             place = "flash" if what == "tables" else "RAM"
             raise InvalidInputError(
                 f"the {what} need {need:,} bytes, but {options.target} is taken to have {there:,} "
-                f"of {place}; use fewer bits, or say how much there is"
+                f"of {place}; use fewer bits, or a smaller network"
             )
 
 

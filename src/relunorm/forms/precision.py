@@ -28,32 +28,35 @@ SHARE = 64.0
 BITS = (("float64", 8), ("float16", 11), ("float32", 24))
 
 
-def precision(network: Network) -> str:
-    """The least precise of float16, float32 and float64 that holds every weight.
+#: Numbers of more than 8 bits that a map must have to tell its precision.
+ENOUGH = 4
 
-    Weights of at most 8 significant bits, such as small integers, count as exact: float64.
+
+def precision(network: Network) -> str:
+    """The least precise of float16, float32 and float64 that holds the numbers of some affine map.
+
+    One map is enough: where a scaler was folded into the first one, or a scale into the last, only
+    the others show what a file held. Numbers of at most 8 significant bits, such as small integers,
+    say nothing; a map with few others counts where it is all there is.
 
     >>> precision(Network.from_weights([[[0.1]], [[1.0]]]))
     'float64'
     >>> precision(Network.from_weights([[[float(np.float32(0.1))]], [[1.0]]]))
     'float32'
     """
-    needed = 0
-    for affine in network.maps:
-        for numbers in (affine.bias, *(mx.entries(m) for m in affine.terms.values())):
-            needed = max(needed, _bits(np.asarray(numbers)))
+    maps = [_bits(affine) for affine in network.maps]
+    telling = [int(bits.max()) for bits in maps if np.count_nonzero(bits > 8) >= ENOUGH]
+    needed = min(telling, default=max((int(bits.max(initial=0)) for bits in maps), default=0))
     return next((name for name, bits in BITS if needed <= bits), "float64")
 
 
-def _bits(numbers: np.ndarray) -> int:
-    """Significant bits of the longest number."""
-    some = numbers[numbers != 0]
-    if not some.size:
-        return 0
-    mantissa, _ = np.frexp(some)
+def _bits(affine: Affine) -> NDArray[np.int64]:
+    """Significant bits of every number of an affine map."""
+    parts = [affine.bias, *(mx.entries(m) for m in affine.terms.values())]
+    numbers = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
+    mantissa, _ = np.frexp(numbers[numbers != 0])
     whole = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
-    trailing = np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
-    return int(53 - trailing.min())
+    return 53 - np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
 
 
 def default_tolerance(networks: Sequence[Network], points: np.ndarray) -> tuple[float, str]:

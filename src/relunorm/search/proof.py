@@ -96,7 +96,7 @@ class SearchProof:
         """Read a document."""
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
         return cls.from_dict(document)
 

@@ -259,6 +259,11 @@ class IntegerNetwork(IntegerProgram):
             raise InvalidInputError(
                 f"inputs of type {batch.dtype}, expected integers; use quantize, or predict"
             )
+        shape = tuple(self.input_shape)
+        if batch.shape[-1:] != (self.input_size,) and batch.shape[-len(shape) :] != shape:
+            raise InvalidInputError(
+                f"inputs of shape {batch.shape}, expected rows of {self.input_size} integers"
+            )
         single = batch.ndim == 1
         batch = batch.reshape(-1, self.input_size).astype(np.int64)
         step = max(1, (1 << 22) // max(m.size for m in (*self.maps, self.output)))

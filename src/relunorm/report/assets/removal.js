@@ -15,6 +15,10 @@
 
   const verdict = (body) => {
     const total = body.removed.total;
+    const open = body.undecided ? body.undecided.value : 0;
+    if (!total && open) {
+      return `Nothing was found that can be removed; ${R.plural(open, "unit")} stayed undecided in the time given.`;
+    }
     if (!total) return "Nothing can be removed: every unit takes part in the function.";
     return `${R.plural(total, "unit")} of ${R.number(body.before.units)} can go, and the network ` +
       "computes the same function on the domain.";

@@ -187,7 +187,7 @@ def _more_time(sections: dict[str, Any], spell: _Spelling, limit: float) -> list
         return []
     longer = max(60, round(8 * limit))
     text = f"More time than {limit:.3g} s would {_listed(brings)}."
-    command = f"relunorm report {spell.model} --time-limit {longer}"
+    command = f"relunorm report {spell.model} {spell.table} --time-limit {longer}"
     return [_item(text, f"rn.report(model, X, y, time_limit={longer})", "time", command)]
 
 

@@ -94,6 +94,8 @@ def _flag(found: Normalized) -> str:
 def _files(found: Normalized, name: str) -> tuple[list[dict[str, Any]], str]:
     """The smaller network and its certificate, where they fit and replay."""
     if found.certificate is None:
+        if found.stopped:
+            return [], "the time was up before a certificate was made"
         return [], "there is no certificate: none exists for steps, or the bounds overflow float64"
     proof = json.dumps(found.certificate.to_dict(), allow_nan=False).encode()
     if len(proof) + 8 * found.network.parameters > MAX_FILES:
