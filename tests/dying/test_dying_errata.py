@@ -82,9 +82,13 @@ def test_same_sign_is_pointwise_not_in_expectation():
     assert (s * r < -1e-6).any()
 
 
-def test_oscillation_starts_at_beta_star_not_at_seven_tenths():
+def test_oscillation_starts_at_beta_star():
+    """No paper gives the formula; the 0.7 that is printed is its value to one digit."""
     assert dying.beta_star(0.1) == pytest.approx(0.66942, abs=5e-6)
-    assert dying.momentum(0.1, 0.68).oscillates  # "beta ~ 0.7" as printed says no
+    for beta, oscillates in ((0.669, False), (0.670, True)):
+        matrix = [[beta, 1 - beta], [-0.1 * beta, 1 - 0.1 * (1 - beta)]]
+        assert bool(np.iscomplex(np.linalg.eigvals(matrix)).any()) is oscillates
+        assert dying.momentum(0.1, beta).oscillates is oscillates
 
 
 def test_eigenvalues_leave_the_right_half():

@@ -170,7 +170,10 @@ PLANTED = {
     "Section 4: right half": {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
     "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
     "Section 4: independent of gamma": {"inputs": wide_inputs},
-    "Figure 2": {"momentum": other_momentum(eta=lambda e: 0.0889 * e / 0.1)},
+    "Figure 2": {"momentum": other_momentum(eta=lambda e: 2 * e)},
+    "ours: where the eigenvalues become complex": {
+        "momentum": other_momentum(eta=lambda e: 1.001 * e)
+    },
     "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
     "Figure 2: oscillation": {
         "momentum": other_momentum(errors=lambda s: lambda n: np.ones(n + 1))

@@ -94,6 +94,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "figure2": (
             "Figure 2",
+            "ours: where the eigenvalues become complex",
             "Figure 2: ends at 1",
             "Figure 2: oscillation",
         ),
