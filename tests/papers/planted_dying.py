@@ -33,7 +33,7 @@ def crooked(*args, **kwargs):
     return gw + 1e-3, gb
 
 
-def of_the_exact_target(*args, target="surrogate", **kwargs):
+def of_one_target(*args, target="surrogate", **kwargs):
     return gradient(*args, **kwargs)
 
 
@@ -163,7 +163,8 @@ PLANTED = {
     "(3)-(4) rotated target": {"loss": lambda w, b, goal, delta: loss(w, b, goal, delta + w[:, 0])},
     "(11) equal errors": {"relu": lambda z: z},
     "(12) larger errors": {"relu": lambda z: z},
-    "Section 3: same sign": {"gradient": of_the_exact_target},
+    "Section 3: same sign": ({"relu": lambda z: z}, {"relu": np.abs}),
+    "ours: signs in expectation": {"gradient": of_one_target},
     "(13)-(14) rotation": {"rotation": turned},
     "(17)-(18) affine gradients": {"inputs": wide_inputs},
     "(19)-(20) momentum system": {"momentum": other_momentum(eta=lambda e: 1.01 * e)},

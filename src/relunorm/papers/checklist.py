@@ -131,6 +131,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "(11) equal errors",
             "(12) larger errors",
             "Section 3: same sign",
+            "ours: signs in expectation",
             "(13)-(14) rotation",
         ),
         "affine": (
