@@ -80,8 +80,8 @@ def setting(world: Dying) -> Exhibit:
             ),
             Claim(
                 "Section 3: same sign",
-                "at every point x the exact and the surrogate's error are identical or of one sign, "
-                "and so are the gradients",
+                "at every point x the exact and the surrogate's error are identical or of one "
+                "sign, and so are the gradients",
                 Check(
                     "share of points at which both are",
                     (_alike(exact, surrogate) & _alike(exact * on, surrogate * on)).mean(),
