@@ -170,7 +170,7 @@ PLANTED = {
     "(19)-(20) momentum system": {"momentum": other_momentum(eta=lambda e: 1.01 * e)},
     "Section 4: right half": {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
     "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
-    "Section 4: independent of gamma": {"inputs": wide_inputs},
+    "Section 4: independent of gamma": {"model": lambda z: (np.maximum(z, 0.0), 1.0 * (z > 0))},
     "Figure 2": {"momentum": other_momentum(eta=lambda e: 2 * e)},
     "ours: where the eigenvalues become complex": {
         "momentum": other_momentum(eta=lambda e: 1.001 * e)
