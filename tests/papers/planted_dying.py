@@ -208,7 +208,11 @@ PLANTED = {
     "Figure 3: gradients in the dead cone": {"gradient": biased},
     "Section 5: lower left quadrant": {"basin": other_basin(change=everybody(0))},
     "Figure 4: the region switches sign": {"basin": other_basin(gamma=lambda g: 1.0)},
-    "Figure 4: the majority converges": {"basin": other_basin(change=everybody(0))},
+    "Figure 4: the majority converges": (
+        {"basin": other_basin(change=everybody(0))},
+        {"basin": other_basin(change=everybody(1))},
+        {"basin": other_basin(gamma=lambda g: 0.1 if g == 0.01 else g)},
+    ),
     "Section 5: dead units stop on the cone's surface": {"basin": other_basin(change=deeper)},
     "Figure 5": {"basin": other_basin(gamma=lambda g: 1.0)},
     "Figure 5: no change up to beta 0.7": {
