@@ -9,6 +9,7 @@ import pytest
 
 from relunorm.papers.reduced import EXHIBITS, Experiment, Reduced
 from relunorm.papers.reduced.figures import compare, spread_test, table
+from relunorm.papers.run import what_ran
 
 
 def test_figures_have_picture_and_table(tmp_path):
@@ -30,6 +31,13 @@ def test_the_three_figures_are_three_sets_of_starts():
 def test_every_exhibit_of_the_section_is_there():
     names = {"figure5.1-3", *(f"figure5.{k}" for k in range(4, 9))}
     assert names <= set(EXHIBITS)
+
+
+def test_each_figure_says_what_it_ran():
+    said = what_ran(EXHIBITS["figure5.6"])
+    for part in ("{1,5,5,5,5,1}", "BFGS", "SLSQP", "8 starts", "100 steps", "validation"):
+        assert part in said
+    assert len({what_ran(make) for make in EXHIBITS.values()}) == len(EXHIBITS)
 
 
 def test_runs_start_from_the_same_function():
