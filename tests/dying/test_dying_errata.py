@@ -73,7 +73,25 @@ def test_11_and_12_hold_for_gradients_and_reversed():
     np.testing.assert_allclose((exact * on)[below], (surrogate * on * (y > 0))[below])
 
 
-def test_same_sign_is_pointwise_not_in_expectation():
+def test_same_sign_holds_for_gradients_and_not_for_errors():
+    """Printed: at any x the error and the gradient are identical or of one sign."""
+    rng = np.random.default_rng(2)
+    x, w, b, goal, delta = rng.normal(size=(5, 10_000))
+    y = goal * x + delta
+    gradients, errors = [], []
+    for target in (np.maximum(y, 0), y):
+        bias = torch.tensor(b, requires_grad=True)
+        error = torch.relu(torch.tensor(w * x) + bias) - torch.tensor(target)
+        (error.square() / 2).sum().backward()
+        gradients.append(np.sign(bias.grad.numpy()))
+        errors.append(np.sign(error.detach().numpy()))
+    np.testing.assert_array_equal(*gradients)
+    off = (y < 0) & (w * x + b <= 0)
+    np.testing.assert_array_equal(errors[0] != errors[1], off)  # the printed half about errors
+    assert off.any()
+
+
+def test_expected_gradients_can_oppose():
     rng = np.random.default_rng(1)
     w = rng.normal(size=(4000, 1))
     b = rng.normal(size=4000)
@@ -82,9 +100,13 @@ def test_same_sign_is_pointwise_not_in_expectation():
     assert (s * r < -1e-6).any()
 
 
-def test_oscillation_starts_at_beta_star_not_at_seven_tenths():
+def test_oscillation_starts_at_beta_star():
+    """No paper gives the formula; the 0.7 that is printed is its value to one digit."""
     assert dying.beta_star(0.1) == pytest.approx(0.66942, abs=5e-6)
-    assert dying.momentum(0.1, 0.68).oscillates  # "beta ~ 0.7" as printed says no
+    for beta, oscillates in ((0.669, False), (0.670, True)):
+        matrix = [[beta, 1 - beta], [-0.1 * beta, 1 - 0.1 * (1 - beta)]]
+        assert bool(np.iscomplex(np.linalg.eigvals(matrix)).any()) is oscillates
+        assert dying.momentum(0.1, beta).oscillates is oscillates
 
 
 def test_eigenvalues_leave_the_right_half():

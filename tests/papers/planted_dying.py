@@ -33,7 +33,7 @@ def crooked(*args, **kwargs):
     return gw + 1e-3, gb
 
 
-def of_the_exact_target(*args, target="surrogate", **kwargs):
+def of_one_target(*args, target="surrogate", **kwargs):
     return gradient(*args, **kwargs)
 
 
@@ -163,14 +163,18 @@ PLANTED = {
     "(3)-(4) rotated target": {"loss": lambda w, b, goal, delta: loss(w, b, goal, delta + w[:, 0])},
     "(11) equal errors": {"relu": lambda z: z},
     "(12) larger errors": {"relu": lambda z: z},
-    "Section 3: same sign": {"gradient": of_the_exact_target},
+    "Section 3: same sign": ({"relu": lambda z: z}, {"relu": np.abs}),
+    "ours: signs in expectation": {"gradient": of_one_target},
     "(13)-(14) rotation": {"rotation": turned},
     "(17)-(18) affine gradients": {"inputs": wide_inputs},
     "(19)-(20) momentum system": {"momentum": other_momentum(eta=lambda e: 1.01 * e)},
     "Section 4: right half": {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
     "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
-    "Section 4: independent of gamma": {"inputs": wide_inputs},
-    "Figure 2": {"momentum": other_momentum(eta=lambda e: 0.0889 * e / 0.1)},
+    "Section 4: independent of gamma": {"model": lambda z: (np.maximum(z, 0.0), 1.0 * (z > 0))},
+    "Figure 2": {"momentum": other_momentum(eta=lambda e: 2 * e)},
+    "ours: where the eigenvalues become complex": {
+        "momentum": other_momentum(eta=lambda e: 1.001 * e)
+    },
     "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
     "Figure 2: oscillation": {
         "momentum": other_momentum(errors=lambda s: lambda n: np.ones(n + 1))
@@ -204,7 +208,11 @@ PLANTED = {
     "Figure 3: gradients in the dead cone": {"gradient": biased},
     "Section 5: lower left quadrant": {"basin": other_basin(change=everybody(0))},
     "Figure 4: the region switches sign": {"basin": other_basin(gamma=lambda g: 1.0)},
-    "Figure 4: the majority converges": {"basin": other_basin(change=everybody(0))},
+    "Figure 4: the majority converges": (
+        {"basin": other_basin(change=everybody(0))},
+        {"basin": other_basin(change=everybody(1))},
+        {"basin": other_basin(gamma=lambda g: 0.1 if g == 0.01 else g)},
+    ),
     "Section 5: dead units stop on the cone's surface": {"basin": other_basin(change=deeper)},
     "Figure 5": {"basin": other_basin(gamma=lambda g: 1.0)},
     "Figure 5: no change up to beta 0.7": {

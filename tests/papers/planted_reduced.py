@@ -170,7 +170,7 @@ PLANTED = {
     "Figure 5.4": BROKEN,
     "Figure 5.5": BROKEN,
     "Figure 5.5: less sensitive to the start": {"fit": erratic},
-    "Figure 5.6": BROKEN,
+    "Figure 5.6": BROKEN[0],  # at tiny sizes the constraint is worse: the real world refutes it
     "Figure 5.6: less sensitive to the start": {"fit": erratic},
     "Figure 5.7": BROKEN,
     "Figure 5.8": BROKEN,

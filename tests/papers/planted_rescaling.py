@@ -20,6 +20,13 @@ def leaking(network):
     return Network.from_weights([w, np.where(np.asarray(v) == 0, 1.0, v)], [b, c])
 
 
+def by_the_square(network):
+    """Rows multiplied by |v_i|^2."""
+    (w, v), (b, c) = network.weights()
+    size = np.asarray(v)[0] ** 2
+    return Network.from_weights([size[:, None] * np.asarray(w), np.sign(v)], [size * b, c])
+
+
 def no_copies(network, copies=False):
     return signed_form(network)
 
@@ -31,12 +38,19 @@ def one_form(network, copies=False):
 
 PLANTED = {
     "Lemma 1, existence": {"signed": lambda net, copies=False: printed_construction(net)},
-    "Lemma 1, construction": {"printed": signed_form},
+    "Lemma 1, construction": (
+        {"printed": signed_form},
+        {"multiplied": by_the_square},
+        {"multiplied": lambda net: net},
+    ),
     "Lemma 1, proof: units with v = 0": {"printed": leaking},
     "Lemma 1, proof: preactivations": {"printed": signed_form},
     "Lemma 1, proof: equal activations": {"printed": lambda net: net},
-    "Lemma 1, proof: equal contributions": {"printed": signed_form},
-    "Lemma 1, proof: last line": {"network": never},
+    "Lemma 1, proof: equal contributions": (
+        {"printed": signed_form},
+        {"multiplied": by_the_square},
+    ),
+    "Lemma 1, proof: last line": ({"network": never}, {"multiplied": by_the_square}),
     "Lemma 1, uniqueness": {"signed": one_form},
     "ours: several outputs": {"signed": no_copies},
 }

@@ -94,6 +94,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "figure2": (
             "Figure 2",
+            "ours: where the eigenvalues become complex",
             "Figure 2: ends at 1",
             "Figure 2: oscillation",
         ),
@@ -130,6 +131,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "(11) equal errors",
             "(12) larger errors",
             "Section 3: same sign",
+            "ours: signs in expectation",
             "(13)-(14) rotation",
         ),
         "affine": (

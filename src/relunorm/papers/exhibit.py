@@ -181,6 +181,7 @@ def judged(make: Make, judge: Callable[[Exhibit, Any], Iterable[Claim]]) -> Make
         found = make(world)
         return replace(found, claims=tuple(judge(found, world)))
 
+    run.__doc__ = make.__doc__  # that of a partial says more than its function's
     run.judge = judge  # type: ignore[attr-defined]
     return costs(cost_of(judge))(run)
 

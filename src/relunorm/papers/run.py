@@ -284,13 +284,13 @@ def _check_items(task: Task, found: Exhibit) -> None:
 
 
 def what_ran(make: Make) -> str:
-    """The first paragraph of the docstring of the function that makes an exhibit.
+    """The first paragraph of the docstring of what makes an exhibit.
 
     >>> from relunorm.papers import exhibits
     >>> what_ran(exhibits("rescaling")["lemma1"])[:15]
     'Random networks'
     """
-    text = inspect.getdoc(source_of(make)) or ""
+    text = inspect.getdoc(make) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 

@@ -42,6 +42,11 @@ def relu(z: Array) -> Array:
     return np.maximum(z, 0.0)
 
 
+def affine(z: Array) -> tuple[Array, Array]:
+    """Section 4's model: its output and the slope of that, at w.x + b."""
+    return z, np.ones_like(z)
+
+
 def rotation(w: Array) -> Array:
     """A unitary U with U w = (0, ..., 0, |w|): a Householder reflection (13)."""
     goal = np.zeros_like(w)
@@ -80,6 +85,7 @@ class Dying(World):
 
     inputs: Callable[[], tuple[Array, Array]] = standard_normal_plane
     relu: Callable[[Array], Array] = relu
+    model: Callable[[Array], tuple[Array, Array]] = affine
     gradient: Callable[..., Any] = gradient
     loss: Callable[..., Any] = loss
     firing_probability: Callable[..., Any] = firing_probability

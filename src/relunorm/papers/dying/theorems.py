@@ -16,6 +16,8 @@ from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import he_network
 
 Array = NDArray[np.float64]
+#: Step sizes and momenta of the paths of Section 4.
+MOMENTA = ((0.1, 0.0), (0.1, 0.9), (0.5, 0.99), (1.5, 0.3))
 
 
 def setting(world: Dying) -> Exhibit:
@@ -80,15 +82,27 @@ def setting(world: Dying) -> Exhibit:
             ),
             Claim(
                 "Section 3: same sign",
-                "gradients with the surrogate have the sign of the exact ones",
-                Check("share of units whose expected gradients oppose", opposite, "=", 0),
-                "at every point x, not in expectation",
+                "at every point x the exact and the surrogate's error are identical or of one "
+                "sign, and so are the gradients",
                 Check(
-                    "share of points whose gradients oppose",
-                    ((exact * surrogate < 0) & on).mean(),
+                    "share of points at which both are",
+                    (_alike(exact, surrogate) & _alike(exact * on, surrogate * on)).mean(),
                     "=",
-                    0,
+                    1,
                 ),
+                "the gradients are; of the errors the exact one is 0 and the surrogate's -y > 0 "
+                "where y < 0 and the unit is off",
+                Check(
+                    "share of points at which the gradients are",
+                    _alike(exact * on, surrogate * on).mean(),
+                    "=",
+                    1,
+                ),
+            ),
+            Claim(
+                "ours: signs in expectation",
+                "(in no paper) the expected gradients can have opposite signs",
+                Check("share of units whose expected gradients oppose", opposite, ">", 0),
             ),
             Claim(
                 "(13)-(14) rotation",
@@ -102,7 +116,8 @@ def setting(world: Dying) -> Exhibit:
 
 def affine(world: Dying) -> Exhibit:
     """The gradients by quadrature; the matrix (20) against 200 updates (6)-(7), and its eigenvalues
-    on a grid of 50 step sizes and 50 momenta."""
+    on a grid of 50 step sizes and 50 momenta; the affine model trained for 200 updates at gamma 1
+    and at 0.001 from one start, with four pairs of step size and momentum."""
     a, c = np.array([0.7, -1.3]), 0.4
     x, weight = world.inputs()
     errors = x @ a + c
@@ -110,7 +125,6 @@ def affine(world: Dying) -> Exhibit:
     etas, betas = np.linspace(0.01, 0.99, 50), np.linspace(0, 0.99, 50)
     values = _eigenvalues(world, etas, betas)
     large = _eigenvalues(world, np.linspace(1.01, 1.99, 50), betas)
-    independent = _same_paths(world)
     return from_claims(
         "affine",
         "Section 4: the momentum system",
@@ -153,8 +167,8 @@ def affine(world: Dying) -> Exhibit:
                 "Section 4: independent of gamma",
                 "the behaviour depends on eta and beta only",
                 Check(
-                    "difference of error / first error over 200 updates, gamma 1 and 0.001",
-                    independent,
+                    "largest difference of error / first error, gamma 1 against 0.001",
+                    _apart(world),
                     "<=",
                     ROUNDING,
                 ),
@@ -216,6 +230,11 @@ def scaling(world: Dying) -> Exhibit:
     )
 
 
+def _alike(first: Array, second: Array) -> NDArray[np.bool_]:
+    """Where two numbers are identical or of one sign: 0 is like 0 only."""
+    return np.sign(first) == np.sign(second)
+
+
 def _opposite_gradients(world: Dying) -> float:
     rng = world.rng
     w, b = rng.normal(size=(4000, 1)), rng.normal(size=4000)
@@ -223,21 +242,24 @@ def _opposite_gradients(world: Dying) -> float:
     return float((exact * surrogate < -1e-6).mean())
 
 
-def _same_paths(world: Dying) -> float:
-    """Updates (6)-(7) of an affine model on the inputs themselves, targets gamma x_1 of two scales
-    from one start: how far the errors over their first ones are apart, and from the powers of (20).
-    """
-    x, weight = world.inputs()
-    paths = []
-    for gamma in (1.0, 1e-3):
-        w, m, found = np.array([0.7, -1.3]), np.zeros(2), []
-        for _ in range(201):
-            found.append(w - [gamma, 0.0])
-            m = 0.9 * m + 0.1 * (weight * (x @ w - gamma * x[:, 0])) @ x
-            w = w - 0.1 * m
-        paths.append(np.array(found) / found[0])
-    truth = world.momentum(0.1, 0.9).errors(200)[:, None]
-    return float(max(np.abs(path - truth).max() for path in paths))
+def _apart(world: Dying) -> float:
+    """Updates (6)-(7) of the model of Section 4 on the inputs themselves, targets gamma x_1 of two
+    scales from one start: how far apart the two paths of error / first error are, at most."""
+    points, weight = world.inputs()
+    x = np.column_stack([points, np.ones(len(points))])
+    worst = 0.0
+    for eta, beta in MOMENTA:
+        paths = []
+        for gamma in (1.0, 1e-3):
+            theta, m, found = np.array([0.7, -1.3, 0.4]), np.zeros(3), []
+            for _ in range(201):
+                found.append(theta - [gamma, 0.0, 0.0])
+                output, slope = world.model(x @ theta)
+                m = beta * m + (1 - beta) * (weight * slope * (output - gamma * x[:, 0])) @ x
+                theta = theta - eta * m
+            paths.append(np.array(found) / found[0])
+        worst = max(worst, float(np.abs(paths[0] - paths[1]).max()))
+    return worst
 
 
 def _eigenvalues(world: Dying, etas: Array, betas: Array) -> NDArray[np.complex128]:
@@ -250,7 +272,7 @@ def _eigenvalues(world: Dying, etas: Array, betas: Array) -> NDArray[np.complex1
 def _by_updates(world: Dying) -> float:
     """(6)-(7) on an affine parameter, update by update, against the powers of (20)."""
     worst = 0.0
-    for eta, beta in ((0.1, 0.0), (0.1, 0.9), (0.5, 0.99), (1.5, 0.3)):
+    for eta, beta in MOMENTA:
         m, a, found = 0.0, 1.0, []
         for _ in range(201):
             found.append(a)

@@ -12,8 +12,11 @@ from relunorm.papers.reduced.laws import Reduced
 Judge = Callable[[Exhibit, Reduced], Iterable[Claim]]
 #: Two-sided probability below which a difference is believed, fixed before any run.
 SIGNIFICANT = 0.05
-SIGNS = "two-sided sign test over the starts at the 5 % level"
-SPREADS = "Pitman and Morgan's paired test of two variances, by ranks, at the 5 % level"
+SIGNS = "two-sided sign test of the validation errors over the starts at the 5 % level"
+SPREADS = (
+    "Pitman and Morgan's paired test of two variances of log validation errors, by ranks, at the "
+    "5 % level"
+)
 
 
 def _better(item: str, rows: list[dict[str, Any]], full: bool) -> Claim:
