@@ -64,6 +64,20 @@ def biased_regions(net, domain):
     return regions(Network.from_weights(weights, [rng.normal(size=len(b)) for b in biases]), domain)
 
 
+def translated_regions(net, domain):
+    """The regions of the network moved to (1, -0.5): cones, but not with their tips at 0."""
+    weights, biases = net.weights()
+    first = np.asarray(biases[0]) - np.asarray(weights[0]) @ [1.0, -0.5]
+    return regions(Network.from_weights(weights, [first, *biases[1:]]), domain)
+
+
+def affine_maps(net, domain):
+    """Cones whose maps are all a little higher."""
+    found = regions(net, domain)
+    A, c = found.affine()
+    return Lying(found, affine=lambda: (A, c + 1e-3))
+
+
 def other_adjacency(net, domain):
     """Neighbours drawn at random."""
     found = regions(net, domain)
@@ -159,7 +173,11 @@ PLANTED = {
     "Proposition 3, index of Theta": {"network": always_on},
     "footnote 1: pieces agree on their boundaries": {"regions": torn},
     "Corollary 4 (i)": {"regions": wrong_maps},
-    "Corollary 4 (ii)": {"regions": biased_regions},
+    "Corollary 4 (ii)": (
+        {"regions": biased_regions},
+        {"regions": translated_regions},
+        {"regions": affine_maps},
+    ),
     "ours: one bit apart is not adjacent": {"regions": other_adjacency},
     "Theorem 5 (i)": {"region_at": shifted_region},
     "Theorem 5 (ii)": {"region_at": shifted_region},

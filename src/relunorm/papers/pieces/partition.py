@@ -176,8 +176,7 @@ def partition(world: Pieces) -> Exhibit:
     doubled = len(found) - len(np.unique(found.patterns, axis=0)) + int((at < 0).sum())
     cones = Network.from_weights(net.weights()[0])
     conic = world.regions(cones, None)
-    bounded = sum(conic.is_bounded(i) for i in range(len(conic)))
-    homogeneous = np.abs(cones(3 * x) - 3 * cones(x)).max()
+    leave, not_linear = _cones(cones, conic, x)
     one_bit, touching, mistaken = _one_bit(found)
     jump, edges = _jumps(found)
     closed, open_ = _surplus(world, rng)
@@ -225,8 +224,10 @@ def partition(world: Pieces) -> Exhibit:
                 "Corollary 4 (ii)",
                 "without biases the regions are cones and the map is linear on each",
                 Check(
-                    f"bounded ones among {len(conic)} regions",
-                    bounded if homogeneous < 1e-9 else math.inf,
+                    f"points of {len(x):,} that leave their region (of {len(conic)}) when "
+                    "multiplied by 0.01 to 100 (largest constant of a map, and distance from it, "
+                    "within 1e-10)",
+                    leave if not_linear <= ROUNDING else math.inf,
                     "=",
                     0,
                 ),
@@ -247,6 +248,18 @@ def partition(world: Pieces) -> Exhibit:
         figure=None if world.tiny else _refinement(found),
         settings=world.settings(),
     )
+
+
+def _cones(net: Network, found: Regions, x: Array) -> tuple[int, float]:
+    """Points whose positive multiples lie in another region, or in none; and the largest constant
+    of a region's map, or distance of the network from the map's linear part."""
+    at = found.locate(x)
+    moved = at < 0
+    for s in (0.01, 0.5, 3.0, 100.0):
+        moved |= found.locate(s * x) != at
+    A, c = found.affine()
+    gap = np.abs(np.einsum("nod,nd->no", A[at], x) - net(x)).max()
+    return int(moved.sum()), float(max(np.abs(c).max(), gap))
 
 
 def _zero_first_map(world: Pieces) -> tuple[int, int]:
