@@ -157,9 +157,10 @@ class SlopeOneAtZero(torch.autograd.Function):
 PLANTED = {
     "(5)-(9) rectifier as a diagonal matrix": {"pattern": lambda net, x: ~pattern(net, x)},
     "(10) affine map of a configuration": {"region_at": shifted_region},
-    "Section 3.1: M1 = 0 has the zero configuration only": {
-        "pattern": lambda net, x: 0 * pattern(net, x)
-    },
+    "Section 3.1: M1 = 0 has the zero configuration only": (
+        {"pattern": lambda net, x: 0 * pattern(net, x)},
+        {"pattern": lambda net, x: ~pattern(net, x)},
+    ),
     "Example 1": {"pattern": lambda net, x: ~pattern(net, x)},
     "Example 2, regions of the first layer": {"region_at": swapped_region},
     "Example 2, zero configuration": {"network": lambda rng, widths: he_network(rng, widths, 0.0)},
@@ -194,7 +195,7 @@ PLANTED = {
     "Section 3.2: Frobenius norms": {"theorem6": lower_bounds(1e3)},
     "(13) backward pass": {"relu": lambda z: torch.nn.functional.leaky_relu(z, 0.1)},
     "(13) derivative at 0": {"relu": SlopeOneAtZero.apply},
-    "before (14): norm of a matrix": {"ones": lambda m, n: np.eye(m, n)},
+    "before (14): norm of a matrix": {"norm_factor": lambda m, n: max(m, n) ** 0.5},
     "(14) largest gradient": {"last_weight": 0.5},
     "(15) smoothness": {"last_weight": 0.5},
     "after (15): a difference of inputs": {
