@@ -224,7 +224,10 @@ PLANTED = {
     "Section I: comparison with Dittmer et al.": {"relu": lambda z: z},
     "Section II: recentering alone": {"propagate": other_parts(nl="relu")},
     "Section III: every batch": {"odd_state": odd_from(5)},
-    "Section III: which projections empty the cluster": {"relu": lambda z: relu(-z)},
+    "Section III: which projections empty the cluster": (
+        {"relu": lambda z: relu(-z)},
+        {"relu": lambda z: relu(z + 100)},
+    ),
     "Section III: coordinates have odd points of their own": {"tree": other_tree(first_is_odd)},
     "Section III: a symmetric batch has no odd point": {"propagate": tilted},
     "ours: onset and width": {"propagate": lambda X, n, width, **o: propagate(X, n, 100, **o)},
