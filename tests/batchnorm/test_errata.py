@@ -322,13 +322,18 @@ def test_projections_that_put_the_cluster_below_the_mean_empty_it():
 
 def test_equation_35d_is_not_strict():
     """Printed: x_max - mean falls strictly from one negative transformation to the next. With none
-    between nothing has happened yet."""
+    between nothing has happened yet; with a positive one between it does fall."""
     x = np.array([0.0, 1, 1.1, 1.2, 1.3, 3.5])
     first = negative_transformation(x)
     last = negative_transformation(first)
     assert cluster_count(x) == cluster_count(first) == cluster_count(last) == 6
     assert last.mean() == pytest.approx((1 - 5 / 6) * (first.max() - first.mean()))  # (35c), equal
     assert last.mean() < (1 - 2 / 6) * x.mean()  # (35f)
+    x = np.array([0.0, 1, 1.1, 3, 3, 3, 3, 3, 3, 3])
+    first = negative_transformation(x)
+    kept = positive_transformation(first)
+    assert cluster_count(x) == cluster_count(first) == cluster_count(kept) == 4
+    assert kept.max() - kept.mean() < 0.99 * (first.max() - first.mean())  # (35d)
 
 
 def test_equation_31_holds_for_positive_transformations():

@@ -15,7 +15,7 @@ from relunorm.batchnorm.invariants import invariant_gram, theorem14
 from relunorm.batchnorm.random_nets import propagate
 from relunorm.batchnorm.rank import rank_bounds, sample_neuron_counts
 from relunorm.batchnorm.tree import Tree, negative_transformation, positive_transformation
-from relunorm.papers.batchnorm.laws import alpha13, both_signs, push, relu
+from relunorm.papers.batchnorm.laws import alpha13, both_signs, positive_entries, push, relu
 from relunorm.papers.batchnorm.training import train_shallow
 
 
@@ -224,7 +224,10 @@ PLANTED = {
     "Section I: comparison with Dittmer et al.": {"relu": lambda z: z},
     "Section II: recentering alone": {"propagate": other_parts(nl="relu")},
     "Section III: every batch": {"odd_state": odd_from(5)},
-    "Section III: which projections empty the cluster": {"relu": lambda z: relu(-z)},
+    "Section III: which projections empty the cluster": (
+        {"relu": lambda z: relu(-z)},
+        {"relu": lambda z: relu(z + 100)},
+    ),
     "Section III: coordinates have odd points of their own": {"tree": other_tree(first_is_odd)},
     "Section III: a symmetric batch has no odd point": {"propagate": tilted},
     "ours: onset and width": {"propagate": lambda X, n, width, **o: propagate(X, n, 100, **o)},
@@ -240,8 +243,15 @@ PLANTED = {
     "Theorem 10": {"tree": other_tree(stable=False, conserved=False)},
     "Appendix C: (29)-(33) positive transformations": {"positive": keeps_all},
     "Appendix C: (31) after negative transformations": {"negative": keeps_all},
-    "Appendix C: (35) the mean contracts": {"negative": slack},
-    "Appendix C: (35d) is strict": {"positive": rising},
+    "Appendix C: (35) the mean contracts": (
+        {"negative": slack},
+        {"positive_entries": lambda x: positive_entries(x) + 1},
+    ),
+    "Appendix C: (35d) is strict": (
+        {"positive": rising},
+        {"positive": lambda x: x},
+        {"negative": slack},
+    ),
     "Theorem 11, item 1": {"tree": other_tree(towards_the_largest)},
     "Theorem 11, item 2": {"tree": other_tree(apart)},
     "Theorem 11, item 3": {"norm_constant": lambda n: 1 / n},

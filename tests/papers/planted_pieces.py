@@ -64,6 +64,20 @@ def biased_regions(net, domain):
     return regions(Network.from_weights(weights, [rng.normal(size=len(b)) for b in biases]), domain)
 
 
+def translated_regions(net, domain):
+    """The regions of the network moved to (1, -0.5): cones, but not with their tips at 0."""
+    weights, biases = net.weights()
+    first = np.asarray(biases[0]) - np.asarray(weights[0]) @ [1.0, -0.5]
+    return regions(Network.from_weights(weights, [first, *biases[1:]]), domain)
+
+
+def affine_maps(net, domain):
+    """Cones whose maps are all a little higher."""
+    found = regions(net, domain)
+    A, c = found.affine()
+    return Lying(found, affine=lambda: (A, c + 1e-3))
+
+
 def other_adjacency(net, domain):
     """Neighbours drawn at random."""
     found = regions(net, domain)
@@ -143,9 +157,10 @@ class SlopeOneAtZero(torch.autograd.Function):
 PLANTED = {
     "(5)-(9) rectifier as a diagonal matrix": {"pattern": lambda net, x: ~pattern(net, x)},
     "(10) affine map of a configuration": {"region_at": shifted_region},
-    "Section 3.1: M1 = 0 has the zero configuration only": {
-        "pattern": lambda net, x: 0 * pattern(net, x)
-    },
+    "Section 3.1: M1 = 0 has the zero configuration only": (
+        {"pattern": lambda net, x: 0 * pattern(net, x)},
+        {"pattern": lambda net, x: ~pattern(net, x)},
+    ),
     "Example 1": {"pattern": lambda net, x: ~pattern(net, x)},
     "Example 2, regions of the first layer": {"region_at": swapped_region},
     "Example 2, zero configuration": {"network": lambda rng, widths: he_network(rng, widths, 0.0)},
@@ -159,7 +174,11 @@ PLANTED = {
     "Proposition 3, index of Theta": {"network": always_on},
     "footnote 1: pieces agree on their boundaries": {"regions": torn},
     "Corollary 4 (i)": {"regions": wrong_maps},
-    "Corollary 4 (ii)": {"regions": biased_regions},
+    "Corollary 4 (ii)": (
+        {"regions": biased_regions},
+        {"regions": translated_regions},
+        {"regions": affine_maps},
+    ),
     "ours: one bit apart is not adjacent": {"regions": other_adjacency},
     "Theorem 5 (i)": {"region_at": shifted_region},
     "Theorem 5 (ii)": {"region_at": shifted_region},
@@ -176,7 +195,7 @@ PLANTED = {
     "Section 3.2: Frobenius norms": {"theorem6": lower_bounds(1e3)},
     "(13) backward pass": {"relu": lambda z: torch.nn.functional.leaky_relu(z, 0.1)},
     "(13) derivative at 0": {"relu": SlopeOneAtZero.apply},
-    "before (14): norm of a matrix": {"ones": lambda m, n: np.eye(m, n)},
+    "before (14): norm of a matrix": {"norm_factor": lambda m, n: max(m, n) ** 0.5},
     "(14) largest gradient": {"last_weight": 0.5},
     "(15) smoothness": {"last_weight": 0.5},
     "after (15): a difference of inputs": {

@@ -38,6 +38,11 @@ def both_signs(rows: int) -> Array:
     return np.vstack([np.eye(rows), -np.eye(rows)])
 
 
+def positive_entries(x: Array) -> int:
+    """n_t before (30): how many entries are positive."""
+    return int((x > 0).sum())
+
+
 def push(w: Array, x: Array, epsilon: float) -> Array:
     """(19)-(20) as printed: w moved along x across the hyperplane of x."""
     return w - (1 + epsilon) * (w @ x) / np.linalg.norm(x) * x
@@ -79,6 +84,7 @@ class BatchNorm(World):
     rank_condition: Callable[..., Any] = rank_condition
     positive: Callable[[Any], Array] = positive_transformation
     negative: Callable[[Any], Array] = negative_transformation
+    positive_entries: Callable[[Array], int] = positive_entries
     weights: Callable[[int], Array] = both_signs
     tree: Callable[..., Any] = Tree
     norm_constant: Callable[[int], float] = norm_constant

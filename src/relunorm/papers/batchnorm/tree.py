@@ -35,7 +35,7 @@ def tree(world: BatchNorm) -> Exhibit:
         unstable += not start.run(start.stability_layer()).clusters().stable
     change, mean, conserved, reuse = _gaps(world, rng)
     projected, strangers = _projections(world, rng)
-    contraction, equal = _contraction(world, rng)
+    formulas, contraction, equal, between = _contraction(world, rng)
     return from_claims(
         "tree",
         "Section III: the tree model",
@@ -103,15 +103,30 @@ def tree(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Appendix C: (35) the mean contracts",
-                "from one negative transformation to the next the mean falls below 1 - 2/n of it",
-                Check("largest mean over that", contraction, "<", 1),
+                "while the clusters stay more than three (29), the mean after the second of two "
+                "negative transformations is (35b), (35c), x_max - mean after the first is that "
+                "of (35e), and the mean falls below 1 - 2/n of the one before both (35f)",
+                Check(
+                    "largest distance from (35b), (35c) and (35e), relative (largest mean over "
+                    f"(35f): {contraction:.2f})",
+                    formulas if contraction < 1 else math.nan,
+                    "<=",
+                    ROUNDING,
+                ),
             ),
             Claim(
                 "Appendix C: (35d) is strict",
                 "x_max - mean falls strictly between the two",
                 Check("smallest fall, relative", -equal, ">", 1e-12),
-                "it is equal if no positive transformation lies between; (35f) holds all the same",
-                Check("largest rise, relative", equal, "<=", ROUNDING),
+                "if a positive transformation lies between, and is equal if none does; (35f) holds "
+                "all the same",
+                Check(
+                    "largest rise with one or two between, relative (the mean below (35f) always, "
+                    "no rise with none)",
+                    between if contraction < 1 and equal <= ROUNDING else math.nan,
+                    "<",
+                    0,
+                ),
             ),
             Claim(
                 "Figure 7",
@@ -202,20 +217,22 @@ def _gaps(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, flo
             if not positive:
                 reuse = max(reuse, pair)
                 continue
-            count = int((x > 0).sum())
-            change = max(change, pair, float(abs(int((after > 0).sum()) - count)))
+            count = world.positive_entries(x)
+            change = max(change, pair, float(abs(world.positive_entries(after) - count)))
             mean = max(mean, abs(after.mean() - (1 - count / len(x)) * x.mean()))
     return float(change), float(mean), float(shrink), float(reuse)
 
 
-def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float]:
-    """Over sequences - + ... + - of vectors that keep four clusters or more: the last mean over
-    (1 - 2/n) of the first, and the largest rise of x_max - mean between, relative."""
-    worst, rise = 0.0, -math.inf
+def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float, float]:
+    """Over sequences - + ... + - of vectors that keep four clusters or more: the largest distance
+    from (35b), (35c) and (35e), relative; the last mean over (1 - 2/n) of the first; and the
+    largest rise of x_max - mean between, relative, over all and over those with a + between. NaN
+    if there are none of the last."""
+    wrong, worst, rise, risen = 0.0, 0.0, -math.inf, -math.inf
     for _ in range(world.size(3000, 20_000, 600)):
-        top, inner = int(rng.integers(1, 8)), int(rng.integers(2, 4))
+        top, inner, zeros = (int(rng.integers(*ends)) for ends in ((1, 8), (2, 4), (1, 4)))
         middle = 0.3 * rng.random(inner) + rng.random()
-        x = np.r_[0.0, middle, np.full(top, 1.3 + 3 * rng.random())]
+        x = np.r_[np.zeros(zeros), middle, np.full(top, 1.3 + 3 * rng.random())]
         n, clusters = len(x), inner + 2
         first = y = world.negative(x)
         for between in range(3):
@@ -225,10 +242,20 @@ def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, flo
                 break
             if len(np.unique(last)) != clusters:
                 continue
-            worst = max(worst, last.mean() / ((1 - 2 / n) * x.mean()))
             gap = [v.max() - v.mean() for v in (first, y)]
+            equations = (
+                ((y.mean() - y)[y < y.max()].sum() / n, last.mean()),  # (35b)
+                ((1 - world.positive_entries(last) / n) * gap[1], last.mean()),  # (35c)
+                (x.mean() - first.mean(), gap[0]),  # (35e)
+            )
+            wrong = max(wrong, *(abs(a - b) / b for a, b in equations))
+            worst = max(worst, last.mean() / ((1 - 2 / n) * x.mean()))
             rise = max(rise, (gap[1] - gap[0]) / gap[0])
-    return float(worst), float(rise)
+            if between:
+                risen = max(risen, (gap[1] - gap[0]) / gap[0])
+    if risen == -math.inf:
+        return math.nan, math.nan, math.nan, math.nan
+    return float(wrong), float(worst), float(rise), float(risen)
 
 
 def _two_clusters(world: BatchNorm) -> float:

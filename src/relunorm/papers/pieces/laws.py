@@ -32,8 +32,9 @@ def torch_relu(z: Any) -> Any:
     return torch.relu(z)
 
 
-def matrix_of_ones(rows: int, columns: int) -> Array:
-    return np.ones((rows, columns))
+def norm_factor(rows: int, columns: int) -> float:
+    """Before (14): |B| is at most this times |B|_max."""
+    return float(np.sqrt(rows * columns))
 
 
 def constant_bound(weight: float, width: int, layers: int) -> float:
@@ -53,5 +54,5 @@ class Pieces(World):
     theorem6: Callable[..., Any] = theorem6
     global_bound: Callable[[float, int, int], float] = constant_bound
     relu: Callable[[Any], Any] = torch_relu
-    ones: Callable[[int, int], Array] = matrix_of_ones
+    norm_factor: Callable[[int, int], float] = norm_factor
     last_weight: float = 50.0

@@ -105,7 +105,7 @@ def examples(world: Pieces) -> Exhibit:
     lift = Network.from_weights([np.eye(2), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])
     z = lift.preactivations(np.array([[-1.0, -1.0]]))[1].item()
     wrong_printed, wrong = _first_layer_labels(world, FIGURE1, x)
-    on, patterns = _zero_first_map(world)
+    on, others = _zero_first_map(world)
     closed, interior, sampled = _closed_definition(world)
     return from_claims(
         "examples",
@@ -115,8 +115,9 @@ def examples(world: Pieces) -> Exhibit:
                 "Section 3.1: M1 = 0 has the zero configuration only",
                 "if M1 = 0 every theta_k is the zero vector",
                 Check("units on with M1 = 0 and b2 = 0.5", on, "=", 0),
-                "there is one configuration, and its later layers follow the biases: [0, 0, 1]",
-                Check("configurations", patterns, "=", 1),
+                "with (9) there is one configuration, and its later layers follow the biases: "
+                "[0, 0, 1]",
+                Check("points of 100 with another configuration than [0, 0, 1]", others, "=", 0),
             ),
             Claim(
                 "Example 1",
@@ -176,8 +177,7 @@ def partition(world: Pieces) -> Exhibit:
     doubled = len(found) - len(np.unique(found.patterns, axis=0)) + int((at < 0).sum())
     cones = Network.from_weights(net.weights()[0])
     conic = world.regions(cones, None)
-    bounded = sum(conic.is_bounded(i) for i in range(len(conic)))
-    homogeneous = np.abs(cones(3 * x) - 3 * cones(x)).max()
+    leave, not_linear = _cones(cones, conic, x)
     one_bit, touching, mistaken = _one_bit(found)
     jump, edges = _jumps(found)
     closed, open_ = _surplus(world, rng)
@@ -225,8 +225,10 @@ def partition(world: Pieces) -> Exhibit:
                 "Corollary 4 (ii)",
                 "without biases the regions are cones and the map is linear on each",
                 Check(
-                    f"bounded ones among {len(conic)} regions",
-                    bounded if homogeneous < 1e-9 else math.inf,
+                    f"points of {len(x):,} that leave their region (of {len(conic)}) when "
+                    "multiplied by 0.01 to 100 (largest constant of a map, and distance from it, "
+                    "within 1e-10)",
+                    leave if not_linear <= ROUNDING else math.inf,
                     "=",
                     0,
                 ),
@@ -249,11 +251,25 @@ def partition(world: Pieces) -> Exhibit:
     )
 
 
+def _cones(net: Network, found: Regions, x: Array) -> tuple[int, float]:
+    """Points whose positive multiples lie in another region, or in none; and the largest constant
+    of a region's map, or distance of the network from the map's linear part."""
+    at = found.locate(x)
+    moved = at < 0
+    for s in (0.01, 0.5, 3.0, 100.0):
+        moved |= found.locate(s * x) != at
+    A, c = found.affine()
+    gap = np.abs(np.einsum("nod,nd->no", A[at], x) - net(x)).max()
+    return int(moved.sum()), float(max(np.abs(c).max(), gap))
+
+
 def _zero_first_map(world: Pieces) -> tuple[int, int]:
-    """Units that are on, and different patterns, of a network whose first map is 0."""
+    """Units that are on at a point, at most, and points without the pattern [0, 0, 1], of a network
+    whose first map is 0 and whose b2 is 0.5."""
     net = Network.from_weights([np.zeros((2, 2)), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])
-    found = np.unique(world.pattern(net, world.rng.normal(size=(100, 2))), axis=0)
-    return int(found.sum(axis=1).max()), len(found)
+    found = world.pattern(net, world.rng.normal(size=(100, 2)))
+    others = (found != [False, False, True]).any(axis=1)
+    return int(found.sum(axis=1).max()), int(others.sum())
 
 
 def _parts(found: Regions) -> dict[tuple[bool, ...], int]:
