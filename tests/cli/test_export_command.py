@@ -53,7 +53,7 @@ def test_the_page_says_what_was_proved_and_what_was_found(tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         ((), "needs --domain"),
-        (("--domain", "box:-inf,inf"), "has no end; write two finite numbers"),
+        (("--domain", "box:-inf,inf"), "infinite end; write two finite numbers"),
         ((*DOMAIN, "--epsilon", "1e-14", "--parts", "1"), "the best that can be proved is"),
         ((*DOMAIN, "--style", "pieces", "--float"), "pieces are integers"),
         ((*DOMAIN, "--certificate", "nowhere/c.json", "--parts", "1"), "nowhere/c.json"),

@@ -52,8 +52,8 @@ def _parse(kind: str, rest: str, dimension: int) -> Domain:
         numbers = []
     if kind == "box" and len(numbers) == 2 and not np.isfinite(numbers).all():
         raise InvalidDomainError(
-            f"domain 'box:{rest}' has no end; write two finite numbers, such as box:-1,1, or "
-            "data:train.csv for the box around a table"
+            f"domain 'box:{rest}' has a NaN or infinite end; write two finite numbers, such as "
+            "box:-1,1, or data:train.csv for the box around a table"
         )
     if kind == "box" and len(numbers) == 2:
         return Box.cube(dimension, *numbers)
