@@ -119,6 +119,8 @@ def _slice(rng: Rng, d: int, size: float) -> Place:
     """The cube where a.x = c, for a of small integers or of any numbers."""
     normal = rng.integers(1, 3, d).astype(float) if rng.random() < 0.7 else rng.normal(size=d)
     offset = size * float(rng.choice([0.0, 0.25, 0.5]))
+    if offset > size * float(np.abs(normal).sum()):
+        offset = 0.0  # the plane misses the cube
     A = np.concatenate([np.eye(d), -np.eye(d), [normal, -normal]])
     b = np.concatenate([np.full(2 * d, size), [offset, -offset]])
     return _from_rows(A, b, tuple(range(d - 1)))
