@@ -373,8 +373,8 @@ def report(given: Any) -> None:
     table(
         "streams that change, 2 x 64 units, Adam", METHODS, range(20, 20 + given.seeds), False,
         f"Median final error over seeds 20-{19 + given.seeds} (quartiles), lower is better; one "
-        f"thread, {UPDATES:,} updates. Every setting was chosen on seeds from 100 on and streams of other "
-        "sizes.", given,
+        f"thread, {UPDATES:,} updates. Every setting was chosen on seeds from 100 on and streams "
+        "of other sizes.", given,
     )  # fmt: skip
 
 
