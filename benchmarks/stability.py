@@ -18,12 +18,12 @@ import numpy as np
 from record import record
 
 import relunorm as rn
+from relunorm.bounds.intervals import interval_bounds
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT
+from relunorm.domain.reach import reach_of
 from relunorm.stability import Proofs, replay, stability
-from relunorm.stability.intervals import interval_bounds
 from relunorm.stability.milp import decide
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.reach import reach_of
 
 CASES = {
     "100x100 5e-4": ("digits_100x100_prox_l1_0.0005", 1.5),

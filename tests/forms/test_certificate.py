@@ -13,6 +13,7 @@ from oracle import exact_value
 from planted import networks
 
 import relunorm as rn
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import SCHEMA, Certificate, recompute, seal, slackened
 from relunorm.forms.certificate.verification import verify
@@ -20,7 +21,6 @@ from relunorm.forms.relation.match import relate
 from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.forms.relation.walk import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.stability.reach import reach_of
 
 
 @settings(max_examples=25)

@@ -9,12 +9,12 @@ import pytest
 from test_commands import run
 
 import relunorm as rn
+from relunorm.domain.documents import holds
 from relunorm.errors import InvalidNetworkError
 from relunorm.forms.certificate.certificate import Certificate, seal
 from relunorm.forms.comparison.counterexample import uphill
 from relunorm.forms.outward import Range
 from relunorm.network import Affine, Layer
-from relunorm.stability.documents import holds
 
 LINE = rn.Box([-1.0], [1.0])
 build = rn.Network.from_weights

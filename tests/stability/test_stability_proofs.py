@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from strategies import networks
 
 from relunorm import Ball, Box, Network, Polytope
+from relunorm.bounds.linear import Slopes, linear_upper
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
+from relunorm.floats import grain
 from relunorm.network import Activation
 from relunorm.stability import Proofs, replay, stability
 from relunorm.stability.branch import part_of
-from relunorm.stability.linear import Slopes, linear_upper
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import covers, rule_bounds
-from relunorm.stability.rounding import grain
 
 
 def exact_preactivations(network: Network, point: np.ndarray) -> list[list[Fraction]]:
@@ -128,7 +128,7 @@ def _all_preactivations(network: Network, points: np.ndarray) -> list[np.ndarray
 
 def test_the_best_slopes_reach_the_triangle_relaxation() -> None:
     """LP multipliers give back the LP's value: weak duality is tight, and safe by at most 1e-9."""
-    from relunorm.stability.lp import relaxation
+    from relunorm.bounds.lp import relaxation
 
     rng = np.random.default_rng(3)
     sizes = [3, 6, 6, 5, 1]

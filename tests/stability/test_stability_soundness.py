@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import relunorm as rn
+from relunorm.bounds.highs import scaled
+from relunorm.bounds.problem import Bounds, Kink, Problem
 from relunorm.clock import Clock
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.stability import engine, replay, stability
-from relunorm.stability.highs import scaled
 from relunorm.stability.milp import Answer, decide
-from relunorm.stability.problem import Bounds, Kink, Problem
 from relunorm.stability.proof import Proofs, SplitProof, TrustedProof
-from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import rule_bounds
 from relunorm.stability.split import BoxTree
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import relunorm as rn
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.stability import engine, stability
 from relunorm.stability.milp import decide
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import rule_bounds
 
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from relunorm.bounds.kernel import EPS, TINY
 from relunorm.domain import Ball, Domain, NormBall, Polytope
+from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidNetworkError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.reach import Reach
 
 Array = NDArray[np.float64]
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from relunorm.atomic import write_bytes
 from relunorm.domain import Box, Domain
+from relunorm.domain.documents import domain_to_dict, holds, reach_from_dict
 from relunorm.embedded.arithmetic.integers import IntegerProgram
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.c.tables import read_tables
@@ -57,7 +58,6 @@ from relunorm.forms.certificate.document import (
 )
 from relunorm.forms.certificate.verification import Verification
 from relunorm.network import Network
-from relunorm.stability.documents import domain_to_dict, holds, reach_from_dict
 
 SCHEMA = "relunorm.program/2"
 VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,60}")

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from relunorm import __version__
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
+from relunorm.domain.documents import domain_to_dict
+from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.floats import FloatNetwork, build_floats
 from relunorm.embedded.arithmetic.integers import IntegerNetwork
 from relunorm.embedded.arithmetic.scales import build, start_of
@@ -40,8 +42,6 @@ from relunorm.embedded.shrink import shrink
 from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.network import Network
-from relunorm.stability.documents import domain_to_dict
-from relunorm.stability.reach import reach_of
 
 WIDTHS = (8, 16, 32)
 

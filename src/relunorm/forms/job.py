@@ -11,6 +11,7 @@ import numpy as np
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Domain
+from relunorm.domain.reach import Reach
 from relunorm.errors import TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.counterexample import spread
@@ -32,7 +33,6 @@ from relunorm.forms.shapes.signed import signed
 from relunorm.forms.shapes.unit import atoms, unit
 from relunorm.network import Network
 from relunorm.stability import Stability
-from relunorm.stability.reach import Reach
 from relunorm.structure import Structure
 
 Dtype = Literal["float32", "float64"]

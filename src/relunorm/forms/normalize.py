@@ -10,6 +10,7 @@ import numpy as np
 
 from relunorm.clock import TIME_LIMIT, Clock, Listener
 from relunorm.domain import Domain
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidDomainError, InvalidInputError, TimeLimitError
 from relunorm.forms.certificate.certificate import Certificate
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_form
@@ -20,7 +21,6 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown
 from relunorm.stability import Stability, stability
-from relunorm.stability.reach import reach_of
 
 
 @dataclass(frozen=True, repr=False)

@@ -43,12 +43,12 @@ from relunorm.bounds.node import (
 from relunorm.bounds.programme import MOST_VARIABLES
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
+from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
 from relunorm.search.tape import Tape
-from relunorm.stability.reach import reach_of
 
 Array = NDArray[np.float64]
 

@@ -20,6 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.certain import exact_output
 from relunorm.clock import Clock
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError, InvalidInputError
@@ -35,7 +36,6 @@ from relunorm.search.rational_programme import (
     dot,
     solve,
 )
-from relunorm.stability.certain import exact_output
 
 Group = tuple[np.ndarray, Vector]
 

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.linear import Part, Slopes, linear_upper
+from relunorm.bounds.lp import Relaxation
+from relunorm.bounds.problem import Bounds, Kink, Problem
+from relunorm.bounds.slopes import Proposal, optimize
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Vector
-from relunorm.stability.linear import Part, Slopes, linear_upper
-from relunorm.stability.lp import Relaxation
-from relunorm.stability.problem import Bounds, Kink, Problem
-from relunorm.stability.slopes import Proposal, optimize
 from relunorm.stability.witness import Witnesses
 
 #: A node with at most this many inputs and open units is solved as a linear programme.

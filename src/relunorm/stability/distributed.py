@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import Clock
+from relunorm.domain.reach import Reach
 from relunorm.network import Network
 from relunorm.stability.milp import Answer, decide_side
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.reach import Reach
 from relunorm.sweep.ambient import ambient_jobs
 from relunorm.sweep.tasks import WorkerDiedError, spread
 

@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.lp import relaxation
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.slopes import Proposal, optimize
+from relunorm.bounds.threads import few_threads
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
+from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability.branch import Branching
-from relunorm.stability.linear import linear_upper
-from relunorm.stability.lp import relaxation
 from relunorm.stability.milp import decide
-from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import (
     BranchProof,
     Proof,
@@ -26,12 +29,9 @@ from relunorm.stability.proof import (
     SplitProof,
     TrustedProof,
 )
-from relunorm.stability.reach import reach_of
 from relunorm.stability.replay import apply, rule_bounds
 from relunorm.stability.result import LayerStability, Stability, layer_verdicts
-from relunorm.stability.slopes import Proposal, optimize
 from relunorm.stability.split import split
-from relunorm.stability.threads import few_threads
 from relunorm.stability.witness import Witnesses
 from relunorm.sweep.ambient import ambient_jobs
 

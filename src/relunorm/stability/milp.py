@@ -22,12 +22,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.bounds.highs import Programme, maximization, scaled
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import Clock
 from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Affine
-from relunorm.stability.highs import Programme, maximization, scaled
-from relunorm.stability.problem import Bounds, Problem
 
 #: The margin asked for, relative to the reach of the unit: far above HiGHS's tolerance.
 MARGIN = 1e-6

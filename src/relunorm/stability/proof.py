@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.linear import Slopes
 from relunorm.errors import InvalidInputError
 from relunorm.stability.branch import Leaf
-from relunorm.stability.linear import Slopes
 from relunorm.stability.split import BoxTree
 
 SCHEMA = "relunorm.bounds/1"

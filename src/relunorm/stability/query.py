@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.bounds.slopes import optimize
 from relunorm.clock import NO_LIMIT
+from relunorm.domain.reach import Reach
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Network
 from relunorm.stability.branch import Branching
-from relunorm.stability.linear import linear_upper
-from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import BranchProof, Proof, Proofs, SlopeProof
-from relunorm.stability.reach import Reach
 from relunorm.stability.replay import apply, rule_bounds
-from relunorm.stability.slopes import optimize
 from relunorm.stability.witness import Witnesses
 
 #: Descent steps for the bounds that later layers rest on: most of what twenty would gain.
@@ -34,7 +34,7 @@ class Query:
     set ``clock``; nothing further is proved after its end.
 
     >>> from relunorm import Box
-    >>> from relunorm.stability.reach import reach_of
+    >>> from relunorm.domain.reach import reach_of
     >>> net = Network.from_weights([[[1.0], [1.0]], [[1.0, 1.0]]], [[1.0, -2.0], [0.0]])
     >>> [float(end[1]) for end in Query(net, reach_of(Box([-1.0], [1.0]))).rule(0)]
     [-3.0, -1.0]

@@ -19,15 +19,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.intervals import interval_bounds
+from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
+from relunorm.bounds.problem import Bounds, Kink, Problem
+from relunorm.bounds.threads import few_threads
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
+from relunorm.floats import float_above
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
 from relunorm.stability.branch import Decision, part_of
-from relunorm.stability.intervals import interval_bounds
-from relunorm.stability.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
-from relunorm.stability.problem import Bounds, Kink, Problem
 from relunorm.stability.proof import (
     BranchProof,
     Proof,
@@ -36,10 +39,7 @@ from relunorm.stability.proof import (
     SplitProof,
     TrustedProof,
 )
-from relunorm.stability.reach import reach_of
-from relunorm.stability.rounding import float_above
 from relunorm.stability.split import BATCH, side_bounds
-from relunorm.stability.threads import few_threads
 
 #: Bounds this close to 0, relative to the interval, are redone in rational arithmetic.
 NEAR = 1e-10

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.intervals import interval_batch
+from relunorm.bounds.linear import Part, linear_upper
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
-from relunorm.stability.intervals import interval_batch
-from relunorm.stability.linear import Part, linear_upper
-from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.witness import Witnesses, unit_gradient
 
 Array = NDArray[np.float64]

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain import Box
+from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.linear import linear_upper
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.reach import Reach
 from relunorm.stability.replay import rule_bounds
 
 Point = tuple[Fraction, Fraction]

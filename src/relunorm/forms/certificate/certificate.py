@@ -19,6 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import write_bytes
+from relunorm.domain.documents import domain_to_dict
+from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.certificate.document import no_duplicates
@@ -29,8 +31,6 @@ from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.documents import domain_to_dict
-from relunorm.stability.reach import Reach
 
 SCHEMA = "relunorm.certificate/3"
 #: The number types whose rounding is bounded too.

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Problem
+from relunorm.certain import certain_outputs, enclosed
 from relunorm.domain import Domain
+from relunorm.domain.documents import holds, reach_from_dict
+from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError, RelunormError
 from relunorm.forms.certificate.certificate import SCHEMA, Certificate, Recomputed, recompute, seal
 from relunorm.forms.certificate.document import check_document
@@ -18,11 +22,7 @@ from relunorm.forms.precision import is_single
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown
-from relunorm.stability.certain import certain_outputs, enclosed
-from relunorm.stability.documents import holds, reach_from_dict
-from relunorm.stability.problem import Problem
 from relunorm.stability.proof import Proofs, TrustedProof
-from relunorm.stability.reach import Reach
 from relunorm.stability.witness import Witnesses
 
 #: Points of the domain at which both networks are evaluated, and the products that may cost.

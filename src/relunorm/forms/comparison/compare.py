@@ -9,10 +9,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from relunorm.bounds.threads import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.difference.front import bound_difference
 from relunorm.domain import Box, Domain
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
+from relunorm.floats import float_above
 from relunorm.forms.certificate.certificate import Certificate, certify
 from relunorm.forms.comparison.counterexample import Counterexample
 from relunorm.forms.comparison.result import Comparison, Verdict
@@ -32,9 +35,6 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.stability import Stability, stability
 from relunorm.stability.proof import Proofs
-from relunorm.stability.reach import reach_of
-from relunorm.stability.rounding import float_above
-from relunorm.stability.threads import few_threads
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
+from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.network import Network
-from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import Proofs, TrustedProof
-from relunorm.stability.reach import Reach
 from relunorm.stability.replay import replay, rule_bounds
 from relunorm.stability.result import Stability
 

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.domain.reach import Reach
+from relunorm.floats import grain
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.reach import Reach
-from relunorm.stability.rounding import grain
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.floats import TINY, UNIT, gamma
 from relunorm.matrix import Vector
-from relunorm.stability.rounding import TINY, UNIT, gamma
 
 #: The tightest feasibility tolerance HiGHS is asked for; nothing within it is believed.
 TOLERANCE = 1e-9

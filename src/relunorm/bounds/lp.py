@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.highs import maximization
+from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 from relunorm.network import Affine
-from relunorm.stability.highs import maximization
-from relunorm.stability.linear import Slopes, chord_slope, default_tilt, fixed_sides
-from relunorm.stability.problem import Bounds, Problem
 
 Array = NDArray[np.float64]
 

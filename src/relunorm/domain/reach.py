@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
 from relunorm.domain.base import lengths
 from relunorm.errors import InvalidDomainError
+from relunorm.floats import gamma, rounded_down, rounded_up
 from relunorm.matrix import Vector
-from relunorm.stability.rounding import gamma, rounded_down, rounded_up
 
 Rows = NDArray[np.floating[Any]]
 

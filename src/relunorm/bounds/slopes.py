@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.linear import Part, Slopes, chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Polytope
 from relunorm.matrix import Vector
-from relunorm.stability.linear import Part, Slopes, chord_slope, default_tilt, fixed_sides
-from relunorm.stability.problem import Bounds, Problem
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]

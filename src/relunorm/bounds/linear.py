@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Bounds, Kink, Problem
 from relunorm.clock import NO_LIMIT, Clock
+from relunorm.floats import SMALLEST, rounded_up, slack
 from relunorm.matrix import Vector
-from relunorm.stability.problem import Bounds, Kink, Problem
-from relunorm.stability.rounding import SMALLEST, rounded_up, slack
 
 Array = NDArray[np.float64]
 

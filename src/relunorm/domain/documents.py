@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
+from relunorm.domain.reach import Reach, reach_of
 from relunorm.errors import InvalidDomainError
-from relunorm.stability.reach import Reach, reach_of
 
 
 def domain_to_dict(reach: Reach) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain import Ball
 from relunorm.domain.base import lengths
+from relunorm.floats import TINY, float_above, grain, rounded_down, rounded_up, slack
 from relunorm.matrix import Matrix, Vector
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.rounding import TINY, float_above, grain, rounded_down, rounded_up, slack
 
 
 def interval_bounds(problem: Problem, bounds: Bounds, index: int) -> tuple[Vector, Vector]:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.dyadic import Dyadic, dyadic, product
+from relunorm.floats import SMALLEST, gamma, slack
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
-from relunorm.stability.rounding import SMALLEST, gamma, slack
 
 Array = NDArray[np.float64]
 
