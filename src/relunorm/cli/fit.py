@@ -360,7 +360,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         _render_pieces(console, document["pieces"])
     if document.get("optimality_gap") is not None:
         gap = document["optimality_gap"]
-        console.print(f"certified: no network of this size fits more than {100 * gap:.3g} % better")
+        console.print(
+            f"certified: the squared error is at most {100 * gap:.3g} % above the smallest of any "
+            "network of this size"
+        )
     for note in document["notes"]:
         console.print(f"[yellow]note:[/yellow] {note}")
     if "output" in document:
