@@ -226,6 +226,28 @@ def test_young_units_go_on_from_a_saved_state_and_after_closing(way, amsgrad):
     assert bool(fresh.young) == (way == "saved")
 
 
+@pytest.mark.parametrize("transposed", [False, True], ids=["compiled", "torch"])
+def test_entries_whose_second_moment_overflows_stay_where_the_optimizer_left_them(transposed):
+    start = torch.ones(6, 5).t() if transposed else torch.ones(5, 6)
+    joint, plain = (start.clone().requires_grad_() for _ in range(2))
+    optimizer, oracle = torch.optim.Adam([joint]), torch.optim.Adam([plain])
+    fresh = FreshUnits(optimizer)
+    for step in range(4):
+        g = data(5, 6, seed=step).float()
+        g[1, 2] = g[3, 3] = 1e25  # its square is beyond float32
+        joint.grad, plain.grad = g.clone(), g.clone()
+        optimizer.step()
+        oracle.step()
+        if step == 1:
+            fresh.reset(joint, (torch.tensor([3]),))
+            fresh.reset(joint, (slice(None), torch.tensor([0])))
+    assert joint.isfinite().all()
+    old = torch.ones(5, 6, dtype=torch.bool)
+    old[3], old[:, 0] = False, False
+    assert torch.equal(joint[old], plain[old])
+    assert not torch.equal(joint[3], plain[3])
+
+
 def test_a_unit_that_is_revived_again_has_one_age():
     model, x = dense().eval(), data(64, 3)
     optimizer = torch.optim.Adam(model.parameters())
