@@ -62,8 +62,8 @@ def certify(
     from relunorm.questions.certify import certify as run
 
     network = load(model)
-    table = parse_table(data, target, network.input_size, labels=True, finite=False)
-    place = None if valid is None else parse_domain(valid, network.input_size)
+    table = parse_table(data, target, network, labels=True, finite=False)
+    place = None if valid is None else parse_domain(valid, network)
     if place is not None and not isinstance(place, Box):
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]

@@ -51,7 +51,7 @@ def compare(
     from relunorm.io.domains import parse_domain
 
     a, b = load(first), load(second)
-    place = parse_domain(domain, a.input_size)
+    place = parse_domain(domain, a)
     if certificate is not None:
         check_certifiable(place)
     with showing("comparing", json or quiet) as show:

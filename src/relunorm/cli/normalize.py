@@ -75,7 +75,7 @@ def normalize(
     from relunorm.io.domains import parse_domain
 
     network = load(model)
-    place = None if domain is None else parse_domain(domain, network.input_size)
+    place = None if domain is None else parse_domain(domain, network)
     if certificate is not None:
         check_certifiable(place)
     dtype = dtype or ("float32" if is_single(network) else "float64")

@@ -116,7 +116,7 @@ def _check(
                 f"the networks have {a} and {b} {what}; only functions of the same shape can be "
                 "compared"
             )
-    if first.head.steps != second.head.steps:
+    if first.head.unpaired.steps != second.head.unpaired.steps:
         heads = [network.head.label or "nothing" for network in (first, second)]
         raise InvalidInputError(
             f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "

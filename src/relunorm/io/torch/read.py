@@ -22,8 +22,8 @@ from relunorm.errors import UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.aten.walk import lower
-from relunorm.io.torch.pt2 import read_program
-from relunorm.network import Network
+from relunorm.io.torch.pt2 import read_beside, read_program
+from relunorm.network import Head, Network
 
 #: Operations that leave the length of a vector as it is: looked through for the first product.
 _TRANSPARENT = frozenset(
@@ -60,7 +60,9 @@ _TRANSPARENT = frozenset(
 
 def read_pt2(path: Path, example: Any = None) -> Network:
     """Read a program saved by torch.export.save, without unpickling anything in the file."""
-    return lower(read_program(Path(path)), example)
+    network, (classes, columns) = lower(read_program(Path(path)), example), read_beside(Path(path))
+    head = Head(network.head.steps, network.head.classes or classes)
+    return network.replace(head=head, columns=columns)
 
 
 def from_torch(model: nn.Module | ExportedProgram, example: Any = None) -> Network:
