@@ -212,8 +212,25 @@ class Network(Shown):
 
     @property
     def units(self) -> int:
-        """How many units the network has."""
+        """How many units the network has, a channel counted at every position."""
         return sum(self.layers[i].width for i in self.hidden)
+
+    @property
+    def channels(self) -> int:
+        """How many units the model has that it was read from: a channel is one of them.
+
+        As many as `units` where nothing is known of channels.
+        """
+        return sum(self.layers[i].channels for i in self.hidden)
+
+    @property
+    def units_in_words(self) -> str:
+        """The number of units as every page and command says it.
+
+        >>> Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]).units_in_words
+        '2 units'
+        """
+        return units_in_words(self.units, self.channels)
 
     @property
     def maps(self) -> Iterator[Affine]:
@@ -223,11 +240,12 @@ class Network(Shown):
 
     @property
     def parameters(self) -> int:
-        """Stored weights and biases: of the structure where it is known, else of the matrices.
+        """Weights and biases: kernels of convolutions where these are known, else of the matrices.
 
-        A convolution then counts its kernels, and a sparse matrix its non-zero entries.
+        A dense matrix counts all its entries, a sparse one those that are not zero, and every row
+        has a bias.
         """
-        if self.structure is not None:
+        if self.structure is not None and self.structure.convolves:
             return self.structure.parameters
         return sum(a.size + sum(map(mx.nnz, a.terms.values())) for a in self.maps)
 
@@ -427,6 +445,7 @@ class Network(Shown):
             "origin": self.origin,
             "input_shape": list(self.input_shape),
             "units": self.units,
+            "channels": self.channels,
             "parameters": self.parameters,
             "digest": self.digest,
             "layers": layers,
@@ -458,6 +477,16 @@ class Network(Shown):
         skips = "" if self.is_chain else ", with skips"
         plural = "s" if self.parameters != 1 else ""
         return f"Network({chain}, {self.parameters:,} parameter{plural}{skips})"
+
+
+def units_in_words(units: int, channels: int) -> str:
+    """So many units, and how many they are with every channel counted once.
+
+    >>> units_in_words(1256, 44)
+    '1,256 units (44 with a channel counted once)'
+    """
+    once = "" if units == channels else f" ({channels:,} with a channel counted once)"
+    return f"{units:,} unit{'' if units == 1 else 's'}{once}"
 
 
 def _rebuild(fields: dict[str, Any]) -> Network:

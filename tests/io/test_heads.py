@@ -52,7 +52,7 @@ ENDINGS: dict[str, tuple[int, Callable[[Tensor], Tensor], str]] = {
     "temperature": (3, lambda z: (z / 0.7).softmax(1), "softmax"),
     "log of softmax": (3, lambda z: z.softmax(1).log(), "log-softmax"),
     "both classes": (1, lambda z: both(z.sigmoid()), "sigmoid of both classes"),
-    "both, turned": (1, lambda z: both(z.sigmoid()).flip(1), "sigmoid of both classes"),
+    "both, turned": (1, lambda z: both(1 - z.sigmoid()), "sigmoid of both classes"),
     "log of both": (1, lambda z: both(z.sigmoid()).log(), "log-sigmoid of both classes"),
     "opposite logits": (1, lambda z: torch.cat([-z, z], 1).softmax(1), "softmax of both classes"),
     "softmax, argmax": (3, lambda z: z.softmax(1).argmax(1), "softmax, then argmax"),

@@ -133,7 +133,7 @@ def _names(table: Table) -> tuple[str, ...] | None:
 
 
 def _progress(said: Progress) -> None:
-    left = "" if said.left is None else f" ({said.left:.0f} s left)"
+    left = f" ({said.left_in_words})" if said.left_in_words else ""
     typer.echo(f"[{said.done + 1:.0f}/{said.total:.0f}] {said.message}{left}", err=True)
 
 

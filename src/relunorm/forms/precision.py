@@ -28,6 +28,9 @@ SHARE = 64.0
 BITS = (("float64", 8), ("float16", 11), ("float32", 24))
 
 
+#: Rounding of one operation in each precision below double.
+UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
+
 #: Numbers of more than 8 bits that a map must have to tell its precision.
 ENOUGH = 4
 
@@ -70,7 +73,7 @@ def default_tolerance(networks: Sequence[Network], points: np.ndarray) -> tuple[
         points: inputs at which the size of the outputs is looked at.
     """
     found = [precision(network) for network in networks]
-    for name, unit in (("bfloat16", 2.0**-8), ("float16", 2.0**-11), ("float32", 2.0**-24)):
+    for name, unit in UNITS.items():
         if name in found:
             size = max(float(np.abs(network(points)).max()) for network in networks)
             return max(DOUBLE, SHARE * unit * size), name

@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.columns import Column
-from relunorm.errors import InvalidInputError, MissingDependencyError, UnsupportedFormatError
+from relunorm.errors import (
+    InvalidInputError,
+    MissingDependencyError,
+    MissingFileError,
+    UnsupportedFormatError,
+)
 from relunorm.io.table.csv import (
     Labels,
     check_distinct,
@@ -77,6 +82,8 @@ def read_table(
             words and gaps as the network was fitted to them; other columns are passed over.
     """
     path = Path(path)
+    if not path.exists():
+        raise MissingFileError(path, "table")
     if any(c.words or c.fill is not None for c in columns) and csv_shape(path) is not None:
         from relunorm.io.table.mixed import read_columns
 
