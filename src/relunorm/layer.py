@@ -187,9 +187,9 @@ class Layer:
     @property
     def channels(self) -> int:
         """How many units of the model it was read from it has, a channel being one."""
-        if self.unit_of is None:
-            return 0 if self.piece else self.width
-        return int(self.unit_of.max(initial=-1)) + 1
+        if self.piece:
+            return 0
+        return self.width if self.unit_of is None else int(self.unit_of.max(initial=-1)) + 1
 
     @property
     def has_units(self) -> bool:

@@ -180,7 +180,7 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
         raise UnsupportedFormatError(
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
             f"{type(error).__name__}: {' '.join(reason[:3])}"
-        ) from error
+        ) from None
 
 
 def _zeros(module: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:
@@ -240,12 +240,12 @@ def _export_guessing(module: nn.Module, origin: str) -> Program:
             continue
         if _fixes_length(program):
             return program
+    hint = _first_hint(module)
     raise UnsupportedFormatError(
-        f"{origin}: the shape of its input is not fixed by its first operation"
-        f"{_first_hint(module)}; pass the shape of one input, for example "
-        "relunorm.load(module, example=(3, 32, 32)), or a batch of inputs"
-        + (f". What was tried: {failure}" if failure else "")
-    ) from failure
+        f"{origin}: the shape of its input is not fixed by its first operation{hint}; pass the "
+        "shape of one input, for example relunorm.load(module, example=(3, 32, 32)), or a batch of "
+        "inputs" + (f". What was tried: {failure}" if failure and not hint else "")
+    )
 
 
 def _sizes(module: nn.Module) -> Iterator[int]:
