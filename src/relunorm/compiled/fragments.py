@@ -94,9 +94,12 @@ class _Settings(Flags):
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Flags) and self._values == other._values:
-            return True
-        return super().__eq__(other)
+        if not isinstance(other, Flags):
+            return NotImplemented
+        own, others = self._values, other._values
+        return own == others or all(
+            getattr(self, name) == getattr(other, name) for name in own.keys() | others.keys()
+        )
 
     def __hash__(self) -> int:
         return SETTINGS_HASH
