@@ -32,6 +32,9 @@ CASES = {
     "lipschitz": 20,
     "maximize": 25,
     "decide": 25,
+    "certify": 15,
+    "sensitivity": 25,
+    "to_c": 8,
 }
 
 
