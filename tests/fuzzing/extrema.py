@@ -52,7 +52,13 @@ def judge_maximize(case: Case, out: Outcome) -> None:
     out.claim(found.lower <= most, f"{text}: lower end too high by {_gap(found.lower, most)}")
     out.claim(found.upper >= least, f"{text}: upper end too low by {_gap(found.upper, least)}")
     point = found.point.tolist()
-    if np.isnan(point).all():
+    if found.value is not None and found.fractions is not None:
+        values = output_at(exact, found.fractions)
+        value = sum(w * v for w, v in zip(whole(direction), values, strict=True))
+        out.claim(value == found.value == least, f"{text}: {value} in fractions")
+        out.claim(_holds(where.domain, found.fractions), f"{text}: {found.fractions} lies outside")
+        out.claim(np.isnan(point).all() or inside(where.domain, point), f"{text}: {point} outside")
+    elif np.isnan(point).all():
         out.claim(found.lower == -np.inf and not found.exact, f"{text}: a value without a point")
     elif inside(where.domain, point):
         values = output_at(exact, point)
@@ -61,6 +67,19 @@ def judge_maximize(case: Case, out: Outcome) -> None:
         out.claim(found.lower <= value, f"{text}: at its point the value is less by {gap}")
     else:
         out.claim(False, f"{text}: the point {point} lies outside the domain")
+
+
+def _holds(domain: rn.Domain, point: tuple[Fraction, ...]) -> bool:
+    """Whether a rational point lies in a box or polytope."""
+    if isinstance(domain, rn.Box):
+        return all(
+            a <= v <= b for a, v, b in zip(whole(domain.lo), point, whole(domain.hi), strict=True)
+        )
+    assert isinstance(domain, rn.Polytope)
+    return all(
+        sum(a * v for a, v in zip(whole(row), point, strict=True)) <= rhs
+        for row, rhs in zip(domain.A, whole(domain.b), strict=True)
+    )
 
 
 def _gap(value: float, truth: Fraction) -> str:
@@ -99,9 +118,10 @@ def judge_decide(case: Case, out: Outcome) -> None:
     if found.verdict == "proved":
         out.claim(least < 0, f"{text}: not proved")
     elif found.verdict == "counterexample":
-        point = found.point.tolist()
+        point = found.fractions or found.point.tolist()
+        held = (_holds if found.fractions else inside)(where.domain, point)
         out.claim(most >= 0, f"{text}: there is no counterexample")
-        out.claim(inside(where.domain, point), f"{text}: {point} is not in the domain")
+        out.claim(held, f"{text}: {point} is not in the domain")
         values = output_at(exact, point)
         slack = min(
             rhs - sum(a * v for a, v in zip(whole(row), values, strict=True))
