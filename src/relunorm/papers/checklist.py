@@ -31,7 +31,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Section 5.1: (5.3) against (5.2)",
             "Section 5.1: less sensitive to the start",
         ),
-        "figure5.4": ("Figure 5.4",),
+        "figure5.4": ("Figure 5.4", "Figure 5.4: along y = 0.2 x"),
         "figure5.5": (
             "Figure 5.5",
             "Figure 5.5: less sensitive to the start",
@@ -40,8 +40,8 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Figure 5.6",
             "Figure 5.6: less sensitive to the start",
         ),
-        "figure5.7": ("Figure 5.7",),
-        "figure5.8": ("Figure 5.8",),
+        "figure5.7": ("Figure 5.7", "Figure 5.7: along y = 0.2 x"),
+        "figure5.8": ("Figure 5.8", "Figure 5.8: along y = 0.2 x"),
         "density": (
             "Theorem 3.1, if",
             "Theorem 3.1, only if",
