@@ -231,9 +231,14 @@ def odd_from(least):
     return wrong
 
 
-def trains(x, y, depth, norm, he, rate, epochs, seed):
-    """He's initialization reaches everything from rank 1."""
-    return (1.0, 1.0, 1.0) if he else (100.0, 50.0, 0.9)
+def outcomes(norm=(100.0, 1.0), default=(1.0, 0.1), he=(10.0, 1.0)):
+    """Training that ends so: rank at the start and accuracy, by arm."""
+
+    def train(x, y, depth, with_norm, with_he, *rest):
+        rank, accuracy = norm if with_norm else he if with_he else default
+        return rank, rank, accuracy
+
+    return {"train_deep": train}
 
 
 def bad_start(data, count, kind, epochs, seed):
@@ -254,8 +259,11 @@ def wider(gram):
 
 PLANTED = {
     "Figure 1, IV: rescaling alone": {"propagate": other_parts(nl="relu")},
-    "Figure 2": {"train_deep": trains},
-    "Figure 2: the default variance is too small": {"train_deep": trains},
+    "Figure 2": (outcomes(he=(10.0, 0.1)), outcomes(he=(90.0, 1.0))),
+    "Figure 2: the default variance is too small": (
+        outcomes(default=(1.0, 0.9)),
+        outcomes(he=(10.0, 0.1)),  # nothing trains
+    ),
     "Figure 3": ({"propagate": other_parts(nl="linear")}, {"propagate": leaning}),
     "Figure 3, the cluster is one point": {"odd_state": lambda n: Lying(odd_state(n), angle=2.0)},
     "Discussion: active for the odd point only": {"propagate": echoing},
@@ -362,16 +370,22 @@ PLANTED = {
     "Figure 8": ({"positive": keeps_all}, {"positive": apart_at_the_mean}),
     "Definition 12": {"gram_step": lambda gram, **o: 1.1 * gram_step(gram, **o)},
     "ours: Definition 12 is unstable": {"gram_step": lambda gram, **o: 0.9 * gram_step(gram, **o)},
-    "Theorem 13": {"relu": lambda z: relu(z) * math.sqrt(math.pi)},
+    "Theorem 13": (
+        {"relu": lambda z: relu(z) * math.sqrt(math.pi)},
+        {"gram_step": lambda gram, **o: 1.1 * gram_step(gram, **o)},
+    ),
     "(95)-(98) scale of a layer": {"relu": np.abs},
     "(99)-(110) recentred points": {"alpha": lambda n: 1.01 * alpha13(n)},
     "Theorem 14, hypothesis": {"invariant": big_invariant},
     "Theorem 14, item 1": {"relu": lambda z: 1.2 * relu(z)},
     "Theorem 14, item 2": {"relu": lambda z: 1.2 * relu(z)},
     "Theorem 14, item 3": {"relu": lambda z: np.maximum(z, 0.1 * z)},
-    "Theorem 14, item 4": {"theorem14": wider},
+    "Theorem 14, item 4": ({"theorem14": wider}, {"relu": lambda z: 2 * relu(z)}),
     "(8), (111) arc-cosine kernel": {"kernel": lambda gram: 1.1 * kernel_gram(gram)},
-    "after (111): K exceeds the product": {"kernel": lambda gram: 0.5 * kernel_gram(gram)},
+    "after (111): K exceeds the product": (
+        {"kernel": lambda gram: 0.5 * kernel_gram(gram)},
+        {"kernel": lambda gram: 1.1 * kernel_gram(gram)},
+    ),
     "Figure 5, no recentering": {"propagate": other_parts(recenter=True)},
     "Figure 5, statistic of (2)": {"propagate": other_parts(statistic="rms")},
     "Figure 5, full": {"propagate": other_parts(recenter=False, statistic="rms")},

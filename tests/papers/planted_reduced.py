@@ -195,7 +195,10 @@ PLANTED = {
     "Theorem 3.2, dense": {"normalize": spoiled(shifted, "unit")},
     "Theorem 3.3, (3.4)": {"normalize": spoiled(shifted, "bounded")},
     "Theorem 3.3, dense": {"normalize": spoiled(shifted, "bounded")},
-    "(4.3) unit rows at depth": {"normalize": spoiled(shifted, "unit")},
+    "(4.3) unit rows at depth": (
+        {"normalize": spoiled(shifted, "unit")},
+        {"normalize": spoiled(longer, "unit")},
+    ),
     "(4.4) bound on a unit's output": {"normalize": spoiled(longer, "unit")},
     "(4.5) thresholds at depth": (
         {"normalize": never_clips},

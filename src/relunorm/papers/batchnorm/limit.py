@@ -4,6 +4,7 @@ E is in `relunorm.papers.batchnorm.three_clusters`."""
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,9 @@ DEEP = 20_000
 
 @costs(5)
 def theorem11(world: BatchNorm) -> Exhibit:
-    """Trees of random batches 20,000 layers deep against the printed bounds and the steps of their
-    proof; batches of one coordinate, and of three with a largest and a smallest point in each."""
+    """Trees of random and of symmetric batches 20,000 layers deep against the printed bounds and
+    the steps of their proof; batches of one coordinate, and of three with a largest and a smallest
+    point in each, or without; small trees row by row, and equally spaced points."""
     rng = world.rng
     rows = []
     for n in world.size((3, 4, 5, 10, 20, 50), (3, 4, 5, 10, 20, 50, 100), (3, 5, 10)):
@@ -335,15 +337,15 @@ def _trace_ratio(world: BatchNorm, x: Array, n: int) -> float:
 
 
 def _contribution(world: BatchNorm) -> float:
-    """(39) and (40) against the rows that a two-cluster row leaves, n = 5 and 7."""
+    """(39) and (40) against the rows that a two-cluster row leaves, for a point of either cluster, n
+    = 5 and 7."""
     worst = 0.0
     for n in (5, 7):
         for positive in range(1, n):
             row = np.r_[np.zeros(n - positive), np.full(positive, 1.7)]
-            for layers in (1, 2, 5):
+            for layers, (point, size) in product((1, 2, 5), ((-1, positive), (0, n - positive))):
                 found = brute_force(world, row[None], layers)[-1]
-                size = positive  # the cluster of the last point
-                total = float((found[:, -1] ** 2).sum())
+                total = float((found[:, point] ** 2).sum())
                 rest, own = ((n - size) / n) ** 2, (size / n) ** 2
                 sum39 = 1.7**2 * sum(
                     math.comb(layers - 1, k) * rest ** (layers - k) * own**k for k in range(layers)

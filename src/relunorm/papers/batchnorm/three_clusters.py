@@ -19,8 +19,8 @@ LONG = 400
 
 
 def appendix_e(world: BatchNorm) -> Exhibit:
-    """Rows of two and of three clusters through one layer, through seven row by row, and through 400
-    by their splits; deep trees of random and of symmetric batches; small trees row by row."""
+    """Rows of two and of three clusters through one layer, through seven row by row, and through
+    400 by their splits; deep trees of random and of symmetric batches; small trees row by row."""
     rng = world.rng
     below, above = _descendants(world)
     norms, products, matching = _compositions(world, rng)

@@ -72,7 +72,7 @@ def identities(world: Reduced) -> Exhibit:
 
 def unit_rows(world: Reduced) -> Exhibit:
     """Random networks of 12 units, ReLU and step, one row zero, in the unit form without and with
-    an output bias, at 300 points each."""
+    an output bias, at 300 points each; and one step unit with w = 0 and b = 0."""
     rng = world.rng
     pure, bias = [], []
     for activation in (RELU, STEP):
