@@ -113,6 +113,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "figure5": (
             "Figure 5",
+            "Figure 5, caption",
             "Figure 5: no change up to beta 0.7",
             "Section 5: from the linear cone into the dead one",
             "Figure 5: the interior fills",
@@ -164,10 +165,15 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Figure 6, caption: gradients",
             "Section 6: one unit rescales",
             "Theorem D.1",
+            "Theorem D.1, proof: gamma_n and alpha_n",
             "ours: layer-wise rescaling",
         ),
     },
     "pieces": {
+        "background": (
+            "Introduction: dense in L^p",
+            "Section 2: the dual of a tight frame",
+        ),
         "figures12": (
             "Figure 1",
             "Figure 2, left",

@@ -23,7 +23,7 @@ def unit(world: Dying) -> Exhibit:
     differences, at ten units) and gradients against quadrature in three dimensions; the gradient at
     20 optima and towards 20 saddle points, the loss on both sides of 60."""
     rng = world.rng
-    w, b, goal, delta = random_units(rng, 200)
+    w, b, goal, delta = random_units(rng, world.size(200, 200, 40))
     units = list(zip(w, b, goal, delta, strict=True))
     wanted = [gradient_by_quadrature(*one) for one in units]
     printed, corrected = np.max([_loss_errors(world, *one) for one in units[:10]], axis=0)
@@ -144,7 +144,7 @@ def appendix_c(world: Dying) -> Exhibit:
     to pi/2 to that axis."""
     rng = world.rng
     lemma1, lemma3, rotated, direct, across = ([] for _ in range(5))
-    for w_last, b, delta in rng.normal(size=(100, 3)):
+    for w_last, b, delta in rng.normal(size=(world.size(100, 100, 20), 3)):
         gamma = rng.uniform(0.1, 2.0)
         w, goal, rho = along_last(w_last), along_last(gamma), np.sign(w_last)
         U = world.rotation(w, rng)
@@ -159,7 +159,7 @@ def appendix_c(world: Dying) -> Exhibit:
         first, second = _rotated_gradient(world, U, w, b, goal, delta)
         rotated.append(met * _apart(closed, (U.T @ first, second)))
         direct.append(met * _apart(closed, gradient_by_quadrature(w, b, goal, delta)))
-    for angle in np.geomspace(1e-3, np.pi / 2, 100):
+    for angle in np.geomspace(1e-3, np.pi / 2, world.size(100, 100, 20)):
         turn, gamma = rng.uniform(0, 2 * np.pi), rng.uniform(0.1, 2.0)
         side = np.sin(angle) * np.array([np.cos(turn), np.sin(turn), 0.0])
         w = rng.uniform(0.1, 3.0) * (side + along_last(np.cos(angle) * rng.choice([-1, 1])))
