@@ -92,7 +92,7 @@ def figure3(world: Dying) -> Exhibit:
                     "<",
                     -SURFACE,
                 ),
-                basis="the paper's 4 for the cones' surfaces",
+                basis="the paper's 4 for the cones' surfaces; Section 5 leaves Delta free",
             ),
             Claim(
                 "Section 5: an attracting line",

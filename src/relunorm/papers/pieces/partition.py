@@ -203,7 +203,7 @@ def _strays(found: Regions, k: int, x: Array) -> int:
 
 
 def _jumps(found: Regions) -> tuple[float, int]:
-    """The largest difference of the maps on both sides of an edge, at its middle, and the number of
+    """The largest difference of the maps on both sides of an edge, at its ends, and the number of
     inner edges, each seen from both sides."""
     starts, ends, own = [], [], []
     for i in range(len(found)):
@@ -214,16 +214,16 @@ def _jumps(found: Regions) -> tuple[float, int]:
     a, b, here = np.vstack(starts), np.vstack(ends), np.array(own)
     middle, along = (a + b) / 2, b - a
     long = np.linalg.norm(along, axis=1) > 1e-6
-    middle, along, here = middle[long], along[long], here[long]
+    a, b, middle, along, here = (v[long] for v in (a, b, middle, along, here))
     normal = np.column_stack([along[:, 1], -along[:, 0]])
     normal /= np.linalg.norm(normal, axis=1, keepdims=True)
     normal *= np.sign(((middle - found.points[here]) * normal).sum(axis=1, keepdims=True))
     there = found.locate(middle + 1e-8 * normal)
     inner = (there >= 0) & (there != here)
-    middle, here, there = middle[inner], here[inner], there[inner]
     A, c = found.affine()
-    sides = [np.einsum("nod,nd->no", A[k], middle) + c[k] for k in (here, there)]
-    return float(np.abs(sides[0] - sides[1]).max(initial=0.0)), int(inner.sum())
+    A, c = (part[here[inner]] - part[there[inner]] for part in (A, c))
+    gaps = [np.einsum("nod,nd->no", A, end[inner]) + c for end in (a, b)]
+    return float(max(np.abs(gap).max(initial=0.0) for gap in gaps)), int(inner.sum())
 
 
 def _one_bit(found: Regions) -> tuple[int, int, int]:
