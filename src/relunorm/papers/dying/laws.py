@@ -34,7 +34,7 @@ def scaled_targets(y: Array, gamma: float) -> Array:
 
 def standard_normal_plane() -> tuple[Array, Array]:
     """Gauss-Hermite points and weights of the standard normal in the plane."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(8)
     weights = weights / weights.sum()
     points = np.array(list(itertools.product(nodes, nodes)))
     return points, np.outer(weights, weights).ravel()

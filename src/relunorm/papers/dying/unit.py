@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ EPSILONS = (1e-2, 1e-3, 1e-4)
 def unit(world: Dying) -> Exhibit:
     """200 random units of three inputs: firing shares sampled at 20,000 points; loss (its slopes by
     differences, at ten units) and gradients against quadrature in three dimensions; the gradient at
-    20 optima and towards 20 saddle points, the loss on both sides of 60."""
+    20 optima and towards 20 saddle points, the loss on both sides of up to 60."""
     rng = world.rng
     w, b, goal, delta = random_units(rng, world.size(200, 200, 40))
     units = list(zip(w, b, goal, delta, strict=True))
@@ -237,15 +238,20 @@ def active_points(w: Array, b: float) -> tuple[Array, Array]:
     basis[:, 0] = w / length
     low = max(-b / length, -12.0)
     half = (max(low, 0.0) + 12.0 - low) / 2
-    nodes, weights = np.polynomial.legendre.leggauss(160)
+    (nodes, weights), across = _rules()
     along = low + half * (nodes + 1)
     axes, masses = [along], [half * weights * normal_pdf(along)]
-    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
-    axes += [nodes] * (inputs - 1)
-    masses += [weights / weights.sum()] * (inputs - 1)
+    axes += [across[0]] * (inputs - 1)
+    masses += [across[1] / across[1].sum()] * (inputs - 1)
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, inputs)
     grid = np.stack(np.meshgrid(*masses, indexing="ij"), axis=-1).reshape(-1, inputs)
     return points @ basis.T, grid.prod(axis=1)
+
+
+@cache
+def _rules() -> tuple[Any, Any]:
+    """Nodes and weights along w and across."""
+    return np.polynomial.legendre.leggauss(160), np.polynomial.hermite_e.hermegauss(3)
 
 
 def gradient_by_quadrature(w: Array, b: float, goal: Array, delta: float) -> tuple[Array, float]:
