@@ -224,8 +224,8 @@ forward_again, row_again = part(_forward), part(_row_at)
 
 
 @loosely
-def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
-    """Values y of the units themselves at x."""
+def evaluate(x, M, c, n, y, jump, at_zero):  # type: ignore[no-untyped-def]
+    """Values y of the units themselves at x, and in x those of steps."""
     d = len(x)
     for j in range(n):
         total = c[j]
@@ -234,3 +234,5 @@ def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
         for k in range(j):
             total += M[j, d + k] * y[k]
         y[j] = max(total, 0.0)
+        if jump[j] >= 0:
+            x[jump[j]] = at_zero[j] if total == 0.0 else 1.0 if total > 0.0 else 0.0
