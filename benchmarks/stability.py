@@ -64,7 +64,8 @@ def below(weights: list, biases: list, lows: list, highs: list, box: rn.Box) -> 
         integral += [np.zeros(n), np.ones(n)]
         last = slice(at, at + n)
     columns = np.concatenate(lower), np.concatenate(upper), np.concatenate(integral)
-    return columns, np.concatenate(blocks), [np.concatenate(side) for side in zip(*ends, strict=True)], last
+    low_high = [np.concatenate(side) for side in zip(*ends, strict=True)]
+    return columns, np.concatenate(blocks), low_high, last
 
 
 def one_milp_per_side(network: rn.Network, domain: rn.Box, limit: float) -> tuple[float, int, int]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from relunorm.bounds.kernel import EPS, TINY
 from relunorm.domain import Ball, Domain, NormBall, Polytope
 from relunorm.domain.reach import Reach
-from relunorm.errors import InvalidNetworkError
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
 
@@ -110,8 +109,6 @@ def triangular(network: Network, reach: Reach, groups: Sequence[tuple[Array, Vec
         ball = np.concatenate([domain.middle[free], [domain.reach, 2.0]])
     elif isinstance(domain, NormBall):
         ball = np.concatenate([domain.middle[free], [domain.reach, float(domain.norm)]])
-    if len(ball) and (builder.jump >= 0).any():
-        raise InvalidNetworkError("step units are not searched on domains with curved sides")
     return Form(
         np.ascontiguousarray(np.concatenate([p.rows for p in parts])),
         np.concatenate([p.const for p in parts]),

@@ -222,9 +222,9 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
     for k in range(d):
         size[k] = max(abs(lo[k]), abs(hi[k]))
     if len(ball) > 0:
-        for k in range(d):
+        for k in range(len(ball) - 2):
             x[k] = min(max(ball[k], lo[k]), hi[k])
-        if outside(x, ball) > 1e-9 * ball[d] * (1.0 + ball[d]):
+        if outside(x, ball) > 1e-9 * ball[-2] * (1.0 + ball[-2]):
             return -1, 0  # the point nearest to the centre is outside the ball
     box = (lo, hi, ball)
     form = (T, tc, terr, tmag, tl, tu, size)

@@ -139,7 +139,7 @@ def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-unt
         for r in range(known):
             if row_at(M[n + r], c[n + r], x, y, n) < -near[r]:
                 return  # outside the polytope
-        if len(ball) > 0 and outside(x, ball) > 1e-12 * ball[d] * (1.0 + ball[d]):
+        if len(ball) > 0 and outside(x, ball) > 1e-12 * ball[-2] * (1.0 + ball[-2]):
             return
         best[0] = value
         for k in range(d):

@@ -25,10 +25,10 @@ from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.reach import Reach
-from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.search.engine import Search, Start
+from relunorm.search.engine import ROOT_SPEED, Search, Start
 from relunorm.search.rational import largest
 from relunorm.search.replay import BrokenTape, replay
 from relunorm.search.tape import Tape
@@ -83,10 +83,7 @@ class Cone:
         """Where a search begins; None where there are too many units, or numbers overflow."""
         if not fits(self.network):
             return None
-        try:
-            form = triangular(self.network, self.reach, [self.goal(sign)])
-        except InvalidNetworkError:  # steps on a domain with curved sides
-            return None
+        form = triangular(self.network, self.reach, [self.goal(sign)])
         hidden = [k for k in self.units if bounds.problem.network.layers[k].has_units]
         low = np.concatenate([np.zeros(0), *(bounds.lower[k][self.units[k]] for k in hidden)])
         high = np.concatenate([np.zeros(0), *(bounds.upper[k][self.units[k]] for k in hidden)])
@@ -179,6 +176,9 @@ def ask(
         nodes: of the search, at most.
     """
     cone = cone_of(problem, index, unit)
+    size = sum(cone.network.widths)
+    if size**3 / ROOT_SPEED > clock.left():
+        return Asked()  # there is no time for the first node
     start = cone.start(bounds, sign)
     width = bounds.upper[index][unit] - bounds.lower[index][unit]
     if start is None or not math.isfinite(width):
