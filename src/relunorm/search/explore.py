@@ -58,8 +58,9 @@ DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 #: a node whose units were bounded under what is known there.
 CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
 
-#: A node is tightened when it is this many average cuts away from being closed.
-FAR = 8.0
+#: A node is tightened when it is this many average cuts away from being closed: sooner where it is
+#: too large for its programme, since then decided signs tell through tightened units alone.
+FAR, FAR_UNSOLVED = 8.0, 3.0
 
 #: Pivots of the programme of a node, and of a leaf, at most.
 PIVOTS, LEAF_PIVOTS = np.int64(400), np.int64(100_000)
@@ -469,7 +470,8 @@ def explore(  # type: ignore[no-untyped-def]
                 right = float(mine)
             learned[-1, 0, 0] += drop
             learned[-1, 0, 1] += 1.0
-            far = FAR * learned[-1, 0, 0] / learned[-1, 0, 1]
+            cuts = FAR if d + m <= MOST_VARIABLES else FAR_UNSOLVED
+            far = cuts * learned[-1, 0, 0] / learned[-1, 0, 1]
             price = 2.0 * (STEPS + 1.0) * m * m * (d + m)
             if pick < n and highest - cut > far and cut > -np.inf and price < MOST:
                 _tightened(

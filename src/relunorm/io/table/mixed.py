@@ -43,7 +43,7 @@ def read_mixed(
         numbers, words = _numbers(column, shape)
         for line, cell in enumerate(column, start=shape.first_line):
             if is_gap(cell) and (name == target or not gaps):
-                hint = "the target may have no gaps" if name == target else "fill or drop it first"
+                hint = "the target may have none" if name == target else "use --missing median"
                 raise InvalidInputError(f"{path}: line {line}, column {name!r}: a gap; {hint}")
         if name == target:
             if words and not labels:
