@@ -10,6 +10,7 @@ import pytest
 import relunorm as rn
 from relunorm.cli import main
 from relunorm.io.domains import parse_domain
+from relunorm.train import effects
 
 RNG = np.random.default_rng(0)
 X = RNG.random((90, 2))
@@ -94,6 +95,34 @@ def test_effects_are_drawn(tmp_path, capsys):
     assert code == 0
     assert "drawn in" in shown
     assert "<svg" in picture.read_text()
+
+
+def test_effects_are_labelled_with_the_classes(tmp_path, capsys, monkeypatch):
+    drawn = []
+    draw = effects.plot_effects
+    monkeypatch.setattr(
+        effects, "plot_effects", lambda *given, **how: drawn.append(how) or draw(*given, **how)
+    )
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], kind=np.digitize(X[:, 0], [0.3, 0.6]))
+    arguments = ("--hidden", "2", "--alpha", "0.1", "--plot", str(tmp_path / "e.svg"), "--json")
+    assert run(capsys, table, "--target", "kind", "--classify", *arguments)[0] == 0
+    assert drawn == [{"labels": ["score of 0", "score of 1", "score of 2"]}]
+
+
+def test_classes_with_one_row_and_tables_with_one_class(tmp_path, capsys):
+    """The only row of a class is not held out; a single class is named as the table writes it."""
+    for at in range(3):
+        kind = np.where(np.arange(40) == at, "cat", "dog")
+        table = write(tmp_path / "d.csv", a=X[:40, 0], b=X[:40, 1], kind=kind)
+        arguments = ("--target", "kind", "--classify", "--hidden", "2", "--alpha", "0.1", "--json")
+        code, shown, _ = run(capsys, table, *arguments)
+        assert code == 0
+        assert json.loads(shown)["classes"] == ["cat", "dog"]
+        assert json.loads(shown)["holdout_rows"] == 8
+    table = write(tmp_path / "d.csv", a=X[:40, 0], kind=["dog"] * 40)
+    code, _, error = run(capsys, table, *arguments)
+    assert code == 2
+    assert "column 'kind' holds one class only, dog" in " ".join(error.split())
 
 
 def test_words_and_gaps_on_request(tmp_path, capsys):

@@ -61,7 +61,7 @@ def test_pruned_model_is_physically_smaller() -> None:
     with torch.no_grad():  # of the constant channels one is 0, one is not
         module[0].bias[:] = torch.tensor([0.3, -0.2, 0.1, 0.2, -0.4, 0.25])
     network = rn.load(module, example=SHAPE)
-    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1), milp=False)
+    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1))
     back = rn.to_torch(result.network)
     gone = int((module[0].weight.abs().sum((1, 2, 3)) == 0).sum())
     assert gone == 3
@@ -107,7 +107,7 @@ def test_dead_and_unread_channels_and_copies() -> None:
         module[3].weight[:, 4] = 0  # read by nobody
     network = rn.load(module, example=SHAPE)
     assert rn.to_torch(rn.normalize(network, "minimal").network)[0].out_channels == 4
-    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1), milp=False)
+    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1))
     back = rn.to_torch(result.network)
     assert back[0].out_channels == 3
     assert back[3].in_channels == 3
@@ -192,7 +192,7 @@ def test_a_larger_result_is_not_given_back() -> None:
     with torch.no_grad():
         module[0].bias[0] = -100.0
     for given in (network, bare):
-        result = rn.normalize(given, "minimal", rn.Box.cube(36, 0, 1), milp=False)
+        result = rn.normalize(given, "minimal", rn.Box.cube(36, 0, 1))
         assert result.network.parameters <= given.parameters
         if result.kept:
             assert result.network is given

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from planted import planted_16_40_40_5
-from test_certificate import on_a_solvers_word
 
 import relunorm as rn
 from relunorm.cli import main
@@ -203,39 +202,6 @@ def test_a_time_limit_below_zero_is_refused(capsys, model, limit: str) -> None:
     )
     assert code == 2
     assert f"time_limit is {float(limit)}, expected a number of seconds of at least 0" in error
-
-
-def test_a_solvers_word_needs_a_flag(capsys, tmp_path) -> None:
-    """Exit code 1 unless --trust-solver is given; then the verdict and the JSON say so."""
-    first = rn.Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])
-    second = rn.Network.from_weights([[[1.0]], [[1.0]]], [[-3.0], [0.0]])
-    paths = [tmp_path / "a.npz", tmp_path / "b.npz"]
-    for network, path in zip((first, second), paths, strict=True):
-        rn.save(network, path)
-    proof = tmp_path / "proof.json"
-    on_a_solvers_word(first, second).save(proof)
-    code, text, _ = run(capsys, "verify", proof, *paths)
-    assert code == 1
-    assert "--trust-solver" in text
-    code, text, _ = run(capsys, "verify", proof, *paths, "--trust-solver")
-    assert code == 0
-    assert "holds if the solver was right" in text
-    code, text, _ = run(capsys, "verify", proof, *paths, "--trust-solver", "--json")
-    document = json.loads(text)
-    assert code == 0
-    assert (document["verdict"], document["trusted"], document["trust"]) == (
-        "holds if the solver was right", 1, True,
-    )  # fmt: skip
-
-
-def test_normalize_without_the_solver(capsys, tmp_path, model) -> None:
-    proof = tmp_path / "proof.json"
-    code, _, _ = run(
-        capsys, "normalize", model, "-o", tmp_path / "small.npz", "--domain", "box:-1,1",
-        "--certificate", proof, "--no-milp",
-    )  # fmt: skip
-    assert code == 0
-    assert json.loads(proof.read_text())["trusted"] == 0
 
 
 def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:

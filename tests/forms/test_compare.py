@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +24,6 @@ from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
 from relunorm.io.graph.structured import lower
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.stability import stability
-from relunorm.stability.proof import TrustedProof
 from relunorm.structure import Structure
 
 
@@ -296,24 +293,6 @@ def test_equal_rows_that_are_read_with_opposite_signs(kind: str) -> None:
             activation,
         )
         assert rn.compare(network, copy, rn.Box.cube(2), tolerance=0).verdict == "equal"
-
-
-def test_a_solvers_word_proves_nothing() -> None:
-    """An analysis that rests on a solver's word does not make relu(x) and 0 the same."""
-    box = rn.Box([-1.0], [1.0])
-    network = Network.from_weights([[[1.0]], [[1.0]]])
-    nothing = Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])
-    honest = stability(network, box)
-    proofs = dataclasses.replace(honest.proofs, items=(TrustedProof(0, 0, 1, 0.0),))
-    layer = dataclasses.replace(
-        honest.layers[0], upper=np.zeros(1), verdict=np.array(["dead"]), method=np.array(["milp"])
-    )
-    lie = dataclasses.replace(honest, layers=(layer,), proofs=proofs)
-    found = rn.compare(network, nothing, box, analysis=(lie, None))
-    assert found.verdict == "different"
-    assert found.upper >= 1
-    with pytest.raises(InvalidInputError, match="solver's word"):
-        rn.normalize(network, "minimal", box, analysis=lie, milp=False)
 
 
 def in_float32(network: Network) -> Network:

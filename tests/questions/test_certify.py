@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -126,6 +127,18 @@ def test_one_output_is_a_class_by_its_sign():
     assert found.accuracy(0.9)[0] == 1 / 3
     signs = rn.certify(net, [[3.0], [0.25], [0.25]], 1.0, label=[1, -1, 0])
     assert [row.verdict for row in signs.rows] == ["robust", "attacked", "invalid"]
+
+
+@pytest.mark.parametrize("large", [1e12, 1e16, -1e16])
+def test_a_delta_that_float64_cannot_add_to_an_output(large):
+    """Outputs beside 1e16 are 2 apart: adding 1e-6 gives the output itself, which is not wrong."""
+    net = rn.Network.from_weights([[[1.0]], [[1.0]]], [[0.0], [large]])
+    for row in rn.certify(net, [[2.0], [4.0]], 1e-7, delta=1e-6, time_limit=2).rows:
+        assert row.verdict in ("robust", "unknown")
+    row = rn.certify(net, [[2.0]], 8.0, delta=1e-6, time_limit=2).rows[0]
+    assert row.verdict == "attacked"
+    gap = Fraction(row.adversarial[0]) + Fraction(large) - Fraction(net([2.0])[0])
+    assert abs(gap) >= Fraction(1e-6)
 
 
 def test_a_regression_stays_within_delta():

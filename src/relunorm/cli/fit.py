@@ -105,7 +105,7 @@ def fit(
         )
     table = read(Path(data), Reading(target or [], classify, one_hot, missing == "median"))
     share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
-    train, held = split(table, share, seed)
+    train, held = split(table, share, seed, classify)
     settings = {
         "hidden": _widths(hidden),
         "solver": solver,
@@ -135,7 +135,7 @@ def fit(
         if plot is not None:
             found.plot((table.names[0], table.target or "y")).savefig(plot, dpi=150)
     elif plot is not None:
-        _draw_effects(model, train, plot)
+        _draw_effects(model, train, plot, document)
     if plot is not None:
         document["plot"] = plot
     if out is not None:
@@ -161,12 +161,19 @@ def _check_pieces(table: Table, source: str) -> None:
         )
 
 
-def _draw_effects(model: Any, train: Table, plot: str) -> None:
+def _draw_effects(model: Any, train: Table, plot: str, document: dict[str, Any]) -> None:
     from relunorm.cli.fit_models import filler
     from relunorm.train.effects import feature_effects, plot_effects
 
     effects = feature_effects(model.network_, filler(train)(train.x), names=train.names)
-    plot_effects(effects).savefig(plot, dpi=150)
+    assert train.y is not None
+    target = train.target or "y"
+    labels = [target] if train.y.ndim == 1 else target.split(", ")
+    if "classes" in document:
+        classes, binary = document["classes"], len(document["classes"]) == 2
+        labels = [f"log-odds of {classes[1]}"] if binary else [f"score of {c}" for c in classes]
+    several = model.network_.output_size != len(labels)  # an .npz names its columns of y once
+    plot_effects(effects, labels=None if several else labels).savefig(plot, dpi=150)
 
 
 def _check_out(path: Path) -> None:
@@ -373,7 +380,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         _render_pieces(console, document["pieces"])
     if document.get("optimality_gap") is not None:
         gap = document["optimality_gap"]
-        console.print(f"certified: no network of this size fits more than {100 * gap:.3g} % better")
+        console.print(
+            f"certified: the squared error is at most {100 * gap:.3g} % above the smallest of any "
+            "network of this size"
+        )
     for note in document["notes"]:
         console.print(f"[yellow]note:[/yellow] {note}")
     if "output" in document:
@@ -385,7 +395,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 def _render_pieces(console: Console, found: dict[str, Any]) -> None:
     from rich.table import Table as Grid
 
-    grid = Grid("piece", "from", "to", "value there", "value here", "slope")
+    grid = Grid("piece", "from", "to", "value at its start", "at its end", "slope")
     ends = list(zip(found["knots"], found["values"], strict=True))
     for number, slope in enumerate(found["slopes"], start=1):
         (a, low), (b, high) = ends[number - 1], ends[number]

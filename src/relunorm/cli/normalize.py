@@ -53,10 +53,6 @@ def normalize(
         str | None,
         typer.Option(help="Number type of the written weights; by default that of MODEL's."),
     ] = None,
-    no_milp: Annotated[
-        bool,
-        typer.Option("--no-milp", help="Remove only what a proof shows that verify can replay."),
-    ] = False,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
     ] = None,
@@ -91,7 +87,6 @@ def normalize(
             split=split,
             exact=exact,
             dtype=dtype,  # type: ignore[arg-type]
-            milp=not no_milp,
             time_limit=time_limit,
             progress=show,
         )
@@ -171,10 +166,6 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     if document["unfolded"]:
         console.print("convolutions are written out as matrices: this form rescales single rows")
     if document["bound"] is not None and not document["kept"]:
-        trusted = document["solver_trusted"]
-        extra = f" ({trusted} verdicts rest on a solver's word)" if trusted else ""
-        if trusted and document["certificate"] is not None:
-            console.print("verify accepts the certificate with --trust-solver only; see --no-milp")
         away = document["threshold_margin"]
-        extra += "" if away is None else f", where no step is within {away:.2g} of its threshold"
+        extra = "" if away is None else f", where no step is within {away:.2g} of its threshold"
         console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")

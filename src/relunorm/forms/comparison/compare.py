@@ -29,7 +29,7 @@ from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
 from relunorm.forms.relation.residual import linear_bounds, residual, search
-from relunorm.forms.relation.unit_bounds import quick_bounds, self_evident
+from relunorm.forms.relation.unit_bounds import quick_bounds, stable_bounds
 from relunorm.forms.relation.walk import Walk
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
@@ -57,7 +57,6 @@ def compare(
     top1: bool = False,
     time_limit: float | Clock | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
-    workers: int | None = None,
     progress: Listener | None = None,
     random_state: int = 0,
 ) -> Comparison:
@@ -101,7 +100,7 @@ def compare(
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, factor, clock, analysis, workers, progress, random_state
+        first, second, domain, tolerance, factor, clock, analysis, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
@@ -146,7 +145,6 @@ class _Search:
         factor,
         clock,
         analysis,
-        workers,
         progress,
         random_state,
     ):
@@ -160,9 +158,9 @@ class _Search:
             self.tolerance, self.precision = default_tolerance(self.given, self.seen.points)
         self.seen.tolerance = self.tolerance
         self.clock, self.tell = clock, Teller(progress, clock)
-        self.workers, self.progress = workers, progress
+        self.progress = progress
         self.analysis = [
-            None if found is None else self._evident(network, found)
+            None if found is None else (stable_bounds(found), found.proofs)
             for network, found in zip((self.first, self.second), analysis, strict=True)
         ]
         self.random_state = random_state
@@ -176,13 +174,6 @@ class _Search:
         self.unproved = self.same = False
         self.forms: list[ShallowForm] = []
         self.apart: float | None = None
-
-    def _evident(self, network: Network, found: Stability) -> tuple[list[Range], Proofs] | None:
-        """What an analysis proves without a solver's word; None where the time ends before."""
-        try:
-            return self_evident(network, found, self.reach, self.clock)
-        except TimeLimitError:
-            return None
 
     @cached_property
     def folding(self) -> Vector:
@@ -324,12 +315,10 @@ class _Search:
                 pair[i],
                 self.domain,
                 time_limit=self.clock.part(share=0.5),
-                workers=self.workers,
                 progress=self._listener("stability"),
                 random_state=self.random_state,
-                milp=False,  # a solver's word proves nothing
             )
-            self.analysis[i] = self._evident(pair[i], found)
+            self.analysis[i] = stable_bounds(found), found.proofs
             self._relate("related units, stability proved", self._bounds())
             if self.upper <= self.tolerance:
                 return

@@ -195,6 +195,8 @@ def to_keras(network: Model, dtype: str = "float64") -> Any:
             value = keras.layers.ReLU(dtype=dtype)(value)
         elif layer.activation.kind == "leaky":
             value = _leaky(keras, layer.activation.slope, value, dtype)
+        else:
+            value = keras.layers.Identity(dtype=dtype)(value)  # read back as a linear stage
         values.append(value)
     result = _apply(keras, network.output, values, dtype)
     if len(network.output_shape) > 1:

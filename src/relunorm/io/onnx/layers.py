@@ -202,10 +202,7 @@ def _abs(node: Node) -> Value:
 
 @operation("Sign")
 def _sign(node: Node) -> Value:
-    """sign(x) = 2 step(x) - 1, with the step 1/2 at 0."""
-    low = node.lowering
-    step = low.activate(node.tensor(), Activation("step"), node.label)
-    return low.shift(low.scale(step, np.array(2.0)), np.array(-1.0))
+    return node.lowering.sign(node.tensor(), node.label)
 
 
 @operation("Scaler")

@@ -54,7 +54,7 @@ def read_mixed(
             columns.append(Column(name, tuple(words)))
     if not columns:
         raise InvalidInputError(f"{path}: no input column is left beside {target!r}")
-    return _table(path, shape, cells, columns, target, gaps, labels)
+    return _table(path, shape, cells, columns, target, gaps, labels, "use --missing median")
 
 
 def read_columns(
@@ -75,7 +75,8 @@ def read_columns(
     assert shape is not None
     for column in columns:
         check_target(path, shape.names, column.name)
-    return _table(path, shape, _cells(path, shape), columns, target, gaps, labels)
+    cells = _cells(path, shape)
+    return _table(path, shape, cells, columns, target, gaps, labels, "fill or drop it first")
 
 
 def _table(
@@ -86,8 +87,9 @@ def _table(
     target: str | None,
     gaps: bool,
     labels: bool,
+    advice: str,
 ) -> Table:
-    x = np.column_stack([_inputs(path, shape, c, cells[c.name], gaps) for c in columns])
+    x = np.column_stack([_inputs(path, shape, c, cells[c.name], gaps, advice) for c in columns])
     table = Table(x, None, input_names(columns), columns=tuple(columns))
     if target is None:
         return table
@@ -97,7 +99,8 @@ def _table(
             f"{path}: column {target!r} holds words such as {words[0]!r}; this is the target: use "
             "--classify"
         )
-    y = _inputs(path, shape, Column(target, tuple(words)), cells[target], False)
+    goal = Column(target, tuple(words))
+    y = _inputs(path, shape, goal, cells[target], False, "the target may have none")
     y = y.argmax(axis=1).astype(np.float64) if words else y[:, 0]
     if np.isinf(x).any() or not np.isfinite(y).all():
         raise InvalidInputError(f"{path}: the table holds infinite values, or NaN in the target")
@@ -105,7 +108,7 @@ def _table(
 
 
 def _inputs(
-    path: Path, shape: CsvShape, column: Column, cells: list[str], gaps: bool
+    path: Path, shape: CsvShape, column: Column, cells: list[str], gaps: bool, advice: str
 ) -> NDArray[np.float64]:
     """The inputs of one column, (n, 1) or one column for each of its words."""
     values = np.zeros((len(cells), len(column.inputs)))
@@ -125,8 +128,7 @@ def _inputs(
             )
         elif not gaps and column.fill is None:
             raise InvalidInputError(
-                f"{path}: line {at + shape.first_line}, column {column.name!r}: a gap; fill or "
-                "drop it first"
+                f"{path}: line {at + shape.first_line}, column {column.name!r}: a gap; {advice}"
             )
         elif not place:
             values[at] = np.nan if column.fill is None else column.fill

@@ -174,6 +174,13 @@ class Step(nn.Module):
         return torch.heaviside(inputs, torch.full((), self.at_zero, dtype=inputs.dtype))
 
 
+class LinearStage(nn.Module):
+    """The same numbers; tells `load` not to multiply the maps around it together, which rounds."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.clone()
+
+
 class Scaling(nn.Module):
     """factor x + offset, with fixed numbers."""
 
@@ -242,7 +249,7 @@ def _activation(activation: Activation) -> nn.Module:
         "relu": nn.ReLU,
         "leaky": lambda: nn.LeakyReLU(activation.slope),
         "step": lambda: Step(activation.at_zero),
-        "identity": nn.Identity,
+        "identity": LinearStage,
     }[activation.kind]()
 
 

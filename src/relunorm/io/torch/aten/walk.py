@@ -191,7 +191,7 @@ class _Walk:
             raise CannotLower("changes a parameter or buffer in place")
         if not any(isinstance(value, Tensor | Headed) for value in leaves(arguments)):
             return compute(operation.target, arguments, self.program.trusted)
-        site = Site(self.lowering, operation.place, self.batched, self.batch)
+        site = Site(self.lowering, operation.place, operation.owner, self.batched, self.batch)
         base = name[:-1] if is_in_place(name) else name
         headed = any(isinstance(value, Headed) for value in leaves(arguments))
         if namespace == "aten" and (headed or opens_head(base)):
