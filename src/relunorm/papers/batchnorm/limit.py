@@ -337,8 +337,7 @@ def _trace_ratio(world: BatchNorm, x: Array, n: int) -> float:
 
 
 def _contribution(world: BatchNorm) -> float:
-    """(39) and (40) against the rows that a two-cluster row leaves, for a point of either cluster, n
-    = 5 and 7."""
+    """(39) and (40) against the rows that a two-cluster row leaves, n = 5 and 7, either cluster."""
     worst = 0.0
     for n in (5, 7):
         for positive in range(1, n):
