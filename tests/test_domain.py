@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relunorm as rn
+from relunorm.domain.plane import moved_inside
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.io.domains import parse_domain
-from relunorm.stability.plane import moved_inside
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -185,6 +185,13 @@ class Layer:
         return self.affine.size
 
     @property
+    def channels(self) -> int:
+        """How many units of the model it was read from it has, a channel being one."""
+        if self.piece:
+            return 0
+        return self.width if self.unit_of is None else int(self.unit_of.max(initial=-1)) + 1
+
+    @property
     def has_units(self) -> bool:
         """False for a linear stage (`identity`), which has no kink."""
         return self.activation.kind != "identity"

@@ -10,9 +10,9 @@ from brute_force import maximum
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.bounds.form import fits
+from relunorm.certain import exact_output
 from relunorm.clock import Progress
 from relunorm.extrema.front import decide_any
-from relunorm.stability.certain import exact_output
 
 SQUARE = Box.cube(2)
 TRIANGLE = Polytope([[-1, 0], [0, -1], [1, 1]], [1.0, 1.0, 0.0])

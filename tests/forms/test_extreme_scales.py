@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import relunorm as rn
+from relunorm.certain import exact_output
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.stability import stability
-from relunorm.stability.certain import exact_output
 
 LINE = rn.Box([-1.0], [1.0])
 build = rn.Network.from_weights

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from planted import disguised, networks
 
 import relunorm as rn
+from relunorm.certain import exact_output
+from relunorm.domain.plane import onto_plane
+from relunorm.domain.reach import reach_of
 from relunorm.forms.certificate.evaluation import evaluation_error
 from relunorm.forms.comparison.counterexample import spread
 from relunorm.forms.relation.match import folding_error
@@ -19,10 +22,7 @@ from relunorm.forms.relation.on_demand import Asking, largest, relate_on_demand
 from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.network import Activation, Affine, Layer, Network
 from relunorm.stability import replay, stability
-from relunorm.stability.certain import exact_output
-from relunorm.stability.plane import onto_plane
 from relunorm.stability.query import Query
-from relunorm.stability.reach import reach_of
 
 
 def branching(seed: int) -> tuple[Network, rn.Box, rn.Stability]:

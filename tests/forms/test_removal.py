@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from planted import networks, planted_16_40_40_5
 
 import relunorm as rn
+from relunorm.domain.reach import reach_of
 from relunorm.forms.outward import Range
 from relunorm.forms.removal.merging import proportional
 from relunorm.forms.removal.spanning import carriers
 from relunorm.network import Activation, Affine, Network
-from relunorm.stability.reach import reach_of
 
 
 @pytest.mark.parametrize("architecture", ["any", "keep"])

@@ -11,7 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Nodes, model, run
 
 import relunorm as rn
-from relunorm.errors import InvalidNetworkError, ModelFileError, UnsupportedOperationError
+from relunorm.errors import (
+    InvalidNetworkError,
+    MissingFileError,
+    ModelFileError,
+    UnsupportedOperationError,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -377,8 +382,9 @@ def test_not_onnx_at_all(tmp_path: Path) -> None:
     path.write_text("hello")
     with pytest.raises(ModelFileError, match="not an ONNX file"):
         rn.load(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(MissingFileError, match=r"missing\.onnx: there is no such file") as caught:
         rn.load(tmp_path / "missing.onnx")
+    assert isinstance(caught.value, FileNotFoundError)
 
 
 def test_caller_model_is_not_changed() -> None:

@@ -155,7 +155,7 @@ def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     rn.save(chain(2, 3, 1), path)
     old = path.read_bytes()
 
-    def broken(*_):
+    def broken(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(torch.export, "save", broken)

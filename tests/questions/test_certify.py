@@ -252,7 +252,7 @@ def test_the_command_line(tmp_path):
     document = json.loads(done.stdout)
     assert document["counts"]["robust"] == 2
     assert document["classes"] == ["no", "yes"]
-    assert document["curve"][-1][1] == 1.0
+    assert document["curve"] == [[0.0, 1.0, 1.0], [0.5, 1.0, 1.0]]  # of what was asked alone
     assert CliRunner().invoke(app, [*arguments, "--eps", "1"]).exit_code == 1
     done = CliRunner().invoke(app, arguments[:-1])
     assert done.exit_code == 0

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import networks
 
+from relunorm import certain
+from relunorm.certain import certain_outputs, exact_output, satisfied
 from relunorm.dyadic import dyadic, product
 from relunorm.network import Activation, Affine, Network
-from relunorm.stability import certain
-from relunorm.stability.certain import certain_outputs, exact_output, satisfied
 
 seeds = st.integers(0, 2**32 - 1)
 

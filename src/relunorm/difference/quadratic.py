@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock
 from relunorm.difference.linear import LayerBounds
 from relunorm.difference.pair import Pair, PairedMap
+from relunorm.floats import UNIT, slack
 from relunorm.matrix import Vector
-from relunorm.stability.rounding import UNIT, slack
 
 Array = NDArray[np.float64]
 

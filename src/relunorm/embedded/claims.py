@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.domain import Box
+from relunorm.domain.reach import reach_of
 from relunorm.embedded.pieces.polygon import output_bounds
 from relunorm.embedded.proof.cutting import Bounds, bound_part
 from relunorm.embedded.proof.difference import Change
@@ -16,7 +17,6 @@ from relunorm.errors import InvalidInputError
 from relunorm.forms.certificate.certificate import slackened
 from relunorm.head import Head
 from relunorm.network import Affine, Network
-from relunorm.stability.reach import reach_of
 
 #: Differences of two outputs are bounded one by one while there are at most this many outputs.
 PAIRS_UP_TO = 16

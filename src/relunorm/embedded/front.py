@@ -15,6 +15,7 @@ import numpy as np
 from relunorm.atomic import atomic_path
 from relunorm.clock import Listener
 from relunorm.domain import Box, Domain
+from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerNetwork
 from relunorm.embedded.c.file import Options, flash_bytes
 from relunorm.embedded.certificate import ProgramCertificate
@@ -31,7 +32,6 @@ from relunorm.errors import (
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown
-from relunorm.stability.reach import reach_of
 
 #: Bytes of flash and RAM of the smallest common board of a target (an ATmega328P).
 BOARDS = {"avr": (32_256, 2_048)}

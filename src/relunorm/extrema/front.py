@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.bounds.form import fits
+from relunorm.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, NormBall
 from relunorm.domain.base import short
+from relunorm.domain.plane import moved_inside
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.result import Decision, Maximum, Verdict
+from relunorm.floats import gamma, slack
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.engine import ATTACKS, Search
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import Tape
-from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output
-from relunorm.stability.plane import moved_inside
-from relunorm.stability.rounding import gamma, slack
 
 Array = NDArray[np.float64]
 Group = tuple[Array, Vector]

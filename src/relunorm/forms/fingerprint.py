@@ -9,6 +9,7 @@ import numpy as np
 from relunorm import matrix as mx
 from relunorm.clock import Clock, Listener
 from relunorm.domain import NormBall, Polytope
+from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.forms.comparison.shallow import shallow_cost, shallow_form
 from relunorm.forms.relation.unit_bounds import unit_ranges
@@ -18,7 +19,6 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.stability import Stability, stability
-from relunorm.stability.reach import reach_of
 
 #: Up to this many products a shallow network is written in rational arithmetic.
 RATIONAL = 5_000_000
@@ -33,7 +33,6 @@ def fingerprint(
     *,
     analysis: Stability | None = None,
     time_limit: float | Clock | None = None,
-    workers: int | None = None,
     progress: Listener | None = None,
     random_state: int = 0,
 ) -> str:
@@ -92,7 +91,6 @@ def fingerprint(
             exact,
             domain,
             time_limit=clock.part(share=0.5),
-            workers=workers,
             progress=progress,
             random_state=random_state,
         )

@@ -1,7 +1,7 @@
 """Bounds that hold in real arithmetic although they are computed in float64.
 
 A sum of n products is off by at most gamma(n) times the sum of the magnitudes, whatever the order
-of summation (`relunorm.stability.rounding`). Every bound here is widened by that much.
+of summation (`relunorm.floats`). Every bound here is widened by that much.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from relunorm.domain import Ball
+from relunorm.domain.reach import Reach
+from relunorm.floats import SMALLEST, TINY, UNIT, gamma
 from relunorm.forms.rewrite import row_norms
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine
-from relunorm.stability.reach import Reach
-from relunorm.stability.rounding import SMALLEST, TINY, UNIT, gamma
 
 
 def up(values: Vector, n: int) -> Vector:

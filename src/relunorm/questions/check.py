@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import atomic_path
+from relunorm.certain import satisfied
 from relunorm.clock import Clock, Listener, Progress, Teller
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
@@ -25,7 +26,6 @@ from relunorm.search.engine import warm_up
 from relunorm.search.proof import SearchProof
 from relunorm.search.replay import Replayed
 from relunorm.shown import Shown
-from relunorm.stability.certain import satisfied
 
 Answer = Literal["sat", "unsat", "unknown", "timeout"]
 
@@ -161,7 +161,7 @@ def _counted(progress: Listener | None, done: int, total: int) -> Listener | Non
 
     def tell(heard: Progress) -> None:
         text = heard.message if total == 1 else f"{heard.message}, part {done + 1} of {total}"
-        progress(Progress(text, done, total, heard.elapsed, heard.left, heard.facts))
+        progress(Progress(text, done, total, heard.elapsed, heard.left, heard.at_most, heard.facts))
 
     return tell
 

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from relunorm.atomic import atomic_path
 from relunorm.bounds.form import fits, triangular
+from relunorm.domain.documents import domain_to_dict, reach_from_dict
+from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search.replay import BrokenTape, Replayed, replay
 from relunorm.search.tape import Tape
-from relunorm.stability.documents import domain_to_dict, reach_from_dict
-from relunorm.stability.reach import Reach
 
 Array = NDArray[np.float64]
 

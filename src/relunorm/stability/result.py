@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain import Domain
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.shown import Shown
-from relunorm.stability.problem import Bounds, Problem
 from relunorm.stability.proof import Proofs
 from relunorm.stability.witness import Witnesses
 
@@ -34,8 +34,8 @@ class LayerStability:
             domain), ``unstable`` (a point on either side is known) or ``undecided``. For a leaky
             unit read dead as negative and active as positive. A step unit is dead or active only
             where its value is constant, the value at 0 included.
-        method: what decided it: ``interval``, ``linear``, ``slopes``, ``lp``, ``branch``, ``milp``,
-            ``witness``, or ``none``.
+        method: what decided it: ``interval``, ``linear``, ``slopes``, ``lp``, ``search``,
+            ``rational``, ``witness``, or ``none``.
         margin: how far the deciding bound, or the weaker of the two witnesses, is from 0.
         points: inputs that serve as witnesses.
         at_active, at_inactive: per unit the row of ``points`` where it is surely > 0 and surely

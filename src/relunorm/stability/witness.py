@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Problem
+from relunorm.certain import enclosed
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain, Polytope
+from relunorm.domain.plane import is_flat, onto_plane
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.certain import enclosed
-from relunorm.stability.plane import is_flat, onto_plane
-from relunorm.stability.problem import Problem
 
 Array = NDArray[np.float64]
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.domain import Box
+from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import RANGES, IntegerInputs, IntegerProgram, size_of
 from relunorm.embedded.arithmetic.scales import start_of
 from relunorm.embedded.arithmetic.terms import Integers
@@ -31,7 +32,6 @@ from relunorm.embedded.pieces.polygon import apart
 from relunorm.embedded.proof.cutting import Bounds
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
-from relunorm.stability.reach import reach_of
 
 
 class Piecewise(IntegerProgram):

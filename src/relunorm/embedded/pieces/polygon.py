@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.linear import linear_upper
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain import Box
+from relunorm.domain.reach import Reach
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.linear import linear_upper
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.reach import Reach
 from relunorm.stability.replay import rule_bounds
 
 Point = tuple[Fraction, Fraction]
@@ -55,11 +55,9 @@ class PolygonReach(Reach):
         """Roundings in one value of `support_upper`, those of the corners included."""
         return 2 * self.size + 16
 
-    def support_upper(
-        self, rows: Any, multipliers: Any = None, lo: Any = None, hi: Any = None
-    ) -> tuple[Vector, Vector]:
+    def support_upper(self, rows: Any, multipliers: Any = None) -> tuple[Vector, Vector]:
         """max c.x over the corners for every row c, and the magnitude its error scales with."""
-        del multipliers, lo, hi
+        del multipliers
         return (rows @ self.corners.T).max(axis=1), np.abs(rows) @ self.span
 
 

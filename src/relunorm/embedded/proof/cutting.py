@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Problem
 from relunorm.domain import Box
+from relunorm.domain.reach import reach_of
 from relunorm.embedded.proof.difference import Change, Difference, difference
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.problem import Problem
-from relunorm.stability.reach import reach_of
 
 #: Halving stops when doubling the parts has gained less than this share.
 GAIN = 0.03

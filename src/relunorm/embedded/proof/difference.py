@@ -11,12 +11,12 @@ two sides of the activation, act(z + e) - act(z) is that slope times e, hence fo
     B (act(z + e) - act(z))  <=  g e + max over the ends of e of max(B lo e, B hi e) - g e .
 
 Substituting from a target down to the input leaves a function that is affine in the input and in
-d at the input: v by the backward linear bounds of `relunorm.stability.linear`, d by the line above,
+d at the input: v by the backward linear bounds of `relunorm.bounds.linear`, d by the line above,
 both at once, so that errors of weights cancel where they cancel in the network. (The idea of
 bounding the difference and not both networks: Paulsen, Wang and Wang, ReluDiff, ICSE 2020.)
 
 Sound in real arithmetic: magnitudes are summed beside every value and the result is widened by what
-their roundings can amount to (`relunorm.stability.rounding`).
+their roundings can amount to (`relunorm.floats`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.bounds.intervals import interval_bounds
+from relunorm.bounds.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
+from relunorm.bounds.problem import Bounds, Problem
 from relunorm.embedded.proof.norms import Norms
+from relunorm.floats import SMALLEST, rounded_down, rounded_up, slack
 from relunorm.layer import Affine
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector
-from relunorm.stability.intervals import interval_bounds
-from relunorm.stability.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.rounding import SMALLEST, rounded_down, rounded_up, slack
 
 Array = NDArray[np.float64]
 #: Lower and upper ends, entry by entry.
@@ -269,7 +269,7 @@ class Difference:
     def descend(self, index: int, rows: Array) -> Vector:
         """A sound upper bound of ``rows @ e`` of map ``index``, for every row.
 
-        Cost: as two backward passes of `relunorm.stability.linear`.
+        Cost: as two backward passes of `relunorm.bounds.linear`.
         """
         self._open(index)
         change, bounds = self.change, self.bounds

@@ -22,9 +22,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.floats import TINY, gamma
 from relunorm.matrix import Vector
-from relunorm.stability.problem import Bounds, Problem
-from relunorm.stability.rounding import TINY, gamma
 
 if TYPE_CHECKING:
     from relunorm.embedded.proof.difference import Change, Ends

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from relunorm.bounds.problem import Problem
 from relunorm.domain import Box
+from relunorm.domain.reach import reach_of
 from relunorm.embedded.arithmetic.integers import (
     RANGES,
     IntegerInputs,
@@ -23,8 +25,6 @@ from relunorm.embedded.proof.ranges import Sums, after_activation, narrowed, ove
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.problem import Problem
-from relunorm.stability.reach import reach_of
 
 
 class IntegerRounding(Rounding):

@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range, gamma, inner_size, up
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
-from relunorm.stability.reach import Reach
 
 #: Unit roundoff and the smallest normal number.
 PRECISION = {"float32": (2.0**-24, 2.0**-126), "float64": (2.0**-53, 2.0**-1022)}

@@ -14,15 +14,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain.plane import moved_inside
+from relunorm.floats import float_below
 from relunorm.forms.precision import DOUBLE
 from relunorm.forms.relation.walk import NEW, SCALED, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output
-from relunorm.stability.plane import moved_inside
-from relunorm.stability.rounding import float_below
 from relunorm.stability.witness import unit_gradient
 
 #: Multiplications of one round of single coordinates, at most.

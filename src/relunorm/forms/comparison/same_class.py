@@ -16,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import Clock
 from relunorm.domain import Domain
+from relunorm.domain.plane import moved_inside
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.certain import PARAMETERS, certain_outputs, exact_output
-from relunorm.stability.plane import moved_inside
 
 Points = NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from itertools import pairwise
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.certain import exact_output
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
 from relunorm.network import Network
-from relunorm.stability.certain import exact_output
 
 #: Rational products that are computed, at most; about a microsecond each.
 PRODUCTS = 2_000_000

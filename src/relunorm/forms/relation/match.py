@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
+from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import is_single
 from relunorm.forms.relation.walk import (
@@ -31,7 +32,6 @@ from relunorm.forms.relation.walk import (
 from relunorm.forms.rewrite import rows
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Network
-from relunorm.stability.reach import Reach
 
 #: Within one network units count as copies when they agree to this share of their magnitude.
 SAME = 1e-11
@@ -367,7 +367,7 @@ def folding_error(network: Network, reach: Reach, clock: Clock = NO_LIMIT) -> Ve
     that ends before raises `TimeLimitError`.
 
     >>> from relunorm import Box
-    >>> from relunorm.stability.reach import reach_of
+    >>> from relunorm.domain.reach import reach_of
     >>> net = Network.from_weights([[[1.0]], [[1.0]]])
     >>> folding_error(net, reach_of(Box([0.0], [1.0]))).tolist()
     [0.0]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
+from relunorm.domain.reach import Reach
 from relunorm.errors import TimeLimitError
 from relunorm.forms.outward import Range
 from relunorm.forms.precision import is_single
@@ -24,7 +25,6 @@ from relunorm.forms.relation.walk import NEW, OPPOSITE, SCALED, Relation, Side, 
 from relunorm.network import Activation, Network
 from relunorm.stability.proof import Proofs
 from relunorm.stability.query import Query
-from relunorm.stability.reach import Reach
 
 #: Nodes of branching one layer may cost.
 NODES = 256

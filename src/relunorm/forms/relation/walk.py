@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
+from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.forms import outward
 from relunorm.forms.outward import Range
@@ -44,7 +45,6 @@ from relunorm.forms.relation.error_balls import ErrorBalls
 from relunorm.forms.rewrite import multiply, one_hot, rows, scaled, total
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Network
-from relunorm.stability.reach import Reach
 
 NEW, SCALED, OPPOSITE, LINEAR = 0, 1, 2, 3
 KINDS = ("new", "scaled", "opposite", "linear")

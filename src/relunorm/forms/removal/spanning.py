@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range, span
 from relunorm.forms.rewrite import dense_rows, rows
 from relunorm.matrix import Vector
 from relunorm.network import Affine
-from relunorm.stability.reach import Reach
 
 #: Singular directions below this share of the largest count as dependent.
 RANK = 1e-10

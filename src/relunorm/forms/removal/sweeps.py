@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.domain.reach import Reach
 from relunorm.errors import TimeLimitError
 from relunorm.forms.outward import Range, span
 from relunorm.forms.removal.merging import Groups, orientation, proportional
@@ -30,7 +31,6 @@ from relunorm.forms.rewrite import (
 )
 from relunorm.matrix import Vector
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.stability.reach import Reach
 
 
 def remove(

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidDomainError
 from relunorm.forms.outward import Range
 from relunorm.forms.outward import span as span_of
 from relunorm.forms.rewrite import Rewriter, dense_rows, divided, one_hot, row_norms, rows, stacked
 from relunorm.forms.shapes.unit import norms, without_output_bias
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.stability.reach import Reach
 
 
 def bounded(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
+from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.forms.removal.linear_units import nothing_known
 from relunorm.forms.removal.reduced import Architecture, Reduced, Rules, Straight
@@ -25,7 +26,6 @@ from relunorm.forms.shapes import accurate
 from relunorm.forms.shapes.unit import snapped
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.reach import Reach
 
 
 def canonical(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from relunorm import matrix as mx
+from relunorm.domain.reach import Reach
 from relunorm.errors import RelunormError
 from relunorm.forms.outward import Range
 from relunorm.forms.rewrite import row_norms
 from relunorm.forms.shapes.bounded import clipped
 from relunorm.network import Network
-from relunorm.stability.reach import Reach
 
 #: Rounding of the norms and of the clipped biases, relative.
 ROUNDING = 1e-12

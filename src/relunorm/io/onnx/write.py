@@ -24,7 +24,7 @@ from relunorm.atomic import write_bytes
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.recover import Convolution, recover_convolution
-from relunorm.io.onnx.head import write_head
+from relunorm.io.onnx.head import COLUMNS, write_head
 from relunorm.io.onnx.ops import STAGE
 from relunorm.io.onnx.structured import can_write, write_steps
 from relunorm.matrix import Matrix
@@ -54,6 +54,8 @@ def to_onnx(network: Model, dtype: str | None = None, *, stopped: str = "") -> o
     properties = {"relunorm.stopped": stopped} if stopped else {}
     if network.head.classes:
         properties["classes"] = json.dumps(network.head.classes)
+    if network.columns:
+        properties[COLUMNS] = json.dumps([column.to_dict() for column in network.columns])
     if properties:
         helper.set_model_props(model, properties)
     onnx.checker.check_model(model)

@@ -1,0 +1,186 @@
+"""Backward linear bounds: an upper bound of sign * z from any choice of slopes.
+
+For a row of coefficients lam on the values act(z) of a layer with l <= z <= u, and ANY slope a,
+
+    lam * act(z)  <=  a z + c,    c = max over z in {l, 0, u} of lam * act(z) - a z,
+
+because the difference is affine on either side of the kink. Substituting from the layer below the
+target down to the input leaves an affine function of the input, whose maximum over the domain is
+known. This is the Lagrangian dual of the layered problem (Dvijotham et al., UAI 2018): every choice
+of slopes is sound, the optimal ones give the value of the triangle relaxation, the fixed rule of
+`default_tilt` gives CROWN (Zhang et al., NeurIPS 2018). So a proof is nothing but the slopes.
+
+Slopes are written with two numbers per unit, a = lam+ * chord + lam- * tilted + offset: ``tilt`` in
+[0, 1] places the slope between the two sides of the kink where a tangent is needed, ``offset`` adds
+a multiplier for l <= z <= u itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.bounds.problem import Bounds, Kink, Problem
+from relunorm.clock import NO_LIMIT, Clock
+from relunorm.floats import SMALLEST, rounded_up, slack
+from relunorm.matrix import Vector
+
+Array = NDArray[np.float64]
+
+#: Backward passes hold at most this many doubles per array at a time.
+CHUNK_DOUBLES = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """The free choices of a backward pass, one row per target.
+
+    Args:
+        tilt: layer -> (rows, width), entries in [0, 1]; layers left out follow the fixed rule.
+        offset: layer -> (rows, width), any numbers; zero where left out.
+        multipliers: (rows, inequalities) >= 0 on a polytope's rows; zero where left out.
+    """
+
+    tilt: dict[int, Array] = field(default_factory=dict)
+    offset: dict[int, Array] = field(default_factory=dict)
+    multipliers: Array | None = None
+
+    def take(self, rows: NDArray[np.intp] | list[int] | slice) -> Slopes:
+        """The choices of some of the targets."""
+        return Slopes(
+            {k: v[rows] for k, v in self.tilt.items()},
+            {k: v[rows] for k, v in self.offset.items()},
+            None if self.multipliers is None else self.multipliers[rows],
+        )
+
+
+BY_RULE = Slopes()
+
+
+def linear_upper(
+    problem: Problem,
+    bounds: Bounds,
+    index: int,
+    rows: NDArray[np.intp],
+    signs: Vector,
+    slopes: Slopes = BY_RULE,
+    clock: Clock = NO_LIMIT,
+) -> Vector:
+    """A sound upper bound of ``signs * z[rows]`` of map ``index``, in real arithmetic.
+
+    Args:
+        rows: which pre-activations, one target each (a row may appear more than once).
+        signs: +1 for the maximum, -1 for minus the minimum.
+        slopes: the choices that prove the bound; the fixed rule where left out.
+        clock: rows not reached before its end get infinity.
+
+    Cost: one product per earlier layer, as a forward pass of ``len(rows)`` points.
+    """
+    result = np.full(len(rows), np.inf)
+    step = max(1, CHUNK_DOUBLES // max(problem.network.widths))
+    for start in range(0, len(rows), step):
+        if clock.expired():
+            break
+        take = slice(start, start + step)
+        result[take] = _descend(problem, bounds, index, rows[take], signs[take], slopes.take(take))
+    return result
+
+
+def _descend(
+    problem: Problem,
+    bounds: Bounds,
+    index: int,
+    rows: NDArray[np.intp],
+    signs: Vector,
+    slopes: Slopes,
+) -> Vector:
+    bias = problem.maps[index].bias[rows]
+    value, magnitude = signs * bias, np.abs(bias)
+    lost = 0.0  # to coefficients that underflow
+    pending: dict[int, Array] = {}
+    for source, matrix in problem.rows(index, rows).items():
+        pending[source] = signs[:, None] * matrix
+        magnitude = magnitude + np.abs(matrix) @ bounds.span(source)
+    for layer in range(index - 1, -1, -1):
+        lam = pending.pop(layer + 1, None)
+        if lam is None:
+            continue
+        lower, upper = bounds.lower[layer], bounds.upper[layer]
+        kink, affine = problem.kinks[layer], problem.maps[layer]
+        a = slope(kink, lam, lower, upper, slopes.tilt.get(layer), slopes.offset.get(layer))
+        value += remainder(kink, lam, a, lower, upper).sum(axis=1) + a @ affine.bias
+        size = np.abs(a)
+        reach = np.maximum(np.abs(bounds.lower[layer]), np.abs(bounds.upper[layer]))
+        magnitude = magnitude + size @ (reach + np.abs(affine.bias))
+        magnitude += np.abs(lam) @ bounds.span(layer + 1)
+        for source, matrix in affine.terms.items():
+            below = a @ matrix
+            pending[source] = pending[source] + below if source in pending else below
+            span = bounds.span(source)
+            magnitude += size @ (problem.absolute[layer][source] @ span)
+            lost += matrix.shape[0] * SMALLEST * float(span[np.isfinite(span)].sum())
+    if 0 in pending:
+        top, weight = problem.reach.support_upper(pending[0], slopes.multipliers)
+        value, magnitude = value + top, magnitude + weight
+    result = rounded_up(value, slack(magnitude, problem.operations) + lost)
+    return np.where(np.isnan(result), np.inf, result)
+
+
+def slope(
+    kink: Kink,
+    lam: Array,
+    lower: Array,
+    upper: Array,
+    tilt: Array | None = None,
+    offset: Array | None = None,
+) -> Array:
+    """The slope a of each unit: chord where lam * act is convex, tangent between where concave."""
+    if kink.linear:
+        a = lam * kink.above
+    elif kink.step:
+        a = np.zeros_like(lam)
+    else:
+        chord = chord_slope(kink, lower, upper)
+        share = default_tilt(lower, upper) if tilt is None else tilt
+        tangent = kink.below + fixed_sides(share, lower, upper) * kink.gap
+        a = lam * np.where(lam * kink.gap > 0, chord, tangent)
+    return a if offset is None else a + offset
+
+
+def chord_slope(kink: Kink, lower: Array, upper: Array) -> Array:
+    """Slope of the line through (l, act(l)) and (u, act(u)), or of the only side there is."""
+    top, bottom = np.maximum(upper, 0.0), np.minimum(lower, 0.0)
+    width = top - bottom
+    share = np.where(width > 0, top / np.where(width > 0, width, 1.0), 0.0)
+    return kink.below + fixed_sides(share, lower, upper) * kink.gap
+
+
+def fixed_sides(share: Array, lower: Array, upper: Array) -> Array:
+    """``share`` where the sign is open, 1 where z >= 0 and 0 where z <= 0 for sure."""
+    return np.where(upper <= 0, 0.0, np.where(lower >= 0, 1.0, share))
+
+
+def default_tilt(lower: Array, upper: Array) -> Array:
+    """The fixed rule: the tangent of the side that reaches further."""
+    return np.where(upper > -lower, 1.0, 0.0)
+
+
+def remainder(kink: Kink, lam: Array, a: Array, lower: Array, upper: Array) -> Array:
+    """c = max over [l, u] of lam * act(z) - a z: at an end or at the kink."""
+    if kink.linear:
+        rest = lam * kink.above - a
+        return np.maximum(rest * lower, rest * upper)
+    if kink.step:
+        ends = [
+            np.where(lower < 0, np.maximum(-a * lower, -a * np.minimum(upper, 0.0)), -np.inf),
+            np.where(upper > 0, lam + np.maximum(-a * np.maximum(lower, 0.0), -a * upper), -np.inf),
+            np.where((lower <= 0) & (upper >= 0), lam * kink.at_zero, -np.inf),
+        ]
+        return np.maximum.reduce(ends)
+    left, right = lam * kink.below - a, lam * kink.above - a
+    at_lower = np.where(lower < 0, left, right) * lower
+    at_upper = np.where(upper > 0, right, left) * upper
+    ends = np.maximum(at_lower, at_upper)
+    return np.where((lower < 0) & (upper > 0), np.maximum(ends, 0.0), ends)

@@ -1,0 +1,269 @@
+"""The triangle relaxation as a linear programme, and its multipliers as slopes.
+
+Variables are the inputs and the values v of the units whose sign is open; every other value is an
+affine function of them. An open relu unit gives v >= z, v >= 0 and v <= u (z - l) / (u - l) (for
+any kink: the two sides and the chord), a polytope its rows. One HiGHS model serves every target of
+a layer: only the objective changes, so the last basis is a warm start. The answer of the solver is
+not believed: its multipliers become `Slopes`, and `linear_upper` says what they prove.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.problem import Bounds, Problem
+from relunorm.domain import Polytope
+from relunorm.matrix import Vector
+from relunorm.network import Affine
+
+Array = NDArray[np.float64]
+
+#: The tightest feasibility tolerance HiGHS is asked for.
+TOLERANCE = 1e-9
+
+#: A ray that proves infeasibility is stretched by this before it becomes slopes.
+RAY = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The answer of one linear programme.
+
+    Attributes:
+        value: the maximum of the relaxation, to the solver's tolerance; -inf if infeasible.
+        point: the input part of the maximiser.
+        slopes: one row of slopes made from the multipliers.
+    """
+
+    value: float
+    point: Vector
+    slopes: Slopes
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Inequalities of one kind for some units of a layer, low <= matrix @ variables <= high.
+
+    ``slope`` says how they read z: the row is v - slope * z for a line.
+    """
+
+    kind: str
+    layer: int
+    units: NDArray[np.intp]
+    slope: Vector
+    matrix: Array
+    low: Vector
+    high: Vector
+
+
+class Relaxation:
+    """The triangle relaxation below map ``index``, for given bounds.
+
+    Args:
+        lower, upper: bounds of every earlier layer.
+    """
+
+    def __init__(self, problem: Problem, index: int, lower: list[Vector], upper: list[Vector]):
+        self.problem, self.index = problem, index
+        self.lower, self.upper = lower, upper
+        self.free = [self._free(layer) for layer in range(index)]
+        self.places = np.cumsum([problem.reach.size] + [len(f) for f in self.free])
+        self.columns = int(self.places[-1])
+        self.preactivations: list[tuple[Array, Vector]] = []
+        inputs = np.eye(problem.reach.size, self.columns)
+        self.values: list[tuple[Array, Vector]] = [(inputs, np.zeros(problem.reach.size))]
+        self.rows: list[_Rows] = []
+        for layer in range(index):
+            self._add_layer(layer)
+        self._add_domain()
+        self.solver = self._solver()
+
+    def _free(self, layer: int) -> NDArray[np.intp]:
+        if self.problem.kinks[layer].linear:
+            return np.empty(0, dtype=np.intp)
+        return np.flatnonzero((self.lower[layer] < 0) & (self.upper[layer] > 0))
+
+    def _express(self, affine: Affine) -> tuple[Array, Vector]:
+        """An affine map of values, written in the variables."""
+        matrix, constant = np.zeros((affine.size, self.columns)), affine.bias.copy()
+        for source, weights in affine.terms.items():
+            inner, offset = self.values[source]
+            matrix += weights @ inner
+            constant += weights @ offset
+        return matrix, constant
+
+    def _add_layer(self, layer: int) -> None:
+        matrix, constant = self._express(self.problem.maps[layer])
+        self.preactivations.append((matrix, constant))
+        kink, units = self.problem.kinks[layer], self.free[layer]
+        side = fixed_sides(np.zeros(len(constant)), self.lower[layer], self.upper[layer])
+        line = kink.below + side * kink.gap
+        value, offset = line[:, None] * matrix, line * constant
+        if kink.step:
+            offset = side
+        own = np.zeros((len(units), self.columns))
+        own[np.arange(len(units)), self.places[layer] + np.arange(len(units))] = 1.0
+        value[units], offset[units] = own, 0.0
+        self.values.append((value, offset))
+        if len(units) and not kink.step:
+            self._add_lines(layer, own)
+
+    def _add_lines(self, layer: int, own: Array) -> None:
+        """v against the two sides of the kink and the chord."""
+        kink, units = self.problem.kinks[layer], self.free[layer]
+        z, constant = (part[units] for part in self.preactivations[layer])
+        lower, upper = self.lower[layer][units], self.upper[layer][units]
+        chord, none = chord_slope(kink, lower, upper), np.full(len(units), np.inf)
+        lines = (
+            ("chord", chord, (kink.below - chord) * lower),
+            ("side", np.full(len(units), kink.above), np.zeros(len(units))),
+            ("side", np.full(len(units), kink.below), np.zeros(len(units))),
+        )
+        for name, slope, rest in lines:
+            limit = slope * constant + rest
+            below = (name == "chord") == (kink.gap > 0)
+            low, high = (-none, limit) if below else (limit, none)
+            self.rows.append(_Rows(name, layer, units, slope, own - slope[:, None] * z, low, high))
+
+    def _add_domain(self) -> None:
+        if isinstance(self.problem.reach.domain, Polytope):
+            A, b = self.problem.reach.domain.A, self.problem.reach.domain.b
+            matrix = np.zeros((len(b), self.columns))
+            matrix[:, : A.shape[1]] = A
+            none = np.full(len(b), -np.inf)
+            self.rows.append(_Rows("domain", -1, np.arange(len(b)), b, matrix, none, b))
+
+    def _solver(self) -> Any:
+        low, high = [self.problem.reach.lo], [self.problem.reach.hi]
+        for layer, units in enumerate(self.free):
+            ends = self.problem.kinks[layer].image(self.lower[layer], self.upper[layer])
+            low.append(ends[0][units])
+            high.append(ends[1][units])
+        nothing = np.empty((0, self.columns))
+        return _maximization(
+            (np.concatenate(low), np.concatenate(high)),
+            np.concatenate([nothing, *(rows.matrix for rows in self.rows)]),
+            (
+                np.concatenate([np.empty(0), *(rows.low for rows in self.rows)]),
+                np.concatenate([np.empty(0), *(rows.high for rows in self.rows)]),
+            ),
+        )
+
+    def maximize(self, unit: int, sign: float, time_limit: float | None = None) -> Optimum | None:
+        """Maximise sign * z[unit]; None when the solver gave up."""
+        import highspy
+
+        affine = self.problem.maps[self.index]
+        row = {s: mx.dense(m[[unit]]) for s, m in affine.terms.items()}
+        matrix, constant = self._express(Affine(row, affine.bias[[unit]]))
+        self.solver.changeColsCost(self.columns, np.arange(self.columns), sign * matrix[0])
+        if time_limit is not None:
+            spent = self.solver.getRunTime()
+            self.solver.setOptionValue("time_limit", spent + max(time_limit, 1e-3))
+        self.solver.run()
+        status = self.solver.getModelStatus()
+        reach = self.problem.reach
+        if status == highspy.HighsModelStatus.kInfeasible:
+            answer, found, ray = self.solver.getDualRay()
+            if answer != highspy.HighsStatus.kOk or not found:
+                return None
+            slopes = self._slopes(unit, sign, RAY * np.asarray(ray))
+            return Optimum(-np.inf, reach.lo / 2 + reach.hi / 2, slopes)
+        if status != highspy.HighsModelStatus.kOptimal:
+            return None
+        solution = self.solver.getSolution()
+        value = self.solver.getInfo().objective_function_value + sign * constant[0]
+        variables = np.asarray(solution.col_value)
+        point = np.clip(variables[: reach.size], reach.lo, reach.hi)
+        slopes = self._slopes(unit, sign, np.asarray(solution.row_dual))
+        return Optimum(float(value), point, slopes)
+
+    def _slopes(self, unit: int, sign: float, duals: Vector) -> Slopes:
+        """Multipliers as slopes: a line's multiplier times its slope."""
+        wanted = [np.zeros(len(lower)) for lower in self.lower]
+        multipliers, place = None, 0
+        for rows in self.rows:
+            mu = duals[place : place + len(rows.units)]
+            place += len(rows.units)
+            if rows.kind == "domain":
+                multipliers = np.maximum(mu, 0.0)[None]
+            else:
+                wanted[rows.layer][rows.units] += mu * rows.slope
+        return self._unroll(unit, sign, wanted, multipliers)
+
+    def _unroll(
+        self, unit: int, sign: float, wanted: list[Vector], multipliers: Array | None
+    ) -> Slopes:
+        """Write wanted slopes as tilts and offsets, from the target down."""
+        tilt: dict[int, Array] = {}
+        offset: dict[int, Array] = {}
+        top = self.problem.rows(self.index, np.array([unit]))
+        pending = {source: sign * matrix[0] for source, matrix in top.items()}
+        for layer in range(self.index - 1, -1, -1):
+            lam = pending.pop(layer + 1, None)
+            if lam is None:
+                continue
+            kink = self.problem.kinks[layer]
+            if kink.linear or kink.step:
+                a = lam * (kink.above if kink.linear else 0.0)
+            else:
+                share, line = self._line(layer, lam, wanted[layer])
+                open_ = np.isin(np.arange(len(lam)), self.free[layer])
+                shift = wanted[layer] - np.where(open_, lam * line, 0.0)
+                tilt[layer], offset[layer] = share[None], shift[None]
+                a = lam * line + shift
+            for source, matrix in self.problem.maps[layer].terms.items():
+                below = matrix.T @ a
+                pending[source] = pending[source] + below if source in pending else below
+        return Slopes(tilt, offset, multipliers)
+
+    def _line(self, layer: int, lam: Vector, wanted: Vector) -> tuple[Vector, Vector]:
+        """The tilt that comes closest to the wanted slope, and the line `linear` makes of it."""
+        kink, lower, upper = self.problem.kinks[layer], self.lower[layer], self.upper[layer]
+        concave = (lam * kink.gap < 0) & (lower < 0) & (upper > 0)
+        share = (wanted / np.where(lam != 0, lam, 1.0) - kink.below) / kink.gap
+        share = np.clip(np.where(concave, share, default_tilt(lower, upper)), 0.0, 1.0)
+        tangent = kink.below + fixed_sides(share, lower, upper) * kink.gap
+        return share, np.where(lam * kink.gap > 0, chord_slope(kink, lower, upper), tangent)
+
+
+def relaxation(problem: Problem, bounds: Bounds, index: int) -> Relaxation:
+    """The triangle relaxation over the whole domain with the bounds found so far."""
+    return Relaxation(problem, index, bounds.lower[:index], bounds.upper[:index])
+
+
+def _maximization(
+    columns: tuple[Vector, Vector], matrix: Array, rows: tuple[Vector, Vector]
+) -> Any:
+    """A HiGHS solver for maxima over columns and rows between bounds, on one thread; cost 0."""
+    import highspy
+
+    sparse: Any = sp.csc_array(matrix)
+    model: Any = highspy.HighsLp()
+    model.num_row_, model.num_col_ = sparse.shape
+    model.col_cost_ = np.zeros(sparse.shape[1])
+    model.col_lower_, model.col_upper_ = columns
+    model.row_lower_, model.row_upper_ = rows
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_, model.a_matrix_.index_ = sparse.indptr, sparse.indices
+    model.a_matrix_.value_ = sparse.data
+    model.sense_ = highspy.ObjSense.kMaximize
+    solver: Any = highspy.Highs()
+    for name, setting in {
+        "output_flag": False,
+        "threads": 1,
+        "presolve": "off",
+        "primal_feasibility_tolerance": TOLERANCE,
+        "dual_feasibility_tolerance": TOLERANCE,
+    }.items():
+        solver.setOptionValue(name, setting)
+    solver.HandleUserInterrupt = True
+    solver.passModel(model)
+    return solver

@@ -1,0 +1,166 @@
+"""A network and a domain prepared for bounding: terms, magnitudes, and the bounds found so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm import matrix as mx
+from relunorm.domain.reach import Reach
+from relunorm.floats import grain
+from relunorm.matrix import Matrix, Vector
+from relunorm.network import Affine, Network
+
+
+@dataclass(frozen=True)
+class Kink:
+    """An activation as bounding sees it: slope below and above 0, and a jump for a step.
+
+    ``act(z) = below * z`` for z < 0, ``above * z`` for z > 0; a step is 0, at_zero, 1 instead.
+    """
+
+    below: float
+    above: float
+    step: bool
+    at_zero: float = 0.0
+
+    @property
+    def linear(self) -> bool:
+        """No kink at all: an identity stage, or a leaky unit of slope 1."""
+        return not self.step and self.below == self.above
+
+    @property
+    def gap(self) -> float:
+        """above - below: positive for a convex kink, negative for a concave one."""
+        return self.above - self.below
+
+    def image(self, lower: Vector, upper: Vector) -> tuple[Vector, Vector]:
+        """The range of act over [lower, upper]; products round outwards."""
+        if self.step:
+            values = [
+                np.where(upper > 0, 1.0, -np.inf),
+                np.where(lower < 0, 0.0, -np.inf),
+                np.where((lower <= 0) & (upper >= 0), self.at_zero, -np.inf),
+            ]
+            lows = [np.where(np.isinf(v), np.inf, v) for v in values]
+            return np.minimum.reduce(lows), np.maximum.reduce(values)
+        ends = [self._at(lower), self._at(upper)]
+        lows = highs = ends
+        if self.below not in (0.0, 1.0, -1.0):  # a product that underflows to 0 is no 0
+            sharp = [lower == 0, upper == 0]
+            lows, highs = (
+                [np.where(s, e, np.nextafter(e, way)) for s, e in zip(sharp, ends, strict=True)]
+                for way in (-np.inf, np.inf)
+            )
+        inside = (lower < 0) & (upper > 0)
+        low, high = np.minimum(*lows), np.maximum(*highs)
+        return (
+            np.where(inside, np.minimum(low, 0.0), low),
+            np.where(inside, np.maximum(high, 0.0), high),
+        )
+
+    def _at(self, z: Vector) -> Vector:
+        return np.where(z > 0, self.above * z, self.below * z)
+
+
+class Problem:
+    """The maps of a network over a domain, with sizes and absolute values at hand.
+
+    Bounds are not kept here: see `Bounds`.
+    """
+
+    def __init__(self, network: Network, reach: Reach):
+        self.network = network
+        self.reach = reach
+        self.maps: tuple[Affine, ...] = tuple(network.maps)
+        self.kinks = tuple(
+            Kink(
+                *layer.activation.slopes,
+                step=layer.activation.kind == "step",
+                at_zero=layer.activation.at_zero,
+            )
+            for layer in network.layers
+        )
+
+    @cached_property
+    def absolute(self) -> list[dict[int, Matrix]]:
+        """Entrywise absolute values of every map's matrices."""
+        return [{s: abs(m) for s, m in affine.terms.items()} for affine in self.maps]
+
+    @cached_property
+    def grains(self) -> list[dict[int | str, Vector]]:
+        """Per map and row the largest power of two that divides the weights on each source."""
+        return [
+            {"bias": grain(a.bias[:, None], axis=1), **{s: _grains(m) for s, m in a.terms.items()}}
+            for a in self.maps
+        ]
+
+    @cached_property
+    def single(self) -> list[dict[int, Any]]:
+        """Every map's matrices in single precision, for searches whose result is checked."""
+        return [{s: m.astype(np.float32) for s, m in a.terms.items()} for a in self.maps]
+
+    @cached_property
+    def operations(self) -> int:
+        """Roundings behind any coefficient or constant of a backward pass, at most."""
+        widest = max(self.network.widths)
+        return widest + len(self.maps) * 4 + self.reach.operations
+
+    def rows(self, index: int, rows: NDArray[np.intp]) -> dict[int, NDArray[np.float64]]:
+        """The given rows of a map's matrices, dense."""
+        return {s: mx.dense(m[rows]) for s, m in self.maps[index].terms.items()}
+
+
+def _grains(matrix: Matrix) -> Vector:
+    if not sp.issparse(matrix):
+        return grain(matrix, axis=1)
+    result = np.full(matrix.shape[0], np.inf)
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    np.minimum.at(result, rows, grain(matrix.data[:, None], axis=1))
+    return result
+
+
+class Bounds:
+    """Sound bounds of every pre-activation and every value, filled in layer by layer.
+
+    ``lower[i] <= z <= upper[i]`` for layer i, ``low[k] <= value k <= high[k]``.
+    """
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.lower: list[Vector] = []
+        self.upper: list[Vector] = []
+        self.low: list[Vector] = [problem.reach.lo]
+        self.high: list[Vector] = [problem.reach.hi]
+
+    def span(self, value: int) -> Vector:
+        """max |value k| entry by entry."""
+        return np.maximum(np.abs(self.low[value]), np.abs(self.high[value]))
+
+    def append(self, lower: Vector, upper: Vector) -> None:
+        """Add the next layer's bounds."""
+        self.lower.append(lower)
+        self.upper.append(upper)
+        low, high = self.problem.kinks[len(self.lower) - 1].image(lower, upper)
+        self.low.append(low)
+        self.high.append(high)
+
+    def truncate(self, layers: int) -> None:
+        """Forget the bounds of all but the first layers."""
+        del (
+            self.lower[layers:],
+            self.upper[layers:],
+            self.low[layers + 1 :],
+            self.high[layers + 1 :],
+        )
+
+    def replace_last(self, lower: Vector, upper: Vector) -> None:
+        """Exchange the last layer's bounds for tighter ones."""
+        for bounds in (self.lower, self.upper, self.low, self.high):
+            bounds.pop()
+        self.append(lower, upper)
