@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
+from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs
 from relunorm.papers.statistics import LEVEL, share_above
 
@@ -76,11 +76,9 @@ def theorem11(world: BatchNorm) -> Exhibit:
             Claim(
                 "Theorem 11, item 1",
                 "smallest and largest input are orthogonal at every layer",
-                Check(
+                exact(
                     "largest |cosine|, layers 1 to 6, 12, 40 and 20,000",
                     worst("cosine of the ends"),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
@@ -133,7 +131,7 @@ def theorem11(world: BatchNorm) -> Exhibit:
                 "Appendix D: (39)-(40) a row's contribution",
                 "the binomial sum (39) is (40), and both are what a two-cluster row leaves after T "
                 "layers",
-                Check("largest relative difference", _contribution(world), "<=", ROUNDING),
+                exact("largest relative difference", _contribution(world)),
             ),
             Claim(
                 "Appendix D: (41)-(45) the unbalanced rows dominate",
@@ -337,8 +335,7 @@ def _trace_ratio(world: BatchNorm, x: Array, n: int) -> float:
 
 
 def _contribution(world: BatchNorm) -> float:
-    """(39) and (40) against the rows that a two-cluster row leaves, for a point of either cluster, n
-    = 5 and 7."""
+    """(39) and (40) against the rows that a two-cluster row leaves, by points of either cluster."""
     worst = 0.0
     for n in (5, 7):
         for positive in range(1, n):

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.statistics import LEVEL, share_above
 
@@ -114,7 +114,7 @@ def rank(world: BatchNorm) -> Exhibit:
             Claim(
                 "(1)-(4) batch norm",
                 "after (2) and (3) every neuron has mean 0 and variance 1 over the batch",
-                Check("largest difference", _moments(world, rng), "<=", ROUNDING),
+                exact("largest difference", _moments(world, rng)),
             ),
             _products(world, rng),
             Claim(
@@ -186,7 +186,7 @@ def rank(world: BatchNorm) -> Exhibit:
             Claim(
                 "(27): gamma falls with the points",
                 "gamma(X^(t)) does not rise with t",
-                Check("largest rise, batches of 5 in the plane", _rise(world, rng), "<=", ROUNDING),
+                exact("largest rise, batches of 5 in the plane", _rise(world, rng)),
             ),
             Claim(
                 "(28): y_t are independent",
