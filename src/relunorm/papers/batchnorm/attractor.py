@@ -67,13 +67,13 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
                 "Section III: every batch",
                 "in all the batches tried, after enough layers, one point is odd",
                 Check(
-                    "batches of 8, 10, 20 and 30 digits with one odd point, width 100, 3,000 layers "
-                    "at most",
+                    "batches of 8, 10, 20 and 30 digits with one odd point, width 100, 3,000 "
+                    "layers at most",
                     sum(large),
                     "=",
                     len(large),
                 ),
-                basis="all of them; the paper does not print n. Odd: twice as long as the next, and "
+                basis="all of them; the paper does not print n. Odd: twice as long as the next and "
                 "10 degrees farther from the others than they are from each other",
             ),
             Claim(
