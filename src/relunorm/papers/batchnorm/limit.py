@@ -282,10 +282,11 @@ def split_weights(world: BatchNorm, row: Array, depth: int) -> tuple[Array, int]
     layer from which on all rows have three clusters at most.
 
     Rows of three and more clusters are followed one by one, the others by their split: a row is a
-    multiple of one of two, whose two children have the same split.
+    multiple of one of two, whose two children have the same split. NaN if more than n rows have to
+    be followed: there are n - 2 at most.
     """
     n, more = len(row), [np.asarray(row, dtype=float)]
-    weights, stable = np.zeros((depth + 1, 2, n)), 0
+    weights, stable = np.zeros((depth + 1, 2, n)), int(len(np.unique(row)) > 3)
     moves = np.zeros((n, 2, 2))  # squared coordinates of the children: from side, to side
     for m in range(1, n):
         right = np.r_[np.zeros(m), np.ones(n - m)]
@@ -302,6 +303,8 @@ def split_weights(world: BatchNorm, row: Array, depth: int) -> tuple[Array, int]
             elif count > 2:
                 more.append(child)
             stable = t + 1 if count > 3 else stable
+        if len(more) > n:
+            return np.full((depth + 1, n), math.nan), 0
     return weights.sum(axis=1), stable
 
 

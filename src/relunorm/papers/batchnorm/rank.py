@@ -342,7 +342,9 @@ def _second_wait(world: BatchNorm, rng: np.random.Generator) -> tuple[float, flo
     ready = ((rows < first[:, None]) & (z[:, :, 1] > 0)).any(axis=1)
     own = z[at, first]
     other = z[:, :, 0] * own[:, None, 1] != z[:, :, 1] * own[:, None, 0]
-    wait = np.where(ready, 0, (other & (rows > first[:, None])).argmax(axis=1) - first)
+    after = other & (rows > first[:, None])
+    wait = np.where(after.any(axis=1), after.argmax(axis=1) - first, len(rows))
+    wait[ready] = 0
     gamma, groups = world.gamma(np.eye(2)).gamma, (wait[first == 0], wait[first > 0])
     one, more = (float((group == 0).mean()) for group in groups)
     dependence = abs(more - one) / math.sqrt(0.25 * sum(1 / len(group) for group in groups))
