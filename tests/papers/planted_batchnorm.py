@@ -283,10 +283,7 @@ PLANTED = {
     "Theorem 3, item 2": {"sample_counts": many_neurons},
     "(26)-(27) waiting times": {"sample_counts": many_neurons},
     "(27): gamma falls with the points": {"gamma": rising_gamma},
-    "(28): y_t are independent": (
-        {"relu": same_sign},
-        {"gamma": lambda X: Lying(gamma(X), gamma=0.9)},
-    ),
+    "(28): y_t are independent": ({"relu": same_sign}, {"relu": lambda z: relu(z - 1.5)}),
     "(28b)-(28d) Chernoff's bound": {"rank_bounds": other_bounds(sure=lambda b, a: (0.5, 0.4))},
     "ours: 2 + (n-1)/(2 gamma)": {"rank_bounds": other_bounds(sharper=0.2)},
     "Corollary 4": {"batch_norm": lambda z: z},

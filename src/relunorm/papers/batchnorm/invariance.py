@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.batchnorm.invariants import check_invariant
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, from_claims
 
 Array = NDArray[np.float64]
@@ -74,7 +74,7 @@ def theorem13(world: BatchNorm) -> Exhibit:
             Claim(
                 "(99)-(110) recentred points",
                 "coordinates and norms of x_1 and nu less the mean, which give alpha",
-                Check("largest difference", max(row[5] for row in rows), "<=", ROUNDING),
+                exact("largest difference", max(row[5] for row in rows)),
             ),
         ),
     )
@@ -89,9 +89,9 @@ def invariance(world: BatchNorm) -> Exhibit:
     grown = _growth(world, n)
     radii = [_radius(world.invariant(k)) * (k - 1) / k for k in (3, 10, 100, 1000)]
     points = _near_invariant(rng, n)
-    exact = world.theorem14(points @ points.T)
+    closed = world.theorem14(points @ points.T)
     odd, cluster, product, ratio = _simulated(
-        world, rng, points, exact.alpha, world.size(20_000, 100_000, 5000)
+        world, rng, points, closed.alpha, world.size(20_000, 100_000, 5000)
     )
     kernel, above, on_ray = _kernel(world, rng)
     empty = Check("largest R (n-1)/n of Definition 12, n to 1000", max(radii), ">", 1)
@@ -112,7 +112,7 @@ def invariance(world: BatchNorm) -> Exhibit:
                 "empty with Definition 12; drop 'invariant' and it is not",
                 Check(
                     "R (n-1)/n of a batch that meets the rest",
-                    exact.radius * (n - 1) / n if exact.hypothesis else 0.0,
+                    closed.radius * (n - 1) / n if closed.hypothesis else 0.0,
                     ">",
                     1,
                 ),
@@ -136,7 +136,7 @@ def invariance(world: BatchNorm) -> Exhibit:
             Claim(
                 "Theorem 14, item 3",
                 "x_1' is orthogonal to nu' for every W",
-                Check("largest |product| over random W", product, "<=", ROUNDING),
+                exact("largest |product| over random W", product),
             ),
             Claim(
                 "Theorem 14, item 4",
@@ -146,8 +146,8 @@ def invariance(world: BatchNorm) -> Exhibit:
                 "no representation meets the hypothesis; without the word 'invariant' they shrink",
                 Check(
                     "largest sampled ratio after over before, plus 4 standard errors (in closed "
-                    f"form {exact.contraction:.3f})",
-                    ratio if exact.hypothesis and exact.contraction < 1 else math.inf,
+                    f"form {closed.contraction:.3f})",
+                    ratio if closed.hypothesis and closed.contraction < 1 else math.inf,
                     "<",
                     1,
                 ),

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.statistics import LEVEL, share_above
 
@@ -114,7 +114,7 @@ def rank(world: BatchNorm) -> Exhibit:
             Claim(
                 "(1)-(4) batch norm",
                 "after (2) and (3) every neuron has mean 0 and variance 1 over the batch",
-                Check("largest difference", _moments(world, rng), "<=", ROUNDING),
+                exact("largest difference", _moments(world, rng)),
             ),
             _products(world, rng),
             Claim(
@@ -186,7 +186,7 @@ def rank(world: BatchNorm) -> Exhibit:
             Claim(
                 "(27): gamma falls with the points",
                 "gamma(X^(t)) does not rise with t",
-                Check("largest rise, batches of 5 in the plane", _rise(world, rng), "<=", ROUNDING),
+                exact("largest rise, batches of 5 in the plane", _rise(world, rng)),
             ),
             Claim(
                 "(28): y_t are independent",
@@ -342,7 +342,9 @@ def _second_wait(world: BatchNorm, rng: np.random.Generator) -> tuple[float, flo
     ready = ((rows < first[:, None]) & (z[:, :, 1] > 0)).any(axis=1)
     own = z[at, first]
     other = z[:, :, 0] * own[:, None, 1] != z[:, :, 1] * own[:, None, 0]
-    wait = np.where(ready, 0, (other & (rows > first[:, None])).argmax(axis=1) - first)
+    after = other & (rows > first[:, None])
+    wait = np.where(after.any(axis=1), after.argmax(axis=1) - first, len(rows))
+    wait[ready] = 0
     gamma, groups = world.gamma(np.eye(2)).gamma, (wait[first == 0], wait[first > 0])
     one, more = (float((group == 0).mean()) for group in groups)
     dependence = abs(more - one) / math.sqrt(0.25 * sum(1 / len(group) for group in groups))

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.batchnorm.tree import cluster_count
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 
 Array = NDArray[np.float64]
@@ -46,7 +46,7 @@ def tree(world: BatchNorm) -> Exhibit:
                 "(8)-(10) tree model",
                 "(8) summed over the unit vectors and their negatives, not all directions, is what "
                 "(10) with W = (I; -I) gives",
-                Check("largest relative difference, three layers", projected, "<=", ROUNDING),
+                exact("largest relative difference, three layers", projected),
             ),
             Claim(
                 "Section III: a neuron depends on its parent only",
@@ -97,31 +97,27 @@ def tree(world: BatchNorm) -> Exhibit:
                 "while positive transformations keep more than three clusters, c_3 - c_2 and the "
                 "number n_t >= 2 of positive entries stay (31), the mean exceeds (c_3 - c_2)/n "
                 "(32) and shrinks by 1 - n_t/n (33)",
-                Check(
+                exact(
                     "largest change of the first two, distance from (33) or shortfall of (32)",
                     max(change, mean, below),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
                 "Appendix C: (31) after negative transformations",
                 "c_3 - c_2 is constant under negative ones too (the last case of the proof)",
-                Check("its largest change", reuse, "<=", ROUNDING),
+                exact("its largest change", reuse),
                 "the smallest interior gap does not shrink, which is all the proof needs",
-                Check("by how much it shrinks, most", conserved, "<=", ROUNDING),
+                exact("by how much it shrinks, most", conserved),
             ),
             Claim(
                 "Appendix C: (35) the mean contracts",
                 "while the clusters stay more than three (29), the mean after the second of two "
                 "negative transformations is (35b), (35c), x_max - mean after the first is that "
                 "of (35e), and the mean falls below 1 - 2/n of the one before both (35f)",
-                Check(
+                exact(
                     "largest distance from (35b), (35c) and (35e), relative (largest mean over "
                     f"(35f): {contraction:.2f})",
                     formulas if contraction < 1 else math.nan,
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
@@ -142,11 +138,9 @@ def tree(world: BatchNorm) -> Exhibit:
                 "Figure 7",
                 "two clusters: the positive one moves to n_0/n or (n - n_0)/n of itself, (36) and "
                 "(37), and after T transformations (38)",
-                Check(
+                exact(
                     "largest relative difference, T = 1 and 12 random ones",
                     _two_clusters(world, rng),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(

@@ -13,6 +13,7 @@ Judge = Callable[[Exhibit, Reduced], Iterable[Claim]]
 #: Two-sided probability below which a difference is believed, fixed before any run.
 SIGNIFICANT = 0.05
 SIGNS = "two-sided sign test of the validation errors over the starts at the 5 % level"
+ALONG = "two-sided sign test of the errors at 81 points of the cut over the starts, 5 % level"
 SPREADS = (
     "Pitman and Morgan's paired test of two variances of log validation errors, by ranks, at the "
     "5 % level"
@@ -68,7 +69,9 @@ def _short(p_against: float, starts: int, full: bool) -> str:
     )
 
 
-def _signs(item: str, printed: str, what: str, wins: int, p: float, n: int, full: bool) -> Claim:
+def _signs(
+    item: str, printed: str, what: str, wins: int, p: float, n: int, full: bool, basis: str = SIGNS
+) -> Claim:
     """A sign test of ``wins`` of ``n`` starts; what decides neither way is called too short."""
     more = wins > n / 2
     return Claim(
@@ -76,7 +79,7 @@ def _signs(item: str, printed: str, what: str, wins: int, p: float, n: int, full
         printed,
         Check(f"sign-test p of '{what}' ({wins} of {n})", p if more else 1.0, "<=", SIGNIFICANT),
         short=_short(1.0 if more else p, n, full),
-        basis=SIGNS,
+        basis=basis,
     )
 
 
@@ -124,7 +127,7 @@ def _judge(item: str, cost: float, steadier: str = "", along: str = "") -> Judge
             claims.append(_steadier(steadier, _rows(found), world.full))
         if along:
             own = found.settings
-            told = (own["cut_wins"], own["cut_p"], len(own["starts"]), world.full)
+            told = (own["cut_wins"], own["cut_p"], len(own["starts"]), world.full, ALONG)
             printed = "the improvement is visible along y = 0.2 x"
             claims.append(_signs(along, printed, "constrained is nearer along it", *told))
         return claims

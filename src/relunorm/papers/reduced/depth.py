@@ -9,10 +9,10 @@ import numpy as np
 
 from relunorm.domain import Ball, Box, Domain
 from relunorm.network import Activation, Affine, Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import he_network
-from relunorm.papers.reduced.laws import RELU, ROUNDING, STEP, Reduced
+from relunorm.papers.reduced.laws import RELU, STEP, Reduced
 
 
 def depth(world: Reduced) -> Exhibit:
@@ -43,25 +43,15 @@ def depth(world: Reduced) -> Exhibit:
             Claim(
                 "(4.3) unit rows at depth",
                 "unit rows in every hidden layer lose nothing",
-                Check(
-                    "largest relative difference, or row norm off 1",
-                    max(gaps),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest relative difference, or row norm off 1", max(gaps)),
             ),
             Claim(
                 "(4.4) bound on a unit's output",
                 "with (4.3), |y_j| of layer m is at most |y| of layer m-1 plus |b_j|, m = 2, ..., "
                 "M, ReLU",
-                Check(
-                    "largest excess, the output M included",
-                    max(*excess, *at_output),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest excess, the output M included", max(*excess, *at_output)),
                 "up to m = M - 1: (4.3) leaves the weights of the output free",
-                Check("largest excess in the hidden layers", max(excess), "<=", ROUNDING),
+                exact("largest excess in the hidden layers", max(excess)),
             ),
             Claim(
                 "(4.5) thresholds at depth",

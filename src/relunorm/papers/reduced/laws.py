@@ -15,8 +15,6 @@ from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
 RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-11
 
 
 def relu(z: Array) -> Array:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import shallow_network
 from relunorm.papers.reduced.depth import row_error
-from relunorm.papers.reduced.laws import RELU, ROUNDING, STEP, Reduced
+from relunorm.papers.reduced.laws import RELU, STEP, Reduced
 
 Array = NDArray[np.float64]
 
@@ -47,24 +47,24 @@ def identities(world: Reduced) -> Exhibit:
             Claim(
                 "(2.4) scaling",
                 "sigma(a y) = g(a) sigma(y) for a > 0: g(a) = a for ReLU, 1 for the step",
-                Check("largest difference", scaling, "<=", ROUNDING),
+                exact("largest difference", scaling),
             ),
             Claim(
                 "(2.4) at alpha = 0",
                 "the same at a = 0, ReLU and step",
-                Check("what the best g(0) leaves for the step", left, "<=", ROUNDING),
+                exact("what the best g(0) leaves for the step", left),
                 "true for ReLU; for the step no g(0) works, as sigma(0) = 1/2 whatever y is",
-                Check("what is left for ReLU", relu_left, "<=", ROUNDING),
+                exact("what is left for ReLU", relu_left),
             ),
             Claim(
                 "(2.5) constant by steps",
                 "sigma(x) + sigma(-x) = 1 for the step with sigma(0) = 1/2",
-                Check("largest difference", steps, "<=", ROUNDING),
+                exact("largest difference", steps),
             ),
             Claim(
                 "(2.6) constant by ReLUs",
                 "four ReLU units add up to the constant a, whatever its sign",
-                Check("largest difference", np.abs(relus - any_alpha).max(), "<=", ROUNDING),
+                exact("largest difference", np.abs(relus - any_alpha).max()),
             ),
         ),
     )
@@ -92,7 +92,7 @@ def unit_rows(world: Reduced) -> Exhibit:
                 "Proposition 2.1, (2.7)",
                 "every network, ReLU or step, has an equal one with unit rows and no constant "
                 "beside",
-                Check("largest difference, or row norm off 1", max(pure), "<=", ROUNDING),
+                exact("largest difference, or row norm off 1", max(pure)),
             ),
             Claim(
                 "Proposition 2.1, proof: w = 0 and b = 0",
@@ -111,7 +111,7 @@ def unit_rows(world: Reduced) -> Exhibit:
                 "Corollary 2.2, (2.8)",
                 "the same with one constant beside, which takes the place of units that are "
                 "constant",
-                Check("largest difference, or row norm off 1", max(bias), "<=", ROUNDING),
+                exact("largest difference, or row norm off 1", max(bias)),
             ),
         ),
         settings=world.settings(),
@@ -126,7 +126,7 @@ def thresholds(world: Reduced) -> Exhibit:
     rng = world.rng
     bounded, extra, clipped = [], [], []
     for activation, domain in product((RELU, STEP), (Ball(np.zeros(3), 1.0), Box.cube(3, -0.5, 1))):
-        for _ in range(world.size(6, 30, 3)):
+        for _ in range(world.size(6, 30, 1)):
             net = shallow_network(rng, 10, 3, activation, spread=2.0)
             x = domain.sample(300, 0)
             found = world.normalize(net, "bounded", domain, pure=True).network
@@ -148,12 +148,7 @@ def thresholds(world: Reduced) -> Exhibit:
                 "Proposition 2.3, (2.10)",
                 "on a bounded domain every network, ReLU or step, has an equal one with unit rows, "
                 "thresholds in [-X_B, X_B] and no constant beside",
-                Check(
-                    "largest difference, row norm off 1 or excess over X_B",
-                    max(bounded),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest difference, row norm off 1 or excess over X_B", max(bounded)),
             ),
             _point_domain(world),
             Claim(
@@ -170,11 +165,9 @@ def thresholds(world: Reduced) -> Exhibit:
                 "(2.12) always active units",
                 "always active units add up to sigma(v.x) - sigma(-v.x) + c, and with (2.6) for c "
                 "along any unit row to six units of the reduced space",
-                Check(
+                exact(
                     "largest difference, 20 sums of five units",
                     max(_always_active(world, rng) for _ in range(20)),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
@@ -186,12 +179,10 @@ def thresholds(world: Reduced) -> Exhibit:
             Claim(
                 "ours: clipping needs no extra unit",
                 "(in no paper) beside an output bias: clip b > R to R, add V (b - R) to that bias",
-                Check(
+                exact(
                     "largest difference of the clipped network (the bounded form has no more "
                     "units than the network)",
                     max(clipped),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             *_tight(world),
@@ -303,7 +294,8 @@ def _tight(world: Reduced) -> list[Claim]:
         left = world.normalize(Network.from_weights([w, v], [b, [0.0]]), "bounded", square)
         wrong += left.network.units != switches.sum()
         inside += int((~switches).sum())  # |b| < X_B all the same
-    off = max(_on_the_line(world, shallow_network(rng, 8, 1, RELU, spread=2.0)) for _ in range(20))
+    lines = (shallow_network(rng, 8, 1, RELU, spread=2.0) for _ in range(world.size(20, 50, 4)))
+    off = max(_on_the_line(world, net) for net in lines)
     return [
         Claim(
             "ours: tight thresholds",
@@ -321,7 +313,7 @@ def _tight(world: Reduced) -> list[Claim]:
             "(5.2), (5.3) one dimension",
             "on [0, 1], w = 1 with b in [-1, 0] and w = -1 with b in [0, 1] (5.3), and so w of 1 "
             "or -1 with b in [-1, 1] (5.2), lose nothing",
-            Check("largest difference, or excess over these intervals", off, "<=", ROUNDING),
+            exact("largest difference, or excess over these intervals", off),
         ),
     ]
 

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-11
 
 
 def printed_construction(network: Network) -> Network:
@@ -113,85 +111,57 @@ def lemma1(world: Rescaling) -> Exhibit:
                 "Lemma 1, existence",
                 "every network has an equal one with as many units whose outgoing weights are -1, "
                 "0 or 1",
-                Check(
+                exact(
                     "largest difference of the signed form, with no more units",
                     max(table["signed form is off by"]),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
                 "Lemma 1, construction",
                 "divide the row w_i and the bias b_i by |v_i|",
-                Check(
-                    "largest difference as printed",
-                    max(table["printed is off by"]),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest difference as printed", max(table["printed is off by"])),
                 "multiply them by |v_i|",
-                Check(
-                    "largest difference with v' in {-1, 0, 1}",
-                    max(table["multiplied is off by"]),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest difference with v' in {-1, 0, 1}", max(table["multiplied is off by"])
                 ),
             ),
             Claim(
                 "Lemma 1, proof: units with v = 0",
                 "units with v_i = 0 keep their preactivations and contribute 0 before and after",
-                Check(
+                exact(
                     "largest contribution of them, or change",
                     max(table["units with v = 0 are off by"]),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
                 "Lemma 1, proof: preactivations",
                 "(Wx + b)_i = |v_i| (W'x + b')_i for the printed W' and b'",
-                Check(
-                    "largest relative difference",
-                    max(table["preactivations are off by"]),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest relative difference", max(table["preactivations are off by"])),
             ),
             Claim(
                 "Lemma 1, proof: equal activations",
                 "ReLU(Wx + b)_i = ReLU(W'x + b')_i for the printed W' and b', v_i other than 0",
-                Check(
-                    "largest relative difference",
-                    max(table["activations are off by"]),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest relative difference", max(table["activations are off by"])),
                 "ReLU(Wx + b)_i = |v_i| ReLU(W'x + b')_i",
-                Check(
-                    "largest relative difference",
-                    max(table["activations times |v| are off by"]),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest relative difference", max(table["activations times |v| are off by"])
                 ),
             ),
             Claim(
                 "Lemma 1, proof: equal contributions",
                 "every unit contributes the same before and after the printed construction",
-                Check(
-                    "largest difference as printed",
-                    max(table["printed contributions are off by"]),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest difference as printed", max(table["printed contributions are off by"])
                 ),
                 "with |v_i| multiplied they do",
-                Check("largest difference", max(table["contributions are off by"]), "<=", ROUNDING),
+                exact("largest difference", max(table["contributions are off by"])),
             ),
             Claim(
                 "Lemma 1, proof: last line",
                 "the contributions of units with v_i other than 0 are 0",
-                Check("largest contribution", max(table["largest contribution"]), "<=", ROUNDING),
+                exact("largest contribution", max(table["largest contribution"])),
                 "they are equal before and after, not 0",
-                Check("largest difference", max(table["contributions are off by"]), "<=", ROUNDING),
+                exact("largest difference", max(table["contributions are off by"])),
             ),
         ),
     )
@@ -317,12 +287,10 @@ def several_outputs(world: Rescaling) -> Exhibit:
                 "(in no paper: the lemma has one output) rescaling gives columns of max-norm 1, "
                 "and one copy of a unit per distinct non-zero |v_ik|, at least one, weights -1, 0, "
                 "1",
-                Check(
+                exact(
                     "largest difference of the function, of a column's max-norm from 1 or of the "
                     "number of units",
                     off if others == 0 else math.inf,
-                    "<=",
-                    ROUNDING,
                 ),
             ),
         ),
