@@ -128,10 +128,11 @@ def affine(world: Dying) -> Exhibit:
     their momenta, at rest and not, through 200 updates (6)-(7) against powers of (20), with four
     pairs of step size and momentum; the eigenvalues of (20) on a grid of 50 step sizes and 50
     momenta; and the same paths at gamma 1 and 0.001 from one start."""
-    etas, betas = np.linspace(0.01, 0.99, 50), np.linspace(0, 0.99, 50)
+    count = world.size(50, 50, 12)
+    etas, betas = np.linspace(0.01, 0.99, count), np.linspace(0, 0.99, count)
     values = _eigenvalues(world, etas, betas)
     at_rest, moving = values[:, 0].real.min(axis=1), values[:, 1:].real.min()
-    large_etas = np.linspace(1.01, 1.99, 50)
+    large_etas = np.linspace(1.01, 1.99, count)
     large = _eigenvalues(world, large_etas, betas)
     paths = [world.momentum(eta, 0.0).errors(50) for eta in large_etas]
     ripples = all((path[1:] * path[:-1] < 0).all() for path in paths)
