@@ -146,7 +146,7 @@ def contradicted(found, z) -> bool:
 @pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("domain", [BOX, rn.Ball(np.zeros(4), 1.0)], ids=["box", "ball"])
 def test_stability(looks, domain):
-    found = stability(NET, domain, time_limit=clock(looks), workers=1)
+    found = stability(NET, domain, time_limit=clock(looks))
     inside = POINTS[domain.contains(POINTS)]
     assert not contradicted(found, NET.preactivations(inside))
     assert found.complete == (not found.undecided)

@@ -31,7 +31,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Section 5.1: (5.3) against (5.2)",
             "Section 5.1: less sensitive to the start",
         ),
-        "figure5.4": ("Figure 5.4",),
+        "figure5.4": ("Figure 5.4", "Figure 5.4: along y = 0.2 x"),
         "figure5.5": (
             "Figure 5.5",
             "Figure 5.5: less sensitive to the start",
@@ -40,8 +40,8 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Figure 5.6",
             "Figure 5.6: less sensitive to the start",
         ),
-        "figure5.7": ("Figure 5.7",),
-        "figure5.8": ("Figure 5.8",),
+        "figure5.7": ("Figure 5.7", "Figure 5.7: along y = 0.2 x"),
+        "figure5.8": ("Figure 5.8", "Figure 5.8: along y = 0.2 x"),
         "density": (
             "Theorem 3.1, if",
             "Theorem 3.1, only if",
@@ -239,10 +239,12 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Figure 5, no recentering",
             "Figure 5, statistic of (2)",
             "Figure 5, full",
+            "ours: the angle of full batch norm",
         ),
         "figure6": ("Figure 6",),
         "attractor_angle": (
             "Section III: every batch",
+            "ours: from seven points on",
             "Section III: a symmetric batch has no odd point",
         ),
         "onset_width": ("ours: onset and width",),
@@ -251,6 +253,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Section II: recentering alone",
             "Section III: which projections empty the cluster",
             "Remark: the odd point is the largest",
+            "ours: the odd point among equals",
             "ours: sampling in the batch's span",
         ),
         "theorem3": (
@@ -296,6 +299,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "ours: sharp limits of the tree",
             "Appendix D: (39)-(40) a row's contribution",
             "Appendix D: (41)-(45) the unbalanced rows dominate",
+            "Appendix D: after (41) the set is not empty",
             "Appendix D: after (41) the points together",
             "Appendix D: (42) one set for all pairs",
             "Appendix D: (46)-(47) norms of the ends",
@@ -310,6 +314,8 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Appendix E: (63)-(65) norms by composition",
             "Appendix E: i in {3, n-2}",
             "Appendix E: (66)-(73) norm ratios",
+            "Appendix E: after (71) A, B, C and D are positive",
+            "Appendix E: after (71) the ratio converges",
             "Appendix E: (74)-(80) the second point",
             "Appendix E: D(T)",
             "Appendix E: (81)-(86) cosines",
@@ -463,8 +469,11 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
             "Theorem 11, item 3: the others are shorter than one of these"
         ),
         "after Theorem 11: a ratio of Theta(n)": "the row of the sharp limits",
-        "Appendix D: the set (41) is not empty": (
-            "the rows of (42) are read off its members and decide nothing without any"
+        "after Theorem 11: the model is similar to random networks": (
+            "the row of figure 3, which holds random networks to the constants of Theorem 11"
+        ),
+        "Section III: the vectors in S_(2^(t+1))": (
+            "S_(2^t), which has 2^(t+1) elements: the row of figure 4 counts them"
         ),
         "Appendix D: Appendix A has the three-cluster rows": "a wrong letter: Appendix E has",
         "Introduction: untypical histograms lower the angle": (
