@@ -146,13 +146,12 @@ def _part(
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What a search found of a side: a proof, a point (``shown``), or neither.
+    """What a search found of a side: a proof that excludes it, if any.
 
     ``tied`` if it met a part whose maximum is 0 up to rounding: no such search proves the side.
     """
 
     proof: SearchedProof | None = None
-    shown: bool = False
     tied: bool = False
 
 
@@ -193,14 +192,16 @@ def ask(
         search.run(clock, tell, min(TIED_NODES, nodes - search.nodes))
         if search.reached:
             if shown(cone.lift(search.point, problem.reach.domain.center)):
-                return Asked(shown=True)
+                return Asked()
             # what floats took for a witness is none: only a clearly better point will do
             search.target = max(2.0 * search.target, 4.0 * search.value)
+            if not math.isfinite(search.target):
+                return Asked()
             continue
         most = min(nodes, TIED_NODES) if search.lost else nodes
         if search.complete or search.nodes >= most or clock.expired():
             break
-    if not search.complete or search.lost:
+    if not search.complete or search.lost or search.upper > search.below:
         return Asked(tied=search.lost > 0)
     assert search.proof is not None
     tape = np.concatenate([np.zeros(0), *search.proof])
