@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import relunorm as rn
+from relunorm.cli import main
 from relunorm.structure import Structure
 
 SHAPE = (1, 6, 6)
@@ -158,6 +161,22 @@ def test_channels_of_a_sum_stay() -> None:
     result = rn.normalize(network, "minimal")
     np.testing.assert_allclose(result.network(points()), outputs(module), atol=1e-12)
     assert structure_of(result.network).parameters <= network.parameters
+
+
+def test_counts_and_lost_convolutions_are_told(capsys, tmp_path) -> None:
+    layers = nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 1)
+    network = rn.load(seeded(lambda: nn.Sequential(*layers)), example=SHAPE)
+    assert (network.units, network.channels) == (32 + 16 + 8, 2)
+    scaled = rn.normalize(network, "unit")
+    assert scaled.unfolded
+    assert "convolutions as matrices" in repr(scaled)
+    rn.save(network, tmp_path / "net.npz")
+    for command in (["info"], ["normalize", "-o", str(tmp_path / "o.npz"), "--form", "unit"]):
+        with suppress(SystemExit):
+            main([command[0], str(tmp_path / "net.npz"), *command[1:]])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "with a channel counted once" in shown
+    assert "convolutions are written out as matrices" in shown
 
 
 def test_a_larger_result_is_not_given_back() -> None:

@@ -225,6 +225,9 @@ def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:
     code, text, _ = run(capsys, "normalize", given, "-o", out, *options)
     assert code == 0
     assert "bytes instead of" in json.loads(text)["kept"]
+    code, text, _ = run(capsys, "normalize", given, "-o", out, "--domain", "box:-1,1")
+    assert "kept as it is" in " ".join(text.split())
+    assert "differ" not in text
     assert out.read_bytes() == given.read_bytes()
     assert run(capsys, "verify", proof, given, out)[0] == 0
 

@@ -51,7 +51,7 @@ def compare(
     from relunorm.io.domains import parse_domain
 
     a, b = load(first), load(second)
-    place = parse_domain(domain, a.input_size)
+    place = parse_domain(domain, a)
     if certificate is not None:
         check_certifiable(place)
     with showing("comparing", json or quiet) as show:
@@ -63,8 +63,7 @@ def compare(
     if certificate is not None:
         if found.certificate is None:
             raise InvalidInputError(
-                f"no finite upper bound was proved ({found!r}), so there is no certificate to "
-                "write; leave --certificate out"
+                f"there is no certificate to write for {found!r}; leave --certificate out"
             )
         found.certificate.save(certificate)
         document["certificate"] = certificate

@@ -35,7 +35,7 @@ def region(
     from relunorm.regions.region import region_at
 
     network = load(model)
-    where = None if domain is None else parse_domain(domain, network.input_size)
+    where = None if domain is None else parse_domain(domain, network)
     found = region_at(network, _read_point(at), where)
     document: dict[str, Any] = {"model": model, **found.to_dict()}
     if polytope:

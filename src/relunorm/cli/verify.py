@@ -49,7 +49,7 @@ def verify(
     a = load(first)
     if second is None:
         raise typer.Exit(_search(certificate, first, a, domain, json))
-    demanded = None if domain is None else parse_domain(domain, a.input_size)
+    demanded = None if domain is None else parse_domain(domain, a)
     if Path(second).suffix in (".c", ".h"):
         from relunorm.embedded import ProgramCertificate
         from relunorm.embedded import verify as run_program

@@ -63,6 +63,14 @@ class Normalized(Shown):
         return [] if self.stability is None else self.stability.undecided
 
     @property
+    def unfolded(self) -> bool:
+        """Whether the model had convolutions and the result has their matrices instead."""
+        known = [
+            n.structure is not None and n.structure.convolves for n in (self.original, self.network)
+        ]
+        return known == [True, False]
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many units were removed for each reason."""
         return dict(Counter(r.reason for r in self.removed))
@@ -74,8 +82,9 @@ class Normalized(Shown):
             "schema": "relunorm.normalized/1",
             "form": self.form,
             "domain": None if self.domain is None else repr(self.domain),
-            "before": {"units": self.original.units, "parameters": self.original.parameters},
-            "after": {"units": self.network.units, "parameters": self.network.parameters},
+            "before": _size(self.original),
+            "after": _size(self.network),
+            "unfolded": self.unfolded,
             "removed": [r.to_dict() for r in self.removed],
             "counts": self.counts,
             "undecided": [list(pair) for pair in self.undecided],
@@ -93,7 +102,16 @@ class Normalized(Shown):
         bound = "" if self.certificate is None else f", |f - f'| <= {self.certificate.bound:.2g}"
         bound += f", stopped: {self.stopped}" if self.stopped else ""
         bound += f", kept: {self.kept}" if self.kept else ""
+        bound += ", convolutions as matrices" if self.unfolded else ""
         return f"Normalized({self.form}: {self.network!r}; removed {gone}{bound})"
+
+
+def _size(network: Network) -> dict[str, int]:
+    return {
+        "units": network.units,
+        "channels": network.channels,
+        "parameters": network.parameters,
+    }
 
 
 Form = Literal["minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical"]

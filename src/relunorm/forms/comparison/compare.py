@@ -22,8 +22,9 @@ from relunorm.forms.comparison.result import Comparison, Verdict
 from relunorm.forms.comparison.same_class import SameClass, same_class
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
 from relunorm.forms.comparison.step_values import largest_difference
+from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.outward import Range
-from relunorm.forms.precision import default_tolerance
+from relunorm.forms.precision import UNITS, default_tolerance
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
@@ -38,6 +39,8 @@ from relunorm.stability.proof import Proofs
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
+#: What `stepwise` is called in answers.
+STEPWISE = "following the difference step by step"
 #: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
 MANY_NODES = 100_000
 
@@ -60,7 +63,8 @@ def compare(
     """Decide whether two networks agree over a domain up to a tolerance.
 
     In order, stopping as soon as one decides: exact arrangement (permutations and powers of two);
-    rational canonical forms of small shallow networks; a few hundred points; relating the units of
+    rational canonical forms of small shallow networks; a few hundred points; following the
+    difference through convolutions that both were read as; relating the units of
     both, with a proof that those without a partner are linear, and propagating the difference; for
     steps, rational arithmetic on one hidden layer or on every piece of an interval; a search for a
     counterexample; the same relation with more time for its proofs, then with the stability of
@@ -72,7 +76,8 @@ def compare(
         first, second: networks, or anything `load` reads, with the same head; the comparison is of
             what comes before it, and ``.upper_after_head`` carries the bound over.
         tolerance: how far apart the outputs may be. None follows the precision of the models:
-            1e-9 for double precision, else 64 roundings of the largest output.
+            1e-9 for double precision, else 64 roundings of the largest output; of two exports of
+            one convolutional model what rounding their sums can do, where that is more.
         factor: the search for both ends stops when the upper is at most this factor times the
             lower.
         top1: whether to ask, too, if both choose the same class everywhere (`Comparison.top1`).
@@ -115,7 +120,7 @@ def _check(
                 f"the networks have {a} and {b} {what}; only functions of the same shape can be "
                 "compared"
             )
-    if first.head.steps != second.head.steps:
+    if first.head.unpaired.steps != second.head.unpaired.steps:
         heads = [network.head.label or "nothing" for network in (first, second)]
         raise InvalidInputError(
             f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
@@ -183,7 +188,8 @@ class _Search:
             return self._equal("rational form")
         known = any(found is not None for found in self.analysis)
         ways = (
-            *((self._given, self.seen.probe) if known else (self.seen.probe, self._demand)),
+            *((self._given, self.seen.probe) if known else ()),
+            *(() if known else (self.seen.probe, self._stepwise, self._demand)),
             self._values,
             self._between,
             self.seen.climb,
@@ -202,7 +208,7 @@ class _Search:
                 if self.same:
                     return self._answer("equal")
                 if self.upper <= self.tolerance:
-                    if self.seen.visible:
+                    if self.seen.visible and self.method != STEPWISE:
                         self._ends()
                     return self._answer("within")
                 if self.seen.found:
@@ -223,6 +229,22 @@ class _Search:
     def _given(self) -> None:
         """Relate the units with the bounds of the analyses that were passed."""
         self._relate("related units", self._bounds())
+
+    def _stepwise(self) -> None:
+        """Follow the difference of two models that were read as the same convolutions.
+
+        In single precision no two exports agree to better than the rounding of their own sums, so
+        what that can do is the tolerance, where none was asked and it is larger.
+        """
+        if self.jumps or self.seen.found or not same_steps(*self.given):
+            return
+        unit = UNITS.get(self.precision, 0.0)
+        box = self.domain.bounding_box
+        upper, rounded = stepwise_difference(*self.given, box, unit, self.clock)
+        if upper < self.upper:
+            self.upper, self.method = upper, STEPWISE
+        if rounded > self.tolerance:
+            self.tolerance = self.seen.tolerance = rounded
 
     def _demand(self, nodes: int = NODES, share: float = 0.25) -> None:
         """Relate the units; bounds only of those without a partner.

@@ -63,6 +63,7 @@ def _sizes(network: Network) -> dict[str, Any]:
         "kind": "exact",
         "layers": len(network.hidden),
         "units": network.units,
+        "channels": network.channels,
         "parameters": network.parameters,
         "widths": [network.layers[i].width for i in network.hidden][:200],
     }
