@@ -316,7 +316,7 @@ def _fits(net, nodes, bits, low, high, lo, hi, given):  # type: ignore[no-untype
             for k in range(d):
                 goal[k] = s * form[k]
             status = maximize(goal, nodes.rows, nodes.rhs, m, lo, hi, -np.inf, work)
-            if status == EMPTY or status == STOPPED:
+            if status in (EMPTY, STOPPED):
                 return False
             if status != FOUND:
                 continue
@@ -336,7 +336,7 @@ def _fits(net, nodes, bits, low, high, lo, hi, given):  # type: ignore[no-untype
             bits[i] = 1
     if corners == 0:
         status = maximize(mean, nodes.rows, nodes.rhs, m, lo, hi, -np.inf, work)
-        if status == EMPTY or status == STOPPED:
+        if status in (EMPTY, STOPPED):
             return False
         corners = 1
         for k in range(d):
@@ -361,7 +361,7 @@ def _fits(net, nodes, bits, low, high, lo, hi, given):  # type: ignore[no-untype
                 here += goal[k] * mean[k]
             if here <= 0.0:
                 status = maximize(goal, nodes.rows, nodes.rhs, m, lo, hi, -constant, work)
-                if status == EMPTY or status == STOPPED:
+                if status in (EMPTY, STOPPED):
                     return False
                 if status == ABSENT:
                     bits[i] = 1 - side
@@ -380,9 +380,10 @@ def _first_open(net, bits):  # type: ignore[no-untyped-def]
 
 @kernel_part
 def _walls(net, nodes, bits, low, high, lo, hi, given, inward):  # type: ignore[no-untyped-def]
-    """Forms of all units on the node, and a wall for each decided sign: how many rows, -1: none fit.
+    """Forms of all units on the node and a wall for each decided sign; how many rows there are.
 
-    Walls are moved outward by the margin, or ``inward`` by as much as makes a region.
+    Returns -1 where a decided sign is impossible. Walls are moved outward by the margin, or
+    ``inward`` by as much as makes a region.
     """
     d, m = net.shape[0], given
     forms, size = nodes.forms, nodes.size
@@ -575,4 +576,4 @@ def _enter(net, nodes, bits, low, high, lo, hi, given):  # type: ignore[no-untyp
     if m < 0:
         return EMPTY
     status = maximize(goal, nodes.rows, nodes.rhs, m, lo, hi, -np.inf, work)
-    return status if status == EMPTY or status == STOPPED else ABSENT
+    return status if status in (EMPTY, STOPPED) else ABSENT
