@@ -57,8 +57,9 @@ def gamma(n):  # type: ignore[no-untyped-def]
 def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . x over a box, or the part of it in a ball; fills x with a maximiser.
 
-    ``ball`` is empty, or holds the centre, the radius and the norm (2 or 1). The value is not
-    rounded outward: the caller adds what sums of len(lo) products can lose.
+    ``ball`` is empty, or holds the centre, the radius and the norm (2 or 1); coordinates behind
+    those of the centre are free of it. The value is not rounded outward: the caller adds what sums
+    of len(lo) products can lose.
     """
     d = len(lo)
     total = 0.0
@@ -67,13 +68,16 @@ def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
         total += v[k] * x[k]
     if len(ball) == 0 or outside(x, ball) <= 0.0:
         return total
-    return _clipped(v, lo, hi, ball, x)
+    total = 0.0
+    for k in range(len(ball) - 2, d):
+        total += v[k] * x[k]
+    return total + _clipped(v, lo, hi, ball, x)
 
 
 @part
 def outside(x, ball):  # type: ignore[no-untyped-def]
     """How far a point is from the centre beyond the radius (for norm 2: squares)."""
-    d = len(x)
+    d = len(ball) - 2
     total = 0.0
     for k in range(d):
         step = abs(x[k] - ball[k])
@@ -88,7 +92,7 @@ def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     For the norms 2 and 1, with w the multiplier and c the centre:
     max over the box of v.x - w |x - c|^2 + w r^2, and of v.x - w |x - c|_1 + w r.
     """
-    d = len(lo)
+    d = len(ball) - 2
     one = ball[d + 1] == 1.0
     radius = ball[d]
     largest, squares = 0.0, 0.0
@@ -128,7 +132,7 @@ def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
 @part
 def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
     """The maximiser over the box with the ball's multiplier w."""
-    d = len(lo)
+    d = len(ball) - 2
     for k in range(d):
         if ball[d + 1] == 1.0:
             x[k] = min(max(ball[k], lo[k]), hi[k])
@@ -266,8 +270,8 @@ def row_again(row, const, x, y, n):  # type: ignore[no-untyped-def]
 
 
 @loosely
-def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
-    """Values y of the units themselves at x."""
+def evaluate(x, M, c, n, y, jump, at_zero):  # type: ignore[no-untyped-def]
+    """Values y of the units themselves at x, and in x those of steps."""
     d = len(x)
     for j in range(n):
         total = c[j]
@@ -276,3 +280,5 @@ def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
         for k in range(j):
             total += M[j, d + k] * y[k]
         y[j] = max(total, 0.0)
+        if jump[j] >= 0:
+            x[jump[j]] = at_zero[j] if total == 0.0 else 1.0 if total > 0.0 else 0.0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relunorm.io.table import Table
+    from relunorm.network import Network
 
 #: Change of a prediction by float32, as a share of the target's range, that is worth a note.
 FLOAT32_SHARE = 1e-3
@@ -138,7 +139,7 @@ def fit(
     if plot is not None:
         document["plot"] = plot
     if out is not None:
-        _write(model, Path(out))
+        _write(_network(model, table, document), model.stopped_, Path(out))
         document["output"] = out
         document["notes"] += _float32_note(model, train, Path(out))
     emit(document, json, lambda console: _render(console, document))
@@ -292,16 +293,35 @@ def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> lis
     return [f"{simple} predicts better {where}: use that instead"]
 
 
-def _write(model: Any, path: Path) -> None:
+def _network(model: Any, table: Table, document: dict[str, Any]) -> Network:
+    """The fitted network with its classes and what it needs to read the same table again."""
+    from dataclasses import replace
+
+    from relunorm.io import load
+
+    network, columns, at = load(model), [], 0
+    for column in table.columns:
+        fill = None
+        if model.missing == "median":  # of words, a gap is 0 in all their inputs
+            fill = 0.0 if column.words else float(model.imputed_[at])
+        columns.append(replace(column, fill=fill))
+        at += len(column.inputs)
+    head = network.head
+    if "classes" in document and table.classes:
+        head = replace(head, classes=tuple(document["classes"]))
+    return network.replace(head=head, columns=columns)
+
+
+def _write(network: Network, stopped: str, path: Path) -> None:
     """Save the network; an .onnx of a fit that was cut short says so in its metadata."""
     if path.suffix.lower() == ".onnx":
         from relunorm.io.onnx.write import write_onnx
 
-        write_onnx(model.network_, path, stopped=model.stopped_)
+        write_onnx(network, path, stopped=stopped)
     else:
         from relunorm.io import save
 
-        save(model.network_, path)
+        save(network, path)
 
 
 def _float32_note(model: Any, train: Table, path: Path) -> list[str]:

@@ -117,7 +117,12 @@ def _with_further_targets(table: Table, names: list[str], path: Path) -> Table:
         raise InvalidInputError(f"{path}: a target may have no gaps")
     kept = tuple(table.names[k] for k in left)
     return replace(
-        table, x=table.x[:, left], y=y, names=kept, target=", ".join([table.target, *names])
+        table,
+        x=table.x[:, left],
+        y=y,
+        names=kept,
+        target=", ".join([table.target, *names]),
+        columns=tuple(column for column in table.columns if column.name not in names),
     )
 
 
