@@ -38,8 +38,9 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
         rows.append((n, angle, 540 / n, ratio, *own))
     symmetric = max(row[5] for row in rows)
     small = [_escapes(world, n, seed) for n in (4, 5, 6) for seed in range(2)]
+    limit = world.size(3000, 3000, 300)
     ends = [
-        until_odd(world, world.sample.subset(n, s), 100, 3000, s)[0].grams[-1]
+        until_odd(world, world.sample.subset(n, s), 100, limit, s)[0].grams[-1]
         for n in (8, 10, 20, 30)
         for s in range(world.random_state, world.random_state + 5)
     ]
