@@ -46,7 +46,7 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
     ]
     large = [odd_points(gram).count == 1 for gram in ends]
     wide = world.propagate(np.eye(8), 300, method="infinite", rescale=False).onset()
-    narrow = max(until_odd(world, np.eye(8), 50, 3000, s)[1] for s in range(3))
+    narrow = max(until_odd(world, np.eye(8), 50, limit, s)[1] for s in range(3))
     return Exhibit(
         "attractor_angle",
         "Section III: states with an odd point, and the angle of their cluster",
@@ -98,7 +98,7 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
                     "width)",
                     narrow if wide is None else math.nan,
                     "<",
-                    3000,
+                    limit,
                 ),
             ),
         ),
