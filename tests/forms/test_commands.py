@@ -239,3 +239,13 @@ def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:
     assert after == out.stat().st_size < before == given.stat().st_size
     kind = onnx.load(out).graph.input[0].type.tensor_type.elem_type
     assert kind == onnx.TensorProto.FLOAT
+
+
+def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
+    for name, shift in (("a.npz", 0.0), ("b.npz", 0.25)):
+        net = rn.Network.from_weights([[[1.0], [-1.0]]], [[shift, 0.0]])
+        rn.save(net.replace(head=rn.Head((), ("left", "right"))), tmp_path / name)
+    asked = ("compare", tmp_path / "a.npz", tmp_path / "b.npz", "--domain", "box:-1,1", "--top1")
+    code, text, _ = run(capsys, *asked)
+    assert code == 1
+    assert "classes right and left at" in " ".join(text.split())

@@ -256,8 +256,8 @@ PLANTED = {
     "Theorem 6 (ii)": {
         "spectral_bound": lambda sigma, layers: 0.99 * spectral_bound(sigma, layers)
     },
-    "ours: path sums": {"theorem6": lower_bounds(1e-3)},
-    "ours: product of spectral norms": {"theorem6": lower_bounds(1e-3)},
+    "ours: path sums": {"theorem6": lower_bounds(0.99)},
+    "ours: product of spectral norms": {"theorem6": lower_bounds(0.99)},
     "Section 3.2: C <= 1/N": (
         {"global_bound": lambda weight, width, layers: (1.1 * weight * width) ** layers},
         {"global_bound": lambda weight, width, layers: (0.8 * weight * width) ** layers},

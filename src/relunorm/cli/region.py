@@ -25,7 +25,7 @@ def region(
         bool, typer.Option("--polytope", help="Its half-spaces, largest ball and neighbours, too.")
     ] = False,
     atoms: Annotated[
-        bool, typer.Option("--atoms", help="Its atoms, too (seed 003, Theorem 5).")
+        bool, typer.Option("--atoms", help="Its atoms, too (see the page on regions).")
     ] = False,
     json: Json = False,
 ) -> None:

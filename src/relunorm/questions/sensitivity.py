@@ -20,7 +20,9 @@ from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.branch import Steepest, compile_kernels
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.kinks import near_kink
-from relunorm.lipschitz.windows import windows
+from relunorm.lipschitz.slope import Slope
+from relunorm.lipschitz.slope import compile_kernels as compile_slopes
+from relunorm.lipschitz.windows import bounded
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
 from relunorm.questions.jacobian import jacobian_interval
@@ -232,7 +234,8 @@ class _Search:
         self.at_least = np.zeros(shape, dtype=np.intp)
         self.at_most = np.zeros(shape, dtype=np.intp)
         self.searched = np.zeros((2, *shape), dtype=bool)
-        self.trees: dict[tuple[int, int, int], tuple[Steepest, float]] = {}
+        self.slopes: dict[tuple[int, int, int], Slope] = {}
+        self.trees: dict[tuple[int, int, int], Steepest] = {}
 
     def offer(self, points: Array) -> None:
         """Keep what the Jacobians inside regions show."""
@@ -286,7 +289,10 @@ class _Search:
         ends = self.open_ends()
         if not ends or network.input_size > MOST_INPUTS or network.units > MOST_UNITS:
             return
+        compile_slopes(tell)
         compile_kernels(tell)
+        self.window = Contacts(self.local).seen_through(bounded(network, self.place))
+        self.paths = _paths(network)
         error = np.broadcast_to(self.local.jacobian_search_error, self.low.shape)
         total = len(ends)
         # in turns, so that none waits for one that takes long, if all fit into memory
@@ -300,39 +306,57 @@ class _Search:
                 part = self.clock.part(seconds=turn, share=1 / (len(ends) - done))
                 self._close(side, i, j, float(error[i, j]), part)
                 if not keep:
+                    self.slopes.clear()
                     self.trees.clear()
             left = self.open_ends()
-            left = [end for end in left if end not in self.trees or not self.trees[end][0].stuck]
+            left = [end for end in left if end not in self.trees or not self.trees[end].stuck]
             ends = left if keep or (self.clock.limited and len(left) < len(ends)) else []
 
     def _close(self, side: int, i: int, j: int, error: float, clock: Clock) -> None:
-        """The largest slope s f_i + c x_j can have in x_j, less c: c makes it positive."""
-        if (side, i, j) not in self.trees:
-            reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
-            sign = 1.0 if side else -1.0
-            sorted_, orders = _most_telling_first(self.network, i, j)
-            lifted = _tilted(sorted_, i, j, sign, reach)
-            window = next(windows(lifted, self.place))
-            rates = np.zeros_like(window.rates)
-            rates[j] = window.rates[j]
-            contacts = Contacts(self.local, orders)
-            self.trees[side, i, j] = Steepest(replace(window, rates=rates), contacts), reach
-        tree, reach = self.trees[side, i, j]
-        known = self.most[i, j] if side else -self.least[i, j]
-        found = tree.run(max(reach + known, 0.0) if math.isfinite(known) else 0.0, clock)
-        bound = tree.bound
+        """The largest value of d f_i / d x_j, or of its negative, that the search can have."""
+        sign, end = (1.0 if side else -1.0), (side, i, j)
+        reach = float(max(abs(self.low[i, j]), abs(self.high[i, j])))
+        rate = float(self.window.rates[j])
+        known = sign * float(self.most[i, j] if side else self.least[i, j])
+        if end not in self.slopes:
+            sizes = reach / rate, float(self.paths[i, j]) / rate
+            self.slopes[end] = Slope(self.window, i, j, sign, *sizes)
+        slope = self.slopes[end]
+        found: list[Vector] = []
+        top = np.inf
+        if not slope.in_doubt:
+            found = slope.run(known / rate, clock)
+            top = slope.bound * rate
+        finished = slope.finished
+        if slope.in_doubt:
+            tree = self._tree(side, i, j, reach)
+            known = reach + known if math.isfinite(known) else 0.0
+            found += tree.run(max(known, 0.0), clock)
+            top = min(top, tree.bound - reach + 1e-14 * (tree.bound + reach))
+            finished = tree.finished and math.isfinite(tree.bound)
         for point in found:
             x = np.asarray(point)
             if isinstance(self.place, Box):
                 x = np.clip(x, self.place.lo, self.place.hi)
             if self.place.contains(x)[0]:
                 self.offer(x[None])
-        top = (bound - reach) + error + 1e-14 * (bound + reach)
         if side:
-            self.high[i, j] = min(self.high[i, j], top)
+            self.high[i, j] = min(self.high[i, j], top + error)
         else:
-            self.low[i, j] = max(self.low[i, j], -top)
-        self.searched[side, i, j] = tree.finished and math.isfinite(bound)
+            self.low[i, j] = max(self.low[i, j], -top - error)
+        self.searched[side, i, j] = finished
+
+    def _tree(self, side: int, i: int, j: int, reach: float) -> Steepest:
+        """A search that tells thin regions from none: for the slope of s f_i + reach x_j in x_j."""
+        if (side, i, j) not in self.trees:
+            sorted_, orders = _most_telling_first(self.network, i, j)
+            window = bounded(_tilted(sorted_, i, j, 1.0 if side else -1.0, reach), self.place)
+            rates = np.zeros_like(window.rates)
+            rates[j] = window.rates[j]
+            self.trees[side, i, j] = Steepest(
+                replace(window, rates=rates), Contacts(self.local, orders)
+            )
+        return self.trees[side, i, j]
 
     def result(self, names: tuple[str, ...]) -> Sensitivity:
         """Everything in the coordinates of the network as it was given."""
@@ -378,6 +402,19 @@ def _tilted(network: Network, i: int, j: int, sign: float, slope: float) -> Netw
     own[0, j] += slope
     terms[0] = own
     return network.replace(output=Affine(terms, sign * network.output.bias[[i]]))
+
+
+def _paths(network: Network) -> Array:
+    """Sums of absolute values over all paths, (outputs, inputs)."""
+    sizes = [np.eye(network.input_size)]
+    for affine in network.maps:
+        parts = (abs(mx.dense(m)) @ sizes[k] for k, m in affine.terms.items())
+        sizes.append(sum(parts, np.zeros((affine.size, network.input_size))))
+        if len(sizes) <= len(network.layers):
+            sizes[-1] *= max(
+                abs(slope) for slope in network.layers[len(sizes) - 2].activation.slopes
+            )
+    return sizes[-1]
 
 
 def _most_telling_first(network: Network, i: int, j: int) -> tuple[Network, list[NDArray[np.intp]]]:

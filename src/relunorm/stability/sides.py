@@ -34,9 +34,10 @@ from relunorm.search.replay import BrokenTape, replay
 from relunorm.search.tape import Tape
 from relunorm.stability.proof import FractionProof, SearchedProof
 
-#: A part is closed when its bound is below minus this share of the unit's range: a proof should
-#: also go through on a machine that adds in another order.
-MARGIN = 1e-12
+#: A part is closed when its bound is below minus this share of the unit's range. What rests on a
+#: bound may be rounded to single precision, so there is room for that where the unit leaves it; at
+#: the least a proof should go through on a machine that adds in another order.
+MARGINS = (1e-5, 1e-12)
 
 #: Nodes of a search that has met what it cannot settle: it may still find a point.
 TIED_NODES = 4_096
@@ -146,13 +147,12 @@ def _part(
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What a search found of a side: a proof, a point (``shown``), or neither.
+    """What a search found of a side: a proof that excludes it, if any.
 
     ``tied`` if it met a part whose maximum is 0 up to rounding: no such search proves the side.
     """
 
     proof: SearchedProof | None = None
-    shown: bool = False
     tied: bool = False
 
 
@@ -183,28 +183,43 @@ def ask(
     width = bounds.upper[index][unit] - bounds.lower[index][unit]
     if start is None or not math.isfinite(width):
         return Asked()
-    search = Search(
-        cone.network, cone.domain, [cone.goal(sign)],
-        target=math.ulp(0.0), below=-MARGIN * width, random_state=random_state,
-        proof=Tape(), attacks=0, start=start,
-    )  # fmt: skip
+    tied = False
+    for margin in MARGINS:
+        search = Search(
+            cone.network, cone.domain, [cone.goal(sign)],
+            target=math.ulp(0.0), below=-margin * width, random_state=random_state,
+            proof=Tape(), attacks=0, start=start,
+        )  # fmt: skip
+        if _ran(search, lambda x: shown(cone.lift(x, problem.reach.domain.center)), clock, nodes):
+            return Asked()
+        tied = search.lost > 0
+        if not tied:
+            break
+    if not search.complete or tied or not search.upper <= search.below:
+        return Asked(tied=tied)
+    assert search.proof is not None
+    tape = np.concatenate([np.zeros(0), *search.proof])
+    top = search.upper + MARGINS[-1] * width  # parts are often closed well below what is asked
+    limit = min(search.below, top) if math.isfinite(top) else search.below
+    return Asked(SearchedProof(index, unit, sign, limit, tape))
+
+
+def _ran(search: Search, shown: Callable[[Vector], bool], clock: Clock, nodes: float) -> bool:
+    """Run a search; True if it ended with a witness, or with numbers that overflow."""
     tell = Teller(None, clock)
     while True:
         search.run(clock, tell, min(TIED_NODES, nodes - search.nodes))
         if search.reached:
-            if shown(cone.lift(search.point, problem.reach.domain.center)):
-                return Asked(shown=True)
+            if shown(search.point):
+                return True
             # what floats took for a witness is none: only a clearly better point will do
             search.target = max(2.0 * search.target, 4.0 * search.value)
+            if not math.isfinite(search.target):
+                return True
             continue
         most = min(nodes, TIED_NODES) if search.lost else nodes
         if search.complete or search.nodes >= most or clock.expired():
-            break
-    if not search.complete or search.lost:
-        return Asked(tied=search.lost > 0)
-    assert search.proof is not None
-    tape = np.concatenate([np.zeros(0), *search.proof])
-    return Asked(SearchedProof(index, unit, sign, search.below, tape))
+            return False
 
 
 @np.errstate(over="ignore", invalid="ignore")

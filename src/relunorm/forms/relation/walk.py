@@ -49,7 +49,7 @@ from relunorm.network import Activation, Affine, Network
 NEW, SCALED, OPPOSITE, LINEAR = 0, 1, 2, 3
 KINDS = ("new", "scaled", "opposite", "linear")
 #: Errors above this share of a value are followed in the Euclidean norm too; rounding is not.
-WORTH_A_NORM = 2.0**-36
+WORTH_A_NORM = 2.0**-46
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,7 @@ class Walk:
         self.reach, self.clock = reach, clock
         self.away = away
         self.ranges: list[Range] = [Range(reach.lo, reach.hi)]
+        self.lengths = [outward.euclidean(self.ranges[0].largest)]
         self.blocks: list[Block | None] = [None]
         self.sides: list[Side] = []
 
@@ -227,9 +228,32 @@ class Walk:
         return part, balls if balls.norm < straight else ErrorBalls.ball(straight)
 
     def span(self, form: Affine, error: Vector) -> Range:
-        """The range of what the form stands for."""
+        """The range of what the form stands for: by the box of every block, or by its length.
+
+        Boxes of deep layers are far too wide in most directions: each layer multiplies them by the
+        sums of its weights, and the lengths by its spectral norm.
+        """
         box = outward.span(form, self.ranges, self.reach)
+        around = np.zeros(form.size)
+        for block, matrix in form.terms.items():
+            around += outward.row_lengths(matrix) * self.lengths[block]
+        around = outward.up(around, len(form.terms) + 4)
+        lost = 4 * outward.UNIT * (np.abs(form.bias) + around) + outward.TINY
+        ball = Range(form.bias - around - lost, form.bias + around + lost)
+        box = box.meet(ball)
         return Range(box.lo - error, box.hi + error)
+
+    def _length(self, block: Block) -> float:
+        """A bound on the Euclidean norm of a block's basis functions."""
+        straight = outward.euclidean(block.range.after(block.activation).largest)
+        if block.activation.kind == "step" or not block.forms.size:
+            return straight
+        length = outward.euclidean(outward.up(np.abs(block.forms.bias) + block.error, 2))
+        for k, matrix in block.forms.terms.items():
+            length += outward.up_once(outward.spectral_norm(matrix) * self.lengths[k])
+        steep = max(map(abs, block.activation.slopes))
+        length *= steep * (1 + 4 * outward.UNIT * len(block.forms.terms))
+        return min(straight, outward.up_once(length))
 
     def minus(self, left: Affine, right: Affine, factors: Vector) -> tuple[Affine, Vector]:
         """``left - diag(factors) right`` and the bound on its rounding."""
@@ -351,8 +375,10 @@ class Walk:
     def _new_block(self, side: Side, activation: Activation, units: NDArray[np.intp]) -> None:
         form, error, span = side.forms[-1], side.form_errors[-1], side.ranges[-1]
         here = Range(span.lo[units], span.hi[units])
-        self.blocks.append(Block(rows(form, units), error[units], here, activation, side.number))
+        block = Block(rows(form, units), error[units], here, activation, side.number)
+        self.blocks.append(block)
         self.ranges.append(here.after(activation))
+        self.lengths.append(self._length(block))
 
     def _inherited(
         self,

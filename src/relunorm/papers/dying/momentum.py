@@ -25,11 +25,7 @@ def figure2(world: Dying) -> Exhibit:
     eta = 0.1
     rows = []
     for beta in (0.0, 0.65, 0.7, 0.9, 0.95, 0.99):
-        m, a, signs = 0.0, 1.0, [1.0]
-        for _ in range(200):
-            m = beta * m + (1 - beta) * a
-            a = a - eta * m
-            signs.append(np.sign(a))
+        signs = np.sign(_path(eta, beta, 200))
         rows.append((beta, _complex(world, eta, beta), int((np.diff(signs) != 0).sum())))
     high = _first_complex(world, eta)
     short_of_one = 1e-9
@@ -89,6 +85,15 @@ def figure2(world: Dying) -> Exhibit:
     )
 
 
+def _path(eta: float, beta: float, updates: int) -> Array:
+    """Updates (6)-(7) of one parameter of an affine model, from rest: error / first error."""
+    m, errors = 0.0, [1.0]
+    for _ in range(updates):
+        m = beta * m + (1 - beta) * errors[-1]
+        errors.append(errors[-1] - eta * m)
+    return np.array(errors)
+
+
 def _first_complex(world: Dying, eta: float) -> float:
     """The momentum from which on the eigenvalues are a complex pair, by bisection."""
     low, high = 0.0, 1.0
@@ -115,7 +120,7 @@ def _draw_momentum(world: Dying, eta: float, first_complex: float) -> Any:
     title = f"eigenvalues of A from beta = 0 (x); complex above {first_complex:.4f}"
     left.set_title(title, fontsize=9)
     for beta in (0.0, 0.9, 0.99):
-        right.plot(world.momentum(eta, beta).errors(120), label=f"beta = {beta:g}", lw=1.2)
+        right.plot(_path(eta, beta, 120), label=f"beta = {beta:g}", lw=1.2)
     right.axhline(0, color="0.7", lw=0.8)
     right.set(xlabel="updates", ylabel="error / first error")
     right.set_title("one parameter of an affine model, from rest", fontsize=9)
@@ -128,12 +133,13 @@ def affine(world: Dying) -> Exhibit:
     their momenta, at rest and not, through 200 updates (6)-(7) against powers of (20), with four
     pairs of step size and momentum; the eigenvalues of (20) on a grid of 50 step sizes and 50
     momenta; and the same paths at gamma 1 and 0.001 from one start."""
-    etas, betas = np.linspace(0.01, 0.99, 50), np.linspace(0, 0.99, 50)
+    count = world.size(50, 50, 12)
+    etas, betas = np.linspace(0.01, 0.99, count), np.linspace(0, 0.99, count)
     values = _eigenvalues(world, etas, betas)
     at_rest, moving = values[:, 0].real.min(axis=1), values[:, 1:].real.min()
-    large_etas = np.linspace(1.01, 1.99, 50)
+    large_etas = np.linspace(1.01, 1.99, count)
     large = _eigenvalues(world, large_etas, betas)
-    paths = [world.momentum(eta, 0.0).errors(50) for eta in large_etas]
+    paths = [_path(eta, 0.0, 50) for eta in large_etas]
     ripples = all((path[1:] * path[:-1] < 0).all() for path in paths)
     negative = large[large.imag == 0].real.min() < 0
     return from_claims(

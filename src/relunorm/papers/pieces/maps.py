@@ -117,8 +117,12 @@ def theorem6_table(world: Pieces) -> Exhibit:
     slope = float(np.linalg.norm(ones.jacobian([1.0]), 2))
     local.append(_share(slope, _local_bound(world, ones, np.ones(9, dtype=bool))))
     everywhere.append(slope / _global_bound(world, ones))
-    spectral.append(float(np.abs(twos.jacobian([1.0])).max()) / _spectral_bound(world, twos))
-    reached = slope / world.theorem6(ones, at=[1.0]).count
+    steep = float(np.abs(twos.jacobian([1.0])).max())
+    spectral.append(steep / _spectral_bound(world, twos))
+    product.append(steep / world.theorem6(twos).gradients[0])
+    here = world.theorem6(ones, at=[1.0])
+    paths.append(slope / here.paths)
+    reached = slope / here.count
     depths = list(range(4, 13))
     bounds = {factor: _by_depth(world, depths, factor) for factor in (0.5, 1.0, 1.1, 1.5)}
     steps = {factor: [b / a for a, b in itertools.pairwise(v)] for factor, v in bounds.items()}

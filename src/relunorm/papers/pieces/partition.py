@@ -194,8 +194,7 @@ def _strays(found: Regions, k: int, x: Array) -> int:
     fine, _ = found.layer(k)
     coarse, parents = fine.layer(k - 1)
     cells = [fine.polytope(i) for i in range(len(fine))]
-    times = sum(cell.contains(x, -1e-9).astype(int) for cell in cells)
-    near = sum(cell.contains(x, 1e-9).astype(int) for cell in cells)
+    times, near = (np.sum([c.contains(x, t) for c in cells], axis=0) for t in (-1e-9, 1e-9))
     stray = int(((times > 1) | (near < 1)).sum())
     for i, parent in enumerate(parents):
         stray += int((~coarse.polytope(int(parent)).contains(fine.vertices(i), 1e-7)).sum())
@@ -214,7 +213,8 @@ def _jumps(found: Regions) -> tuple[float, int]:
     a, b, here = np.vstack(starts), np.vstack(ends), np.array(own)
     middle, along = (a + b) / 2, b - a
     long = np.linalg.norm(along, axis=1) > 1e-6
-    a, b, middle, along, here = (v[long] for v in (a, b, middle, along, here))
+    a, b, middle, along = (v[long] for v in (a, b, middle, along))
+    here = here[long]
     normal = np.column_stack([along[:, 1], -along[:, 0]])
     normal /= np.linalg.norm(normal, axis=1, keepdims=True)
     normal *= np.sign(((middle - found.points[here]) * normal).sum(axis=1, keepdims=True))

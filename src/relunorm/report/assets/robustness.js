@@ -29,8 +29,8 @@
     ];
   });
 
-  const lead = ({ rows, certified, median, scales_differ: scaled }) => {
-    if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value, "row")} tried).`;
+  const lead = ({ rows, nearest, certified, median, scales_differ: scaled }) => {
+    if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value + nearest.value, "row")} tried).`;
     if (!median.value) {
       return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at could be certified in the time given.`;
     }

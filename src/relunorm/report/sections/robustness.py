@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         rows[k] = replace(one, row=k)
         if clock.expired():
             break
-    picks = [k for k in sample if k in rows]
+    picks = list(takewhile(rows.__contains__, sample))  # later ones are there for being near
     found = Robustness(tuple(rows[k] for k in picks), np.inf, None, clock.elapsed())
     every: Kind = "bound" if len(picks) == case.rows else "estimate"
     side = {"side": "lower"} if every == "bound" else {}
@@ -95,10 +95,11 @@ def _missing(rows: list[RowRobustness]) -> str:
     """What is not known of the rows that were looked at."""
     unsafe = sum(row.correct and not row.radius[0] > 0 for row in rows)
     unended = sum(row.verdict == "unknown" for row in rows)
-    count = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
+    if unsafe and unsafe == sum(row.correct for row in rows):
+        return "no row could be certified in the time given"
     if unsafe:
-        return f"nothing is certified of {unsafe} of {count} in the time given"
-    return f"{unended} of {count} have no upper end" if unended else ""
+        return f"{unsafe} of {len(rows)} rows could not be certified in the time given"
+    return f"{unended} of {len(rows)} rows have no upper end" if unended else ""
 
 
 def _nearest(
