@@ -237,8 +237,8 @@ def steepest(net, slopes, output, axis, sign, rates):  # type: ignore[no-untyped
         for i in range(net.first[q], net.first[q + 1]):
             a, b = _derivative(net, q, i - net.first[q], axis, v)
             u[0, i], u[1, i], c[i] = a, b, 0.0
-            v[0, i] = min(a * slopes[0, i], a * slopes[1, i])
-            v[1, i] = max(b * slopes[0, i], b * slopes[1, i])
+            w, x, y, z = a * slopes[0, i], a * slopes[1, i], b * slopes[0, i], b * slopes[1, i]
+            v[0, i], v[1, i] = min(w, x, y, z), max(w, x, y, z)
     total = _read(net, layers, output, axis, sign, c)
     for q in range(layers - 1, -1, -1):
         for i in range(net.first[q], net.first[q + 1]):
