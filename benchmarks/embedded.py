@@ -254,7 +254,7 @@ def emlearn_rows(python: str, name: str, case: Case, made: Export) -> list[list[
         folder = Path(text)
         what = "digits" if name.startswith("digits") else "cancer"
         command = [python, "-c", PEER, text, what]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=text, capture_output=True, text=True, check=True)
         include = f"-I{done.stdout.strip().splitlines()[-1]}"
         theirs = object_bytes(f'#include "{text}/eml.h"\n', ["gcc", "-Os", include], "size")
         (folder / "peer.c").write_text(PEER_MAIN % (size, size))

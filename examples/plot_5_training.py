@@ -79,3 +79,8 @@ print("outputs moved by", float((model(X).detach() - before).abs().max()))
 with rn.DeadUnitMonitor(model, window=20) as monitor:
     train(model, 1e-3, 500, monitor)
 print(monitor.report())
+
+# %%
+# The same for a model in a file, on the command line::
+#
+#     relunorm diagnose model.onnx --data train.csv --target y

@@ -49,6 +49,8 @@ mse = np.mean((curve.predict(x) - wave) ** 2)
 print(f"{mse:.3e}, certified bound {curve.lower_bound_:.3e}, gap {curve.optimality_gap_:.2%}")
 
 # %%
-# On the command line::
+# On the command line, also for classes (``--classify``), words (``--one-hot``) and empty cells
+# (``--missing median``), all of which the file remembers::
 #
 #     relunorm fit table.csv --target y --hidden 8 --plot effects.png -o model.onnx
+#     relunorm report model.onnx --data table.csv --target y --open

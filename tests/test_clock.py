@@ -123,9 +123,12 @@ def test_a_listener_hears_share_pace_and_facts():
     hand.at += 1
     tell("counting", 4, at_once=False)
     assert heard == [
-        Progress("counting", 2, 8, 4.0, 12.0, {"found": 5}),
-        Progress("counting", 4, None, 5.0, 95.0, {}),
+        Progress("counting", 2, 8, 4.0, 12.0, False, {"found": 5}),
+        Progress("counting", 4, None, 5.0, 95.0, True, {}),
     ]
+    assert [said.left_in_words for said in heard] == ["about 12 s left", "at most 95 s left"]
+    tell("parts of different length", 2, 8, even=False)
+    assert (heard[-1].left, heard[-1].at_most) == (95.0, True)
     assert heard[0].share == 0.25
     assert heard[1].share is None
     assert Progress("nothing to do", 0, 0).share == 1

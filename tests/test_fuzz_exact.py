@@ -32,6 +32,9 @@ CASES = {
     "lipschitz": 20,
     "maximize": 25,
     "decide": 25,
+    "certify": 10,
+    "sensitivity": 25,
+    "to_c": 6,
 }
 
 
@@ -130,7 +133,9 @@ def _case() -> Case:
 
 
 def test_a_maximum_one_unit_too_high_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = dataclasses.replace(_case(), options={"direction": [1.0, 0.0], "time_limit": 5.0})
+    case = dataclasses.replace(
+        _case(), options={"direction": [1.0, 0.0], "time_limit": 5.0, "rational": False}
+    )
     true = maximum(pieces(read(case.networks[0]), case.place.inner), [1.0, 0.0])  # type: ignore
     found = rn.maximize(case.networks[0], case.domain, [1.0, 0.0])
     above = float(true) if Fraction(float(true)) > true else math.nextafter(float(true), math.inf)

@@ -81,6 +81,25 @@ def test_no_difference_grows_more_than_the_gain(name: str) -> None:
     assert grown <= head.gain * (1 + 1e-3)
 
 
+def test_both_classes_of_one_logit() -> None:
+    """(-z, z), then a sigmoid: the probabilities 1 - p and p."""
+    head = Head((Step("pair"), Step("sigmoid")), ("no", "yes"))
+    z = np.linspace(-3, 3, 7)[:, None]
+    chance = torch.sigmoid(torch.tensor(z)).numpy()
+    np.testing.assert_allclose(head(z), np.hstack([1 - chance, chance]), rtol=1e-12)
+    below, above = head.interval([-1.0], [2.0])
+    ends = torch.sigmoid(torch.tensor([-2.0, -1.0, 1.0, 2.0], dtype=torch.float64)).tolist()
+    np.testing.assert_allclose(below, [ends[0], ends[1]], rtol=1e-12)
+    np.testing.assert_allclose(above, [ends[2], ends[3]], rtol=1e-12)
+    assert (head.gain, head.of) == (0.25, "logits, before the sigmoid")
+    assert head.is_probability
+    assert head.decides_plainly(1)
+    assert not Head((Step("pair"), Step("sigmoid"), Step("scale", 0, (-1.0, 0.0)))).decides_plainly(
+        1
+    )
+    assert Head.from_dict(head.to_dict()) == head
+
+
 def test_gains_are_attained() -> None:
     pair = np.array([[1e-6, -1e-6], [-1e-6, 1e-6]])
     for kind, at in (("softmax", 0.0), ("sigmoid", 0.0), ("tanh", 0.0)):
@@ -159,6 +178,8 @@ def test_a_comparison_carries_over_the_head() -> None:
         (lambda: Step("clip", 0, (0.0, float("nan"))), "NaN"),
         (lambda: Head((Step("argmax"), Step("tanh"))), "argmax ends a head"),
         (lambda: Head((), ("a", "a")), "twice"),
+        (lambda: Head((Step("tanh"), Step("pair"))), "only the first step"),
+        (lambda: NET.replace(head=Head((Step("pair"), Step("sigmoid")))), "a pair of one value"),
         (lambda: NET.replace(head=Head((Step("softmax", 1),))), "axis 1"),
         (lambda: NET.replace(head=Head((Step("scale", 0, (1.0,) * 4),))), "2 outputs of 3"),
         (lambda: NET.replace(head=Head((), ("a", "b"))), "2 classes for 3 outputs"),

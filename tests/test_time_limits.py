@@ -146,7 +146,7 @@ def contradicted(found, z) -> bool:
 @pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("domain", [BOX, rn.Ball(np.zeros(4), 1.0)], ids=["box", "ball"])
 def test_stability(looks, domain):
-    found = stability(NET, domain, time_limit=clock(looks), workers=1)
+    found = stability(NET, domain, time_limit=clock(looks))
     inside = POINTS[domain.contains(POINTS)]
     assert not contradicted(found, NET.preactivations(inside))
     assert found.complete == (not found.undecided)
@@ -159,7 +159,7 @@ def test_stability(looks, domain):
 @pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("form", ["minimal", "canonical", "bounded"])
 def test_normalize(looks, form):
-    found = rn.normalize(NET, form, BOX, time_limit=clock(looks), workers=1)
+    found = rn.normalize(NET, form, BOX, time_limit=clock(looks))
     apart = np.abs(found.network(POINTS) - VALUES).max()
     assert apart < 1e-9
     if found.certificate is None:
@@ -172,14 +172,14 @@ def test_normalize(looks, form):
 
 @pytest.mark.parametrize("looks", LOOKS)
 def test_normalize_spends_its_budget_only_with_a_proof(looks):
-    found = rn.normalize(NET, "minimal", BOX, eps=0.5, time_limit=clock(looks), workers=1)
+    found = rn.normalize(NET, "minimal", BOX, eps=0.5, time_limit=clock(looks))
     assert np.abs(found.network(POINTS) - VALUES).max() <= 0.5
     if found.certificate is None:
         assert found.network is NET
 
 
 def test_expired_normalize_still_rescales():
-    found = rn.normalize(NET, "unit", BOX, eps=1e-6, time_limit=1e-9, workers=1)
+    found = rn.normalize(NET, "unit", BOX, eps=1e-6, time_limit=1e-9)
     for layer in found.network.layers:
         assert np.linalg.norm(
             np.hstack(list(layer.affine.terms.values())), axis=1
@@ -189,7 +189,7 @@ def test_expired_normalize_still_rescales():
 @pytest.mark.parametrize("looks", LOOKS)
 def test_fingerprint_is_whole_or_an_error(looks):
     try:
-        found = rn.fingerprint(NET, BOX, time_limit=clock(looks), workers=1)
+        found = rn.fingerprint(NET, BOX, time_limit=clock(looks))
     except TimeLimitError:
         return
     assert len(found) == len(rn.fingerprint(NET, BOX))
@@ -198,13 +198,13 @@ def test_fingerprint_is_whole_or_an_error(looks):
 @pytest.mark.parametrize("looks", LOOKS)
 def test_compare(looks):
     copy = rn.normalize(NET, "unit", BOX).network
-    found = rn.compare(NET, copy, BOX, time_limit=clock(looks), workers=1)
+    found = rn.compare(NET, copy, BOX, time_limit=clock(looks))
     assert found.verdict in ("equal", "within", "unknown")
     assert found.upper >= np.abs(copy(POINTS) - VALUES).max()
     moved = NET.replace(output=rn.Affine(NET.output.terms, NET.output.bias + 1e-3))
-    found = rn.compare(NET, moved, BOX, tolerance=1e-4, time_limit=clock(looks), workers=1)
+    found = rn.compare(NET, moved, BOX, tolerance=1e-4, time_limit=clock(looks))
     assert found.verdict in ("different", "unknown")
-    found = rn.compare(NET, moved, BOX, tolerance=1e-2, time_limit=clock(looks), workers=1)
+    found = rn.compare(NET, moved, BOX, tolerance=1e-2, time_limit=clock(looks))
     assert found.verdict in ("within", "unknown")
     assert found.verdict == "within" or "time limit" in found.method
 

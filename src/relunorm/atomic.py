@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     existing target is kept; a symbolic link is followed, not replaced.
     """
     target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "this is a folder, expected a file", str(path))
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:  # name the file the caller knows, not the temporary one

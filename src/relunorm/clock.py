@@ -216,6 +216,7 @@ class Progress:
         elapsed: seconds since the call began, compiling not counted.
         left: seconds it may still take, at the pace so far and no longer than the time limit
             allows; None where nobody knows.
+        at_most: whether ``left`` is only what the time limit allows, and it may take far less.
         facts: what the function knows so far, by name, such as lower and upper bounds.
     """
 
@@ -224,7 +225,19 @@ class Progress:
     total: float | None = None
     elapsed: float = 0.0
     left: float | None = None
+    at_most: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def left_in_words(self) -> str:
+        """How much longer it may take, in words; empty where nobody knows.
+
+        >>> Progress("searching", left=8.2).left_in_words
+        'about 8 s left'
+        """
+        if self.left is None:
+            return ""
+        return f"{'at most' if self.at_most else 'about'} {self.left:,.0f} s left"
 
     @property
     def share(self) -> float | None:
@@ -269,6 +282,7 @@ class Teller:
         total: float | None = None,
         *,
         begun: float = 0.0,
+        even: bool = True,
         at_once: bool = True,
         **facts: Any,
     ) -> None:
@@ -276,16 +290,19 @@ class Teller:
 
         Args:
             begun: how much was done before the call began, so that the pace is right.
+            even: whether what is left goes at the pace of what is done.
         """
         if self.listener is None or not (at_once or self.due):
             return
         elapsed = self._last = self.clock.elapsed()
         left = self.clock.left_or_none()
-        if total is not None and (done > begun or done >= total):
+        at_most = left is not None
+        if even and total is not None and (done > begun or done >= total):
             rest = max(total - done, 0.0)
             pace = rest * elapsed / (done - begun) if rest else 0.0
+            at_most = left is not None and left < pace
             left = pace if left is None else min(pace, left)
-        self.listener(Progress(message, done, total, elapsed, left, facts))
+        self.listener(Progress(message, done, total, elapsed, left, at_most, facts))
 
     def compile(self, what: str, run: Callable[[], object]) -> None:
         """Have ``run`` compile kernels (or load them), once a process: announced, not counted."""

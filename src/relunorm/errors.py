@@ -29,6 +29,13 @@ class ModelFileError(RelunormError, ValueError):
     """A model file that cannot be read: damaged, unsafe, or not what its name says."""
 
 
+class MissingFileError(RelunormError, FileNotFoundError):
+    """A file that is not there."""
+
+    def __init__(self, path: object, what: str = "file"):
+        super().__init__(f"{path}: there is no such {what}")
+
+
 class PropertyFileError(RelunormError, ValueError):
     """A property file that cannot be read, or that asks for more than linear constraints."""
 

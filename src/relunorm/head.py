@@ -20,6 +20,7 @@ from relunorm.errors import InvalidInputError, InvalidNetworkError
 
 Array = NDArray[np.float64]
 StepKind = Literal[
+    "pair",
     "softmax",
     "log_softmax",
     "argmax",
@@ -42,6 +43,7 @@ ALONG_AXIS = ("softmax", "log_softmax", "argmax")
 _NUMBERS = {"scale": 2, "clip": 2, "greater": 1}
 #: The most by which a step can enlarge a difference, in the largest entry.
 _GAINS = {
+    "pair": 1.0,
     "softmax": 0.5,  # the row sums of |diag(p) - p p'| are 2 p (1 - p)
     "log_softmax": 2.0,
     "sigmoid": 0.25,
@@ -58,7 +60,9 @@ class Step:
     """One operation after the last affine map.
 
     Args:
-        kind: ``softmax``, ``log_softmax`` and ``argmax`` run along an axis; ``sigmoid``,
+        kind: ``pair`` makes (-z, z) of a model's only value z, the two classes' logits that a
+            sigmoid turns into (1 - p, p); it comes first. ``softmax``, ``log_softmax`` and
+            ``argmax`` run along an axis; ``sigmoid``,
             ``log_sigmoid``, ``tanh``, ``softplus``, ``exp``, ``scale`` (factor x + offset),
             ``clip``, ``greater`` (1 above a level, else 0) and ``round`` act on each entry.
         axis: for steps along an axis, that axis of the output's shape, without the batch.
@@ -95,6 +99,8 @@ class Step:
     def apply(self, values: Array) -> Array:
         """The step on a batch of shape (n, *shape of one output)."""
         axis = self.axis + 1
+        if self.kind == "pair":
+            return np.concatenate([-values, values], axis=-1)
         if self.kind in ("softmax", "log_softmax"):
             shifted = values - values.max(axis=axis, keepdims=True)
             total = np.exp(shifted).sum(axis=axis, keepdims=True)
@@ -182,6 +188,8 @@ class Head:
         for step in self.steps[:-1]:
             if step.kind == "argmax":
                 raise InvalidNetworkError("an argmax ends a head, but another step follows it")
+        if any(step.kind == "pair" for step in self.steps[1:]):
+            raise InvalidNetworkError("only the first step of a head makes a pair")
 
     def __bool__(self) -> bool:
         return bool(self.steps)
@@ -196,7 +204,20 @@ class Head:
     @property
     def label(self) -> str:
         """The steps in words; empty without steps."""
-        return ", then ".join(map(str, self.steps))
+        words = ", then ".join(map(str, self.unpaired.steps))
+        if self.unpaired is self:
+            return words
+        return f"{words} of both classes" if words else "one value for each of two classes"
+
+    @property
+    def unpaired(self) -> Head:
+        """The head without its pair: what a model of one output ends in that says the same.
+
+        >>> Head((Step("pair"), Step("sigmoid"))).unpaired
+        Head(sigmoid)
+        """
+        paired = bool(self.steps) and self.steps[0].kind == "pair"
+        return Head(self.steps[1:], self.classes) if paired else self
 
     @property
     def of(self) -> str:
@@ -207,14 +228,16 @@ class Head:
         """
         if not self.steps:
             return "outputs"
-        first = self.steps[0]
+        if not self.unpaired.steps:
+            return "one value that both classes follow from"
+        first = self.unpaired.steps[0]
         logits = first.kind in ("softmax", "log_softmax", "sigmoid", "log_sigmoid", "argmax")
         return f"logits, before the {first}" if logits else f"values before the {first}"
 
     @property
     def is_probability(self) -> bool:
         """Whether the model's own outputs are probabilities of classes."""
-        return [step.kind for step in self.steps] in (["softmax"], ["sigmoid"])
+        return [step.kind for step in self.unpaired.steps] in (["softmax"], ["sigmoid"])
 
     @property
     def keeps_classes(self) -> bool:
@@ -237,8 +260,8 @@ class Head:
         >>> Head((Step("sigmoid"), Step("greater", 0, (0.9,)))).decides_plainly(1)
         False
         """
-        if outputs > 1:
-            return self.keeps_classes
+        if outputs > 1 or self.unpaired is not self:
+            return self.unpaired.keeps_classes
         if not self.steps or self.steps[-1].kind not in ("greater", "round"):
             return all(
                 s.kind not in ("scale", "argmax") or s.numbers[:1] > (0,) for s in self.steps
@@ -294,8 +317,14 @@ class Head:
 
     def check(self, shape: Sequence[int], where: str = "") -> None:
         """Raise `InvalidNetworkError` unless the head fits outputs of this shape."""
-        size = math.prod(shape)
+        size = outputs = math.prod(shape)
         for step in self.steps:
+            if step.kind == "pair":
+                if not shape or size != 1:
+                    raise InvalidNetworkError(
+                        f"{where}the head makes a pair of one value, of shape {tuple(shape)}"
+                    )
+                shape, size = (*shape[:-1], 2), 2
             if step.kind in ALONG_AXIS and not 0 <= step.axis < len(shape):
                 raise InvalidNetworkError(
                     f"{where}the head's {step} runs along axis {step.axis} of an output of shape "
@@ -305,9 +334,9 @@ class Head:
                 raise InvalidNetworkError(
                     f"{where}the head scales {len(step.numbers) // 2} outputs of {size}"
                 )
-        if self.classes and len(self.classes) != (2 if size == 1 else size):
+        if self.classes and len(self.classes) != (2 if outputs == 1 else outputs):
             raise InvalidNetworkError(
-                f"{where}{len(self.classes)} classes for {size} output{'s' * (size != 1)}"
+                f"{where}{len(self.classes)} classes for {outputs} output{'s' * (outputs != 1)}"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -350,6 +379,8 @@ def _step_interval(step: Step, low: Array, high: Array) -> tuple[Array, Array]:
         raise InvalidInputError("an argmax has no interval; ask for the class instead")
     if step.kind in ("softmax", "log_softmax"):
         return _softmax_interval(step, low, high)
+    if step.kind == "pair":
+        return np.concatenate([-high, low], axis=-1), np.concatenate([-low, high], axis=-1)
     if step.kind in ("clip", "greater", "round"):
         return step.apply(low), step.apply(high)
     ends = np.stack([step.apply(low), step.apply(high)])

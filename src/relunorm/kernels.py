@@ -40,6 +40,12 @@ def _search() -> None:
     warm_up()
 
 
+def _replay() -> None:
+    from relunorm.search.replay import warm_up
+
+    warm_up()
+
+
 def _jacobians() -> None:
     from relunorm.lipschitz import branch, slope
 
@@ -71,6 +77,7 @@ def _one_region() -> None:
 
 _GROUPS: dict[str, Callable[[], None]] = {
     "the search": _search,
+    "the replay of its proofs": _replay,
     "the search for Jacobians": _jacobians,
     "regions in the plane": _engine("polygons"),
     "regions in few dimensions": _engine("cells"),

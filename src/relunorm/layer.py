@@ -27,7 +27,7 @@ class Activation:
     - ``leaky``: z where z > 0, slope * z elsewhere
     - ``step``: 1 where z > 0, 0 where z < 0, and ``at_zero`` at 0 (seed 001, eq. 2.3)
     - ``identity``: z. Such a layer has no units: it is a linear stage kept apart because folding it
-      into the next map would fill a sparse matrix. `Network.folded` removes it.
+      into the next map would round, or fill a sparse matrix. `Network.folded` removes it.
     """
 
     kind: Kind = "relu"
@@ -183,6 +183,13 @@ class Layer:
     def width(self) -> int:
         """How many units the layer has, a channel counted at every position."""
         return self.affine.size
+
+    @property
+    def channels(self) -> int:
+        """How many units of the model it was read from it has, a channel being one."""
+        if self.piece:
+            return 0
+        return self.width if self.unit_of is None else int(self.unit_of.max(initial=-1)) + 1
 
     @property
     def has_units(self) -> bool:

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
+from relunorm.columns import Column, check_columns
 from relunorm.encoding import encoding
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.head import NO_HEAD, Head
@@ -56,6 +57,9 @@ class Network(Shown):
         origin: where the network came from (a file, a class), for messages.
         structure: the operations it was read as, where all of them are known; no part of the
             function, and dropped by `replace` when the function changes.
+        precision: of the numbers it was read from: ``float64``, ``float32``, ``float16``,
+            ``bfloat16``; empty where nobody said.
+        columns: of the table its inputs come from, where that is known.
 
     Exactness: all numbers are float64; evaluation rounds as any float64 matrix product does.
 
@@ -67,8 +71,8 @@ class Network(Shown):
     """
 
     __slots__ = (
-        "__dict__", "head", "input_shape", "layers", "origin", "output", "output_shape",
-        "structure",
+        "__dict__", "columns", "head", "input_shape", "layers", "origin", "output",
+        "output_shape", "precision", "structure",
     )  # fmt: skip
 
     layers: tuple[Layer, ...]
@@ -78,6 +82,8 @@ class Network(Shown):
     head: Head
     origin: str
     structure: Structure | None
+    precision: str
+    columns: tuple[Column, ...]
 
     def __init__(
         self,
@@ -89,6 +95,8 @@ class Network(Shown):
         head: Head = NO_HEAD,
         origin: str = "",
         structure: Structure | None = None,
+        precision: str = "",
+        columns: Iterable[Column] = (),
     ):
         shape = (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)
         put = object.__setattr__
@@ -99,6 +107,8 @@ class Network(Shown):
         put(self, "head", head)
         put(self, "origin", origin)
         put(self, "structure", structure)
+        put(self, "precision", precision)
+        put(self, "columns", tuple(columns))
         self._check()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -119,6 +129,7 @@ class Network(Shown):
                 f"{where}output shape {self.output_shape} does not have {self.output.size} entries"
             )
         self.head.check(self.output_shape, where)
+        check_columns(self.columns, self.input_size, where)
 
     @classmethod
     def from_weights(
@@ -158,13 +169,16 @@ class Network(Shown):
         return cls(layers, maps[-1], input_shape=matrices[0].shape[1], origin=origin)
 
     def replace(self, **changes: Any) -> Network:
-        """A copy with some of its fields exchanged; all but head and origin drop the structure.
+        """A copy with some fields exchanged; a change of layers or shapes drops the structure.
 
         An output of another size is another output: shape and head are then no longer the old ones.
+        So are the columns of inputs of another shape.
         """
         fields = self._fields()
-        if set(changes) - {"head", "origin"}:
+        if set(changes) - {"head", "origin", "precision", "columns"}:
             fields["structure"] = None
+        if "input_shape" in changes:
+            fields["columns"] = ()
         if "output" in changes and changes["output"].size != self.output.size:
             fields |= {"output_shape": (), "head": NO_HEAD}
         return Network(**{**fields, **changes})
@@ -198,8 +212,25 @@ class Network(Shown):
 
     @property
     def units(self) -> int:
-        """How many units the network has."""
+        """How many units the network has, a channel counted at every position."""
         return sum(self.layers[i].width for i in self.hidden)
+
+    @property
+    def channels(self) -> int:
+        """How many units the model has that it was read from: a channel is one of them.
+
+        As many as `units` where nothing is known of channels.
+        """
+        return sum(self.layers[i].channels for i in self.hidden)
+
+    @property
+    def units_in_words(self) -> str:
+        """The number of units as every page and command says it.
+
+        >>> Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]).units_in_words
+        '2 units'
+        """
+        return units_in_words(self.units, self.channels)
 
     @property
     def maps(self) -> Iterator[Affine]:
@@ -209,11 +240,12 @@ class Network(Shown):
 
     @property
     def parameters(self) -> int:
-        """Stored weights and biases: of the structure where it is known, else of the matrices.
+        """Weights and biases: kernels of convolutions where these are known, else of the matrices.
 
-        A convolution then counts its kernels, and a sparse matrix its non-zero entries.
+        A dense matrix counts all its entries, a sparse one those that are not zero, and every row
+        has a bias.
         """
-        if self.structure is not None:
+        if self.structure is not None and self.structure.convolves:
             return self.structure.parameters
         return sum(a.size + sum(map(mx.nnz, a.terms.values())) for a in self.maps)
 
@@ -413,11 +445,14 @@ class Network(Shown):
             "origin": self.origin,
             "input_shape": list(self.input_shape),
             "units": self.units,
+            "channels": self.channels,
             "parameters": self.parameters,
             "digest": self.digest,
             "layers": layers,
             "output": {**output, **describe(self.output)},
             "head": self.head.to_dict(),
+            "precision": self.precision or None,
+            "columns": [column.to_dict() for column in self.columns],
         }
 
     def __eq__(self, other: object) -> bool:
@@ -442,6 +477,16 @@ class Network(Shown):
         skips = "" if self.is_chain else ", with skips"
         plural = "s" if self.parameters != 1 else ""
         return f"Network({chain}, {self.parameters:,} parameter{plural}{skips})"
+
+
+def units_in_words(units: int, channels: int) -> str:
+    """So many units, and how many they are with every channel counted once.
+
+    >>> units_in_words(1256, 44)
+    '1,256 units (44 with a channel counted once)'
+    """
+    once = "" if units == channels else f" ({channels:,} with a channel counted once)"
+    return f"{units:,} unit{'' if units == 1 else 's'}{once}"
 
 
 def _rebuild(fields: dict[str, Any]) -> Network:

@@ -43,7 +43,7 @@ def test_convert(ending: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("info", "missing.onnx"), "missing.onnx: No such file"),
+        (("info", "missing.onnx"), "missing.onnx: there is no such file"),
         (("info", "example:nothing"), "known are moons"),
         (("info", "model.pkl"), "pickle"),
         (("convert", "example:moons", "out.xyz"), "unknown ending"),

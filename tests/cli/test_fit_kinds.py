@@ -9,6 +9,8 @@ import pytest
 
 import relunorm as rn
 from relunorm.cli import main
+from relunorm.io.domains import parse_domain
+from relunorm.train import effects
 
 RNG = np.random.default_rng(0)
 X = RNG.random((90, 2))
@@ -95,6 +97,34 @@ def test_effects_are_drawn(tmp_path, capsys):
     assert "<svg" in picture.read_text()
 
 
+def test_effects_are_labelled_with_the_classes(tmp_path, capsys, monkeypatch):
+    drawn = []
+    draw = effects.plot_effects
+    monkeypatch.setattr(
+        effects, "plot_effects", lambda *given, **how: drawn.append(how) or draw(*given, **how)
+    )
+    table = write(tmp_path / "d.csv", a=X[:, 0], b=X[:, 1], kind=np.digitize(X[:, 0], [0.3, 0.6]))
+    arguments = ("--hidden", "2", "--alpha", "0.1", "--plot", str(tmp_path / "e.svg"), "--json")
+    assert run(capsys, table, "--target", "kind", "--classify", *arguments)[0] == 0
+    assert drawn == [{"labels": ["score of 0", "score of 1", "score of 2"]}]
+
+
+def test_classes_with_one_row_and_tables_with_one_class(tmp_path, capsys):
+    """The only row of a class is not held out; a single class is named as the table writes it."""
+    for at in range(3):
+        kind = np.where(np.arange(40) == at, "cat", "dog")
+        table = write(tmp_path / "d.csv", a=X[:40, 0], b=X[:40, 1], kind=kind)
+        arguments = ("--target", "kind", "--classify", "--hidden", "2", "--alpha", "0.1", "--json")
+        code, shown, _ = run(capsys, table, *arguments)
+        assert code == 0
+        assert json.loads(shown)["classes"] == ["cat", "dog"]
+        assert json.loads(shown)["holdout_rows"] == 8
+    table = write(tmp_path / "d.csv", a=X[:40, 0], kind=["dog"] * 40)
+    code, _, error = run(capsys, table, *arguments)
+    assert code == 2
+    assert "column 'kind' holds one class only, dog" in " ".join(error.split())
+
+
 def test_words_and_gaps_on_request(tmp_path, capsys):
     hue = np.where(X[:, 0] > 0.5, "red", "blue")
     gaps = np.where(np.arange(90) % 9 == 0, "NA", X[:, 1].round(4).astype(str))
@@ -143,3 +173,43 @@ def test_a_target_of_words_points_to_classify(tmp_path, capsys):
     code, _, error = run(capsys, table, "--target", "kind", "--one-hot")
     assert code == 2
     assert "use --classify" in " ".join(error.split())
+
+
+@pytest.mark.parametrize("ending", ["onnx", "npz"])
+def test_a_fitted_file_reads_its_own_table(tmp_path, capsys, ending):
+    hue = np.where(np.arange(90) % 7 == 0, "none", np.where(X[:, 0] > 0.5, "red", "blue"))
+    hue[3] = ""
+    gaps = np.where(np.arange(90) % 9 == 0, "NA", X[:, 1].round(4).astype(str))
+    table = write(tmp_path / "d.csv", hue=hue, b=gaps, kind=KIND)
+    out = str(tmp_path / f"m.{ending}")
+    flags = ("--classify", "--one-hot", "--missing", "median")
+    options = ("--target", "kind", "--hidden", "2", "--alpha", "0.1")
+    code, shown, _ = run(capsys, table, *options, *flags, "-o", out, "--json")
+    assert code == 0
+    network = rn.load(out)
+    assert network.head.classes == ("ash", "oak")
+    assert network.head.label == "sigmoid"
+    names = ["hue=blue", "hue=none", "hue=red", "b"]
+    assert [n for column in network.columns for n in column.inputs] == names
+    assert json.loads(shown)["inputs"] == names
+    # by hand: a gap among words is 0 everywhere, one among numbers the median of the rows fitted
+    fill = network.columns[1].fill
+    inputs = np.column_stack(
+        [
+            *(hue == word for word in ("blue", "none", "red")),
+            [float(g) if g != "NA" else fill for g in gaps],
+        ]
+    ).astype(float)
+    right = (network(inputs)[:, 0] > 0) == (KIND == "oak")
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", out, "--data", table, "--target", "kind", "--eps", "0", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert [row["correct"] for row in document["rows"]] == right.tolist()
+    assert document["classes"] == ["ash", "oak"]
+    assert stop.value.code == (0 if right.all() else 1)
+    box = parse_domain(f"data:{table}?target=kind", network)
+    assert box.lo.tolist() == inputs.min(axis=0).tolist()
+    other = write(tmp_path / "e.csv", kind=["ash"], b=[0.5], hue=["green"])
+    with pytest.raises(SystemExit):
+        main(["certify", out, "--data", other, "--target", "kind", "--eps", "0"])
+    assert "'green' is not one of blue, none, red" in " ".join(capsys.readouterr().err.split())

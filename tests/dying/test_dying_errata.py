@@ -147,6 +147,13 @@ def test_momentum_helps_at_gamma_one_and_hurts_at_small_gamma():
     assert share[0.01, 0.95] < share[0.01, 0.0]
 
 
+def test_figure_5_is_with_momentum():
+    """The caption says without: the figure's small regions are those of a large momentum."""
+    without, large = (dying.basin(0.001, beta, grid=41, near=0.5).optimum for beta in (0.0, 0.99))
+    assert large < 1
+    assert without > 10  # as printed it would be small, too
+
+
 def _random_chain(rng, biases=True):
     sizes = (3, 7, 5, 2)
     weights = [rng.normal(size=(b, a)) for a, b in itertools.pairwise(sizes)]
@@ -170,6 +177,18 @@ def test_theorem_d1_corrected(gamma):
     scaled = rn.Network.from_weights([nu * np.asarray(w) for w in weights], biases)
     np.testing.assert_allclose(scaled(x), gamma * plain(x), rtol=1e-11)
     assert dying.single_factor(net, gamma) is None
+
+
+def test_the_proof_of_theorem_d1_needs_a_second_layer():
+    """Printed: nu^n > nu in every layer, so that weights and biases get different factors. In the
+    first they get the same: biases there are no obstacle, biases after it are."""
+    rng = np.random.default_rng(0)
+    w, v, b = rng.normal(size=(5, 3)), rng.normal(size=(1, 5)), rng.normal(size=5)
+    x, nu = rng.normal(size=(50, 3)), 2**0.5
+    for last, scales in ((0.0, True), (0.3, False)):
+        net = rn.Network.from_weights([w, v], [b, [last]])
+        scaled = rn.Network.from_weights([nu * w, nu * v], [nu * b, [nu * last]])
+        assert np.allclose(scaled(x), 2 * net(x)) is scales
 
 
 def test_rescaling_works_with_skips_leaky_and_step_layers():

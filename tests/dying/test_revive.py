@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import relunorm.dying as dying
+from relunorm.dying.revive import optimizer_state
 from relunorm.dying.revive.optimizer_state import FreshUnits
 from relunorm.dying.revive.replace import replace_
 from relunorm.errors import InvalidInputError
@@ -153,48 +154,131 @@ def test_moments_of_replaced_units_are_zero_and_others_untouched(name):
             assert torch.equal(value, expected), (index, key)
 
 
+WAYS = pytest.mark.parametrize("large", [2**15, 0], ids=["after the step", "in its place"])
+
+
+@WAYS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("kind", "kwargs"),
     [("Adam", {}), ("Adam", {"weight_decay": 0.1}), ("AdamW", {"betas": (0.8, 0.99)}),
-     ("Adam", {"betas": (0.0, 0.999)}), ("Adam", {"foreach": False, "maximize": True})],
+     ("Adam", {"betas": (0.0, 0.999)}), ("Adam", {"foreach": False, "maximize": True}),
+     ("AdamW", {"fused": True, "amsgrad": True}), ("Adam", {"fused": True, "weight_decay": 0.1})],
 )  # fmt: skip
-def test_reset_units_follow_a_fresh_adam_and_the_rest_go_on(kind, kwargs):
-    """The oracle: two separate optimizers, one old, one new, on the two halves of a tensor."""
-    make = getattr(torch.optim, kind)
+def test_reset_units_follow_a_fresh_adam_and_the_rest_go_on(
+    kind, kwargs, dtype, large, monkeypatch
+):
+    """The oracle: the same optimizer without resets for the rest, a new one for the new units."""
+    monkeypatch.setattr(optimizer_state, "LARGE", large)
+    make = partial(getattr(torch.optim, kind), lr=0.01, **kwargs)
     gen = torch.Generator().manual_seed(0)
-    joint = torch.randn(6, 3, generator=gen, dtype=torch.float64).requires_grad_()
-    old = joint.detach()[:4].clone().requires_grad_()
-    optimizer, oracle = make([joint], lr=0.01, **kwargs), make([old], lr=0.01, **kwargs)
-    gradients = torch.randn(400, 6, 3, generator=gen, dtype=torch.float64)
+    gradients = torch.randn(250, 9, 11, generator=gen, dtype=dtype)
+    joint = torch.randn(9, 11, generator=gen, dtype=dtype).requires_grad_()
+    plain = joint.detach().clone().requires_grad_()
+    optimizer, oracle = make([joint]), make([plain])
     for g in gradients[:50]:
-        joint.grad, old.grad = g.clone(), g[:4].clone()
+        joint.grad, plain.grad = g.clone(), g.clone()
         optimizer.step()
         oracle.step()
-    fresh = FreshUnits(optimizer)
-    fresh.reset(joint, (torch.tensor([4, 5]),))
-    new = joint.detach()[4:].clone().requires_grad_()
-    newborn = make([new], lr=0.01, **kwargs)
+    fresh, rows, columns = FreshUnits(optimizer), [4, 5], [0, 7, 10]
+    fresh.reset(joint, (torch.tensor(rows),))
+    fresh.reset(joint, (slice(None), torch.tensor(columns)))
+    is_new = torch.zeros(9, 11, dtype=torch.bool)
+    is_new[rows], is_new[:, columns] = True, True
+    new = joint.detach().clone().requires_grad_()
+    newborn = make([new])
+    loose = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 0, "atol": 3e-5}
     for g in gradients[50:]:
-        joint.grad, old.grad, new.grad = g.clone(), g[:4].clone(), g[4:].clone()
+        joint.grad, plain.grad, new.grad = g.clone(), g.clone(), g.clone()
         for each in (optimizer, oracle, newborn):
             each.step()
-        np.testing.assert_allclose(joint.detach()[4:], new.detach(), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(joint.detach()[:4], old.detach(), rtol=1e-12, atol=1e-14)
-    assert fresh.young == 2
+        np.testing.assert_array_equal(joint.detach()[~is_new], plain.detach()[~is_new])
+        np.testing.assert_allclose(joint.detach()[is_new], new.detach()[is_new], **loose)
+    assert fresh.young == 5
     fresh.close()
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
-    assert torch.equal(joint.grad, gradients[-1])  # hidden from the optimizer, and given back
-    assert float(optimizer.state[joint]["step"]) == 400
+    assert torch.equal(joint.grad, gradients[-1])
+    assert float(optimizer.state[joint]["step"]) == 250
 
 
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("way", ["closed", "saved", "loaded back"])
+def test_young_units_go_on_from_a_saved_state_and_after_closing(way, amsgrad):
+    """Divided by 1 - beta^t their moments are those of a fresh optimizer, so no step is large."""
+    joint = data(5, 3).requires_grad_()
+    make = partial(torch.optim.Adam, lr=0.01, amsgrad=amsgrad)
+    optimizer = make([joint])
+    fresh, gradients = FreshUnits(optimizer), data(60, 5, 3, seed=3)
+    for step, g in enumerate(gradients):
+        if step == 50:
+            fresh.reset(joint, (torch.tensor([1, 3]),))
+            new = joint.detach()[[1, 3]].clone().requires_grad_()
+            newborn = make([new])
+        joint.grad = g.clone()
+        optimizer.step()
+        if step >= 50:
+            new.grad = g[[1, 3]].clone()
+            newborn.step()
+    own = copy.deepcopy(optimizer.state[joint])
+    saved = optimizer.state_dict()
+    for name, value in optimizer.state[joint].items():
+        assert torch.equal(value, own[name])  # saving changes nothing
+    if way == "closed":
+        fresh.close()
+    if way == "loaded back":
+        optimizer.load_state_dict(saved)
+    state = saved["state"][0] if way == "saved" else optimizer.state[joint]
+    for beta, name in ((0.9, "exp_avg"), (0.999, "max_exp_avg_sq" if amsgrad else "exp_avg_sq")):
+        found, expected = state[name] / (1 - beta**60), newborn.state[new][name] / (1 - beta**10)
+        np.testing.assert_allclose(found[[1, 3]], expected, rtol=1e-12)
+        assert torch.equal(state[name][[0, 2, 4]], own[name][[0, 2, 4]])
+    assert bool(fresh.young) == (way == "saved")
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["compiled", "torch"])
+def test_entries_whose_second_moment_overflows_stay_where_the_optimizer_left_them(transposed):
+    start = torch.ones(6, 5).t() if transposed else torch.ones(5, 6)
+    joint, plain = (start.clone().requires_grad_() for _ in range(2))
+    optimizer, oracle = torch.optim.Adam([joint]), torch.optim.Adam([plain])
+    fresh = FreshUnits(optimizer)
+    for step in range(4):
+        g = data(5, 6, seed=step).float()
+        g[1, 2] = g[3, 3] = 1e25  # its square is beyond float32
+        joint.grad, plain.grad = g.clone(), g.clone()
+        optimizer.step()
+        oracle.step()
+        if step == 1:
+            fresh.reset(joint, (torch.tensor([3]),))
+            fresh.reset(joint, (slice(None), torch.tensor([0])))
+    assert joint.isfinite().all()
+    old = torch.ones(5, 6, dtype=torch.bool)
+    old[3], old[:, 0] = False, False
+    assert torch.equal(joint[old], plain[old])
+    assert not torch.equal(joint[3], plain[3])
+
+
+def test_a_unit_that_is_revived_again_has_one_age():
+    model, x = dense().eval(), data(64, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(x).square().mean().backward()
+    for _ in range(3):
+        optimizer.step()
+        replace_(model, x, {"1": [2]}, optimizer)
+    assert len(optimizer._optimizer_step_post_hooks) == 1
+
+
+@WAYS
 @pytest.mark.parametrize("transposed", [False, True], ids=["compiled", "torch"])
 @pytest.mark.parametrize(
     ("kind", "kwargs"),
     [("Adam", {}), ("AdamW", {"amsgrad": True}), ("Adam", {"betas": (0.0, 0.99)})],
 )
-def test_rows_and_columns_of_any_age_follow_optimizers_of_their_own(kind, kwargs, transposed):
+def test_rows_and_columns_of_any_age_follow_optimizers_of_their_own(
+    kind, kwargs, transposed, large, monkeypatch
+):
     """The oracle: one optimizer per entry, made anew when its row or column is reset."""
+    monkeypatch.setattr(optimizer_state, "LARGE", large)
     make = partial(getattr(torch.optim, kind), lr=0.01, **kwargs)
     start = data(6, 5, 2).transpose(0, 1) if transposed else data(5, 6, 2)
     joint = start.clone(memory_format=torch.preserve_format).requires_grad_()
@@ -231,7 +315,7 @@ def test_old_units_are_let_go():
         if step == 3:
             fresh.reset(model[0].weight, (torch.tensor([0]),))
     assert not fresh.young
-    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
 
 
 def test_the_pull_takes_back_a_share_of_the_way_and_leaves_what_rests():

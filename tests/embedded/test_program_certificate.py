@@ -262,7 +262,7 @@ def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("bounds.inputs", [], "at bounds: the key 'inputs' is not known"),
         ("domain.name", "all", "not written as an export writes it"),
         ("program.fast", True, "says more of the program"),
-        ("trusted", False, "expected a whole number"),
+        ("trusted", 0, "the key 'trusted' is not known"),
         ("cuts", {}, "expected a list"),
         ("program.maps", [], "has no output"),
         ("program", {}, "the key 'arithmetic' is missing"),
@@ -310,10 +310,10 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
         (tmp_path / "c.json").write_text(text)
         with pytest.raises(InvalidInputError):
             ProgramCertificate.load(tmp_path / "c.json")
-    (tmp_path / "c.json").write_text('{"schema": "relunorm.program/2", "schema": 1}')
+    (tmp_path / "c.json").write_text('{"schema": "relunorm.program/3", "schema": 1}')
     with pytest.raises(InvalidInputError, match="the key 'schema' twice"):
         ProgramCertificate.load(tmp_path / "c.json")
-    for schema, word in (("2", "the key 'version' is missing"), ("1", "export anew")):
+    for schema, word in (("3", "the key 'version' is missing"), ("2", "export anew")):
         damaged = ProgramCertificate({"schema": f"relunorm.program/{schema}"})
         assert word in verify(damaged, network(), "").problems[0]
 

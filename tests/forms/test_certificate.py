@@ -21,6 +21,7 @@ from relunorm.forms.relation.match import relate
 from relunorm.forms.relation.unit_bounds import quick_bounds
 from relunorm.forms.relation.walk import LINEAR, NEW, OPPOSITE, SCALED, Relation, Walk
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.stability.proof import SCHEMA as BOUNDS
 
 
 @settings(max_examples=25)
@@ -269,13 +270,16 @@ NIL = Network.from_weights([[[1.0]], [[1.0]]], [[-3.0], [0.0]])  # relu(x - 3), 
 DEAD = {"kind": ["linear"], "block": [-1], "index": [-1], "factor": [0.0], "constant": [0.0]}
 
 
-def on_a_solvers_word(first: Network, second: Network) -> Certificate:
-    """A sealed certificate of |first - second| <= 1e-12 on LINE: a solver called the unit dead."""
-    word = {"kind": "milp", "layer": 0, "unit": 0, "sign": 1, "margin": (0.0).hex()}
-    proofs = {
-        "schema": "relunorm.bounds/1", "network": first.digest, "box_duals": None,
-        "solver_trusted": 1, "proofs": [word],
-    }  # fmt: skip
+EMPTY = {"dtype": "float32", "shape": [0], "data": "eJwDAAAAAAE="}
+SIDE = {"layer": 0, "unit": 0, "sign": 1}
+IN_FRACTIONS = {"kind": "rational", **SIDE, "parts": 1}
+WITHOUT_A_TREE = {"kind": "search", **SIDE, "limit": (-1e-9).hex(), "tape": EMPTY}
+BY_A_SOLVER = {"kind": "milp", **SIDE, "margin": (0.0).hex()}
+
+
+def called_dead(first: Network, second: Network, line: dict, schema: str = BOUNDS) -> Certificate:
+    """A sealed certificate of |first - second| <= 1e-12 on LINE: both units are said to be dead."""
+    proofs = {"schema": schema, "network": first.digest, "box_duals": None, "proofs": [line]}
     none = dict.fromkeys(("first", "second", "difference"))
     document = {
         "schema": SCHEMA,
@@ -284,7 +288,6 @@ def on_a_solvers_word(first: Network, second: Network) -> Certificate:
         "bounds": [1e-12],
         "exceptions": [],
         "evaluation": {"float32": none, "float64": none},
-        "trusted": 1,
         "order": [0, 1],
         "proofs": [proofs, None],
         "relations": [[DEAD], [DEAD]],
@@ -293,36 +296,32 @@ def on_a_solvers_word(first: Network, second: Network) -> Certificate:
     return Certificate(document)
 
 
-def test_a_solvers_word_is_accepted_only_when_asked_for() -> None:
-    true = Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])  # relu(x - 2), 0 on LINE too
-    certificate = on_a_solvers_word(true, NIL)
-    strict = verify(certificate, true, NIL, LINE)
-    assert not strict.holds
-    assert "solver's word" in strict.problems[0]
-    assert strict.to_dict()["verdict"] == "does not hold"
-    found = verify(certificate, true, NIL, LINE, trust=True)
-    assert found.holds
-    assert found.verdict == "holds if the solver was right"
-    assert (found.to_dict()["trusted"], found.to_dict()["trust"]) == (1, True)
-
-
-def test_a_forged_word_is_refuted_by_a_point() -> None:
-    certificate = on_a_solvers_word(RAMP, NIL)
-    assert not verify(certificate, RAMP, NIL, LINE).holds
-    found = verify(certificate, RAMP, NIL, LINE, trust=True)
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (IN_FRACTIONS, "proof in fractions of unit 0 in layer 0 does not go through"),
+        (WITHOUT_A_TREE, "a part is neither closed nor cut"),
+        ({**IN_FRACTIONS, "parts": 10**9}, "a size that is not searched so"),
+        ({**IN_FRACTIONS, "also": 1}, "'also' is not known"),
+        (BY_A_SOLVER, "kind 'milp', expected slopes, search, rational"),
+    ],
+)
+def test_a_false_claim_of_a_unit_is_refused(line: dict, problem: str) -> None:
+    found = verify(called_dead(RAMP, NIL, line), RAMP, NIL, LINE)
     assert not found.holds
-    assert "unit 0 of layer 0 is wrong" in found.problems[0]
-    assert "at the point" in found.problems[1]
+    assert problem in found.problems[0]
 
 
-def test_a_narrow_lie_is_found_by_climbing() -> None:
-    """relu(x - 0.999) is 0 but for the last thousandth: random points hardly see it."""
-    corner = Network.from_weights([np.eye(4)[:1], [[1.0]]], [[-0.999], [0.0]])
-    flat = Network.from_weights([np.eye(4)[:1], [[1.0]]], [[-3.0], [0.0]])
-    document = on_a_solvers_word(corner, flat).document
-    document["domain"] = {"kind": "ball", "center": [0.0] * 4, "radius": 1.0}
-    document["digest"] = seal(document)
-    assert not verify(Certificate(document), corner, flat, trust=True).holds
+def test_a_true_claim_in_fractions_comes_out_again() -> None:
+    true = Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])  # relu(x - 2), 0 on LINE too
+    assert verify(called_dead(true, NIL, IN_FRACTIONS), true, NIL, LINE).verdict == "holds"
+
+
+def test_proofs_of_an_older_version_are_refused_by_name() -> None:
+    old = called_dead(RAMP, NIL, IN_FRACTIONS, "relunorm.bounds/1")
+    assert "schema 'relunorm.bounds/1'" in verify(old, RAMP, NIL, LINE).problems[0]
+    document = {**old.document, "schema": "relunorm.certificate/3"}
+    assert "'relunorm.certificate/3'" in verify(Certificate(document), RAMP, NIL).problems[0]
 
 
 def _objects(node, path=()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import relunorm as rn
+from relunorm.cli import main
 from relunorm.structure import Structure
 
 SHAPE = (1, 6, 6)
@@ -58,7 +61,7 @@ def test_pruned_model_is_physically_smaller() -> None:
     with torch.no_grad():  # of the constant channels one is 0, one is not
         module[0].bias[:] = torch.tensor([0.3, -0.2, 0.1, 0.2, -0.4, 0.25])
     network = rn.load(module, example=SHAPE)
-    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1), milp=False)
+    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1))
     back = rn.to_torch(result.network)
     gone = int((module[0].weight.abs().sum((1, 2, 3)) == 0).sum())
     assert gone == 3
@@ -104,7 +107,7 @@ def test_dead_and_unread_channels_and_copies() -> None:
         module[3].weight[:, 4] = 0  # read by nobody
     network = rn.load(module, example=SHAPE)
     assert rn.to_torch(rn.normalize(network, "minimal").network)[0].out_channels == 4
-    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1), milp=False)
+    result = rn.normalize(network, "minimal", rn.Box.cube(36, 0, 1))
     back = rn.to_torch(result.network)
     assert back[0].out_channels == 3
     assert back[3].in_channels == 3
@@ -160,6 +163,22 @@ def test_channels_of_a_sum_stay() -> None:
     assert structure_of(result.network).parameters <= network.parameters
 
 
+def test_counts_and_lost_convolutions_are_told(capsys, tmp_path) -> None:
+    layers = nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 1)
+    network = rn.load(seeded(lambda: nn.Sequential(*layers)), example=SHAPE)
+    assert (network.units, network.channels) == (32 + 16 + 8, 2)
+    scaled = rn.normalize(network, "unit")
+    assert scaled.unfolded
+    assert "convolutions as matrices" in repr(scaled)
+    rn.save(network, tmp_path / "net.npz")
+    for command in (["info"], ["normalize", "-o", str(tmp_path / "o.npz"), "--form", "unit"]):
+        with suppress(SystemExit):
+            main([command[0], str(tmp_path / "net.npz"), *command[1:]])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "with a channel counted once" in shown
+    assert "convolutions are written out as matrices" in shown
+
+
 def test_a_larger_result_is_not_given_back() -> None:
     """Without its structure a convolution is a sparse matrix, and folding units fills it."""
     module = seeded(
@@ -173,7 +192,7 @@ def test_a_larger_result_is_not_given_back() -> None:
     with torch.no_grad():
         module[0].bias[0] = -100.0
     for given in (network, bare):
-        result = rn.normalize(given, "minimal", rn.Box.cube(36, 0, 1), milp=False)
+        result = rn.normalize(given, "minimal", rn.Box.cube(36, 0, 1))
         assert result.network.parameters <= given.parameters
         if result.kept:
             assert result.network is given

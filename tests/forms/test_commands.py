@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from planted import planted_16_40_40_5
-from test_certificate import on_a_solvers_word
 
 import relunorm as rn
 from relunorm.cli import main
@@ -205,39 +204,6 @@ def test_a_time_limit_below_zero_is_refused(capsys, model, limit: str) -> None:
     assert f"time_limit is {float(limit)}, expected a number of seconds of at least 0" in error
 
 
-def test_a_solvers_word_needs_a_flag(capsys, tmp_path) -> None:
-    """Exit code 1 unless --trust-solver is given; then the verdict and the JSON say so."""
-    first = rn.Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])
-    second = rn.Network.from_weights([[[1.0]], [[1.0]]], [[-3.0], [0.0]])
-    paths = [tmp_path / "a.npz", tmp_path / "b.npz"]
-    for network, path in zip((first, second), paths, strict=True):
-        rn.save(network, path)
-    proof = tmp_path / "proof.json"
-    on_a_solvers_word(first, second).save(proof)
-    code, text, _ = run(capsys, "verify", proof, *paths)
-    assert code == 1
-    assert "--trust-solver" in text
-    code, text, _ = run(capsys, "verify", proof, *paths, "--trust-solver")
-    assert code == 0
-    assert "holds if the solver was right" in text
-    code, text, _ = run(capsys, "verify", proof, *paths, "--trust-solver", "--json")
-    document = json.loads(text)
-    assert code == 0
-    assert (document["verdict"], document["trusted"], document["trust"]) == (
-        "holds if the solver was right", 1, True,
-    )  # fmt: skip
-
-
-def test_normalize_without_the_solver(capsys, tmp_path, model) -> None:
-    proof = tmp_path / "proof.json"
-    code, _, _ = run(
-        capsys, "normalize", model, "-o", tmp_path / "small.npz", "--domain", "box:-1,1",
-        "--certificate", proof, "--no-milp",
-    )  # fmt: skip
-    assert code == 0
-    assert json.loads(proof.read_text())["trusted"] == 0
-
-
 def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:
     weights = [np.array([[1.0, -2.0], [0.5, 1.0]]), np.array([[1.0, -1.0]])]
     names = [("W", weights[0].T), ("B", np.zeros(2)), ("V", weights[1].T), ("C", np.ones(1))]
@@ -259,6 +225,9 @@ def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:
     code, text, _ = run(capsys, "normalize", given, "-o", out, *options)
     assert code == 0
     assert "bytes instead of" in json.loads(text)["kept"]
+    code, text, _ = run(capsys, "normalize", given, "-o", out, "--domain", "box:-1,1")
+    assert "kept as it is" in " ".join(text.split())
+    assert "differ" not in text
     assert out.read_bytes() == given.read_bytes()
     assert run(capsys, "verify", proof, given, out)[0] == 0
 
@@ -270,3 +239,13 @@ def test_files_keep_their_number_type_and_never_grow(capsys, tmp_path) -> None:
     assert after == out.stat().st_size < before == given.stat().st_size
     kind = onnx.load(out).graph.input[0].type.tensor_type.elem_type
     assert kind == onnx.TensorProto.FLOAT
+
+
+def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
+    for name, shift in (("a.npz", 0.0), ("b.npz", 0.25)):
+        net = rn.Network.from_weights([[[1.0], [-1.0]]], [[shift, 0.0]])
+        rn.save(net.replace(head=rn.Head((), ("left", "right"))), tmp_path / name)
+    asked = ("compare", tmp_path / "a.npz", tmp_path / "b.npz", "--domain", "box:-1,1", "--top1")
+    code, text, _ = run(capsys, *asked)
+    assert code == 1
+    assert "classes right and left at" in " ".join(text.split())

@@ -6,21 +6,26 @@ import dataclasses
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import exact_value
 from planted import disguised, networks
+from torch import nn
 
 import relunorm as rn
+from relunorm.clock import Clock
 from relunorm.errors import InvalidDomainError, InvalidInputError
+from relunorm.forms.comparison.stepwise import stepwise_difference
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
+from relunorm.io.graph.structured import lower
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.stability import stability
-from relunorm.stability.proof import TrustedProof
+from relunorm.structure import Structure
 
 
 def random_net(seed: int, widths: list[int], scale: float = 1.0) -> Network:
@@ -291,24 +296,6 @@ def test_equal_rows_that_are_read_with_opposite_signs(kind: str) -> None:
         assert rn.compare(network, copy, rn.Box.cube(2), tolerance=0).verdict == "equal"
 
 
-def test_a_solvers_word_proves_nothing() -> None:
-    """An analysis that rests on a solver's word does not make relu(x) and 0 the same."""
-    box = rn.Box([-1.0], [1.0])
-    network = Network.from_weights([[[1.0]], [[1.0]]])
-    nothing = Network.from_weights([[[1.0]], [[1.0]]], [[-2.0], [0.0]])
-    honest = stability(network, box)
-    proofs = dataclasses.replace(honest.proofs, items=(TrustedProof(0, 0, 1, 0.0),))
-    layer = dataclasses.replace(
-        honest.layers[0], upper=np.zeros(1), verdict=np.array(["dead"]), method=np.array(["milp"])
-    )
-    lie = dataclasses.replace(honest, layers=(layer,), proofs=proofs)
-    found = rn.compare(network, nothing, box, analysis=(lie, None))
-    assert found.verdict == "different"
-    assert found.upper >= 1
-    with pytest.raises(InvalidInputError, match="solver's word"):
-        rn.normalize(network, "minimal", box, analysis=lie, milp=False)
-
-
 def in_float32(network: Network) -> Network:
     weights, biases = network.weights()
     cast = [[np.float32(v).astype(float) for v in part] for part in (weights, biases)]
@@ -431,3 +418,67 @@ def test_a_scaler_in_front_does_not_hide_single_precision():
     found = rn.compare(exact, file, rn.Box.cube(4))
     assert found.verdict == "within"
     assert "for float32" in repr(found)
+
+
+def _exported(padding: int, pool: type[nn.Module], last: nn.Module) -> tuple[Network, Network]:
+    """A convolutional model with its batch norm folded in float64, and in float32."""
+    rng = torch.Generator().manual_seed(padding)
+    body = nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=padding), nn.BatchNorm2d(3), nn.ReLU(), pool(2), last,
+        nn.Flatten(), nn.LazyLinear(2),
+    ).eval()  # fmt: skip
+    body(torch.zeros(1, 1, 8, 8))
+    with torch.no_grad():
+        for value in body.state_dict().values():
+            if value.is_floating_point():
+                value.copy_(torch.rand(value.shape, generator=rng) + 0.1)
+    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(body[0], body[1])
+    single = nn.Sequential(fused, *list(body)[2:])
+    return rn.load(body, example=(1, 8, 8)), rn.load(single, example=(1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("padding", "pool", "last"),
+    [
+        (0, nn.MaxPool2d, nn.Identity()),
+        (1, nn.AvgPool2d, nn.LeakyReLU(0.2)),
+        (1, nn.MaxPool2d, nn.Hardtanh(-1.0, 2.0)),
+    ],
+)
+def test_two_exports_of_a_convolutional_model(padding: int, pool: Any, last: nn.Module) -> None:
+    first, second = _exported(padding, pool, last)
+    box = rn.Box.cube(64, -1, 1)
+    found = rn.compare(first, second, box)
+    assert found.verdict == "within"
+    assert found.method == "following the difference step by step"
+    points = np.vstack([box.sample(200, 0), np.sign(box.sample(200, 1))])
+    seen = np.abs(first(points) - second(points)).max()
+    assert 0 < seen <= found.upper <= found.tolerance
+    # a change that is no rounding, at one weight of the kernel
+    structure = second.structure
+    assert structure is not None
+    steps = list(structure.steps)
+    at = next(k for k, step in enumerate(steps) if step.kind == "conv")
+    weight = np.array(steps[at].weight)
+    weight[0, 0, 1, 1] *= 1.01
+    steps[at] = dataclasses.replace(steps[at], weight=weight)
+    moved = lower(Structure(tuple(steps)), second)
+    assert rn.compare(first, moved, box).verdict == "different"
+    bound, _ = stepwise_difference(first, moved, box, 0.0, Clock())
+    assert np.abs(first(points) - moved(points)).max() <= bound
+
+
+def test_the_stepwise_bound_is_attained() -> None:
+    """One pixel, positive weights: the difference is largest at the corner of the box."""
+    made = []
+    for weight in (2.0, 2.5):
+        net = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), nn.Flatten(), nn.Linear(1, 1)).double()
+        with torch.no_grad():
+            for value, entry in zip(net.parameters(), (weight, 0.5, 3.0, 1.0), strict=True):
+                value.fill_(entry)
+        made.append(rn.load(net, example=(1, 1, 1)))
+    bound, rounded = stepwise_difference(made[0], made[1], rn.Box([0.0], [4.0]), 2.0**-24, Clock())
+    assert bound == pytest.approx(3 * 0.5 * 4, rel=1e-12)
+    assert bound >= 6.0
+    # eight roundings of 2 * 4 + 0.5, times 3, and of 3 * 8.5 + 1
+    assert rounded == pytest.approx(8 * 2.0**-24 * (3 * 8.5 + 3 * 8.5 + 1), rel=1e-12)

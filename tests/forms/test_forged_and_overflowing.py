@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 
 import numpy as np
 import pytest
@@ -40,13 +42,12 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
     """A sealed certificate that claims 1e-9."""
     none = dict.fromkeys(("first", "second", "difference"))
     document = {
-        "schema": "relunorm.certificate/3",
+        "schema": "relunorm.certificate/4",
         "domain": domain,
         "networks": [{"digest": n.digest, "units": n.units} for n in (first, second)],
         "bounds": [1e-9],
         "exceptions": [],
         "evaluation": {"float32": none, "float64": none},
-        "trusted": 0,
         "order": [0, 1],
         "proofs": proofs,
         "relations": relations,
@@ -57,14 +58,16 @@ def forged(first: rn.Network, second: rn.Network, domain: dict, proofs, relation
 
 def test_a_tree_that_names_a_child_twice_proves_nothing() -> None:
     first, second = ramp(2.0), ramp(5.0)  # relu(x) and 0
+    tape = np.array([1.0, 0.0, -1.0, 0.0, 1.0, 1.0])  # the whole is cut at x = 0 into 1 and 1
+    data = base64.b64encode(zlib.compress(tape.tobytes())).decode()
     tree = {
-        "kind": "split", "layer": 1, "axis": [0, -1], "cut": [(-1.0).hex(), (0.0).hex()],
-        "children": [[1, 1], [0, 0]], "closed": [{"unit": 0, "sign": 1, "boxes": [1]}],
+        "kind": "search", "layer": 1, "unit": 0, "sign": 1, "limit": (0.0).hex(),
+        "tape": {"dtype": "float64", "shape": [6], "data": data},
     }  # fmt: skip
     proofs = [
         {
-            "schema": "relunorm.bounds/1", "network": network.digest, "box_duals": None,
-            "solver_trusted": 0, "proofs": items,
+            "schema": "relunorm.bounds/2", "network": network.digest, "box_duals": None,
+            "proofs": items,
         }
         for network, items in ((first, [tree]), (second, []))
     ]  # fmt: skip
@@ -72,7 +75,7 @@ def test_a_tree_that_names_a_child_twice_proves_nothing() -> None:
     lie = forged(first, second, {"kind": "box", "lo": [-1.0], "hi": [1.0]}, proofs, relations)
     found = rn.verify(lie, first, second)
     assert not found.holds
-    assert "not a tree" in found.problems[0]
+    assert "a part is neither closed nor cut" in found.problems[0]
 
 
 @pytest.mark.parametrize("named", [(0, 0), (0, -1)])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
-from exact_answers import difference, difference_apart, inside, output_at
+from exact_answers import common_pieces, difference, difference_apart, inside, output_at
 from exact_oracle import ExactNetwork, read
 
 import relunorm as rn
@@ -56,7 +57,8 @@ def draw(rng: Rng) -> Case:
         gap = max(difference(read(first), read(second), where.inner, strata=jumps(first, second)))
         near = float(min(gap, Fraction(10) ** 300)) * float(rng.choice([0.999, 1.0, 1.001]))
         tolerance = near
-    return Case((first, second), where, {"tolerance": tolerance, "way": way, **limit(rng)})
+    options = {"tolerance": tolerance, "way": way, **limit(rng)}
+    return Case((first, second), where, {**options, "top1": bool(rng.random() < 0.3)})
 
 
 def judge(case: Case, out: Outcome) -> None:
@@ -67,7 +69,10 @@ def judge(case: Case, out: Outcome) -> None:
     one, two, strata = read(first), read(second), jumps(first, second)
     least = max(difference(one, two, where.inner, strata=strata))
     most = least if where.exact else max(difference(one, two, where.outer, strata=strata))
-    found = rn.compare(first, second, where.domain, tolerance=tolerance, time_limit=seconds)
+    top1 = case.options["top1"]
+    found = rn.compare(
+        first, second, where.domain, tolerance=tolerance, time_limit=seconds, top1=top1
+    )
     text = f"{way}: {found!r}, exactly {short(least)}"
     out.unknown += found.verdict == "unknown"
     out.claim(found.lower <= most, f"{text}: lower end too high")
@@ -90,6 +95,30 @@ def judge(case: Case, out: Outcome) -> None:
         out.claim(found.verdict == "equal", f"{text}: an arranged copy is equal")
     if found.certificate is not None:
         certificate(found.certificate, first, second, where, out)
+    if top1:
+        _classes(found.top1, one, two, where, strata, out)
+
+
+def _classes(
+    found: Any, one: ExactNetwork, two: ExactNetwork, where: Place, strata: bool, out: Outcome
+) -> None:
+    """Both choose the same class at the corners and in the middle of every common piece."""
+
+    def chosen(values: list[Fraction]) -> int:
+        return int(values[0] > 0) if len(values) == 1 else values.index(max(values))
+
+    if found.verdict == "different":
+        point = found.witness.tolist()
+        out.claim(inside(where.domain, point), f"top1: witness {point} is not in the domain")
+        classes = [chosen(output_at(net, point)) for net in (one, two)]
+        out.claim(classes == [found.first, found.second], f"top1: {found}, exactly {classes}")
+        out.claim(classes[0] != classes[1], f"top1: both choose {classes[0]} at {point}")
+    elif found.verdict == "same":
+        for pair in common_pieces(one, two, where.inner, strata=strata):
+            cell = pair[0].cell
+            for point in [cell.middle(), *cell.points()]:
+                classes = [chosen(output_at(net, point)) for net in (one, two)]
+                out.claim(classes[0] == classes[1], f"top1: same, but {classes} at {point}")
 
 
 def _gap(one: ExactNetwork, two: ExactNetwork, point: list[float]) -> Fraction:
@@ -118,13 +147,5 @@ def certificate(
     gaps = exact_gaps(given.document, first, second, where)
     for bound, gap in zip(given.bounds, gaps, strict=True):
         out.claim(bound >= gap, f"certificate states {short(bound)}, exactly {short(gap)}")
-    options = {"trust": True} if given.trusted and takes_trust() else {}
-    again = rn.verify(given, first, second, where.domain, **options)
+    again = rn.verify(given, first, second, where.domain)
     out.claim(again.holds, f"verify refuses our own certificate: {again.problems}")
-
-
-def takes_trust() -> bool:
-    """Whether `verify` asks before it believes a solver."""
-    import inspect
-
-    return "trust" in inspect.signature(rn.verify).parameters

@@ -29,14 +29,21 @@ def draw_maximize(rng: Rng) -> Case:
     direction = rng.integers(-2, 3, net.output_size).astype(float)
     if rng.random() < 0.3:
         direction = rng.normal(size=net.output_size)
-    return Case((net,), place_for(rng, net), {"direction": direction.tolist(), **limit(rng)})
+    where, seconds = place_for(rng, net), limit(rng)
+    return Case((net,), where, {"direction": direction.tolist(), **seconds, **_rational(rng, net)})
+
+
+def _rational(rng: Rng, net: rn.Network) -> dict[str, bool]:
+    """Whether to ask in fractions; a search over few units."""
+    return {"rational": bool(rng.random() < 0.15 and net.units <= 6)}
 
 
 def judge_maximize(case: Case, out: Outcome) -> None:
     """The interval holds the maximum, the point is in the domain and reaches the lower end."""
     (net,), where, direction = case.networks, case.place, case.options["direction"]
     assert where is not None
-    found = rn.maximize(net, where.domain, direction, time_limit=case.options["time_limit"])
+    options = {k: case.options[k] for k in ("time_limit", "rational")}
+    found = rn.maximize(net, where.domain, direction, **options)
     exact = read(net)
     least = maximum(pieces(exact, where.inner), direction)
     most = least if where.exact else maximum(pieces(exact, where.outer), direction)
@@ -45,7 +52,13 @@ def judge_maximize(case: Case, out: Outcome) -> None:
     out.claim(found.lower <= most, f"{text}: lower end too high by {_gap(found.lower, most)}")
     out.claim(found.upper >= least, f"{text}: upper end too low by {_gap(found.upper, least)}")
     point = found.point.tolist()
-    if np.isnan(point).all():
+    if found.value is not None and found.fractions is not None:
+        values = output_at(exact, found.fractions)
+        value = sum(w * v for w, v in zip(whole(direction), values, strict=True))
+        out.claim(value == found.value == least, f"{text}: {value} in fractions")
+        out.claim(_holds(where.domain, found.fractions), f"{text}: {found.fractions} lies outside")
+        out.claim(np.isnan(point).all() or inside(where.domain, point), f"{text}: {point} outside")
+    elif np.isnan(point).all():
         out.claim(found.lower == -np.inf and not found.exact, f"{text}: a value without a point")
     elif inside(where.domain, point):
         values = output_at(exact, point)
@@ -54,6 +67,19 @@ def judge_maximize(case: Case, out: Outcome) -> None:
         out.claim(found.lower <= value, f"{text}: at its point the value is less by {gap}")
     else:
         out.claim(False, f"{text}: the point {point} lies outside the domain")
+
+
+def _holds(domain: rn.Domain, point: tuple[Fraction, ...]) -> bool:
+    """Whether a rational point lies in a box or polytope."""
+    if isinstance(domain, rn.Box):
+        return all(
+            a <= v <= b for a, v, b in zip(whole(domain.lo), point, whole(domain.hi), strict=True)
+        )
+    assert isinstance(domain, rn.Polytope)
+    return all(
+        sum(a * v for a, v in zip(whole(row), point, strict=True)) <= rhs
+        for row, rhs in zip(domain.A, whole(domain.b), strict=True)
+    )
 
 
 def _gap(value: float, truth: Fraction) -> str:
@@ -73,7 +99,8 @@ def draw_decide(rng: Rng) -> Case:
         if abs(shift) < 1 << 60:
             close = rng.choice([0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.1, -1e-12, -1e-9, -1e-6, -0.1])
             b = b - float(shift) + float(close)
-    return Case((net,), where, {"A": A.tolist(), "b": b.tolist(), **limit(rng)})
+    options = {"A": A.tolist(), "b": b.tolist(), **limit(rng), **_rational(rng, net)}
+    return Case((net,), where, options)
 
 
 def judge_decide(case: Case, out: Outcome) -> None:
@@ -82,7 +109,8 @@ def judge_decide(case: Case, out: Outcome) -> None:
     assert where is not None
     A, b, exact = case.options["A"], case.options["b"], read(net)
     inner = list(pieces(exact, where.inner))
-    found = rn.decide(net, where.domain, A, b, time_limit=case.options["time_limit"])
+    options = {k: case.options[k] for k in ("time_limit", "rational")}
+    found = rn.decide(net, where.domain, A, b, **options)
     least = largest_margin(inner, A, b)
     most = least if where.exact else largest_margin(pieces(exact, where.outer), A, b)
     text = f"{found.verdict} {found.margin}, exactly {short(least)}"
@@ -90,9 +118,10 @@ def judge_decide(case: Case, out: Outcome) -> None:
     if found.verdict == "proved":
         out.claim(least < 0, f"{text}: not proved")
     elif found.verdict == "counterexample":
-        point = found.point.tolist()
+        point = found.fractions or found.point.tolist()
+        held = (_holds if found.fractions else inside)(where.domain, point)
         out.claim(most >= 0, f"{text}: there is no counterexample")
-        out.claim(inside(where.domain, point), f"{text}: {point} is not in the domain")
+        out.claim(held, f"{text}: {point} is not in the domain")
         values = output_at(exact, point)
         slack = min(
             rhs - sum(a * v for a, v in zip(whole(row), values, strict=True))
@@ -106,7 +135,9 @@ def judge_decide(case: Case, out: Outcome) -> None:
 def draw_lipschitz(rng: Rng) -> Case:
     """One norm and one method, over a domain or all of space."""
     net = network(rng, Kind())
-    method = str(rng.choice(["auto"] * 6 + ["enumeration", "branch", "product", "paths", "sdp"]))
+    method = str(
+        rng.choice(["auto"] * 6 + ["enumeration", "branch", "product", "paths", "sdp", "search"])
+    )
     norm = str(rng.choice(["1", "2", "inf"]))
     options = {"norm": norm, "everywhere": bool(rng.random() < 0.15), "method": method}
     return Case((net,), place_for(rng, net), {**options, **limit(rng)})

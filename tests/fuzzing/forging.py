@@ -12,7 +12,7 @@ import numpy as np
 
 import relunorm as rn
 from fuzzing import copies
-from fuzzing.comparing import exact_gaps, pair, takes_trust
+from fuzzing.comparing import exact_gaps, pair
 from fuzzing.forms import _evaluated
 from fuzzing.nets import Rng
 from fuzzing.outcome import Case, Outcome, jumps, short
@@ -64,8 +64,6 @@ def judge(case: Case, out: Outcome) -> None:
         _judge(document, first, against, where, words, out)
         strange = [key for _, key in _places(document) if str(key).startswith("also_")]
         out.claim(not strange, f"{words}: unknown keys {strange} are accepted")
-        if takes_trust():
-            out.claim(not document["trusted"], f"{words}: a solver's word is believed unasked")
 
 
 def _judge(
@@ -77,8 +75,7 @@ def _judge(
         for bound, gap in zip(document["bounds"], gaps, strict=False):
             out.claim(
                 bound >= gap,
-                f"{words}: verify accepts the bound {bound!r}, exactly {short(gap)}; trusted "
-                f"{document.get('trusted')!r}",
+                f"{words}: verify accepts the bound {bound!r}, exactly {short(gap)}",
             )
     else:
         out.claim(False, f"{words}: verify accepts the bounds {document['bounds']!r}")
@@ -144,7 +141,8 @@ def _string(rng: Rng, value: str) -> str:
     try:
         return _number(rng, float.fromhex(value)).hex()
     except ValueError:
-        return str(rng.choice(["linear", "basis", "multiple", "opposite", "milp", "slopes", value]))
+        kinds = ["linear", "basis", "multiple", "opposite", "search", "slopes", value]
+        return str(rng.choice(kinds))
 
 
 def _tightened(rng: Rng, document: dict, first: Network, other: Network, _: Network) -> tuple:
@@ -169,27 +167,20 @@ def _transplanted(
     return document, target
 
 
-def _trusting(rng: Rng, document: dict, first: Network, other: Network, second: Network) -> tuple:
-    """A solver is said to have proved what the forger needs: units are dead, outputs equal."""
+def _claiming(rng: Rng, document: dict, first: Network, other: Network, second: Network) -> tuple:
+    """What the forger needs is said to come out in fractions: units are dead, outputs equal."""
     target = second if rng.random() < 0.5 else other
     networks = (first, target)
     document["networks"] = [{"digest": n.digest, "units": n.units} for n in networks]
     document["order"] = [0, 1]
     document["proofs"], document["relations"], document["exceptions"] = [], [], []
-    count = 0
     for network in networks:
         lines, relations = [], []
         folded = network.folded()
         for k, layer in enumerate(folded.layers):
             signs = rng.choice([-1, 1], layer.width)
             lines += [
-                {
-                    "kind": "milp",
-                    "layer": k,
-                    "unit": i,
-                    "sign": int(signs[i]),
-                    "margin": (0.0).hex(),
-                }
+                {"kind": "rational", "layer": k, "unit": i, "sign": int(signs[i]), "parts": 1}
                 for i in range(layer.width)
             ]
             n = layer.width
@@ -197,13 +188,11 @@ def _trusting(rng: Rng, document: dict, first: Network, other: Network, second: 
                 {"kind": ["linear"] * n, "block": [-1] * n, "index": [-1] * n, "factor": [0.0] * n,
                  "constant": [0.0] * n}
             )  # fmt: skip
-        count += len(lines)
         document["proofs"].append(
-            {"schema": "relunorm.bounds/1", "network": folded.digest, "box_duals": None,
-             "solver_trusted": len(lines), "proofs": lines}
+            {"schema": "relunorm.bounds/2", "network": folded.digest, "box_duals": None,
+             "proofs": lines}
         )  # fmt: skip
         document["relations"].append(relations)
-    document["trusted"] = count
     size = float(10.0 ** rng.integers(-12, 3))
     document["bounds"] = [size] * first.output_size
     _cleared(document)
@@ -216,4 +205,4 @@ def _cleared(document: dict) -> None:
     document["evaluation"] = {"float32": dict(nothing), "float64": dict(nothing)}
 
 
-FORGERIES = (_mutated, _mutated, _mutated, _tightened, _transplanted, _trusting)
+FORGERIES = (_mutated, _mutated, _mutated, _tightened, _transplanted, _claiming)

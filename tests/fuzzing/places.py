@@ -77,23 +77,25 @@ def ball(rng: Rng, middle: np.ndarray, size: float) -> Place:
         c, r = Fraction(float(middle[0])), Fraction(radius)
         cell = hull_cell([[c - r], [c + r]])
         return Place(Ball(middle, radius), cell, cell, (0,))
+    cells = disc([Fraction(float(x)) for x in middle], Fraction(radius))
+    return Place(Ball(middle, radius), *cells, (0, 1))
+
+
+def disc(centre: list[Fraction], radius: Fraction) -> tuple[Cell, Cell]:
+    """A polygon within the disc and one around it."""
     turns = 2 * np.pi * np.arange(CORNERS) / CORNERS
     circle = []
     for turn in turns:  # rational points of the unit circle, by half angles
         t = Fraction(float(np.tan(turn / 2))).limit_denominator(1 << 20)
         circle.append(((1 - t * t) / (1 + t * t), 2 * t / (1 + t * t)))
     stretch = 1 / Fraction(float(np.cos(np.pi / CORNERS) * 0.999))
-    centre = [Fraction(float(x)) for x in middle]
-    cells = [
+    inner, outer = (
         hull_cell(
-            [
-                [c + factor * Fraction(radius) * x for c, x in zip(centre, p, strict=True)]
-                for p in circle
-            ]
+            [[c + factor * radius * x for c, x in zip(centre, p, strict=True)] for p in circle]
         )
         for factor in (Fraction(1), stretch)
-    ]
-    return Place(Ball(middle, radius), cells[0], cells[1], (0, 1))
+    )
+    return inner, outer
 
 
 def _polytope(rng: Rng, d: int, size: float, flat: bool) -> Place:

@@ -17,7 +17,7 @@ def draw(rng: Rng) -> Case:
     """A network over a domain; step units in a quarter of the cases."""
     steps = rng.random() < 0.25
     net = network(rng, Kind(inputs=(1, 2) if steps else (1, 2, 2, 3), steps=steps))
-    return Case((net,), place_for(rng, net), {"milp": bool(rng.random() < 0.7), **limit(rng)})
+    return Case((net,), place_for(rng, net), limit(rng))
 
 
 def judge(case: Case, out: Outcome) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fuzzing import (
     comparing,
+    exports,
     extrema,
     files,
     forging,
@@ -19,6 +20,7 @@ from fuzzing import (
     lines,
     lookups,
     naming,
+    questions,
     regions,
     stability,
 )
@@ -45,6 +47,10 @@ SUBJECTS = {
     "maximize": Subject(extrema.draw_maximize, extrema.judge_maximize),
     "decide": Subject(extrema.draw_decide, extrema.judge_decide),
     "lipschitz": Subject(extrema.draw_lipschitz, extrema.judge_lipschitz),
+    "certify": Subject(questions.draw_certify, questions.judge_certify),
+    "check": Subject(questions.draw_check, questions.judge_check),
+    "sensitivity": Subject(questions.draw_sensitivity, questions.judge_sensitivity),
+    "to_c": Subject(exports.draw, exports.judge),
     "fingerprint": Subject(naming.draw_fingerprint, naming.judge_fingerprint),
     "digest": Subject(naming.draw_digest, naming.judge_digest),
     "files": Subject(files.draw, files.judge),

@@ -568,6 +568,7 @@ def onnx_from_sklearn_binary(folder: Path) -> Given:
     given = sklearn_binary_classifier(folder)
     given.model = _of_skl2onnx(given.model, options={"zipmap": False})
     given.answers = _run_onnx(given.model, X)
+    given.head = "sigmoid of both classes"
     return given
 
 

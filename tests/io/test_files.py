@@ -183,6 +183,13 @@ def test_writing_is_atomic(tmp_path: Path) -> None:
     assert target.read_bytes() == b"through"
 
 
+def test_a_folder_is_no_place_to_write_to(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="folder") as caught:
+        write_bytes(tmp_path, b"new")
+    assert caught.value.filename == str(tmp_path)
+    assert not list(tmp_path.parent.glob(".*.tmp"))
+
+
 def test_a_failed_save_keeps_the_old_model(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     rn.save(SMALL, path)

@@ -44,10 +44,17 @@ class Ending(nn.Module):
         return self.ending(self.body(x))
 
 
+def both(chance: Tensor) -> Tensor:
+    return torch.cat([1 - chance, chance], 1)
+
+
 ENDINGS: dict[str, tuple[int, Callable[[Tensor], Tensor], str]] = {
     "temperature": (3, lambda z: (z / 0.7).softmax(1), "softmax"),
     "log of softmax": (3, lambda z: z.softmax(1).log(), "log-softmax"),
-    "both classes": (1, lambda z: torch.cat([1 - z.sigmoid(), z.sigmoid()], 1), "sigmoid"),
+    "both classes": (1, lambda z: both(z.sigmoid()), "sigmoid of both classes"),
+    "both, turned": (1, lambda z: both(1 - z.sigmoid()), "sigmoid of both classes"),
+    "log of both": (1, lambda z: both(z.sigmoid()).log(), "log-sigmoid of both classes"),
+    "opposite logits": (1, lambda z: torch.cat([-z, z], 1).softmax(1), "softmax of both classes"),
     "softmax, argmax": (3, lambda z: z.softmax(1).argmax(1), "softmax, then argmax"),
     "ranges": (
         2,
@@ -108,6 +115,8 @@ HEADS: dict[str, rn.Network] = {
     "softplus": network(2, Step("softplus")),
     "exp": network(1, Step("exp")),
     "round": network(1, Step("sigmoid"), Step("round")),
+    "both classes": network(1, Step("pair"), Step("sigmoid"), classes=("no", "yes")),
+    "class of both": network(1, Step("pair"), Step("softmax"), Step("argmax")),
     "labels only": network(3, classes=("x", "y", "z")),
 }
 
@@ -149,7 +158,9 @@ def test_a_head_behind_skips_comes_back_from_a_pt2_file(tmp_path: Path) -> None:
     assert again.head.steps == skip.head.steps
 
 
-@pytest.mark.parametrize("name", ["softmax", "sigmoid", "tanh", "ranges", "argmax", "clip", "exp"])
+@pytest.mark.parametrize("name", [
+    "softmax", "sigmoid", "tanh", "ranges", "argmax", "clip", "exp", "both classes",
+])  # fmt: skip
 def test_heads_come_back_from_keras(name: str) -> None:
     pytest.importorskip("keras")
     net = HEADS[name]
@@ -169,6 +180,25 @@ def test_a_classifier_comes_back_from_scikit_learn_as_one() -> None:
         assert rn.load(estimator) == HEADS[name]
     with pytest.raises(InvalidNetworkError, match="ends in tanh"):
         rn.to_sklearn(HEADS["tanh"])
+
+
+def test_two_probabilities_of_one_logit_are_one_output(tmp_path: Path) -> None:
+    body = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 1))
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, x: Tensor) -> Tensor:
+            return both(self.body(x).sigmoid())
+
+    pair, alone = rn.load(Both(), example=(1, 5, 5)), rn.load(body, example=(1, 5, 5))
+    assert (pair.output_size, pair.structure is not None) == (1, True)
+    assert pair.without_head() == alone
+    assert rn.compare(pair, alone.replace(head=Head((Step("sigmoid"),))), (0, 1)).verdict == "equal"
+    rn.save(pair.replace(head=Head(pair.head.steps, ("no", "yes"))), tmp_path / "both.pt2")
+    assert rn.load(tmp_path / "both.pt2").head.classes == ("no", "yes")
 
 
 def test_labels_in_the_metadata_of_onnx_files() -> None:

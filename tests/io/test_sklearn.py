@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, make_regression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import relunorm as rn
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
@@ -71,3 +75,31 @@ def test_what_scikit_learn_cannot_hold() -> None:
         rn.load(MLPRegressor())
     with pytest.raises(UnsupportedOperationError, match="tanh"):
         rn.load(MLPRegressor(activation="tanh"))
+
+
+@pytest.mark.parametrize("kind", ["perceptron", "logistic", "three classes", "regression"])
+def test_a_pipeline_is_comparable_with_its_own_onnx(kind: str) -> None:
+    convert = pytest.importorskip("skl2onnx").to_onnx
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(80, 3)) * [1.0, 20.0, 0.1] + [0.0, 5.0, 0.0]
+    y: Any = np.where(x[:, 0] + x[:, 1] / 20 > 0, "yes", "no")
+    last: Any = LogisticRegression()
+    if kind == "perceptron":
+        last = MLPClassifier((4,), max_iter=20, random_state=0)
+    elif kind == "three classes":
+        y = np.digitize(x[:, 0], [-0.5, 0.5])
+    elif kind == "regression":
+        last, y = LinearRegression(), x[:, 0] - x[:, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pipeline = make_pipeline(StandardScaler(), last).fit(x, y)
+        exported = convert(pipeline, x[:1].astype(np.float32))
+    read = rn.load(exported)
+    assert read.precision == "float32"
+    if kind != "regression":
+        assert read.head.classes == tuple(pipeline.classes_.tolist())
+        given = read.predict(x)
+        np.testing.assert_allclose(given, pipeline.predict_proba(x), rtol=1e-4, atol=1e-6)
+    found = rn.compare(pipeline, exported, x)
+    assert found.verdict == "within"
+    assert found.precision == "float32"

@@ -531,3 +531,12 @@ def test_copy_keeps_parametrizations_apart():
     module = Parametrized().double().eval()
     rn.load(module)
     assert nn.utils.parametrize.is_parametrized(module.a)
+
+
+def test_a_convolution_without_an_example_is_one_sentence() -> None:
+    with pytest.raises(UnsupportedFormatError) as caught:
+        rn.load(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 1)))
+    assert "example=(1, height, width)" in str(caught.value)
+    assert "tried" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None

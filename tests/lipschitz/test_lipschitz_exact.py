@@ -15,7 +15,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.clock import Progress
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.lipschitz.branch import branch_and_bound
+from relunorm.lipschitz.branch import _largest_singular_value, branch_and_bound
 from relunorm.lipschitz.enumeration import enumeration
 from relunorm.lipschitz.norms import operator_norms
 from relunorm.lipschitz.search import at_point, search
@@ -188,6 +188,20 @@ def test_cliff_thinner_than_rounding_is_never_bounded_away(method, dimension):
     network = Network.from_weights(weights, [[0.0, 0.0], [1e-3, 0.0], [0.0]])
     result = rn.lipschitz(network, Box.cube(dimension), method=method)
     assert result.lower <= 1e10 <= result.upper
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 2), (3, 1), (5, 4), (4, 9)])
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_the_norm_of_a_leaf_is_that_of_numpy(shape, scale):
+    rng = np.random.default_rng(shape)
+    for copies in (False, True):
+        matrix = scale * rng.normal(size=shape)
+        if copies:
+            matrix[-1] = matrix[0] * (1 + 1e-9)
+        expected = np.linalg.norm(matrix, 2)
+        with np.errstate(over="ignore"):
+            found = _largest_singular_value.py_func(matrix.copy())
+        assert found == pytest.approx(expected, rel=4e-15)
 
 
 def test_search_witness_is_a_derivative():

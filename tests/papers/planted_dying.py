@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
+from planted_pieces import Lying
 
 from relunorm.dying.basins import basin
 from relunorm.dying.cones import dead_below, firing_probability, linear_above
 from relunorm.dying.oscillation import momentum
 from relunorm.dying.trajectories import trajectory
 from relunorm.dying.unit_loss import gradient, loss
+from relunorm.network import Network
 from relunorm.papers.dying.laws import (
     rotation,
     scaled_targets,
@@ -19,6 +20,7 @@ from relunorm.papers.dying.laws import (
     train,
     train_deep,
 )
+from relunorm.papers.random_networks import he_network
 
 
 def biased(*args, **kwargs):
@@ -37,20 +39,33 @@ def of_one_target(*args, target="surrogate", **kwargs):
     return gradient(*args, **kwargs)
 
 
+def same_factors(net, gamma):
+    """Every parameter multiplied by the same number."""
+    factor = gamma ** (1 / (len(net.layers) + 1))
+    weights, biases = net.weights()
+    return Network.from_weights(
+        [factor * np.asarray(w) for w in weights], [factor * np.asarray(b) for b in biases]
+    )
+
+
+def similar(e, b):
+    """Another matrix with the eigenvalues of (20) and, from rest, with its errors: the momentum has
+    the wrong sign and twice the size."""
+    found, scale = momentum(e, b), np.diag([-2.0, 1.0])
+    return Lying(found, matrix=scale @ np.asarray(found.matrix) @ np.linalg.inv(scale))
+
+
 def wide_inputs():
     """Inputs of variance 2."""
     points, weights = standard_normal_plane()
     return np.sqrt(2) * points, weights
 
 
-def other_momentum(eta=lambda e: e, beta=lambda b: b, errors=None):
-    """The momentum system of another step size or momentum, or with other paths."""
+def other_momentum(eta=lambda e: e, beta=lambda b: b):
+    """The momentum system of another step size or momentum."""
 
     def system(e, b):
-        found = momentum(eta(e), beta(b))
-        return found if errors is None else SimpleNamespace(
-            matrix=found.matrix, eigenvalues=found.eigenvalues, errors=errors(found)
-        )  # fmt: skip
+        return momentum(eta(e), beta(b))
 
     return system
 
@@ -136,14 +151,26 @@ def lifted(w, b, goal, delta):
     return loss(w, b + 1.0, goal, delta)
 
 
-def flattened(w):
+def flattened(w, rng):
     """A "rotation" that throws away all but the last coordinate."""
-    return np.diag([0.0] * (len(w) - 1) + [1.0]) @ rotation(w)
+    return np.diag([0.0] * (len(w) - 1) + [1.0]) @ rotation(w, rng)
 
 
-def turned(w):
-    """A unitary matrix that does not depend on w."""
-    return np.linalg.qr(np.random.default_rng(0).normal(size=(len(w), len(w))))[0]
+def doubled(w, rng):
+    """Twice a rotation."""
+    return 2 * rotation(w, rng)
+
+
+def sheared(w, rng):
+    """A matrix that maps w as it should, and is not unitary: it adds first to last coordinates."""
+    shear = np.eye(len(w))
+    shear[-1, 0] = 0.1
+    return shear @ rotation(w, rng)
+
+
+def turned(w, rng):
+    """A random unitary matrix that does not depend on w."""
+    return np.linalg.qr(rng.normal(size=(len(w), len(w))))[0]
 
 
 DEPTHS = (
@@ -160,15 +187,26 @@ PLANTED = {
         {"train": shares(adam=1.0, adam_bare=1.0)},
     ),
     "Figure 1: gamma is a variance": {"scaled_targets": lambda y, g: scaled_targets(y, g**0.5)},
-    "(3)-(4) rotated target": {"loss": lambda w, b, goal, delta: loss(w, b, goal, delta + w[:, 0])},
+    "(3)-(4) rotated target": (
+        {"loss": lambda w, b, goal, delta: loss(w, b, goal, delta + w[0])},
+        {"rotation": turned},
+    ),
     "(11) equal errors": {"relu": lambda z: z},
     "(12) larger errors": {"relu": lambda z: z},
     "Section 3: same sign": ({"relu": lambda z: z}, {"relu": np.abs}),
     "ours: signs in expectation": {"gradient": of_one_target},
-    "(13)-(14) rotation": {"rotation": turned},
+    "(13)-(14) rotation": ({"rotation": turned}, {"rotation": flattened}),
     "(17)-(18) affine gradients": {"inputs": wide_inputs},
-    "(19)-(20) momentum system": {"momentum": other_momentum(eta=lambda e: 1.01 * e)},
-    "Section 4: right half": {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
+    "(19)-(20) momentum system": (
+        {"momentum": other_momentum(eta=lambda e: 1.01 * e)},
+        {"momentum": similar},
+        {"model": lambda z: (z + 0.01 * z**2, 1.0 + 0.02 * z)},
+    ),
+    "Section 4: right half": (
+        {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
+        {"momentum": other_momentum(eta=lambda e: e + 1.0)},
+        {"momentum": other_momentum(beta=lambda b: 0.0)},
+    ),
     "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
     "Section 4: independent of gamma": {"model": lambda z: (np.maximum(z, 0.0), 1.0 * (z > 0))},
     "Figure 2": {"momentum": other_momentum(eta=lambda e: 2 * e)},
@@ -176,20 +214,30 @@ PLANTED = {
         "momentum": other_momentum(eta=lambda e: 1.001 * e)
     },
     "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
-    "Figure 2: oscillation": {
-        "momentum": other_momentum(errors=lambda s: lambda n: np.ones(n + 1))
-    },
+    "Figure 2: oscillation": (
+        {"momentum": other_momentum(beta=lambda b: 0.0)},
+        {"momentum": other_momentum(beta=lambda b: b + 0.05 * (b < 0.7))},
+    ),
     "(21)-(23) firing probability": {
         "firing_probability": lambda w, b: 0.98 * firing_probability(w, b)
     },
-    "after (23): dead cone": {"dead_below": lambda eps: -dead_below(eps)},
-    "after (23): linear cone": {"linear_above": lambda eps: -linear_above(eps)},
+    "after (23): dead cone": (
+        {"dead_below": lambda eps: -dead_below(eps)},
+        {"dead_below": lambda eps: 2 * dead_below(eps)},
+    ),
+    "after (23): linear cone": (
+        {"linear_above": lambda eps: -linear_above(eps)},
+        {"linear_above": lambda eps: 2 * linear_above(eps)},
+    ),
     "(24) loss": {"loss": lambda w, b, goal, delta: 1.1 * loss(w, b, goal, delta)},
-    "(25)-(26) gradients": {"gradient": biased},
-    "(27)-(29) rotated gradients": {"gradient": biased},
+    "(25)-(26) gradients": ({"gradient": biased}, {"gradient": crooked}),
+    "(27)-(29) rotated gradients": (
+        {"firing_probability": lambda w, b: 0.98 * firing_probability(w, b)},
+        {"rotation": turned},
+    ),
     "Section 5: critical points": {"gradient": biased},
     "Section 5: saddle points": {
-        "loss": lambda w, b, goal, delta: loss([-abs(w[0])], b, goal, delta)
+        "loss": lambda w, b, goal, delta: loss(-np.sign(w @ goal) * w, b, goal, delta)
     },
     "Section 5: the optimum ends between the cones": {"loss": lifted},
     "Section 5: an attracting line": {
@@ -199,11 +247,11 @@ PLANTED = {
     "Section 5: from the linear cone into the dead one": {"basin": other_basin(beta=lambda b: 0.0)},
     "Section 5: linear cone is affine": {"gradient": lambda *a: [1.1 * g for g in gradient(*a)]},
     "ours: the field is homogeneous": {"gradient": biased},
-    "(30)-(32) one weight": {"gradient": biased},
-    "Lemma C.1": {"rotation": turned},
+    "(30)-(32) one weight": {"rotation": doubled},
+    "Lemma C.1": {"rotation": doubled},
     "Lemma C.2": {"rotation": flattened},
-    "Lemma C.3": {"rotation": turned},
-    "Proposition C.1": {"gradient": crooked},
+    "Lemma C.3": {"rotation": sheared},
+    "Proposition C.1": {"firing_probability": lambda w, b: 0.98 * firing_probability(w, b)},
     "Figure 3": {"basin": other_basin(gamma=lambda g: 1.0)},
     "Figure 3: gradients in the dead cone": {"gradient": biased},
     "Section 5: lower left quadrant": {"basin": other_basin(change=everybody(0))},
@@ -211,13 +259,20 @@ PLANTED = {
     "Figure 4: the majority converges": (
         {"basin": other_basin(change=everybody(0))},
         {"basin": other_basin(change=everybody(1))},
-        {"basin": other_basin(gamma=lambda g: 0.1 if g == 0.01 else g)},
     ),
     "Section 5: dead units stop on the cone's surface": {"basin": other_basin(change=deeper)},
-    "Figure 5": {"basin": other_basin(gamma=lambda g: 1.0)},
-    "Figure 5: no change up to beta 0.7": {
-        "basin": other_basin(beta=lambda b: b if b > 0.7 else 0)
-    },
+    "Figure 5": (
+        {"basin": other_basin(gamma=lambda g: 1.0)},
+        {"basin": other_basin(change=everybody(1))},
+    ),
+    "Figure 5, caption": (
+        {"basin": other_basin(beta=lambda b: 0.99)},
+        {"basin": other_basin(beta=lambda b: 0.0)},
+    ),
+    "Figure 5: no change up to beta 0.7": (
+        {"basin": other_basin(beta=lambda b: 0.9 if b == 0.7 else b)},
+        {"basin": other_basin(beta=lambda b: 0.0)},
+    ),
     "Figure 5: the interior fills": {"basin": other_basin(beta=lambda b: 0.0)},
     "ours: momentum at gamma 1": {"basin": other_basin(gamma=lambda g: 0.01)},
     "Figure 6, born dead": {"train_deep": all_alive},
@@ -229,6 +284,10 @@ PLANTED = {
     "Section 6: one unit rescales": {
         "trajectory": lambda w, b, gamma, **more: trajectory(w, b, gamma**1.1, **more)
     },
-    "Theorem D.1": {"single_factor": lambda net, gamma: None},
+    "Theorem D.1": (
+        {"single_factor": lambda net, gamma: None},
+        {"network": lambda rng, widths, bias: he_network(rng, widths, 1e-12 * bias)},
+    ),
+    "Theorem D.1, proof: gamma_n and alpha_n": {"rescale": same_factors},
     "ours: layer-wise rescaling": {"rescale": lambda net, gamma: net},
 }

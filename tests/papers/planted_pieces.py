@@ -6,9 +6,19 @@ import numpy as np
 import torch
 
 from relunorm.lipschitz.theorem6 import theorem6
-from relunorm.network import Network
-from relunorm.papers.pieces.laws import pattern
-from relunorm.papers.pieces.partition import FIGURE2
+from relunorm.network import Activation, Network
+from relunorm.papers.pieces.examples import FIGURE2
+from relunorm.papers.pieces.laws import (
+    constant_bound,
+    count_bound,
+    indicator,
+    path_sums,
+    pattern,
+    power_bound,
+    product,
+    spectral_bound,
+    tight_frame,
+)
 from relunorm.papers.random_networks import he_network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
@@ -94,6 +104,40 @@ def always_on(rng, widths, bias=0.5):
     return Network.from_weights([np.abs(np.asarray(w)) for w in weights], high)
 
 
+def negated_b2(net, domain):
+    """The regions of the network with the biases of its second layer negated."""
+    weights, (first, second, *rest) = net.weights()
+    return regions(Network.from_weights(weights, [first, -np.asarray(second), *rest]), domain)
+
+
+def ungated(net, thetas):
+    """(10) without its last diagonal matrix."""
+    return product(net, [*thetas[:-1], np.ones_like(thetas[-1])])
+
+
+def doubled_paths(weights, supports):
+    """Every coefficient twice as large."""
+    total, paths = path_sums(weights, supports)
+    return 2 * total, paths
+
+
+def positive_paths(weights, supports):
+    """Path sums of the absolute weights."""
+    return path_sums([np.abs(w) for w in weights], supports)
+
+
+def by_steps(slope):
+    """The indicator of [0, 1] itself, by two steps: a network that is not continuous."""
+    return Network.from_weights(
+        [[[1.0], [1.0]], [[1.0, -1.0]]], [[0.0, -1.0], [0.0]], Activation("step")
+    )
+
+
+def loose_frame(rng, bound):
+    """A frame that is not tight."""
+    return tight_frame(rng, bound) * np.array([[1.0], [1.0], [1.1]])
+
+
 def shifted_region(net, x):
     """Maps, atoms and bias a little off."""
     found = region_at(net, x)
@@ -136,12 +180,6 @@ def lower_bounds(factor):
     return wrong
 
 
-def growing(net, **options):
-    """A bound that grows with the depth."""
-    found = theorem6(net, **options)
-    return Lying(found, count=found.count * 1.1 ** len(net.layers))
-
-
 class SlopeOneAtZero(torch.autograd.Function):
     @staticmethod
     def forward(ctx, z):
@@ -154,22 +192,47 @@ class SlopeOneAtZero(torch.autograd.Function):
         return gradient * (z >= 0)
 
 
+LOWER_POWER = {"power_bound": lambda width, weight, power: 0.9 * power_bound(width, weight, power)}
+
+
+def closed_pattern(net, x):
+    """A unit at 0 is on."""
+    return np.hstack([z >= 0 for z in net.preactivations(x)])
+
+
 PLANTED = {
-    "(5)-(9) rectifier as a diagonal matrix": {"pattern": lambda net, x: ~pattern(net, x)},
-    "(10) affine map of a configuration": {"region_at": shifted_region},
+    "Introduction: dense in L^p": (
+        {"indicator": by_steps},
+        {"indicator": lambda slope: indicator(10.0)},
+    ),
+    "Section 2: the dual of a tight frame": (
+        {"tight_frame": lambda rng, bound: tight_frame(rng, 1.0)},
+        {"tight_frame": loose_frame},
+    ),
+    "(5)-(9) rectifier as a diagonal matrix": (
+        {"pattern": lambda net, x: ~pattern(net, x)},
+        {"pattern": closed_pattern},
+    ),
+    "(10) affine map of a configuration": ({"product": ungated}, {"region_at": shifted_region}),
     "Section 3.1: M1 = 0 has the zero configuration only": (
         {"pattern": lambda net, x: 0 * pattern(net, x)},
         {"pattern": lambda net, x: ~pattern(net, x)},
     ),
     "Example 1": {"pattern": lambda net, x: ~pattern(net, x)},
     "Example 2, regions of the first layer": {"region_at": swapped_region},
-    "Example 2, zero configuration": {"network": lambda rng, widths: he_network(rng, widths, 0.0)},
+    "Example 2, zero configuration": (
+        {"network": lambda rng, widths: he_network(rng, widths, 0.0)},
+        {"regions": negated_b2},
+    ),
     "Example 2, number of regions": {"regions": lossy},
     "Figure 1": {"regions": lambda net, domain: regions(FIGURE2, domain)},
     "Figure 2, left": {"regions": leaky_regions},
-    "Figure 2, right": {"regions": lambda net, domain: regions(FIGURE2, domain)},
+    "Figure 2, right": (
+        {"regions": lambda net, domain: regions(FIGURE2, domain)},
+        {"regions": translated_regions},
+    ),
     "ours: configurations need an interior": {"regions": lossy},
-    "Proposition 3 (i)": {"regions": wrong_maps},
+    "Proposition 3 (i)": ({"regions": wrong_maps}, {"product": ungated}),
     "Proposition 3 (ii)": {"regions": lossy},
     "Proposition 3, index of Theta": {"network": always_on},
     "footnote 1: pieces agree on their boundaries": {"regions": torn},
@@ -180,26 +243,33 @@ PLANTED = {
         {"regions": affine_maps},
     ),
     "ours: one bit apart is not adjacent": {"regions": other_adjacency},
-    "Theorem 5 (i)": {"region_at": shifted_region},
-    "Theorem 5 (ii)": {"region_at": shifted_region},
-    "Theorem 5 (iii), (11)": {"region_at": shifted_region},
-    "(12) coefficients and bias": {"region_at": shifted_region},
+    "Theorem 5 (i)": ({"path_sums": doubled_paths}, {"region_at": shifted_region}),
+    "Theorem 5 (ii)": ({"path_sums": positive_paths}, {"region_at": shifted_region}),
+    "Theorem 5 (iii), (11)": ({"path_sums": positive_paths}, {"region_at": shifted_region}),
+    "(12) coefficients and bias": ({"region_at": swapped_region}, {"region_at": shifted_region}),
     "after (12): range of a piece": {"region_at": fewer_supports},
-    "Theorem 6 (i)": {"theorem6": lower_bounds(1e-3)},
-    "Theorem 6 (i), global": {"global_bound": lambda weight, width, layers: weight},
+    "Theorem 6 (i)": {"count_bound": lambda weight, supports: 0.99 * count_bound(weight, supports)},
+    "Theorem 6 (i), global": {
+        "global_bound": lambda weight, width, layers: 0.99 * constant_bound(weight, width, layers)
+    },
     "ours: Theorem 6 (i) is tight": {"theorem6": lower_bounds(1.01)},
-    "Theorem 6 (ii)": {"theorem6": lower_bounds(1e-3)},
-    "ours: path sums": {"theorem6": lower_bounds(1e-3)},
-    "ours: product of spectral norms": {"theorem6": lower_bounds(1e-3)},
-    "Section 3.2: C <= 1/N": {"theorem6": growing},
-    "Section 3.2: Frobenius norms": {"theorem6": lower_bounds(1e3)},
+    "Theorem 6 (ii)": {
+        "spectral_bound": lambda sigma, layers: 0.99 * spectral_bound(sigma, layers)
+    },
+    "ours: path sums": {"theorem6": lower_bounds(0.99)},
+    "ours: product of spectral norms": {"theorem6": lower_bounds(0.99)},
+    "Section 3.2: C <= 1/N": (
+        {"global_bound": lambda weight, width, layers: (1.1 * weight * width) ** layers},
+        {"global_bound": lambda weight, width, layers: (0.8 * weight * width) ** layers},
+    ),
+    "Section 3.2: Frobenius norms": {"frobenius": lambda matrix: float(np.abs(matrix).max())},
     "(13) backward pass": {"relu": lambda z: torch.nn.functional.leaky_relu(z, 0.1)},
-    "(13) derivative at 0": {"relu": SlopeOneAtZero.apply},
+    "(13) derivative at 0": ({"pattern": closed_pattern}, {"relu": SlopeOneAtZero.apply}),
     "before (14): norm of a matrix": {"norm_factor": lambda m, n: max(m, n) ** 0.5},
-    "(14) largest gradient": {"last_weight": 0.5},
-    "(15) smoothness": {"last_weight": 0.5},
+    "(14) largest gradient": ({"last_weight": 0.5}, LOWER_POWER),
+    "(15) smoothness": ({"last_weight": 0.5}, LOWER_POWER),
     "after (15): a difference of inputs": {
         "network": lambda rng, widths: he_network(rng, widths, 0.0)
     },
-    "Section 3.2: smoothness in x": {"last_weight": 0.5},
+    "Section 3.2: smoothness in x": ({"last_weight": 0.5}, LOWER_POWER),
 }

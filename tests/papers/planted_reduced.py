@@ -10,7 +10,7 @@ from relunorm.errors import InvalidDomainError
 from relunorm.forms.normalize import normalize
 from relunorm.layer import Affine, Layer
 from relunorm.network import Network
-from relunorm.papers.reduced.laws import RELU, relu, step
+from relunorm.papers.reduced.laws import relu, step
 
 
 def spoiled(spoil, *forms):
@@ -39,8 +39,36 @@ def shifted(network):
 
 
 def longer(network):
-    """The first layer's rows and thresholds doubled."""
-    return change(network, lambda a: Affine({k: 2 * m for k, m in a.terms.items()}, 2 * a.bias))
+    """The first layer's rows and thresholds doubled, and what reads ReLU units made up for it."""
+    if not network.layers:
+        return network
+    made_up = 1.0 if network.layers[0].activation.kind == "step" else 0.5
+
+    def twice(k, affine):
+        terms = {key: (made_up if key == 1 else 1.0) * m for key, m in affine.terms.items()}
+        own = 2.0 if k == 0 else 1.0
+        return Affine({key: own * m for key, m in terms.items()}, own * affine.bias)
+
+    layers = [Layer(twice(k, a.affine), a.activation) for k, a in enumerate(network.layers)]
+    return Network(layers, twice(None, network.output), input_shape=network.input_shape)
+
+
+def tripled(network):
+    """Three times the function."""
+    out = Affine({k: 3 * m for k, m in network.output.terms.items()}, 3 * network.output.bias)
+    return Network(network.layers, out, input_shape=network.input_shape)
+
+
+def scaled_and_sorted(network, form, *args, **kwargs):
+    """A canonical form that only scales rows and sorts them."""
+    found = normalize(network, form, *args, **kwargs)
+    if form != "canonical":
+        return found
+    (w, v), (b, c) = (list(map(np.asarray, part)) for part in network.weights())
+    size = np.abs(np.c_[w, b]).max(axis=1)
+    w, b, v = w / size[:, None], b / size, v * size
+    order = np.lexsort(np.c_[w, b].T)
+    return replace(found, network=Network.from_weights([w[order], v[:, order]], [b[order], c]))
 
 
 def padded(network):
@@ -55,13 +83,8 @@ def padded(network):
     return Network([first], Affine(out, network.output.bias), input_shape=network.input_shape)
 
 
-def ramps(network):
-    """ReLU in place of the step."""
-    return change(network, activation=RELU)
-
-
-def whole_steps(network, form, *args, **kwargs):
-    """Every output doubled: sigma(0) = 1 for the step, as the proof has it."""
+def halves_at_zero(network, form, *args, **kwargs):
+    """A form that forgets the value at 0: every output doubled."""
     found = normalize(network, form, *args, **kwargs)
     out = found.network.output
     twice = Affine({k: 2 * m for k, m in out.terms.items()}, 2 * out.bias)
@@ -77,22 +100,15 @@ def any_domain(network, form, domain=None, **kwargs):
         return normalize(network, form, domain)
 
 
-def never_removes(network, form, domain=None, **kwargs):
-    return (
-        normalize(network, "unit")
-        if form == "bounded"
-        else normalize(network, form, domain, **kwargs)
-    )
+def never_clips(network, form, domain=None, **kwargs):
+    """Unit rows, and thresholds as they are, in place of bounded ones."""
+    if form != "bounded":
+        return normalize(network, form, domain, **kwargs)
+    return normalize(network, "unit", pure=kwargs.get("pure", False))
 
 
 def keeps_padding(network, form, domain=None, **kwargs):
     return normalize(network, form, domain, **{**kwargs, "remove": False})
-
-
-def scaled_last(factor):
-    """Thresholds of the second layer multiplied."""
-    smaller = lambda a: Affine(a.terms, factor * a.bias)  # noqa: E731
-    return spoiled(lambda n: change(n, smaller, layer=1), "bounded")
 
 
 def blind(network, form, *args, **kwargs):
@@ -133,45 +149,83 @@ def erratic(model, label, x, y):
 
 BROKEN = ({"fit": broken("unconstrained")}, {"fit": broken("constrained")})
 PLANTED = {
-    "(2.4) scaling": {"relu": lambda z: relu(z) ** 1.1},
-    "(2.4) at alpha = 0": {"step": lambda z: np.where(z == 0, 0.0, step(z))},
+    "(2.4) scaling": ({"relu": lambda z: relu(z) ** 1.1}, {"step": lambda z: np.tanh(z)}),
+    "(2.4) at alpha = 0": (
+        {"step": lambda z: np.where(z == 0, 0.0, step(z))},
+        {"relu": lambda z: relu(z + 0.1)},
+    ),
     "(2.5) constant by steps": {"step": lambda z: np.where(z == 0, 0.0, step(z))},
     "(2.6) constant by ReLUs": {"relu": lambda z: np.maximum(z, 0.1 * z)},
-    "Proposition 2.1, (2.7)": {"normalize": spoiled(longer, "unit")},
-    "Proposition 2.1, proof: w = 0 and b = 0": {"normalize": whole_steps},
-    "Corollary 2.2, (2.8)": {"normalize": spoiled(shifted, "unit")},
-    "Proposition 2.3, (2.10)": {"normalize": spoiled(shifted, "bounded")},
-    "Proposition 2.3 on D = {0}": {"normalize": any_domain},
+    "Proposition 2.1, (2.7)": (
+        {"normalize": spoiled(longer, "unit")},
+        {"normalize": spoiled(shifted, "unit")},
+    ),
+    "Proposition 2.1, proof: w = 0 and b = 0": (
+        {"step": lambda z: np.where(z == 0, 1.0, step(z))},
+        {"normalize": halves_at_zero},
+    ),
+    "Corollary 2.2, (2.8)": (
+        {"normalize": spoiled(shifted, "unit")},
+        {"normalize": spoiled(longer, "unit")},
+    ),
+    "Proposition 2.3, (2.10)": (
+        {"normalize": spoiled(shifted, "bounded")},
+        {"normalize": spoiled(longer, "bounded")},
+        {"normalize": never_clips},
+    ),
+    "Proposition 2.3 on D = {0}": (
+        {"relu": lambda z: relu(z) + 1.0},
+        {"normalize": any_domain},
+    ),
     "(2.11) range of a unit row": {"normalize": spoiled(longer, "unit")},
     "(2.12) always active units": {"relu": lambda z: np.maximum(z, 0.1 * z**2)},
-    "ours: two extra units suffice": {"normalize": spoiled(padded, "bounded")},
-    "ours: clipping needs no extra unit": {"normalize": spoiled(padded, "bounded")},
-    "ours: tight thresholds": {"normalize": never_removes},
+    "ours: two extra units suffice": (
+        {"normalize": spoiled(padded, "bounded")},
+        {"normalize": spoiled(tripled, "bounded")},
+    ),
+    "ours: clipping needs no extra unit": (
+        {"normalize": spoiled(padded, "bounded")},
+        {"normalize": spoiled(tripled, "bounded")},
+        {"relu": lambda z: np.maximum(z, 0.1 * z)},
+    ),
+    "ours: tight thresholds": {"normalize": never_clips},
     "Theorem 3.1, if": {"target": lambda x: np.sign(x[:, 0])},
-    "Theorem 3.1, only if": {"polynomial": relu},
+    "Theorem 3.1, only if": {"polynomial": lambda z, degree: relu(z)},
     "Theorem 3.2, (3.3)": {"normalize": spoiled(longer, "unit")},
     "Theorem 3.2, dense": {"normalize": spoiled(shifted, "unit")},
     "Theorem 3.3, (3.4)": {"normalize": spoiled(shifted, "bounded")},
     "Theorem 3.3, dense": {"normalize": spoiled(shifted, "bounded")},
-    "(4.3) unit rows at depth": {"normalize": spoiled(shifted, "unit")},
+    "(4.3) unit rows at depth": (
+        {"normalize": spoiled(shifted, "unit")},
+        {"normalize": spoiled(longer, "unit")},
+    ),
     "(4.4) bound on a unit's output": {"normalize": spoiled(longer, "unit")},
-    "(4.5) thresholds at depth": {"normalize": scaled_last(0.5)},
-    "(4.6) bound on step outputs": {"normalize": spoiled(ramps, "bounded")},
-    "(4.7) thresholds of step networks": {"normalize": scaled_last(0.5)},
+    "(4.5) thresholds at depth": (
+        {"normalize": never_clips},
+        {"normalize": spoiled(tripled, "bounded")},
+    ),
+    "(4.6) bound on step outputs": {"step": lambda z: 2 * step(z) - 2},
+    "(4.7) thresholds of step networks": (
+        {"normalize": never_clips},
+        {"normalize": spoiled(tripled, "bounded")},
+    ),
     "ours: padding": {"normalize": keeps_padding},
     "ours: l1 rows bound every activation": {"normalize": spoiled(longer, "l1")},
-    "ours: shallow canonical form": {"normalize": blind},
-    "(5.2), (5.3) one dimension": {"normalize": never_removes},
+    "ours: shallow canonical form": ({"normalize": blind}, {"normalize": scaled_and_sorted}),
+    "(5.2), (5.3) one dimension": {"normalize": never_clips},
     "Figure 5.1": {"fit": broken("constrained")},
     "Figure 5.2": {"fit": broken("constrained")},
     "Figure 5.3": {"fit": broken("constrained")},
     "Section 5.1: (5.3) against (5.2)": {"fit": broken("constrained (5.3)")},
     "Section 5.1: less sensitive to the start": {"fit": erratic},
     "Figure 5.4": BROKEN,
+    "Figure 5.4: along y = 0.2 x": BROKEN[0],  # refuted at tiny sizes, as the next but one
     "Figure 5.5": BROKEN,
     "Figure 5.5: less sensitive to the start": {"fit": erratic},
     "Figure 5.6": BROKEN[0],  # at tiny sizes the constraint is worse: the real world refutes it
     "Figure 5.6: less sensitive to the start": {"fit": erratic},
     "Figure 5.7": BROKEN,
+    "Figure 5.7: along y = 0.2 x": BROKEN,
     "Figure 5.8": BROKEN,
+    "Figure 5.8: along y = 0.2 x": BROKEN,
 }

@@ -35,8 +35,8 @@ QUICK = [
     *(("reduced", n) for n in ("density", "identities", "unit_rows", "thresholds", "depth")),
     *(("reduced", n) for n in ("derived",)),
     *(("dying", n) for n in ("figure2", "setting", "affine", "unit", "appendix_c", "scaling")),
-    *(("pieces", n) for n in ("figures12", "examples", "partition", "atoms", "theorem6")),
-    *(("pieces", n) for n in ("gradients",)),
+    *(("pieces", n) for n in ("background", "figures12", "examples", "partition", "atoms")),
+    *(("pieces", n) for n in ("theorem6", "gradients")),
     *(("batchnorm", n) for n in ("rank", "tree", "invariance", "theorem3", "theorem11")),
     *(("batchnorm", n) for n in ("theorem13", "attractor_angle", "parts")),
 ]

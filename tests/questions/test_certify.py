@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -128,6 +129,18 @@ def test_one_output_is_a_class_by_its_sign():
     assert [row.verdict for row in signs.rows] == ["robust", "attacked", "invalid"]
 
 
+@pytest.mark.parametrize("large", [1e12, 1e16, -1e16])
+def test_a_delta_that_float64_cannot_add_to_an_output(large):
+    """Outputs beside 1e16 are 2 apart: adding 1e-6 gives the output itself, which is not wrong."""
+    net = rn.Network.from_weights([[[1.0]], [[1.0]]], [[0.0], [large]])
+    for row in rn.certify(net, [[2.0], [4.0]], 1e-7, delta=1e-6, time_limit=2).rows:
+        assert row.verdict in ("robust", "unknown")
+    row = rn.certify(net, [[2.0]], 8.0, delta=1e-6, time_limit=2).rows[0]
+    assert row.verdict == "attacked"
+    gap = Fraction(row.adversarial[0]) + Fraction(large) - Fraction(net([2.0])[0])
+    assert abs(gap) >= Fraction(1e-6)
+
+
 def test_a_regression_stays_within_delta():
     net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]])  # |x|
     low, high = rn.certify(net, [[2.0]], delta=0.5).rows[0].radius
@@ -239,7 +252,7 @@ def test_the_command_line(tmp_path):
     document = json.loads(done.stdout)
     assert document["counts"]["robust"] == 2
     assert document["classes"] == ["no", "yes"]
-    assert document["curve"][-1][1] == 1.0
+    assert document["curve"] == [[0.0, 1.0, 1.0], [0.5, 1.0, 1.0]]  # of what was asked alone
     assert CliRunner().invoke(app, [*arguments, "--eps", "1"]).exit_code == 1
     done = CliRunner().invoke(app, arguments[:-1])
     assert done.exit_code == 0

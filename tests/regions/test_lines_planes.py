@@ -225,3 +225,24 @@ def test_a_layer_that_reads_nothing_lies_on_every_piece():
     assert line.breakpoints.tolist() == [0.0, 0.5, 0.75, 1.0]
     assert line.patterns.tolist() == [[0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 1]]
     assert line.values.ravel().tolist() == [2.0, 2.0, 2.0, 3.0]
+
+
+def test_no_polygon_is_as_thin_as_the_rounding_of_its_corners():
+    """Two kinks along one line, equal but for rounding, cut again near where a third meets them."""
+    leaky = Activation("leaky", slope=0.1)
+    net = Network(
+        [
+            Layer(Affine({0: [[-7e7, 0.0], [0.0, 2e4]]}, [0.0, 0.0]), leaky),
+            Layer(Affine({1: [[8e5, 1.0]]}, [0.0])),
+            Layer(Affine({0: [[0.0, 0.0], [0.0, 7e3]]}, [-1.0, 0.0]), leaky),
+            Layer(Affine({3: [[1.0, 5e3]]}, [0.0])),
+        ],
+        Affine({2: [[1.0]], 4: [[1.0]]}, [0.0]),
+        input_shape=2,
+    )
+    origin, u = [1.0, -2.0], [2.0308803044376766, -0.1779788713071776]
+    found = on_plane(net, origin, u, [0.5, 3.0]).regions
+    assert found.complete
+    assert found.volume().min() > 1e-10
+    points = np.array(origin) + found.points @ np.array([u, [0.5, 3.0]])
+    assert (net.pattern(points) == found.patterns).all()

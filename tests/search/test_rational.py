@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from exact_answers import largest_margin, maximum, output_at
+from exact_answers import inside, largest_margin, maximum, output_at
 from exact_oracle import box_cell, pieces, polytope_cell, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +53,7 @@ def test_flat_polytopes_have_their_maximum():
         truth = maximum(pieces(read(network), polytope_cell(plane.A, plane.b)), [1.0])
         assert found.value == truth
         assert sum(found.fractions) == Fraction(third)
+        assert np.isnan(found.point).all() or inside(plane, found.point)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -36,7 +36,6 @@ def test_digits(cases: Path, name: str) -> None:
     counts = [tuple(x.counts[v] for v in ("dead", "active", "unstable")) for x in found.layers]
     assert counts == COUNTS[name]
     assert found.complete
-    assert not found.proofs.trusted
     again = replay(network, domain, found.proofs)
     for layer in found.layers:
         assert (again.upper[layer.layer][layer.verdict == "dead"] <= 0).all()
@@ -55,7 +54,6 @@ def test_acas_xu_over_property_3(cases: Path, name: str) -> None:
     )
     found = stability(network, domain)
     assert found.complete
-    assert not found.proofs.trusted
     samples = network.preactivations(domain.sample(20000, 0))
     for layer, z in zip(found.layers, samples, strict=True):
         assert (z[:, layer.verdict == "dead"] <= 0).all()

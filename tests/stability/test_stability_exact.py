@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import networks
 
-from relunorm import Ball, Box, Network, Polytope
+from relunorm import Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.network import Activation
-from relunorm.stability import Proofs, engine, replay, stability
+from relunorm.stability import Proofs, replay, stability
 
 PIECEWISE = (
     Activation("relu"),
@@ -103,24 +103,50 @@ def barely_stable(seed: int) -> tuple[Network, np.ndarray]:
     return Network.from_weights(weights, biases), np.where(dead, "dead", "active")
 
 
-STAGES = {"lp": "_solve", "split": "_split", "branch": "_branch", "milp": "_decide"}
-
-
-@pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("seed", range(3))
-def test_each_method_alone_is_right(stage: str, seed: int, monkeypatch) -> None:
-    """With every other exact method switched off, one of them still decides (an LP need not)."""
+def test_units_that_barely_keep_their_sign(seed: int) -> None:
+    """Every one is decided, by a search where bounds do not suffice, and the proofs replay."""
     network, wanted = barely_stable(seed)
-    for name, method in STAGES.items():
-        if name != stage:
-            monkeypatch.setattr(engine._Search, method, lambda *_: None)
     found = stability(network, Box.cube(3))
-    decided = found.layers[2].verdict != "undecided"
-    assert (found.layers[2].verdict[decided] == wanted[decided]).all()
-    assert stage == "lp" or decided.all()
-    trusted = {unit for layer, unit in found.proofs.trusted if layer == 2}
-    assert trusted == set(np.flatnonzero(found.layers[2].method == "milp").tolist())
-    replay(network, Box.cube(3), found.proofs)
+    assert found.layers[2].verdict.tolist() == wanted.tolist()
+    assert "search" in found.layers[2].method
+    again = replay(network, Box.cube(3), found.proofs)
+    assert np.array_equal(again.upper[2], found.layers[2].upper)
+    assert np.array_equal(again.lower[2], found.layers[2].lower)
+
+
+def step_ranges(network: Network, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The extreme pre-activations of the second layer on a grid: all values steps can take."""
+    z = network.preactivations(grid)[1]
+    return z.min(axis=0), z.max(axis=0)
+
+
+@pytest.mark.parametrize("at_zero", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_units_behind_steps_are_decided(seed: int, at_zero: float) -> None:
+    """Steps cut an interval into pieces; a grid that holds all of them and every threshold."""
+    rng = np.random.default_rng(seed)
+    thresholds = rng.permutation(np.arange(-6, 7, 2))[:5] / 8.0
+    first = np.where(rng.random(5) < 0.5, 1.0, -1.0)
+    weights = rng.integers(-4, 5, (6, 5)) * 1.0
+    biases = [-first * thresholds, np.zeros(6), np.zeros(1)]
+    kinds = (Activation("step", at_zero=at_zero), Activation("relu"))
+    box, grid = Box([-1.0], [1.0]), np.arange(-16, 17)[:, None] / 16.0
+
+    def made() -> Network:
+        layers = [
+            Layer(Affine({0: first[:, None]}, biases[0]), kinds[0]),
+            Layer(Affine({1: weights}, biases[1]), kinds[1]),
+        ]
+        return Network(layers, Affine({2: np.ones((1, 6))}, biases[2]), input_shape=1)
+
+    low, high = step_ranges(made(), grid)
+    dead = rng.random(6) < 0.5
+    biases[1] = np.where(dead, -high - 0.25, -low + 0.25)
+    network = made()
+    found = stability(network, box)
+    assert found.layers[1].verdict.tolist() == np.where(dead, "dead", "active").tolist()
+    replay(network, box, found.proofs)
 
 
 @settings(max_examples=30)

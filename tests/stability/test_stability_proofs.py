@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +23,9 @@ from relunorm.errors import InvalidInputError
 from relunorm.floats import grain
 from relunorm.network import Activation
 from relunorm.stability import Proofs, replay, stability
-from relunorm.stability.branch import part_of
-from relunorm.stability.replay import covers, rule_bounds
+from relunorm.stability.proof import FractionProof, SearchedProof
+from relunorm.stability.replay import rule_bounds
+from relunorm.stability.sides import cone_of
 
 
 def exact_preactivations(network: Network, point: np.ndarray) -> list[list[Fraction]]:
@@ -96,25 +99,23 @@ def test_any_slopes_are_sound(network: Network, seed: int) -> None:
         assert (signs * z <= upper).all()
 
 
-def test_parts_hold_every_point_that_takes_their_decisions() -> None:
-    rng = np.random.default_rng(0)
-    network = Network.from_weights(
-        [rng.normal(size=(4, 2)), rng.normal(size=(4, 4)), np.ones((1, 4))]
-    )
-    problem = Problem(network, reach_of(Box.cube(2)))
-    bounds = Bounds(problem)
-    for layer in range(2):
-        bounds.append(*rule_bounds(problem, bounds, layer))
-    z = _all_preactivations(network, Box.cube(2).sample(4000, 0))
-    for layer, unit in ((0, 1), (0, 3), (1, 2)):
-        for sign in (1, -1):
-            part = part_of(problem, bounds, 2, [((layer, unit, sign),)])
-            here = sign * z[layer][:, unit] >= 0
-            for k in range(2):
-                assert (z[k][here] >= part.lower[k]).all()
-                assert (z[k][here] <= part.upper[k]).all()
-            ends = part.lower if sign > 0 else part.upper
-            assert ends[layer][0, unit] == 0
+@settings(max_examples=40)
+@given(networks(), st.integers(0, 2**20))
+def test_a_cone_computes_its_unit(network: Network, seed: int) -> None:
+    """What a unit reads, as a network of its own: the same value, from the same numbers."""
+    if not network.layers:
+        return
+    rng = np.random.default_rng(seed)
+    index = int(rng.integers(len(network.layers)))
+    unit = int(rng.integers(network.layers[index].width))
+    problem = Problem(network, reach_of(Box.cube(network.input_size)))
+    cone = cone_of(problem, index, unit)
+    points = rng.normal(size=(20, network.input_size))
+    expected = _all_preactivations(network, points)[index][:, unit]
+    assert np.allclose(cone.network(points[:, cone.inputs])[:, 0], expected, rtol=1e-9, atol=1e-9)
+    for layer, units in cone.units.items():
+        assert layer < index
+        assert (np.diff(units) > 0).all()
 
 
 def _all_preactivations(network: Network, points: np.ndarray) -> list[np.ndarray]:
@@ -159,7 +160,7 @@ def test_the_best_slopes_reach_the_triangle_relaxation() -> None:
 
 
 def proof_rich() -> tuple[Network, Box, Proofs]:
-    """A network whose verdicts need slopes, a tree of signs and a tree of cuts."""
+    """A network whose verdicts need slopes and searches."""
     rng = np.random.default_rng(5)
     sizes = [4, 8, 8, 8, 1]
     weights = [rng.normal(size=(b, a)) for a, b in pairwise(sizes)]
@@ -171,54 +172,42 @@ def proof_rich() -> tuple[Network, Box, Proofs]:
     return network, box, stability(network, box).proofs
 
 
-def proof_by_branching(monkeypatch) -> tuple[Network, Box, Proofs]:
-    from relunorm.stability import engine
-
-    monkeypatch.setattr(engine, "FEW_INPUTS", 0)
-    return proof_rich()
-
-
-def test_a_split_proof_needs_every_box() -> None:
+def test_a_search_proof_needs_all_of_its_tree() -> None:
+    """Entries left out, a wrong unit, sign or claim: none of it replays."""
     network, box, proofs = proof_rich()
-    data = json.loads(json.dumps(proofs.to_dict()))
-    at = [k for k, item in enumerate(data["proofs"]) if item["kind"] == "split"]
-    assert at
-    good = replay(network, box, Proofs.from_dict(data))
-    damaged = copy.deepcopy(data)
-    side = damaged["proofs"][at[0]]["closed"][0]
-    side["boxes"] = side["boxes"][1:]
-    with pytest.raises(InvalidInputError, match="leaves part of the domain out"):
-        replay(network, box, Proofs.from_dict(damaged))
-    damaged = copy.deepcopy(data)
-    damaged["proofs"][at[0]]["children"][0] = [0, 0]
-    with pytest.raises(InvalidInputError, match="not a tree"):
-        replay(network, box, Proofs.from_dict(damaged))
-    damaged = copy.deepcopy(data)
-    layer = damaged["proofs"][at[0]]["layer"]
-    cuts = damaged["proofs"][at[0]]["cut"]
-    damaged["proofs"][at[0]]["cut"] = [(-0.99).hex() for _ in cuts]
-    worse = replay(network, box, Proofs.from_dict(damaged))
-    assert (worse.upper[layer] >= good.upper[layer] - 1e-12).all()
-    assert not np.array_equal(worse.upper[layer], good.upper[layer]) or not np.array_equal(
-        worse.lower[layer], good.lower[layer]
-    )
+    items = [x for x in proofs.items if isinstance(x, SearchedProof) and len(x.tape) > 30]
+    assert items
+    item = items[0]
+    before = proofs.items[: proofs.items.index(item)]
 
+    def refused(**changes: Any) -> bool:
+        damaged = dataclasses.replace(item, **changes)
+        try:
+            replay(network, box, dataclasses.replace(proofs, items=(*before, damaged)))
+        except InvalidInputError:
+            return True
+        return False
 
-def test_a_branch_proof_needs_every_leaf(monkeypatch) -> None:
-    network, box, proofs = proof_by_branching(monkeypatch)
-    data = json.loads(json.dumps(proofs.to_dict()))
-    at = [k for k, x in enumerate(data["proofs"]) if x["kind"] == "branch" and len(x["paths"]) > 2]
-    assert at
-    replay(network, box, Proofs.from_dict(data))
-    damaged = copy.deepcopy(data)
-    step = damaged["proofs"][at[0]]["paths"][0][-1]
-    step[2] = -step[2]
-    with pytest.raises(InvalidInputError, match="leaves part of the domain out"):
-        replay(network, box, Proofs.from_dict(damaged))
-    damaged = copy.deepcopy(data)
-    damaged["proofs"][at[0]]["paths"][0][0][0] = damaged["proofs"][at[0]]["layer"]
-    with pytest.raises(InvalidInputError, match="decides unit"):
-        replay(network, box, Proofs.from_dict(damaged))
+    assert not refused()
+    assert refused(tape=item.tape[:-1])
+    assert refused(tape=item.tape[6:])
+    assert refused(tape=np.zeros(0))
+    assert refused(sign=-item.sign)
+    assert refused(unit=99)
+    assert refused(limit=item.limit - 1e3)
+    rng = np.random.default_rng(0)
+    for _ in range(40):  # a changed number loosens a bound, or the tree no longer fits
+        tape = item.tape.copy()
+        at = rng.integers(len(tape))
+        tape[at] = rng.choice([-tape[at], tape[at] + 1, tape[at] / 2, np.nan])
+        if not refused(tape=tape):
+            again = replay(
+                network, box,
+                dataclasses.replace(proofs, items=(*before, dataclasses.replace(item, tape=tape))),
+            )  # fmt: skip
+            z = network.preactivations(box.sample(2000, 1))[item.layer][:, item.unit]
+            assert (z <= again.upper[item.layer][item.unit]).all()
+            assert (z >= again.lower[item.layer][item.unit]).all()
 
 
 def test_damaged_proofs_are_refused() -> None:
@@ -230,6 +219,7 @@ def test_damaged_proofs_are_refused() -> None:
         lambda d: d.update(proofs=[{"kind": "magic", "layer": 0, "unit": 0, "sign": 1}]),
         lambda d: d.update(proofs=[1]),
         lambda d: d["proofs"][0].pop("layer"),
+        lambda d: d["proofs"][0].update(also=1),
         lambda d: d["proofs"][0].update(units=[99], signs=[1]),
         lambda d: d["proofs"][0].update(signs=[2] * len(d["proofs"][0]["units"])),
         lambda d: next(iter(d["proofs"][0]["tilt"].values())).update(data="@@"),
@@ -244,27 +234,25 @@ def test_damaged_proofs_are_refused() -> None:
         replay(other, box, proofs)
 
 
-def test_trusted_verdicts_can_be_left_out() -> None:
-    from relunorm.stability.proof import TrustedProof
+def test_a_tie_is_decided_in_fractions() -> None:
+    """0.1 |x| - 0.1 <= 0 on [-1, 1], with 0 at both ends: no float says so, fractions do."""
+    weights = [[[1.0], [-1.0]], [[0.1, 0.1]], [[1.0]]]
+    network = Network.from_weights(weights, [[0.0, 0.0], [-0.1], [0.0]])
+    box = Box([-1.0], [1.0])
+    found = stability(network, box)
+    assert found.layers[1].verdict.tolist() == ["dead"]
+    data = json.loads(json.dumps(found.proofs.to_dict()))
+    assert replay(network, box, Proofs.from_dict(data)).upper[1][0] <= 0
+    above = Network.from_weights(weights, [[0.0, 0.0], [np.nextafter(-0.1, 0)], [0.0]])
+    claim = FractionProof(1, 0, 1, 4)
+    with pytest.raises(InvalidInputError, match="does not go through"):
+        replay(above, box, Proofs((claim,), None, above.digest))
 
-    network = Network.from_weights([[[1.0]], [[1.0]]])
-    proofs = Proofs((TrustedProof(0, 0, 1, 1e-6),))
-    assert replay(network, Box.cube(1), proofs).upper[0][0] == -1e-6
-    assert replay(network, Box.cube(1), proofs).trusted == ((0, 0),)
-    assert replay(network, Box.cube(1), proofs, trust=False).upper[0][0] == 1.0
-    assert proofs.to_dict()["solver_trusted"] == 1
 
-
-def test_covers() -> None:
-    a, b = (0, 0, 1), (0, 0, -1)
-    assert covers([()])
-    assert covers([(a,), (b,)])
-    assert covers([(a, (1, 2, 1)), (a, (1, 2, -1)), (b,)])
-    assert not covers([(a,)])
-    assert not covers([(a,), (a,)])
-    assert not covers([(), (a,)])
-    assert not covers([(a, (1, 2, 1)), (b, (1, 2, -1))])
-    assert not covers([(a,), ((0, 1, -1),)])
+def test_an_older_schema_is_refused_by_name() -> None:
+    _, _, proofs = proof_rich()
+    with pytest.raises(InvalidInputError, match=r"schema 'relunorm\.bounds/1'"):
+        Proofs.from_dict({**proofs.to_dict(), "schema": "relunorm.bounds/1"})
 
 
 def test_a_polytope_that_the_solver_rounded_is_bounded_from_outside() -> None:

@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm.bounds.problem import Bounds, Problem
-from relunorm.clock import NO_LIMIT
-from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
-from relunorm.stability import engine, stability
-from relunorm.stability.milp import decide
-from relunorm.stability.replay import rule_bounds
 
 
 def random_net(*widths: int, seed: int = 0) -> rn.Network:
@@ -69,38 +63,6 @@ def test_a_cell_with_too_many_walls_falls_back_to_the_tree(monkeypatch: pytest.M
     found = rn.regions(net, box, backend="threading", workers=2)
     assert found.method == "tree"
     assert np.array_equal(found.patterns, expected.patterns)
-
-
-def test_mixed_integer_programmes_give_the_same_answers_on_processes() -> None:
-    net, box = random_net(4, 10, 10, 1, seed=5), rn.Box.cube(4, -0.4, 0.4)
-    problem = Problem(net, reach_of(box))
-    bounds = Bounds(problem)
-    for index in range(2):
-        bounds.append(*rule_bounds(problem, bounds, index))
-    units, signs = np.repeat(np.arange(10), 2), np.tile([1.0, -1.0], 10)
-    options = {"clock": NO_LIMIT, "workers": 1}
-    here = decide(problem, bounds, 1, units, signs, **options)
-    with joblib.parallel_config(backend="loky", n_jobs=2):
-        far = decide(problem, bounds, 1, units, signs, far=True, **options)
-    assert {answer.excluded for answer in here} == {True, False}
-    for a, b in zip(here, far, strict=True):
-        assert (a.excluded, a.margin) == (b.excluded, b.margin)
-        assert (a.point is None) == (b.point is None)
-        assert a.point is None or np.array_equal(a.point, b.point)
-
-
-def test_stability_is_the_same_on_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine._Search, "_branch", lambda *_: None)
-    monkeypatch.setattr(engine._Search, "_split", lambda *_: None)
-    monkeypatch.setattr(engine._Search, "_solve", lambda *_: None)
-    net, box = random_net(4, 10, 10, 1, seed=5), rn.Box.cube(4, -0.4, 0.4)
-    here = stability(net, box)
-    far = stability(net, box, backend="threading", workers=2)
-    assert any((layer.method == "milp").any() for layer in here.layers)
-    for a, b in zip(here.layers, far.layers, strict=True):
-        assert a.verdict.tolist() == b.verdict.tolist()
-        assert np.array_equal(a.lower, b.lower)
-        assert np.array_equal(a.upper, b.upper)
 
 
 def test_restarts_keep_the_best_and_do_not_depend_on_the_backend() -> None:

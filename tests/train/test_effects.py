@@ -61,4 +61,17 @@ def test_the_picture_has_a_panel_for_each_input(tmp_path):
     figure = plot_effects(effects)
     assert sum(ax.get_visible() for ax in figure.axes) == 4
     assert all(len(effect.curves) == 20 for effect in effects)
+    assert figure.axes[0].get_ylabel() == "output"
     figure.savefig(tmp_path / "effects.png")
+
+
+def test_several_outputs_share_a_panel():
+    rng = np.random.default_rng(2)
+    effects = feature_effects(random_network(rng, [2, 5, 3]), rng.normal(size=(9, 2)))
+    figure = plot_effects(effects, labels=["a", "b", "c"])
+    best = max(effects, key=lambda effect: effect.size)
+    lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
+    for k, label in enumerate("abc"):
+        np.testing.assert_array_equal(lines[label], best.values[:, k])
+    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["a", "b", "c"]
+    assert plot_effects(effects, 1, labels=["a", "b", "c"]).axes[0].get_ylabel() == "b"

@@ -3,6 +3,9 @@
 Layers, skips, linear stages and leaky units all become rows over (x, y): the coordinates of the
 domain that vary, then max(z, 0) of every unit in order. Where that takes sums of products, a row
 carries a bound on their rounding, so the form stands for the network in real arithmetic.
+
+The value of a step unit is a coordinate of its own, behind those of the domain: between 0 and 1,
+and fixed where the sign of its unit is (`relunorm.bounds.node`).
 """
 
 from __future__ import annotations
@@ -17,9 +20,8 @@ from numpy.typing import NDArray
 from relunorm.bounds.kernel import EPS, TINY
 from relunorm.domain import Ball, Domain, NormBall, Polytope
 from relunorm.domain.reach import Reach
-from relunorm.errors import InvalidNetworkError
 from relunorm.matrix import Vector
-from relunorm.network import Affine, Network
+from relunorm.network import Activation, Affine, Network
 
 Array = NDArray[np.float64]
 
@@ -43,6 +45,9 @@ class Form:
         ball: empty, or centre, radius and norm in the free coordinates.
         free: which input coordinates vary.
         fixed: a whole input with the others filled in.
+        jump: per unit the coordinate that is its value, for a step; -1 for others.
+        at_zero: per unit the value of a step at 0, which is 0 or 1.
+        origin: per unit which one of the network's it is.
     """
 
     rows: Array
@@ -56,11 +61,14 @@ class Form:
     ball: Vector
     free: NDArray[np.intp]
     fixed: Vector
+    jump: NDArray[np.int64]
+    at_zero: Vector
+    origin: NDArray[np.intp]
 
     def lift(self, x: Vector) -> Vector:
         """A whole input from its free coordinates."""
         full = self.fixed.copy()
-        full[self.free] = x
+        full[self.free] = x[: len(self.free)]
         return full
 
 
@@ -88,8 +96,7 @@ def triangular(network: Network, reach: Reach, groups: Sequence[tuple[Array, Vec
         free = np.arange(1)
     fixed = np.array(reach.lo)
     fixed[free] = 0.0
-    count = sum(layer.width for layer in network.layers if layer.has_units)
-    builder = _Builder(network, reach.lo[free], reach.hi[free], free, fixed, count)
+    builder = _Builder(network, reach, free, fixed)
     output = builder.output()
     A = np.concatenate([np.atleast_2d(group[0]) for group in groups])
     rhs = np.concatenate([np.atleast_1d(group[1]) for group in groups])
@@ -106,31 +113,50 @@ def triangular(network: Network, reach: Reach, groups: Sequence[tuple[Array, Vec
         np.ascontiguousarray(np.concatenate([p.rows for p in parts])),
         np.concatenate([p.const for p in parts]),
         np.concatenate([p.err for p in parts]),
-        count,
+        len(builder.top),
         len(known.const),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        reach.lo[free].copy(),
-        reach.hi[free].copy(),
+        builder.lo,
+        builder.hi,
         ball,
         free,
         fixed,
+        builder.jump,
+        builder.at_zero,
+        builder.origin,
     )
+
+
+def _copies(activation: Activation) -> list[tuple[float, float]]:
+    """The units of a form that make up one of a network: weight, and value at 0 for steps.
+
+    A step that is a at 0 is (1 - a) [z > 0] + a [z >= 0].
+    """
+    a = float(activation.at_zero)
+    if activation.kind != "step":
+        return [(1.0, math.nan)]
+    return [(1.0, a)] if a in (0.0, 1.0) else [(1.0 - a, 0.0), (a, 1.0)]
 
 
 class _Builder:
     """Goes through the layers once; keeps the rows of the units and a bound on every variable."""
 
-    def __init__(
-        self,
-        network: Network,
-        lo: Vector,
-        hi: Vector,
-        free: NDArray[np.intp],
-        fixed: Vector,
-        count: int,
-    ):
+    def __init__(self, network: Network, reach: Reach, free: NDArray[np.intp], fixed: Vector):
         self.network = network
-        self.inputs, self.width = len(free), len(free) + count
+        origin, ends, done = [np.zeros(0, np.intp)], [np.zeros(0)], 0
+        for layer in network.layers:
+            if layer.has_units:
+                for _, at_zero in _copies(layer.activation):
+                    origin.append(done + np.arange(layer.width))
+                    ends.append(np.full(layer.width, at_zero))
+                done += layer.width
+        self.origin, self.at_zero = np.concatenate(origin), np.concatenate(ends)
+        jumps = ~np.isnan(self.at_zero)
+        count, extra = len(jumps), int(jumps.sum())
+        self.jump = np.where(jumps, len(free) + np.cumsum(jumps) - 1, -1)
+        lo = np.concatenate([reach.lo[free], np.zeros(extra)])
+        hi = np.concatenate([reach.hi[free], np.ones(extra)])
+        self.inputs, self.width = len(lo), len(lo) + count
         self.lo, self.hi = lo, hi
         self.largest = np.zeros(self.width)  # of every variable
         self.largest[: self.inputs] = np.maximum(np.abs(lo), np.abs(hi))
@@ -148,17 +174,21 @@ class _Builder:
             if not layer.has_units:
                 self.values.append(z)
                 continue
-            if layer.activation.kind == "step":
-                raise InvalidNetworkError(
-                    f"layer {layer.name!r} has step units: they jump, and are not bounded here"
-                )
-            part = slice(done, done + layer.width)
-            columns = slice(self.inputs + done, self.inputs + done + layer.width)
-            done += layer.width
-            self.units.append(z)
-            self.top[part] = self.highest(z)
-            self.largest[columns] = self.top[part]
-            self.values.append(self.activated(layer.activation.slopes, z, columns))
+            step = layer.activation.kind == "step"
+            value = None
+            for weight, _ in _copies(layer.activation):
+                part = slice(done, done + layer.width)
+                columns = slice(self.inputs + done, self.inputs + done + layer.width)
+                done += layer.width
+                self.units.append(z)
+                self.top[part] = self.highest(z)
+                self.largest[columns] = self.top[part]
+                if step:
+                    value = self.jumped(weight, self.jump[part], value)
+                else:
+                    value = self.activated(layer.activation.slopes, z, columns)
+            assert value is not None
+            self.values.append(value)
         return self.affine(self.network.output)
 
     def affine(self, affine: Affine) -> _Value:
@@ -205,6 +235,14 @@ class _Builder:
         size = np.abs(z.rows) @ self.largest + np.abs(z.const) + self.largest[columns]
         lost = 8 * EPS * (abs(below) + abs(above)) * size + TINY
         return _Value(below * z.rows + own, below * z.const, abs(below) * z.err + lost, False)
+
+    def jumped(self, weight: float, columns: NDArray[np.int64], more: _Value | None) -> _Value:
+        """The coordinates that are the values of steps times a weight, and ``more``."""
+        own, none = np.zeros((len(columns), self.width)), np.zeros(len(columns))
+        own[np.arange(len(own)), columns] = weight
+        if more is None:
+            return _Value(own, none, none, weight == 1.0)
+        return _Value(own + more.rows, none, none + 8 * EPS * (1.0 + abs(weight)), False)
 
     def combined(self, left: Array, right: Vector, value: _Value) -> _Value:
         """left @ value + right; rounded once per entry where the value itself is exact."""

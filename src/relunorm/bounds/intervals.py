@@ -8,7 +8,6 @@ close to 0 that rounding alone would leave the sign open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -70,32 +69,6 @@ def _no_rounding(
         step = np.minimum(step, problem.grains[index][source] * ends)
     step = np.where(np.isinf(step), 1.0, step)
     return (magnitude < 2.0**52 * step) & (step > TINY)
-
-
-def interval_batch(
-    problem: Problem,
-    bounds: Bounds,
-    index: int,
-    low: Mapping[int, NDArray[np.float64]],
-    high: Mapping[int, NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sound bounds of map ``index`` for many boxes of values at once.
-
-    Args:
-        low, high: value -> (boxes, size), inside what ``bounds`` says of that value.
-    """
-    affine = problem.maps[index]
-    shape = (len(low[0]), affine.size)
-    lower, upper = np.tile(affine.bias, (shape[0], 1)), np.tile(affine.bias, (shape[0], 1))
-    magnitude = np.abs(affine.bias)
-    for source, matrix in affine.terms.items():
-        up, down = _parts(matrix)
-        lower += low[source] @ up.T + high[source] @ down.T
-        upper += high[source] @ up.T + low[source] @ down.T
-        magnitude = magnitude + problem.absolute[index][source] @ bounds.span(source)
-    error = slack(magnitude, problem.operations)
-    bottom, top = rounded_down(lower, error), rounded_up(upper, error)
-    return np.where(np.isnan(bottom), -np.inf, bottom), np.where(np.isnan(top), np.inf, top)
 
 
 def _parts(matrix: Matrix) -> tuple[Matrix, Matrix]:

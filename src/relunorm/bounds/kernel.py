@@ -57,8 +57,9 @@ def gamma(n):  # type: ignore[no-untyped-def]
 def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     """Upper bound of v . x over a box, or the part of it in a ball; fills x with a maximiser.
 
-    ``ball`` is empty, or holds the centre, the radius and the norm (2 or 1). The value is not
-    rounded outward: the caller adds what sums of len(lo) products can lose.
+    ``ball`` is empty, or holds the centre, the radius and the norm (2 or 1); coordinates behind
+    those of the centre are free of it. The value is not rounded outward: the caller adds what sums
+    of len(lo) products can lose.
     """
     d = len(lo)
     total = 0.0
@@ -67,13 +68,16 @@ def support(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
         total += v[k] * x[k]
     if len(ball) == 0 or outside(x, ball) <= 0.0:
         return total
-    return _clipped(v, lo, hi, ball, x)
+    total = 0.0
+    for k in range(len(ball) - 2, d):
+        total += v[k] * x[k]
+    return total + _clipped(v, lo, hi, ball, x)
 
 
 @part
 def outside(x, ball):  # type: ignore[no-untyped-def]
     """How far a point is from the centre beyond the radius (for norm 2: squares)."""
-    d = len(x)
+    d = len(ball) - 2
     total = 0.0
     for k in range(d):
         step = abs(x[k] - ball[k])
@@ -88,7 +92,7 @@ def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
     For the norms 2 and 1, with w the multiplier and c the centre:
     max over the box of v.x - w |x - c|^2 + w r^2, and of v.x - w |x - c|_1 + w r.
     """
-    d = len(lo)
+    d = len(ball) - 2
     one = ball[d + 1] == 1.0
     radius = ball[d]
     largest, squares = 0.0, 0.0
@@ -128,7 +132,7 @@ def _clipped(v, lo, hi, ball, x):  # type: ignore[no-untyped-def]
 @part
 def _step(v, lo, hi, ball, w, x):  # type: ignore[no-untyped-def]
     """The maximiser over the box with the ball's multiplier w."""
-    d = len(lo)
+    d = len(ball) - 2
     for k in range(d):
         if ball[d + 1] == 1.0:
             x[k] = min(max(ball[k], lo[k]), hi[k])
@@ -185,6 +189,19 @@ def chord(low, high):  # type: ignore[no-untyped-def]
     return s, max(-s * low, high - s * high) * (1.0 + 4.0 * EPS) + TINY
 
 
+@part
+def _line(z, lam, alpha, low, high):  # type: ignore[no-untyped-def]
+    """The value at z of the line that `backward` chose for a unit."""
+    if low >= 0.0:
+        return z
+    if lam > 0.0:
+        s, shift = chord(low, high)
+        return s * z + shift
+    if lam < 0.0:
+        return alpha * z
+    return max(z, 0.0)
+
+
 def _forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
     """Pre-activations z and values y of the relaxed network at x: the lines `backward` chose."""
     d = len(x)
@@ -195,15 +212,7 @@ def _forward(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-d
         for k in range(j):
             total += M[j, d + k] * y[k]
         z[j] = total
-        if zl[j] >= 0.0:
-            y[j] = total
-        elif lam[j] > 0.0:
-            s, shift = chord(zl[j], zu[j])
-            y[j] = s * total + shift
-        elif lam[j] < 0.0:
-            y[j] = alpha[j] * total
-        else:
-            y[j] = max(total, 0.0)
+        y[j] = _line(total, lam[j], alpha[j], zl[j], zu[j])
 
 
 def _row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
@@ -219,13 +228,50 @@ def _row_at(row, const, x, y, n):  # type: ignore[no-untyped-def]
 
 forward, row_at = loosely(_forward), loosely(_row_at)
 
-#: The same in one order of summation, for descents that a replay repeats.
-forward_again, row_again = part(_forward), part(_row_at)
+
+@part
+def steady(row, start, x, n):  # type: ignore[no-untyped-def]
+    """row[start : start + n] . x in an order of summation that is always the same.
+
+    Eight sums side by side: a single one would wait for every addition before the next.
+    """
+    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    whole = n - n % 8
+    for k in range(0, whole, 8):
+        i = start + k
+        s0 += row[i] * x[k]
+        s1 += row[i + 1] * x[k + 1]
+        s2 += row[i + 2] * x[k + 2]
+        s3 += row[i + 3] * x[k + 3]
+        s4 += row[i + 4] * x[k + 4]
+        s5 += row[i + 5] * x[k + 5]
+        s6 += row[i + 6] * x[k + 6]
+        s7 += row[i + 7] * x[k + 7]
+    total = ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+    for k in range(whole, n):
+        total += row[start + k] * x[k]
+    return total
+
+
+@part
+def forward_again(x, M, c, lam, alpha, zl, zu, n, z, y):  # type: ignore[no-untyped-def]
+    """`forward` in one order of summation, for descents that a replay repeats."""
+    d = len(x)
+    for j in range(n):
+        z[j] = c[j] + steady(M[j], 0, x, d) + steady(M[j], d, y, j)
+        y[j] = _line(z[j], lam[j], alpha[j], zl[j], zu[j])
+
+
+@part
+def row_again(row, const, x, y, n):  # type: ignore[no-untyped-def]
+    """`row_at` in one order of summation."""
+    d = len(x)
+    return const + steady(row, 0, x, d) + steady(row, d, y, n)
 
 
 @loosely
-def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
-    """Values y of the units themselves at x."""
+def evaluate(x, M, c, n, y, jump, at_zero):  # type: ignore[no-untyped-def]
+    """Values y of the units themselves at x, and in x those of steps."""
     d = len(x)
     for j in range(n):
         total = c[j]
@@ -234,3 +280,5 @@ def evaluate(x, M, c, n, y):  # type: ignore[no-untyped-def]
         for k in range(j):
             total += M[j, d + k] * y[k]
         y[j] = max(total, 0.0)
+        if jump[j] >= 0:
+            x[jump[j]] = at_zero[j] if total == 0.0 else 1.0 if total > 0.0 else 0.0

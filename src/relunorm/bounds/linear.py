@@ -12,7 +12,7 @@ of slopes is sound, the optimal ones give the value of the triangle relaxation, 
 
 Slopes are written with two numbers per unit, a = lam+ * chord + lam- * tilted + offset: ``tilt`` in
 [0, 1] places the slope between the two sides of the kink where a tangent is needed, ``offset`` adds
-a multiplier for l <= z <= u itself (a decision z >= 0 or z <= 0 when branching).
+a multiplier for l <= z <= u itself.
 """
 
 from __future__ import annotations
@@ -56,31 +56,6 @@ class Slopes:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A part of the domain for each target: decided units and a smaller input box.
-
-    Args:
-        lower, upper: layer -> (rows, width) bounds that hold on the row's part.
-        lo, hi: (rows, d) input boxes.
-    """
-
-    lower: dict[int, Array] = field(default_factory=dict)
-    upper: dict[int, Array] = field(default_factory=dict)
-    lo: Array | None = None
-    hi: Array | None = None
-
-    def take(self, rows: NDArray[np.intp] | list[int] | slice) -> Part:
-        """The parts of some of the targets."""
-        return Part(
-            {k: v[rows] for k, v in self.lower.items()},
-            {k: v[rows] for k, v in self.upper.items()},
-            None if self.lo is None else self.lo[rows],
-            None if self.hi is None else self.hi[rows],
-        )
-
-
-WHOLE = Part()
 BY_RULE = Slopes()
 
 
@@ -91,7 +66,6 @@ def linear_upper(
     rows: NDArray[np.intp],
     signs: Vector,
     slopes: Slopes = BY_RULE,
-    part: Part = WHOLE,
     clock: Clock = NO_LIMIT,
 ) -> Vector:
     """A sound upper bound of ``signs * z[rows]`` of map ``index``, in real arithmetic.
@@ -100,7 +74,6 @@ def linear_upper(
         rows: which pre-activations, one target each (a row may appear more than once).
         signs: +1 for the maximum, -1 for minus the minimum.
         slopes: the choices that prove the bound; the fixed rule where left out.
-        part: where the bound has to hold; the whole domain if omitted.
         clock: rows not reached before its end get infinity.
 
     Cost: one product per earlier layer, as a forward pass of ``len(rows)`` points.
@@ -111,9 +84,7 @@ def linear_upper(
         if clock.expired():
             break
         take = slice(start, start + step)
-        result[take] = _descend(
-            problem, bounds, index, rows[take], signs[take], slopes.take(take), part.take(take)
-        )
+        result[take] = _descend(problem, bounds, index, rows[take], signs[take], slopes.take(take))
     return result
 
 
@@ -124,7 +95,6 @@ def _descend(
     rows: NDArray[np.intp],
     signs: Vector,
     slopes: Slopes,
-    part: Part,
 ) -> Vector:
     bias = problem.maps[index].bias[rows]
     value, magnitude = signs * bias, np.abs(bias)
@@ -137,8 +107,7 @@ def _descend(
         lam = pending.pop(layer + 1, None)
         if lam is None:
             continue
-        lower = part.lower.get(layer, bounds.lower[layer])
-        upper = part.upper.get(layer, bounds.upper[layer])
+        lower, upper = bounds.lower[layer], bounds.upper[layer]
         kink, affine = problem.kinks[layer], problem.maps[layer]
         a = slope(kink, lam, lower, upper, slopes.tilt.get(layer), slopes.offset.get(layer))
         value += remainder(kink, lam, a, lower, upper).sum(axis=1) + a @ affine.bias
@@ -153,7 +122,7 @@ def _descend(
             magnitude += size @ (problem.absolute[layer][source] @ span)
             lost += matrix.shape[0] * SMALLEST * float(span[np.isfinite(span)].sum())
     if 0 in pending:
-        top, weight = problem.reach.support_upper(pending[0], slopes.multipliers, part.lo, part.hi)
+        top, weight = problem.reach.support_upper(pending[0], slopes.multipliers)
         value, magnitude = value + top, magnitude + weight
     result = rounded_up(value, slack(magnitude, problem.operations) + lost)
     return np.where(np.isnan(result), np.inf, result)

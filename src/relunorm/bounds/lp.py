@@ -2,10 +2,9 @@
 
 Variables are the inputs and the values v of the units whose sign is open; every other value is an
 affine function of them. An open relu unit gives v >= z, v >= 0 and v <= u (z - l) / (u - l) (for
-any kink: the two sides and the chord), a decision gives z >= 0 or z <= 0, a polytope its rows. One
-HiGHS model serves every target of a layer: only the objective changes, so the last basis is a warm
-start. The answer of the solver is not believed: its multipliers become `Slopes`, and `linear_upper`
-says what they prove.
+any kink: the two sides and the chord), a polytope its rows. One HiGHS model serves every target of
+a layer: only the objective changes, so the last basis is a warm start. The answer of the solver is
+not believed: its multipliers become `Slopes`, and `linear_upper` says what they prove.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.bounds.highs import maximization
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.domain import Polytope
@@ -25,6 +24,9 @@ from relunorm.matrix import Vector
 from relunorm.network import Affine
 
 Array = NDArray[np.float64]
+
+#: The tightest feasibility tolerance HiGHS is asked for.
+TOLERANCE = 1e-9
 
 #: A ray that proves infeasibility is stretched by this before it becomes slopes.
 RAY = 1e3
@@ -38,20 +40,18 @@ class Optimum:
         value: the maximum of the relaxation, to the solver's tolerance; -inf if infeasible.
         point: the input part of the maximiser.
         slopes: one row of slopes made from the multipliers.
-        gaps: layer -> how far each open unit's value is from its kink at the maximiser.
     """
 
     value: float
     point: Vector
     slopes: Slopes
-    gaps: dict[int, Vector]
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """Inequalities of one kind for some units of a layer, low <= matrix @ variables <= high.
 
-    ``slope`` says how they read z: the row is v - slope * z for a line, z itself for a decision.
+    ``slope`` says how they read z: the row is v - slope * z for a line.
     """
 
     kind: str
@@ -67,18 +67,10 @@ class Relaxation:
     """The triangle relaxation below map ``index``, for given bounds.
 
     Args:
-        lower, upper: bounds of every earlier layer that hold where the question is asked.
-        decided: layer -> +1 or -1 for units whose sign was decided, 0 elsewhere.
+        lower, upper: bounds of every earlier layer.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        index: int,
-        lower: list[Vector],
-        upper: list[Vector],
-        decided: dict[int, Vector] | None = None,
-    ):
+    def __init__(self, problem: Problem, index: int, lower: list[Vector], upper: list[Vector]):
         self.problem, self.index = problem, index
         self.lower, self.upper = lower, upper
         self.free = [self._free(layer) for layer in range(index)]
@@ -89,7 +81,7 @@ class Relaxation:
         self.values: list[tuple[Array, Vector]] = [(inputs, np.zeros(problem.reach.size))]
         self.rows: list[_Rows] = []
         for layer in range(index):
-            self._add_layer(layer, (decided or {}).get(layer))
+            self._add_layer(layer)
         self._add_domain()
         self.solver = self._solver()
 
@@ -107,11 +99,9 @@ class Relaxation:
             constant += weights @ offset
         return matrix, constant
 
-    def _add_layer(self, layer: int, signs: Vector | None) -> None:
+    def _add_layer(self, layer: int) -> None:
         matrix, constant = self._express(self.problem.maps[layer])
         self.preactivations.append((matrix, constant))
-        if signs is not None:
-            self._add_decisions(layer, signs)
         kink, units = self.problem.kinks[layer], self.free[layer]
         side = fixed_sides(np.zeros(len(constant)), self.lower[layer], self.upper[layer])
         line = kink.below + side * kink.gap
@@ -124,16 +114,6 @@ class Relaxation:
         self.values.append((value, offset))
         if len(units) and not kink.step:
             self._add_lines(layer, own)
-
-    def _add_decisions(self, layer: int, signs: Vector) -> None:
-        matrix, constant = self.preactivations[layer]
-        for sense in (1, -1):
-            units = np.flatnonzero(signs == sense)
-            if len(units):
-                limit, none = -constant[units], np.full(len(units), np.inf)
-                low, high = (limit, none) if sense > 0 else (-none, limit)
-                ones = np.ones(len(units))
-                self.rows.append(_Rows("sign", layer, units, ones, matrix[units], low, high))
 
     def _add_lines(self, layer: int, own: Array) -> None:
         """v against the two sides of the kink and the chord."""
@@ -167,15 +147,13 @@ class Relaxation:
             low.append(ends[0][units])
             high.append(ends[1][units])
         nothing = np.empty((0, self.columns))
-        return maximization(
-            np.zeros(self.columns),
+        return _maximization(
             (np.concatenate(low), np.concatenate(high)),
             np.concatenate([nothing, *(rows.matrix for rows in self.rows)]),
             (
                 np.concatenate([np.empty(0), *(rows.low for rows in self.rows)]),
                 np.concatenate([np.empty(0), *(rows.high for rows in self.rows)]),
             ),
-            presolve="off",
         )
 
     def maximize(self, unit: int, sign: float, time_limit: float | None = None) -> Optimum | None:
@@ -197,7 +175,7 @@ class Relaxation:
             if answer != highspy.HighsStatus.kOk or not found:
                 return None
             slopes = self._slopes(unit, sign, RAY * np.asarray(ray))
-            return Optimum(-np.inf, reach.lo / 2 + reach.hi / 2, slopes, {})
+            return Optimum(-np.inf, reach.lo / 2 + reach.hi / 2, slopes)
         if status != highspy.HighsModelStatus.kOptimal:
             return None
         solution = self.solver.getSolution()
@@ -205,22 +183,10 @@ class Relaxation:
         variables = np.asarray(solution.col_value)
         point = np.clip(variables[: reach.size], reach.lo, reach.hi)
         slopes = self._slopes(unit, sign, np.asarray(solution.row_dual))
-        return Optimum(float(value), point, slopes, self._gaps(variables))
-
-    def _gaps(self, variables: Vector) -> dict[int, Vector]:
-        gaps = {}
-        for layer, units in enumerate(self.free):
-            kink = self.problem.kinks[layer]
-            gaps[layer] = np.zeros(len(self.lower[layer]))
-            if len(units) and not kink.step:
-                matrix, constant = self.preactivations[layer]
-                z = matrix[units] @ variables + constant[units]
-                v = variables[self.places[layer] : self.places[layer + 1]]
-                gaps[layer][units] = np.abs(v - np.where(z > 0, kink.above, kink.below) * z)
-        return gaps
+        return Optimum(float(value), point, slopes)
 
     def _slopes(self, unit: int, sign: float, duals: Vector) -> Slopes:
-        """Multipliers as slopes: a line's multiplier times its slope, minus a decision's."""
+        """Multipliers as slopes: a line's multiplier times its slope."""
         wanted = [np.zeros(len(lower)) for lower in self.lower]
         multipliers, place = None, 0
         for rows in self.rows:
@@ -228,8 +194,6 @@ class Relaxation:
             place += len(rows.units)
             if rows.kind == "domain":
                 multipliers = np.maximum(mu, 0.0)[None]
-            elif rows.kind == "sign":
-                wanted[rows.layer][rows.units] -= mu
             else:
                 wanted[rows.layer][rows.units] += mu * rows.slope
         return self._unroll(unit, sign, wanted, multipliers)
@@ -273,3 +237,33 @@ class Relaxation:
 def relaxation(problem: Problem, bounds: Bounds, index: int) -> Relaxation:
     """The triangle relaxation over the whole domain with the bounds found so far."""
     return Relaxation(problem, index, bounds.lower[:index], bounds.upper[:index])
+
+
+def _maximization(
+    columns: tuple[Vector, Vector], matrix: Array, rows: tuple[Vector, Vector]
+) -> Any:
+    """A HiGHS solver for maxima over columns and rows between bounds, on one thread; cost 0."""
+    import highspy
+
+    sparse: Any = sp.csc_array(matrix)
+    model: Any = highspy.HighsLp()
+    model.num_row_, model.num_col_ = sparse.shape
+    model.col_cost_ = np.zeros(sparse.shape[1])
+    model.col_lower_, model.col_upper_ = columns
+    model.row_lower_, model.row_upper_ = rows
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_, model.a_matrix_.index_ = sparse.indptr, sparse.indices
+    model.a_matrix_.value_ = sparse.data
+    model.sense_ = highspy.ObjSense.kMaximize
+    solver: Any = highspy.Highs()
+    for name, setting in {
+        "output_flag": False,
+        "threads": 1,
+        "presolve": "off",
+        "primal_feasibility_tolerance": TOLERANCE,
+        "dual_feasibility_tolerance": TOLERANCE,
+    }.items():
+        solver.setOptionValue(name, setting)
+    solver.HandleUserInterrupt = True
+    solver.passModel(model)
+    return solver

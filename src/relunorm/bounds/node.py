@@ -182,6 +182,20 @@ def _tightest(row, sign, const, d, m, box, form, rule, steps, work):  # type: ig
     return best
 
 
+@part
+def _settle(lo, hi, k, at_zero, low, high, decided):  # type: ignore[no-untyped-def]
+    """Fix coordinate k, the value of a step that is 0 or 1 at 0, where low to high say which it is.
+
+    ``decided`` is 1 or -1 where the sign was chosen: the two parts then meet at 0, and the one with
+    the value there has it. False if no value is left.
+    """
+    if decided > 0 or low > 0.0 or (low == 0.0 and at_zero == 1.0):
+        lo[k] = 1.0
+    if decided < 0 or high < 0.0 or (high == 0.0 and at_zero == 0.0):
+        hi[k] = 0.0
+    return lo[k] <= hi[k]
+
+
 @compiled
 def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, share, scratch, out):  # type: ignore[no-untyped-def]
     """Build a part of a node in ``out``; returns its (open units, known rows), or (-1, 0) if empty.
@@ -190,12 +204,13 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
     ON_UNIT: open unit ``index`` is active (side 1) or dead (side 0). ON_INPUT with index < 0
     changes nothing: the node is bounded anew. ``refresh`` says for every unit whether it gets a
     backward bound (>= 0) and after how many steps of descent. An active unit whose row is known to
-    ``share`` of its size is folded, others stay as they are.
+    ``share`` of its size is folded, others stay as they are. The value of a step unit, a
+    coordinate, is narrowed as its sign becomes known.
     """
     plo, phi, zl, zu = parent[LO], parent[HI], parent[LOW], parent[HIGH]
     M, c, err = parent[ROWS], parent[CONST], parent[ERR]
     lo, hi, T, tc, terr, tmag, tl, tu, source, size = out
-    state, place, folded, fc, ferr, fweight, rule, work = scratch
+    state, place, folded, fc, ferr, fweight, rule, work, jump, at_zero = scratch
     v, x = work[0], work[3]
     for k in range(d):
         lo[k], hi[k] = plo[k], phi[k]
@@ -207,9 +222,9 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
     for k in range(d):
         size[k] = max(abs(lo[k]), abs(hi[k]))
     if len(ball) > 0:
-        for k in range(d):
+        for k in range(len(ball) - 2):
             x[k] = min(max(ball[k], lo[k]), hi[k])
-        if outside(x, ball) > 1e-9 * ball[d] * (1.0 + ball[d]):
+        if outside(x, ball) > 1e-9 * ball[-2] * (1.0 + ball[-2]):
             return -1, 0  # the point nearest to the centre is outside the ball
     box = (lo, hi, ball)
     form = (T, tc, terr, tmag, tl, tu, size)
@@ -224,7 +239,15 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
         low, high = _range(row, const, d, m, box, size[d:], v, x)
         low = max(low - error - 2.0 * spread, zl[i])
         high = min(high + error + 2.0 * spread, zu[i])
+        name = int(parent[UNITS][i])
+        value_at, decided = jump[name], np.int64(0)
+        if value_at >= 0:
+            if lo[value_at] > 0.0:
+                low = max(low, 0.0)
+            if hi[value_at] < 1.0:
+                high = min(high, 0.0)
         if kind == ON_UNIT and i == index:
+            decided = np.int64(2 * side - 1)
             if side == 1:
                 low = max(low, 0.0)
             else:
@@ -240,6 +263,11 @@ def child(parent, ball, d, n, known, goals, kind, index, value, side, refresh, s
                 low = max(low, -top)
             if low > high:
                 return -1, 0
+        if value_at >= 0:
+            if not _settle(lo, hi, value_at, at_zero[name], low, high, decided):
+                return -1, 0
+            if lo[value_at] < hi[value_at]:  # it touches 0 only: open until it is decided
+                low, high = min(low, -TINY), max(high, TINY)
         # an active row that carries much rounding is not folded: it would multiply from row to row
         if high > 0.0 and (low < 0.0 or error > share * high):
             state[i], place[i], source[m] = 0, m, i

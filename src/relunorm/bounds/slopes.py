@@ -5,11 +5,10 @@ maximiser at the input, push x* up through the chosen lines, z' = W v' + b, v' =
 
     d bound / d a = z' - z*,    d bound / d lam = v'
 
-where z* in {l, 0, u} attains the remainder. Every unit has one number to choose: a ``tilt`` in
-[0, 1] where the sign is open, an ``offset`` of the sign that l <= z <= u allows where it is not (Xu
-et al., ICLR 2021, call them alpha; Wang et al., NeurIPS 2021, beta). Descent is Adam with
-projection, in single precision: nothing here needs to be safe, the slopes are only proposals, and
-`linear_upper` says what they prove.
+where z* in {l, 0, u} attains the remainder. Every unit whose sign is open has one number to choose,
+a ``tilt`` in [0, 1] (Xu et al., ICLR 2021, call it alpha). Descent is Adam with projection, in
+single precision: nothing here needs to be safe, the slopes are only proposals, and `linear_upper`
+says what they prove.
 """
 
 from __future__ import annotations
@@ -19,14 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.linear import Part, Slopes, chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Polytope
 from relunorm.matrix import Vector
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
+
+#: Length of the first steps.
+RATE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,34 +35,25 @@ class Proposal:
     """What a descent found, one row per target.
 
     Attributes:
-        value: the best bound seen (in single precision, not safe).
-        slopes: the slopes that gave it.
+        slopes: those of the best bound seen.
         point: the input that maximised the affine bound: a candidate witness.
-        score: layer -> (rows, width), how much each open unit's line costs there.
-        intercept: layer -> (rows, width), how far the line is from the kink at most.
-        lam: layer -> (rows, width), the coefficients on the layer's values.
     """
 
-    value: Vector
     slopes: Slopes
     point: Array
-    score: dict[int, Single]
-    intercept: dict[int, Single]
-    lam: dict[int, Single]
 
 
 class _Stage:
-    """One layer as the descent sees it: lines a = lam * line + offset, and what they leave.
+    """One layer as the descent sees it: lines a = lam * line, and what they leave.
 
-    The remainder is lam * up where lam * act is convex, lam * down elsewhere, minus offset * end.
+    The remainder is lam * up where lam * act is convex, lam * down elsewhere.
     """
 
-    def __init__(self, problem: Problem, layer: int, lower: Array, upper: Array):
+    def __init__(self, problem: Problem, layer: int, lower: Vector, upper: Vector):
         kink = problem.kinks[layer]
         self.gap, self.below = np.float32(kink.gap), np.float32(kink.below)
         self.tunable = not (kink.linear or kink.step)
         self.bias = problem.maps[layer].bias.astype(np.float32)
-        lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
         free = (lower < 0) & (upper > 0)
         if self.tunable:
             chord = chord_slope(kink, lower, upper)
@@ -69,8 +61,6 @@ class _Stage:
             self.down = np.float32(0.0)
             self.rule = _single(fixed_sides(default_tilt(lower, upper), lower, upper))
             self.free = free
-            self.sense = _single(np.where(lower >= 0, 1.0, np.where(upper <= 0, -1.0, 0.0)))
-            self.end = _single(np.where(lower >= 0, lower, np.where(upper <= 0, upper, 0.0)))
         else:
             chord = np.full_like(lower, 0.0 if kink.step else kink.above)
             low, high = kink.image(lower, upper) if kink.step else (0.0 * lower, 0.0 * lower)
@@ -78,8 +68,6 @@ class _Stage:
             self.free = np.zeros_like(free)
             self.gap = np.float32(1.0)
         self.chord = _single(chord)
-        self.reach = _single(np.maximum(upper, 0.0) * np.maximum(-lower, 0.0))
-        self.width = _single(np.where(upper > lower, upper - lower, 1.0))
 
 
 def _single(array: Array) -> Single:
@@ -96,20 +84,14 @@ class _Pass:
         index: int,
         units: NDArray[np.intp],
         signs: Vector,
-        part: Part,
     ):
-        self.problem, self.index, self.part = problem, index, part
+        self.problem, self.index = problem, index
         self.count = len(units)
         rows = problem.rows(index, units)
         self.top = {s: _single(signs[:, None] * m) for s, m in rows.items()}
         self.constant = _single(signs * problem.maps[index].bias[units])
         self.used = self._used()
-        self.stage = {
-            i: _Stage(
-                problem, i, part.lower.get(i, bounds.lower[i]), part.upper.get(i, bounds.upper[i])
-            )
-            for i in self.used
-        }
+        self.stage = {i: _Stage(problem, i, bounds.lower[i], bounds.upper[i]) for i in self.used}
         self.lam: dict[int, Single] = {}
         self.line: dict[int, Single] = {}
         self.convex: dict[int, NDArray[np.bool_]] = {}
@@ -125,9 +107,7 @@ class _Pass:
                 wanted |= set(self.problem.maps[layer].terms)
         return used
 
-    def back(
-        self, tilt: dict[int, Single], offset: dict[int, Single], many: Array | None
-    ) -> Single:
+    def back(self, tilt: dict[int, Single]) -> Single:
         """The bound; keeps lam, line and remainder of every layer for `forth`."""
         value = self.constant.copy()
         pending = dict(self.top)
@@ -140,9 +120,6 @@ class _Pass:
             rest = np.where(convex, stage.up, stage.down)
             value += np.einsum("ij,ij->i", lam, rest)
             a = lam * line
-            if layer in offset:
-                a += offset[layer]
-                value -= np.einsum("ij,ij->i", offset[layer], np.broadcast_to(stage.end, a.shape))
             value += a @ stage.bias
             self.lam[layer], self.line[layer], self.rest[layer] = lam, line, rest
             self.convex[layer] = convex
@@ -154,14 +131,11 @@ class _Pass:
         if rows is None:
             rows = np.zeros((self.count, reach.size), dtype=np.float32)
         self.input = rows
-        if many is not None and isinstance(reach.domain, Polytope):
-            self.input = rows - many @ reach.domain.A
-        top, _ = reach.support_upper(rows, many, self.part.lo, self.part.hi)
-        return value + _single(top)
+        return value + _single(reach.support_upper(rows)[0])
 
     def forth(self) -> tuple[Array, dict[int, Single]]:
         """The maximising input, and z' of every layer."""
-        point = self.problem.reach.maximizer(self.input, self.part.lo, self.part.hi)
+        point = self.problem.reach.maximizer(self.input)
         values: dict[int, Single] = {0: _single(point)}
         relaxed: dict[int, Single] = {}
         for layer in reversed(self.used):
@@ -196,103 +170,43 @@ def optimize(
     units: NDArray[np.intp],
     signs: Vector,
     *,
-    part: Part | None = None,
-    start: Slopes | None = None,
     iterations: int = 20,
-    rate: float = 0.05,
     goal: float | None = 0.0,
     clock: Clock = NO_LIMIT,
 ) -> Proposal:
-    """Slopes that make the upper bounds of ``signs * z[units]`` small.
+    """Slopes that make the upper bounds of ``signs * z[units]`` small, from the fixed rule on.
 
     Args:
-        part: where the bound has to hold, one row per target.
-        start: slopes to begin with; the fixed rule if omitted. Polytope multipliers are kept.
         iterations: descent steps at most.
-        rate: length of the first steps; large (0.25) from the rule, small (0.05) from good slopes.
         goal: stop once every bound is below it; None to use every step.
         clock: no further step after its end.
     """
-    work = _Pass(problem, bounds, index, units, signs, part or Part())
-    many = None if start is None else start.multipliers
-    tilt, offset = _start(work, start, bool(part and part.lower))
+    work = _Pass(problem, bounds, index, units, signs)
+    tilt = {
+        layer: np.broadcast_to(stage.rule, (work.count, len(stage.bias))).copy()
+        for layer, stage in work.stage.items()
+        if stage.tunable
+    }
     best = np.full(len(units), np.inf, dtype=np.float32)
-    kept_tilt = {k: v.copy() for k, v in tilt.items()}
-    kept_offset = {k: v.copy() for k, v in offset.items()}
+    kept = {k: v.copy() for k, v in tilt.items()}
     adam = {k: _Adam(v.shape) for k, v in tilt.items()}
-    scale: dict[int, Single] = {}
     for step in range(iterations + 1):
-        value = work.back(tilt, offset, many)
+        value = work.back(tilt)
         better = value < best
         best = np.where(better, value, best)
-        for kept, now in ((kept_tilt, tilt), (kept_offset, offset)):
-            for layer in now:
-                kept[layer][better] = now[layer][better]
+        for layer in tilt:
+            kept[layer][better] = tilt[layer][better]
         if step == iterations or (goal is not None and (best < goal).all()) or clock.expired():
             break
         _, relaxed = work.forth()
-        size = np.float32(rate * 0.95**step)
+        size = np.float32(RATE * 0.95**step)
         for layer in tilt:
             stage, lam, z = work.stage[layer], work.lam[layer], relaxed[layer]
             gradient = np.where(
                 stage.free & ~work.convex[layer], lam * stage.gap * z, np.float32(0)
             )
-            if layer in offset:
-                if layer not in scale:
-                    scale[layer] = np.abs(lam).max(axis=1, keepdims=True) + np.float32(1e-30)
-                gradient = np.where(stage.free, gradient, scale[layer] * (z - stage.end))
             move = size * adam[layer].step(gradient)
             tilt[layer] = np.where(stage.free, np.clip(tilt[layer] - move, 0.0, 1.0), tilt[layer])
-            if layer in offset:
-                moved = offset[layer] - scale[layer] * move
-                offset[layer] = stage.sense * np.maximum(stage.sense * moved, 0)
-    return _proposal(work, best, kept_tilt, kept_offset, many)
-
-
-def _start(
-    work: _Pass, start: Slopes | None, offsets: bool
-) -> tuple[dict[int, Single], dict[int, Single]]:
-    """Copies of the first tilts and offsets, inside what the units allow."""
-    tilt: dict[int, Single] = {}
-    offset: dict[int, Single] = {}
-    for layer, stage in work.stage.items():
-        if not stage.tunable:
-            continue
-        shape = (work.count, len(stage.bias))
-        if start is not None and layer in start.tilt:
-            tilt[layer] = np.where(stage.free, _single(start.tilt[layer]), stage.rule)
-        else:
-            tilt[layer] = np.broadcast_to(stage.rule, shape).copy()
-        if offsets:
-            if start is not None and layer in start.offset:
-                given = _single(start.offset[layer])
-                offset[layer] = stage.sense * np.maximum(stage.sense * given, 0)
-            else:
-                offset[layer] = np.zeros(shape, dtype=np.float32)
-    return tilt, offset
-
-
-def _proposal(
-    work: _Pass,
-    best: Single,
-    tilt: dict[int, Single],
-    offset: dict[int, Single],
-    many: Array | None,
-) -> Proposal:
-    work.back(tilt, offset, many)
-    point, relaxed = work.forth()
-    score, intercept = {}, {}
-    for layer, stage in work.stage.items():
-        lam, z = work.lam[layer], relaxed[layer]
-        act = np.where(z > 0, (stage.below + stage.gap) * z, stage.below * z)
-        cost = lam * (work.line[layer] * z + work.rest[layer] - act)
-        score[layer] = np.where(stage.free, cost, 0)
-        intercept[layer] = np.where(
-            stage.free, np.abs(lam * stage.gap) * stage.reach / stage.width, 0
-        )
-    slopes = Slopes(
-        {k: v.astype(np.float64) for k, v in tilt.items()},
-        {k: v.astype(np.float64) for k, v in offset.items()},
-        many,
-    )
-    return Proposal(best.astype(np.float64), slopes, point, score, intercept, dict(work.lam))
+    work.back(kept)
+    point, _ = work.forth()
+    return Proposal(Slopes({k: v.astype(np.float64) for k, v in kept.items()}), point)

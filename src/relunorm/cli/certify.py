@@ -62,8 +62,8 @@ def certify(
     from relunorm.questions.certify import certify as run
 
     network = load(model)
-    table = parse_table(data, target, network.input_size, labels=True, finite=False)
-    place = None if valid is None else parse_domain(valid, network.input_size)
+    table = parse_table(data, target, network, labels=True, finite=False)
+    place = None if valid is None else parse_domain(valid, network)
     if place is not None and not isinstance(place, Box):
         raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
     x = table.x[:rows]
@@ -115,7 +115,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
     console.print(f"{len(document['rows'])} rows: {counts}; {document['seconds']:.1f} s")
     curve = Table("radius", "certified", "possible", title="accuracy against radius")
-    for radius, sure, possible in document["curve"][::2]:
+    for radius, sure, possible in document["curve"][:: 2 if document["radius"] is None else 1]:
         curve.add_row(f"{radius:.4g}", f"{sure:.1%}", f"{possible:.1%}")
     console.print(curve)
 

@@ -51,7 +51,7 @@ def compare(
     from relunorm.io.domains import parse_domain
 
     a, b = load(first), load(second)
-    place = parse_domain(domain, a.input_size)
+    place = parse_domain(domain, a)
     if certificate is not None:
         check_certifiable(place)
     with showing("comparing", json or quiet) as show:
@@ -60,11 +60,11 @@ def compare(
             progress=show,
         )  # fmt: skip
     document = {**found.to_dict(), "models": [first, second], "certificate": None}
+    document["classes"] = list(a.head.classes or b.head.classes)
     if certificate is not None:
         if found.certificate is None:
             raise InvalidInputError(
-                f"no finite upper bound was proved ({found!r}), so there is no certificate to "
-                "write; leave --certificate out"
+                f"there is no certificate to write for {found!r}; leave --certificate out"
             )
         found.certificate.save(certificate)
         document["certificate"] = certificate
@@ -85,16 +85,18 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
     console.print(f"tolerance {document['tolerance']:.3g}{follows}")
     if document["top1"] is not None:
-        _render_classes(console, document["top1"])
+        _render_classes(console, document["top1"], document["classes"])
     if document["verdict"] == "different":
         console.print(f"input    {_short(document['witness'])}")
         console.print(f"A there  {_short(document['first'])}")
         console.print(f"B there  {_short(document['second'])}")
 
 
-def _render_classes(console: Console, top1: dict[str, Any]) -> None:
+def _render_classes(console: Console, top1: dict[str, Any], names: list[Any]) -> None:
     if top1["verdict"] == "different":
-        console.print(f"classes  {top1['first']} and {top1['second']} at {_short(top1['witness'])}")
+        pair = [top1["first"], top1["second"]]
+        one, two = [names[k] for k in pair] if names else pair
+        console.print(f"classes  {one} and {two} at {_short(top1['witness'])}", markup=False)
     else:
         known = {"same": "the same everywhere, proved", "unknown": "not decided"}
         console.print(f"classes  {known[top1['verdict']]}")

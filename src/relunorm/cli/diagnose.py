@@ -41,8 +41,8 @@ def diagnose(
     from relunorm.io.domains import parse_domain
 
     network = load(model)
-    table = parse_table(data, target, network.input_size, labels=True)
-    where = parse_domain(domain, network.input_size) if domain is not None else None
+    table = parse_table(data, target, network, labels=True)
+    where = parse_domain(domain, network) if domain is not None else None
     with showing("looking at units", json or quiet):
         found = run(
             network, table.x, None if table.classes else table.y, where, tau=tau,

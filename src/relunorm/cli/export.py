@@ -90,7 +90,7 @@ def export(
     with showing("export", json or quiet) as show:
         made = to_c(
             network,
-            parse_domain(domain, network.input_size),
+            parse_domain(domain, network),
             bits=bits,
             epsilon=epsilon,
             target=target,

@@ -31,7 +31,7 @@ def fingerprint(
     from relunorm.io.domains import parse_domain
 
     network = load(model)
-    place = None if domain is None else parse_domain(domain, network.input_size)
+    place = None if domain is None else parse_domain(domain, network)
     with showing("canonical form", json or quiet):
         value = run(network, place, digits, time_limit=time_limit)
     document = {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relunorm.io.table import Table
+    from relunorm.network import Network
 
 #: Change of a prediction by float32, as a share of the target's range, that is worth a note.
 FLOAT32_SHARE = 1e-3
@@ -104,7 +105,7 @@ def fit(
         )
     table = read(Path(data), Reading(target or [], classify, one_hot, missing == "median"))
     share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
-    train, held = split(table, share, seed)
+    train, held = split(table, share, seed, classify)
     settings = {
         "hidden": _widths(hidden),
         "solver": solver,
@@ -134,11 +135,11 @@ def fit(
         if plot is not None:
             found.plot((table.names[0], table.target or "y")).savefig(plot, dpi=150)
     elif plot is not None:
-        _draw_effects(model, train, plot)
+        _draw_effects(model, train, plot, document)
     if plot is not None:
         document["plot"] = plot
     if out is not None:
-        _write(model, Path(out))
+        _write(_network(model, table, document), model.stopped_, Path(out))
         document["output"] = out
         document["notes"] += _float32_note(model, train, Path(out))
     emit(document, json, lambda console: _render(console, document))
@@ -160,12 +161,19 @@ def _check_pieces(table: Table, source: str) -> None:
         )
 
 
-def _draw_effects(model: Any, train: Table, plot: str) -> None:
+def _draw_effects(model: Any, train: Table, plot: str, document: dict[str, Any]) -> None:
     from relunorm.cli.fit_models import filler
     from relunorm.train.effects import feature_effects, plot_effects
 
     effects = feature_effects(model.network_, filler(train)(train.x), names=train.names)
-    plot_effects(effects).savefig(plot, dpi=150)
+    assert train.y is not None
+    target = train.target or "y"
+    labels = [target] if train.y.ndim == 1 else target.split(", ")
+    if "classes" in document:
+        classes, binary = document["classes"], len(document["classes"]) == 2
+        labels = [f"log-odds of {classes[1]}"] if binary else [f"score of {c}" for c in classes]
+    several = model.network_.output_size != len(labels)  # an .npz names its columns of y once
+    plot_effects(effects, labels=None if several else labels).savefig(plot, dpi=150)
 
 
 def _check_out(path: Path) -> None:
@@ -285,16 +293,35 @@ def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> lis
     return [f"{simple} predicts better {where}: use that instead"]
 
 
-def _write(model: Any, path: Path) -> None:
+def _network(model: Any, table: Table, document: dict[str, Any]) -> Network:
+    """The fitted network with its classes and what it needs to read the same table again."""
+    from dataclasses import replace
+
+    from relunorm.io import load
+
+    network, columns, at = load(model), [], 0
+    for column in table.columns:
+        fill = None
+        if model.missing == "median":  # of words, a gap is 0 in all their inputs
+            fill = 0.0 if column.words else float(model.imputed_[at])
+        columns.append(replace(column, fill=fill))
+        at += len(column.inputs)
+    head = network.head
+    if "classes" in document and table.classes:
+        head = replace(head, classes=tuple(document["classes"]))
+    return network.replace(head=head, columns=columns)
+
+
+def _write(network: Network, stopped: str, path: Path) -> None:
     """Save the network; an .onnx of a fit that was cut short says so in its metadata."""
     if path.suffix.lower() == ".onnx":
         from relunorm.io.onnx.write import write_onnx
 
-        write_onnx(model.network_, path, stopped=model.stopped_)
+        write_onnx(network, path, stopped=stopped)
     else:
         from relunorm.io import save
 
-        save(model.network_, path)
+        save(network, path)
 
 
 def _float32_note(model: Any, train: Table, path: Path) -> list[str]:
@@ -353,7 +380,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         _render_pieces(console, document["pieces"])
     if document.get("optimality_gap") is not None:
         gap = document["optimality_gap"]
-        console.print(f"certified: no network of this size fits more than {100 * gap:.3g} % better")
+        console.print(
+            f"certified: the squared error is at most {100 * gap:.3g} % above the smallest of any "
+            "network of this size"
+        )
     for note in document["notes"]:
         console.print(f"[yellow]note:[/yellow] {note}")
     if "output" in document:
@@ -365,7 +395,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 def _render_pieces(console: Console, found: dict[str, Any]) -> None:
     from rich.table import Table as Grid
 
-    grid = Grid("piece", "from", "to", "value there", "value here", "slope")
+    grid = Grid("piece", "from", "to", "value at its start", "at its end", "slope")
     ends = list(zip(found["knots"], found["values"], strict=True))
     for number, slope in enumerate(found["slopes"], start=1):
         (a, low), (b, high) = ends[number - 1], ends[number]

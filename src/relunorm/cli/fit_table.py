@@ -44,7 +44,7 @@ def read(path: Path, how: Reading) -> Table:
         try:
             table = read_table(path, target=targets[0] if targets else None, text=how.classify)
         except InvalidInputError as error:
-            if " is not a number; " not in str(error):
+            if " is not a number; " not in str(error) or "this is the target" in str(error):
                 raise
             raise InvalidInputError(
                 f"{error} (--one-hot encodes words, --missing median fills empty cells)"
@@ -61,12 +61,23 @@ def read(path: Path, how: Reading) -> Table:
             f"{path}: {len(table.x)} row{'s' if len(table.x) != 1 else ''} of data; a fit needs at "
             f"least {FEWEST_ROWS}"
         )
+    if how.classify and np.ptp(table.y) == 0:
+        only = table.classes[0] if table.classes else f"{table.y[0]:g}"
+        raise InvalidInputError(
+            f"{path}: column {table.target or 'y'!r} holds one class only, {only}; a classifier "
+            "needs two"
+        )
     _check_range(table, path)
     return table
 
 
-def split(table: Table, holdout: float, seed: int) -> tuple[Table, Table | None]:
-    """Rows to fit on and rows to measure on; fewer than ten rows are all used for the fit."""
+def split(
+    table: Table, holdout: float, seed: int, classify: bool = False
+) -> tuple[Table, Table | None]:
+    """Rows to fit on and rows to measure on; fewer than ten rows are all used for the fit.
+
+    Where ``classify`` is set a row of every class stays in the fit.
+    """
     if not 0 <= holdout < 1:
         raise InvalidInputError(f"--holdout {holdout:g}: expected a share from 0 to less than 1")
     n = len(table.x)
@@ -80,6 +91,9 @@ def split(table: Table, holdout: float, seed: int) -> tuple[Table, Table | None]
         )
     order = np.random.default_rng([seed, 5]).permutation(n)
     assert table.y is not None
+    if classify and len(np.unique(table.y)) > len(np.unique(table.y[order[count:]])):
+        first = np.unique(table.y[order], return_index=True)[1]
+        order = np.append(np.delete(order, first), order[first])
     held, kept = np.sort(order[:count]), np.sort(order[count:])
     return tuple(replace(table, x=table.x[i], y=table.y[i]) for i in (kept, held))  # type: ignore[return-value]
 
@@ -103,7 +117,12 @@ def _with_further_targets(table: Table, names: list[str], path: Path) -> Table:
         raise InvalidInputError(f"{path}: a target may have no gaps")
     kept = tuple(table.names[k] for k in left)
     return replace(
-        table, x=table.x[:, left], y=y, names=kept, target=", ".join([table.target, *names])
+        table,
+        x=table.x[:, left],
+        y=y,
+        names=kept,
+        target=", ".join([table.target, *names]),
+        columns=tuple(column for column in table.columns if column.name not in names),
     )
 
 

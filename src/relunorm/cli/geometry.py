@@ -40,7 +40,7 @@ def geometry(
     if out is not None and out.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UnsupportedFormatError(f"{out}: plots are written as .png, .pdf or .svg")
     network = load(model)
-    table = parse_table(data, target, network.input_size, labels=True)
+    table = parse_table(data, target, network, labels=True)
     with showing("measuring", json or quiet):
         found = probe(
             network, table.x, max_points=max_points, rank_tolerance=rank_tolerance,

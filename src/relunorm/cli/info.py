@@ -27,11 +27,13 @@ def info(
 def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from relunorm.network import units_in_words
+
     def size(shape: list[int]) -> str:
         return "x".join(map(str, shape))
 
     console.print(f"[bold]{markup(document['origin'])}[/bold]")
-    table = Table("layer", "shape", "activation", "reads", "weights", "from")
+    table = Table("layer", "shape", "activation", "reads", "entries", "from")
     for index, row in enumerate([*document["layers"], document["output"]]):
         last = index == len(document["layers"])
         table.add_row(
@@ -44,8 +46,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         )
     console.print(table)
     console.print(
-        f"input {size(document['input_shape'])}, {document['units']:,} units, "
+        f"input {size(document['input_shape'])}, "
+        f"{units_in_words(document['units'], document['channels'])}, "
         f"{document['parameters']:,} parameters"
+        + (f" in {document['precision']}" if document["precision"] else "")
     )
     head = document["head"]
     if head["label"]:

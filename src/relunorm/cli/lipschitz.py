@@ -41,7 +41,7 @@ def lipschitz(
     from relunorm.lipschitz.front import lipschitz as compute
 
     network = load(model)
-    where = None if domain is None else parse_domain(domain, network.input_size)
+    where = None if domain is None else parse_domain(domain, network)
     with showing("bounding", json or quiet) as show:
         result = compute(network, where, norm, time_limit, method, seed, progress=show)
     emit({"model": model, **result.to_dict()}, json, lambda console: _render(console, result))

@@ -43,7 +43,7 @@ def maximize(
     from relunorm.io.domains import parse_domain
 
     network = load(model)
-    where = parse_domain(domain, network.input_size)
+    where = parse_domain(domain, network)
     weights = _weights(direction, network.output_size)
     with showing("searching", json or quiet) as show:
         result = compute(network, where, weights, time_limit, progress=show, rational=rational)

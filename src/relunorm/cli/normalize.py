@@ -53,10 +53,6 @@ def normalize(
         str | None,
         typer.Option(help="Number type of the written weights; by default that of MODEL's."),
     ] = None,
-    no_milp: Annotated[
-        bool,
-        typer.Option("--no-milp", help="Remove only what a proof shows that verify can replay."),
-    ] = False,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
     ] = None,
@@ -75,7 +71,7 @@ def normalize(
     from relunorm.io.domains import parse_domain
 
     network = load(model)
-    place = None if domain is None else parse_domain(domain, network.input_size)
+    place = None if domain is None else parse_domain(domain, network)
     if certificate is not None:
         check_certifiable(place)
     dtype = dtype or ("float32" if is_single(network) else "float64")
@@ -91,7 +87,6 @@ def normalize(
             split=split,
             exact=exact,
             dtype=dtype,  # type: ignore[arg-type]
-            milp=not no_milp,
             time_limit=time_limit,
             progress=show,
         )
@@ -153,8 +148,13 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         )
     if document["removed"]:
         console.print(table)
+    once = (
+        ""
+        if before["channels"] == before["units"]
+        else (f" ({before['channels']:,} -> {after['channels']:,} with a channel counted once)")
+    )
     console.print(
-        f"{before['units']:,} -> {after['units']:,} units, "
+        f"{before['units']:,} -> {after['units']:,} units{once}, "
         f"{before['parameters']:,} -> {after['parameters']:,} parameters"
     )
     if document["bytes"] is not None:
@@ -163,11 +163,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print(f"kept as it is: {document['kept']}")
     if document["undecided"]:
         console.print(f"{len(document['undecided'])} units undecided in the time given; kept")
-    if document["bound"] is not None:
-        trusted = document["solver_trusted"]
-        extra = f" ({trusted} verdicts rest on a solver's word)" if trusted else ""
-        if trusted and document["certificate"] is not None:
-            console.print("verify accepts the certificate with --trust-solver only; see --no-milp")
+    if document["unfolded"]:
+        console.print("convolutions are written out as matrices: this form rescales single rows")
+    if document["bound"] is not None and not document["kept"]:
         away = document["threshold_margin"]
-        extra += "" if away is None else f", where no step is within {away:.2g} of its threshold"
+        extra = "" if away is None else f", where no step is within {away:.2g} of its threshold"
         console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")

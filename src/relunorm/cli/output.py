@@ -108,7 +108,7 @@ def showing(what: str, off: bool) -> Iterator[Listener | None]:
         task = bar.add_task(what, total=None)
 
         def show(said: Progress) -> None:
-            left = "" if said.left is None else f", about {said.left:,.0f} s left"
+            left = f", {said.left_in_words}" if said.left_in_words else ""
             text = f"{what}: {said.message}{left}"
             bar.update(task, description=text, completed=said.done, total=said.total)
 

@@ -25,7 +25,7 @@ def region(
         bool, typer.Option("--polytope", help="Its half-spaces, largest ball and neighbours, too.")
     ] = False,
     atoms: Annotated[
-        bool, typer.Option("--atoms", help="Its atoms, too (seed 003, Theorem 5).")
+        bool, typer.Option("--atoms", help="Its atoms, too (see the page on regions).")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -35,7 +35,7 @@ def region(
     from relunorm.regions.region import region_at
 
     network = load(model)
-    where = None if domain is None else parse_domain(domain, network.input_size)
+    where = None if domain is None else parse_domain(domain, network)
     found = region_at(network, _read_point(at), where)
     document: dict[str, Any] = {"model": model, **found.to_dict()}
     if polytope:

@@ -84,7 +84,7 @@ def regions(
             f"{out}: regions are written as .npz, {', '.join((*PICTURES, *MESHES))}"
         )
     network = load(model)
-    where = None if domain == "all" else parse_domain(domain, network.input_size)
+    where = None if domain == "all" else parse_domain(domain, network)
     if plane is not None:
         from relunorm.cli.slices import plane_of
         from relunorm.domain import Box

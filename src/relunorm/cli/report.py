@@ -76,14 +76,14 @@ def report(
     network = load(model, parse_example(example))
     table = None
     if data is not None:
-        table = parse_table(data, target, network.input_size, labels=True)
+        table = parse_table(data, target, network, labels=True)
     if table is None and target is not None:
         raise InvalidInputError("--target names a column of --data, which was not given")
     found = run(
         network,
         None if table is None else table.x,
         None if table is None else table.labels,
-        None if domain is None else parse_domain(domain, network.input_size),
+        None if domain is None else parse_domain(domain, network),
         slice=None if plane is None else parse_slice(plane, table),
         name=Path(model).name,  # a page is passed on; where the file lay is nobody's business
         target_name="" if table is None else table.target,
@@ -133,7 +133,7 @@ def _names(table: Table) -> tuple[str, ...] | None:
 
 
 def _progress(said: Progress) -> None:
-    left = "" if said.left is None else f" ({said.left:.0f} s left)"
+    left = f" ({said.left_in_words})" if said.left_in_words else ""
     typer.echo(f"[{said.done + 1:.0f}/{said.total:.0f}] {said.message}{left}", err=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,17 +33,17 @@ def sensitivity(
     Says which inputs certainly push an output up or down, and which are not used. A domain
     data:f.csv also gives the inputs their names. Exit code 3: not every interval is exact.
     """
+    from relunorm.cli.tables import parse_table
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
-    from relunorm.io.table import read_table
     from relunorm.questions.sensitivity import sensitivity as compute
 
     network = load(model)
-    where = parse_domain(domain, network.input_size)
+    where = parse_domain(domain, network)
     names = None
     if domain.startswith("data:"):
         file, _, target = domain.removeprefix("data:").partition("?target=")
-        names = read_table(Path(file), target or None, network.input_size, text=True).names
+        names = parse_table(file, target or None, network, labels=True).names
     with showing("searching", json or quiet) as show:
         found = compute(network, where, time_limit, seed, show, names)
     if out is not None:

@@ -146,7 +146,7 @@ def _progress(off: bool) -> Iterator[Listener | None]:
         def listen(said: Progress) -> None:
             failed = said.facts["failed"]
             rest = f"{failed} failed, " if failed else ""
-            rest += "" if said.left is None else f"about {said.left:,.0f} s left"
+            rest += said.left_in_words
             bar.update(item, completed=said.done, total=said.total, rest=rest)
 
         yield listen

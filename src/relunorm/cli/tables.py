@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from relunorm.io.table import Table, read_table
+from relunorm.network import Network
 
 
 def parse_table(
-    text: str, target: str | None, width: int, *, labels: bool = False, finite: bool = True
+    text: str, target: str | None, network: Network, *, labels: bool = False, finite: bool = True
 ) -> Table:
-    """The table of ``train.csv`` or ``example:moons``; see `read_table`.
+    """The table of ``train.csv`` or ``example:moons``, as the network's inputs; see `read_table`.
 
     Args:
         labels: whether the target may hold text.
@@ -20,4 +21,6 @@ def parse_table(
 
     name = text.removeprefix("example:")
     path = Path(text) if name == text else example_data_path(name)
-    return read_table(path, target, width, text=labels, finite=finite)
+    return read_table(
+        path, target, network.input_size, text=labels, finite=finite, columns=network.columns
+    )

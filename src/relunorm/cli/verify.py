@@ -29,12 +29,6 @@ def verify(
             "polytope:@f.npz or data:table.csv."
         ),
     ] = None,
-    trust_solver: Annotated[
-        bool,
-        typer.Option(
-            "--trust-solver", help="Accept verdicts that only a mixed-integer solver vouches for."
-        ),
-    ] = False,
     json: Json = False,
 ) -> None:
     """Check that CERT proves A and B to agree, recomputing every bound without a solver.
@@ -43,11 +37,9 @@ def verify(
     `relunorm maximize` speaks of A alone, and B is left out.
 
     CERT names the domain it speaks of, which is shown; --domain demands that it contains another
-    one. Verdicts that only a mixed-integer solver vouches for make it fail unless --trust-solver
-    is given. Both models are also evaluated at points of the domain.
+    one. Both models are also evaluated at points of the domain.
 
-    Exit code 0: it holds (with --trust-solver: given the verdicts that are counted); 1: it does
-    not; 2: bad input.
+    Exit code 0: it holds; 1: it does not; 2: bad input.
     """
     from relunorm.forms.certificate.certificate import Certificate
     from relunorm.forms.certificate.verification import verify as run
@@ -57,7 +49,7 @@ def verify(
     a = load(first)
     if second is None:
         raise typer.Exit(_search(certificate, first, a, domain, json))
-    demanded = None if domain is None else parse_domain(domain, a.input_size)
+    demanded = None if domain is None else parse_domain(domain, a)
     if Path(second).suffix in (".c", ".h"):
         from relunorm.embedded import ProgramCertificate
         from relunorm.embedded import verify as run_program
@@ -66,7 +58,7 @@ def verify(
         source = source.replace("\r\n", "\n")  # as an editor on Windows saves it
         found = run_program(ProgramCertificate.load(certificate), a, source, demanded)
     else:
-        found = run(Certificate.load(certificate), a, load(second), demanded, trust=trust_solver)
+        found = run(Certificate.load(certificate), a, load(second), demanded)
     document = {**found.to_dict(), "certificate": certificate, "models": [first, second]}
     emit(document, json, lambda console: _render(console, document))
     raise typer.Exit(0 if found.holds else 1)
@@ -117,10 +109,6 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         if document["threshold_margin"] is not None:
             away = document["threshold_margin"]
             console.print(f"where no step is within {away:.2g} of its threshold")
-        if document["trusted"]:
-            console.print(
-                f"given {document['trusted']} verdicts that nothing but a solver's word shows"
-            )
         return
     console.print("[bold]does not hold[/bold]")
     for problem in document["problems"]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import njit as _njit
 
-from relunorm.compiled.fragments import FragmentCompiler
+from relunorm.compiled.fragments import FragmentCompiler, KernelCompiler
 
 njit: Any = _njit  # its stubs do not know every option
 
@@ -41,6 +41,7 @@ options: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
+    "pipeline_class": KernelCompiler,
 }
 _part = {
     **options,

@@ -55,31 +55,20 @@ class Reach:
         """Roundings in one value of `support_upper`, at most."""
         return 2 * self.size + 2 * self.rows + 8
 
-    def maximizer(
-        self, rows: Rows, lo: Rows | None = None, hi: Rows | None = None
-    ) -> NDArray[np.float64]:
+    def maximizer(self, rows: Rows) -> NDArray[np.float64]:
         """For every row c the point of the outer box (of the ball itself) where c.x is largest."""
-        if isinstance(self.domain, Ball) and lo is None:
+        if isinstance(self.domain, Ball):
             norms = np.linalg.norm(rows, axis=1, keepdims=True)
             step = self.domain.reach * rows / np.where(norms > 0, norms, 1.0)
             return self.domain.middle + step
-        lo = self.lo if lo is None else lo
-        hi = self.hi if hi is None else hi
-        return np.where(rows > 0, hi, lo)
+        return np.where(rows > 0, self.hi, self.lo)
 
-    def support_upper(
-        self,
-        rows: Rows,
-        multipliers: Rows | None = None,
-        lo: Rows | None = None,
-        hi: Rows | None = None,
-    ) -> tuple[Vector, Vector]:
+    def support_upper(self, rows: Rows, multipliers: Rows | None = None) -> tuple[Vector, Vector]:
         """max c.x for every row c, computed in floats, and the magnitude its error scales with.
 
         Args:
             rows: shape (k, d).
             multipliers: y >= 0 for a polytope, shape (k, inequalities); zero if omitted.
-            lo, hi: a smaller box for each row, shape (k, d), for branching on inputs.
         """
         value, magnitude = np.zeros(len(rows)), np.zeros(len(rows))
         if multipliers is not None and isinstance(self.domain, Polytope):
@@ -87,18 +76,14 @@ class Reach:
             value += multipliers @ b
             magnitude += multipliers @ (np.abs(b) + np.abs(A) @ self.span)
             rows = rows - multipliers @ A
-        sub = lo is not None
-        lo = self.lo if lo is None else lo
-        hi = self.hi if hi is None else hi
-        box = np.maximum(rows * lo, rows * hi).sum(axis=1)
+        top = np.maximum(rows * self.lo, rows * self.hi).sum(axis=1)
         weight = np.abs(rows) @ self.span
         if isinstance(self.domain, Ball):
             mid, reach = self.domain.middle, self.domain.reach
             norm = lengths(rows)
-            ball = rows @ mid + reach * norm
-            box = np.minimum(box, ball) if sub else ball
+            top = rows @ mid + reach * norm
             weight = weight + np.abs(rows) @ np.abs(mid) + reach * norm
-        return value + box, magnitude + weight
+        return value + top, magnitude + weight
 
     @property
     def span(self) -> Vector:

@@ -85,7 +85,8 @@ def vector_field(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The direction of steepest descent, -grad L, at units of one input (figure 3) or more.
 
-    The field is homogeneous: field(k theta, k gamma, k delta) = k field(theta, gamma, delta).
+    The field is homogeneous: for k > 0, field(k theta, k gamma, k delta) = k field(theta, gamma,
+    delta).
     """
     scalar = np.ndim(w) == np.ndim(b)
     w, b = _pair(w, b, gamma)

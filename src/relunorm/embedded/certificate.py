@@ -59,7 +59,7 @@ from relunorm.forms.certificate.document import (
 from relunorm.forms.certificate.verification import Verification
 from relunorm.network import Network
 
-SCHEMA = "relunorm.program/2"
+SCHEMA = "relunorm.program/3"
 VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,60}")
 
 _BOUNDS = each(maybe(number))
@@ -72,7 +72,6 @@ _DOCUMENT = record(
     program=_ANYTHING,
     options=record(name=text, target=text, classes=flag, labels=each(text)),
     shrunk=maybe(record(network=_ANYTHING, certificate=_ANYTHING)),
-    trusted=whole,
     tables=text,
     cuts=each(maybe(each(number, 2))),
     bounds=record(on_grid=_BOUNDS, of_floats=_BOUNDS),
@@ -186,7 +185,6 @@ def verify(
             not problems,
             tuple(problems),
             certificate.epsilon,
-            int(document["trusted"]),
             _margin(document),
             place,
         )
@@ -196,7 +194,7 @@ def verify(
         problems.append(f"the certificate is damaged: the key {error} is missing")
     except (TypeError, IndexError, ValueError, OverflowError):
         problems.append("the certificate is damaged: what it says of the program does not fit")
-    return Verification(False, tuple(problems), float("inf"), 0, None, place)
+    return Verification(False, tuple(problems), float("inf"), None, place)
 
 
 def _replay(
@@ -230,9 +228,7 @@ def _replay(
         )
     check_inputs(box, program)
     outer = outer_box(box, program)
-    smaller, moved, trusted = replay_shrink(document["shrunk"], network, outer, problems)
-    if trusted != document["trusted"]:
-        problems.append(f"{trusted} verdicts are solver-trusted, not {document['trusted']}")
+    smaller, moved = replay_shrink(document["shrunk"], network, outer, problems)
     if problems:
         return
     change = None

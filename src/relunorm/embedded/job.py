@@ -72,7 +72,6 @@ class Job:
         self.smaller = without_empty_terms(network)
         self.shrunk: dict[str, Any] | None = None
         self.moved = np.zeros(network.output_size)
-        self.trusted = 0
         self.best: tuple[float, int, str, float] | None = None
         self.grids: dict[int, Integers] = {}
 
@@ -115,8 +114,7 @@ class Job:
         found = shrink(self.network, outer)
         if found is not None:
             self.smaller, self.shrunk = found
-            certificate = Certificate(self.shrunk["certificate"])
-            self.moved, self.trusted = np.array(certificate.bounds), certificate.trusted
+            self.moved = np.array(Certificate(self.shrunk["certificate"]).bounds)
 
     def integers(
         self, widths: Sequence[int], epsilon: float | None
@@ -291,7 +289,6 @@ class Job:
             "domain": domain_to_dict(reach_of(self.domain)),
             "options": {**dataclasses.asdict(self.options), "labels": list(self.options.labels)},
             "shrunk": self.shrunk,
-            "trusted": self.trusted,
             "program": structure(program),
             "tables": tables_digest({name: values for name, (_, values) in held.items()}),
             "cuts": cuts,

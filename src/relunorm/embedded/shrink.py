@@ -39,7 +39,7 @@ def shrink(network: Network, outer: Box) -> tuple[Network, dict[str, Any]] | Non
 
     if any(layer.activation.kind == "step" for layer in network.layers):
         return None
-    found = stability(network.folded(), outer, time_limit=10.0, milp=False)
+    found = stability(network.folded(), outer, time_limit=10.0)
     results = [
         normalize(network, "minimal", outer, analysis=analysis, architecture="keep")
         for analysis in _analyses(network.folded(), found)
@@ -59,17 +59,16 @@ def shrink(network: Network, outer: Box) -> tuple[Network, dict[str, Any]] | Non
 
 def replay_shrink(
     entry: dict[str, Any] | None, network: Network, outer: Box, problems: list[str]
-) -> tuple[Network, NDArray[np.float64], int]:
-    """The network the program was made from, how far it is from the one given, and trust."""
+) -> tuple[Network, NDArray[np.float64]]:
+    """The network the program was made from, and how far it is from the one given."""
     if entry is None:
-        return without_empty_terms(network), np.zeros(network.output_size), 0
+        return without_empty_terms(network), np.zeros(network.output_size)
     smaller = network_from_dict(entry["network"])
     inner = Certificate(entry["certificate"])
-    outcome = verify(inner, network, smaller, outer)
-    problems += [f"shrinking: {problem}" for problem in outcome.problems]
+    problems += [f"shrinking: {p}" for p in verify(inner, network, smaller, outer).problems]
     if inner.exceptions:
         problems.append("shrinking: step units were left out")
-    return without_empty_terms(smaller), np.array(inner.bounds, dtype=np.float64), outcome.trusted
+    return without_empty_terms(smaller), np.array(inner.bounds, dtype=np.float64)
 
 
 def _analyses(network: Network, found: Stability) -> list[Stability]:

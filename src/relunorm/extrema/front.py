@@ -111,11 +111,12 @@ def _in_fractions(search: Search, clock: Clock, found: Maximum) -> Maximum:
     if not best.complete or best.value is None:
         return replace(found, seconds=clock.elapsed())
     lower, upper = _floats(best.value)
+    near = moved_inside(search.domain, np.array([float(x) for x in best.point]))
     return replace(
         found,
         lower=lower,
         upper=upper,
-        point=np.array([float(x) for x in best.point]),
+        point=found.point if near is None else near,
         exact=True,
         nodes=found.nodes + best.parts,
         seconds=clock.elapsed(),

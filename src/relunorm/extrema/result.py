@@ -28,7 +28,7 @@ class Maximum(Shown):
     """An interval that holds the maximum of direction . f over a domain.
 
     Args:
-        lower: the value at ``point``.
+        lower: the value at ``point``; with ``value``, that rounded down.
         upper: a sound upper bound.
         point: the best point found, inside the domain; NaN, and ``lower`` -inf, where no point in
             float64 was found that lies in it exactly (a polytope without interior may have none).
@@ -42,7 +42,7 @@ class Maximum(Shown):
             networks as large as that.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point
-            that has it, and ``point`` that point in floats.
+            that has it, and ``point`` one of the domain beside it in floats.
     """
 
     lower: float
@@ -86,7 +86,8 @@ class Decision(Shown):
     """Whether some input of a domain satisfies A f(x) <= b.
 
     Args:
-        verdict: ``proved`` (no input does), ``counterexample`` (``point`` does) or ``unknown``.
+        verdict: ``proved`` (no input does), ``counterexample`` (``point`` does, or ``fractions``
+            where that is given) or ``unknown``.
         point: the input that comes nearest; for a counterexample A f(point) <= b in real
             arithmetic, and the point lies in the domain.
         margin: interval of max over the domain of min_i (b - A f(x))_i: negative upper end proves,

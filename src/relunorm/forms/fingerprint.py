@@ -33,7 +33,6 @@ def fingerprint(
     *,
     analysis: Stability | None = None,
     time_limit: float | Clock | None = None,
-    workers: int | None = None,
     progress: Listener | None = None,
     random_state: int = 0,
 ) -> str:
@@ -92,7 +91,6 @@ def fingerprint(
             exact,
             domain,
             time_limit=clock.part(share=0.5),
-            workers=workers,
             progress=progress,
             random_state=random_state,
         )

@@ -1,4 +1,4 @@
-"""One way through `normalize`: remove, shape, certify; and how far the result can be believed."""
+"""One way through `normalize`: remove, shape, certify."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NEED_DOMAIN = ("bounded", "l1")
 RESCALING = ("signed", "unit", "pow2")
 #: A certificate whose bound exceeds this share of the largest value is tried in another way too.
 TIGHT = 1e-12
-#: Removals on a solver's word are undone when the bound exceeds this share of the outputs.
+#: What float32 cannot tell apart stays apart when the bound exceeds this share of the outputs.
 UNBELIEVED = 1e-3
 #: Rows of float32 numbers are multiples of one another when entries agree to this share of the
 #: largest: two roundings of each.
@@ -75,7 +75,7 @@ class Job:
     def believed(
         self, result: Network, certificate: Certificate | None, eps: float, domain: Domain
     ) -> bool:
-        """Whether a result that rests on a solver's word is certified and stands up to points."""
+        """Whether a result that merged what is only alike is certified and stands up to points."""
         if certificate is None:
             return False
         points = spread(domain, 256, np.random.default_rng(0))
@@ -180,12 +180,11 @@ class Job:
         other = result.folded()
         known = (
             proved_bounds(self.base, reach, proofs, self.clock),
-            (quick_bounds(other, reach, self.clock), 0),
+            quick_bounds(other, reach, self.clock),
         )
         walk = relate(
-            self.base, other, reach, known[0][0], known[1][0],
-            (forced, Forced()), away=self.steps, clock=self.clock,
-        )  # fmt: skip
+            self.base, other, reach, *known, (forced, Forced()), away=self.steps, clock=self.clock
+        )
         pair = (self.network, result)
         makers = [partial(certify, walk, pair, (proofs, None), known=known)]
         walks = [walk]

@@ -63,6 +63,14 @@ class Normalized(Shown):
         return [] if self.stability is None else self.stability.undecided
 
     @property
+    def unfolded(self) -> bool:
+        """Whether the model had convolutions and the result has their matrices instead."""
+        known = [
+            n.structure is not None and n.structure.convolves for n in (self.original, self.network)
+        ]
+        return known == [True, False]
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many units were removed for each reason."""
         return dict(Counter(r.reason for r in self.removed))
@@ -74,15 +82,15 @@ class Normalized(Shown):
             "schema": "relunorm.normalized/1",
             "form": self.form,
             "domain": None if self.domain is None else repr(self.domain),
-            "before": {"units": self.original.units, "parameters": self.original.parameters},
-            "after": {"units": self.network.units, "parameters": self.network.parameters},
+            "before": _size(self.original),
+            "after": _size(self.network),
+            "unfolded": self.unfolded,
             "removed": [r.to_dict() for r in self.removed],
             "counts": self.counts,
             "undecided": [list(pair) for pair in self.undecided],
             "facts": self.facts,
             "bound": None if certificate is None else certificate.bound,
             "threshold_margin": None if certificate is None else certificate.threshold_margin,
-            "solver_trusted": None if certificate is None else certificate.trusted,
             "exact_digest": None if self.exact is None else self.exact.digest,
             "seconds": self.seconds,
             "stopped": self.stopped,
@@ -94,7 +102,16 @@ class Normalized(Shown):
         bound = "" if self.certificate is None else f", |f - f'| <= {self.certificate.bound:.2g}"
         bound += f", stopped: {self.stopped}" if self.stopped else ""
         bound += f", kept: {self.kept}" if self.kept else ""
+        bound += ", convolutions as matrices" if self.unfolded else ""
         return f"Normalized({self.form}: {self.network!r}; removed {gone}{bound})"
+
+
+def _size(network: Network) -> dict[str, int]:
+    return {
+        "units": network.units,
+        "channels": network.channels,
+        "parameters": network.parameters,
+    }
 
 
 Form = Literal["minimal", "signed", "unit", "bounded", "l1", "pow2", "atoms", "canonical"]
@@ -118,10 +135,8 @@ def normalize(
     pure: bool = False,
     exact: bool = False,
     dtype: Dtype = "float64",
-    milp: bool = True,
     analysis: Stability | None = None,
     time_limit: float | Clock | None = None,
-    workers: int | None = None,
     progress: Listener | None = None,
     random_state: int = 0,
 ) -> Normalized:
@@ -141,14 +156,12 @@ def normalize(
         exact: canonical form of a shallow network only: in rational arithmetic.
         dtype: ``float32`` rounds the parameters of the result, so that a float32 file holds just
             the network that is certified; ``facts`` speak of it before rounding.
-        milp: False to leave out the mixed-integer solver: every verdict then replays, and `verify`
-            accepts the certificate without ``trust=True``.
         analysis: the result of `stability` on this network (`Network.folded` if it has linear
             stages) and domain, if at hand.
         time_limit: wall seconds, half of them for `stability`. Units undecided by then stay; where
             no time is left for the certificate there is none, where none is left for the removal
             either the network stays as it is, and ``stopped`` says so.
-        workers, progress, random_state: passed to `stability`.
+        progress, random_state: passed to `stability`.
 
     Exact up to rounding; how far is proved in ``.certificate``. Cost: the stability analysis, when
     units are to be removed; otherwise a few matrix products.
@@ -179,11 +192,6 @@ def normalize(
         if domain is None:
             raise InvalidDomainError("an analysis speaks of a domain; pass the same domain too")
         analysis.check(base, domain)
-        if analysis.proofs.trusted and not milp:
-            raise InvalidInputError(
-                f"the analysis takes {len(analysis.proofs.trusted)} verdicts on a solver's word; "
-                "make it with stability(..., milp=False), or leave milp=False out"
-            )
     wanted = eps > 0 or (form in MINIMAL_FIRST if remove is None else remove)
     found = analysis
     if wanted and domain is not None and found is None:
@@ -191,10 +199,8 @@ def normalize(
             base,
             domain,
             time_limit=clock.part(share=0.5),
-            workers=workers,
             progress=progress,
             random_state=random_state,
-            milp=milp,
         )
     loosely = wanted and domain is not None and form != "canonical" and is_single(network)
     job = Job(
@@ -206,19 +212,6 @@ def normalize(
         reduced, result, facts, certificate = within(job, wanted, eps, rational)
     except TimeLimitError:
         reduced, result, facts, certificate = job.whole()
-    if domain is None or found is None or not found.proofs.trusted:
-        believed = True
-    else:
-        believed = job.believed(result, certificate, eps, domain)
-    if domain is not None and not believed and clock.expired():
-        reduced, result, facts, certificate = job.whole()
-    elif domain is not None and not believed:  # only verdicts that replay, then
-        found = stability(
-            base, domain, time_limit=clock, progress=progress,
-            random_state=random_state, milp=False,
-        )  # fmt: skip
-        job = replace(job, found=found)
-        reduced, result, facts, certificate = within(job, wanted, eps, rational)
     kept = ""
     if form == "minimal" and prefer == "parameters" and result.parameters > network.parameters:
         # folded units became skips with more weights than they had: remove without folding

@@ -28,22 +28,29 @@ SHARE = 64.0
 BITS = (("float64", 8), ("float16", 11), ("float32", 24))
 
 
+#: Rounding of one operation in each precision below double.
+UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
+
 #: Numbers of more than 8 bits that a map must have to tell its precision.
 ENOUGH = 4
 
 
 def precision(network: Network) -> str:
-    """The least precise of float16, float32 and float64 that holds the numbers of some affine map.
+    """What the file or object it was read from holds, or else what its numbers look like.
 
-    One map is enough: where a scaler was folded into the first one, or a scale into the last, only
-    the others show what a file held. Numbers of at most 8 significant bits, such as small integers,
-    say nothing; a map with few others counts where it is all there is.
+    Where nobody said (``Network.precision``), it is the least precise of float16, float32 and
+    float64 that holds the numbers of some affine map. One map is enough: where a scaler was folded
+    into the first one, or a scale into the last, only the others show what a file held. Numbers of
+    at most 8 significant bits, such as small integers, say nothing; a map with few others counts
+    where it is all there is.
 
     >>> precision(Network.from_weights([[[0.1]], [[1.0]]]))
     'float64'
     >>> precision(Network.from_weights([[[float(np.float32(0.1))]], [[1.0]]]))
     'float32'
     """
+    if network.precision:
+        return network.precision
     maps = [_bits(affine) for affine in network.maps]
     telling = [int(bits.max()) for bits in maps if np.count_nonzero(bits > 8) >= ENOUGH]
     needed = min(telling, default=max((int(bits.max(initial=0)) for bits in maps), default=0))
@@ -66,7 +73,7 @@ def default_tolerance(networks: Sequence[Network], points: np.ndarray) -> tuple[
         points: inputs at which the size of the outputs is looked at.
     """
     found = [precision(network) for network in networks]
-    for name, unit in (("float16", 2.0**-11), ("float32", 2.0**-24)):
+    for name, unit in UNITS.items():
         if name in found:
             size = max(float(np.abs(network(points)).max()) for network in networks)
             return max(DOUBLE, SHARE * unit * size), name

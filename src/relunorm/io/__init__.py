@@ -12,7 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from relunorm.errors import ModelFileError, UnsupportedFormatError, optional_packages
+from relunorm.errors import (
+    MissingFileError,
+    ModelFileError,
+    UnsupportedFormatError,
+    optional_packages,
+)
 from relunorm.examples import example_path
 from relunorm.io.border import Model, accepts
 from relunorm.network import Head, Network
@@ -166,7 +171,9 @@ def _load_file(path: Path, example: Any) -> Network:
 def _check_file(path: Path) -> None:
     if "\0" in str(path):
         raise ModelFileError(f"{str(path)!r}: a path cannot hold a null character")
-    if path.exists() and not path.is_file():
+    if not path.exists():
+        raise MissingFileError(path)
+    if not path.is_file():
         raise ModelFileError(f"{path}: is not a regular file")
     if path.stat().st_size == 0:
         raise ModelFileError(f"{path}: the file is empty")

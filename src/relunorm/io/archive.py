@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.columns import columns_from
 from relunorm.errors import ModelFileError, RelunormError
 from relunorm.head import NO_HEAD, Head
 from relunorm.io.graph.lower import CannotLower
@@ -27,6 +28,18 @@ from relunorm.structure import Geometry, Step, Structure
 
 SCHEMA = "relunorm.archive/1"
 _PARTS = ("data", "indices", "indptr")
+#: Types of numbers that models are kept in, the least precise first.
+PRECISIONS = ("bfloat16", "float16", "float32", "float64")
+
+
+def coarsest(names: Iterable[str]) -> str:
+    """The least precise of some types of numbers, by name; empty where there is none.
+
+    >>> coarsest(["float64", "torch.float32"])
+    'float32'
+    """
+    held = {name.removeprefix("torch.") for name in names}
+    return next((name for name in PRECISIONS if name in held), "")
 
 
 def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
@@ -78,6 +91,8 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
 
 def _common(network: Network) -> dict[str, Any]:
     head = {} if network.head == NO_HEAD else {"head": network.head.to_dict()}
+    if network.columns:
+        head["columns"] = [column.to_dict() for column in network.columns]
     shapes = {"input_shape": network.input_shape, "output_shape": network.output_shape}
     return {"schema": SCHEMA, **{key: list(shape) for key, shape in shapes.items()}, **head}
 
@@ -130,8 +145,9 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
                 f"{origin}: the header has schema {fields['schema']!r}, this version reads {SCHEMA}"
             )
         head = Head.from_dict(fields["head"]) if "head" in fields else NO_HEAD
+        columns = columns_from(fields.get("columns", ()))
         if "steps" in fields:
-            return _decode_structure(fields, array, origin).replace(head=head)
+            return _decode_structure(fields, array, origin).replace(head=head, columns=columns)
         layers = [
             Layer(
                 _affine(layer, array),
@@ -150,6 +166,7 @@ def decode(header: str, array: Callable[[str], NDArray[Any]], origin: str) -> Ne
             output_shape=fields["output_shape"],
             head=head,
             origin=origin,
+            columns=columns,
         )
     except RelunormError:
         raise

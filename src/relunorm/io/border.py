@@ -118,7 +118,7 @@ def as_domain(domain: Place, network: Network, name: str = "domain") -> Domain:
     if isinstance(domain, str):
         from relunorm.io.domains import parse_domain
 
-        return parse_domain(domain, network.input_size)
+        return parse_domain(domain, network)
     found = None
     if isinstance(domain, tuple | list) and len(domain) == 2:
         found = _between(domain[0], domain[1], network)

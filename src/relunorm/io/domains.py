@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.columns import Column
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError
 from relunorm.io.table import read_arrays, read_table
+from relunorm.network import Network
 
 
-def parse_domain(text: str, dimension: int) -> Domain:
-    """A domain from its command-line spelling.
+def parse_domain(text: str, inputs: int | Network) -> Domain:
+    """A domain from its command-line spelling, for so many inputs or those of a network.
 
     - ``box:-1,1`` the cube [-1, 1]^d; ``box:@file.npz`` with arrays lo and hi
     - ``ball:2`` the ball of radius 2 around 0; ``ball:@file.npz`` with arrays center and radius
@@ -25,21 +28,24 @@ def parse_domain(text: str, dimension: int) -> Domain:
     >>> parse_domain("box:-1,1", 3)
     Box([-1, 1]^3)
     """
+    dimension = inputs if isinstance(inputs, int) else inputs.input_size
+    columns = () if isinstance(inputs, int) else inputs.columns
     kind, colon, rest = text.partition(":")
     if not colon or kind not in ("box", "ball", "polytope", "data") or not rest:
         raise InvalidDomainError(
             f"domain {text!r} is not understood; write box:-1,1 or box:@file.npz, ball:2, "
             "polytope:@file.npz or data:train.csv"
         )
-    domain = _parse(kind, rest, dimension)
+    domain = _parse(kind, rest, dimension, columns)
     domain.check_dimension(dimension)
     return domain
 
 
-def _parse(kind: str, rest: str, dimension: int) -> Domain:
+def _parse(kind: str, rest: str, dimension: int, columns: Sequence[Column]) -> Domain:
     if kind == "data":
         file, _, target = rest.partition("?target=")
-        return Box.around(read_table(Path(file), target or None, dimension, text=True).x)
+        found = read_table(Path(file), target or None, dimension, text=True, columns=columns)
+        return Box.around(found.x)
     if rest.startswith("@"):
         names = {"box": ("lo", "hi"), "ball": ("center", "radius"), "polytope": ("A", "b")}[kind]
         first, second = read_arrays(Path(rest[1:]), names)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relunorm.atomic import atomic_path
 from relunorm.errors import ModelFileError
 from relunorm.head import NO_HEAD
-from relunorm.io.archive import decode, encode
+from relunorm.io.archive import coarsest, decode, encode
 from relunorm.matrix import narrowed
 from relunorm.network import RELU, Network
 
@@ -43,7 +43,7 @@ def read_npz(path: Path, example: Any = None) -> Network:
         def fetch(name: str) -> NDArray[Any]:
             return _numbers(arrays, name, path)
 
-        return decode(str(header), fetch, str(path))
+        return decode(str(header), fetch, str(path)).replace(precision=_precision(arrays))
     count = sum(name[:1] == "W" and name[1:].isdecimal() for name in arrays)
     expected = [f"{letter}{k}" for k in range(count) for letter in "Wb"]
     if not count or not set(expected) <= set(arrays):
@@ -51,7 +51,13 @@ def read_npz(path: Path, example: Any = None) -> Network:
         raise ModelFileError(f"{path}: holds {names}; expected W0, b0, W1, b1, ...")
     weights = [_numbers(arrays, f"W{k}", path) for k in range(count)]
     biases = [_numbers(arrays, f"b{k}", path) for k in range(count)]
-    return Network.from_weights(weights, biases, origin=str(path))
+    held = _precision({str(k): array for k, array in enumerate((*weights, *biases))})
+    return Network.from_weights(weights, biases, origin=str(path)).replace(precision=held)
+
+
+def _precision(arrays: dict[str, NDArray[Any]]) -> str:
+    """Of an archive's numbers; empty where it holds integers only."""
+    return coarsest(array.dtype.name for array in arrays.values() if array.dtype.kind == "f")
 
 
 def write_npz(network: Network, path: Path, dtype: str | None = None) -> None:
@@ -126,6 +132,7 @@ def _is_plain(network: Network) -> bool:
     return (
         network.is_chain
         and network.head == NO_HEAD
+        and not network.columns
         and not any(layer.piece or layer.unit_of is not None for layer in network.layers)
         and all(layer.activation == RELU for layer in network.layers)
         and len(network.input_shape) == len(network.output_shape) == 1

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from relunorm.atomic import atomic_path
 from relunorm.errors import ModelFileError
-from relunorm.io.archive import decode, encode
+from relunorm.io.archive import coarsest, decode, encode
 from relunorm.network import Network
 
 METADATA = "relunorm"
@@ -30,10 +30,15 @@ def read_safetensors(path: Path, example: Any = None) -> Network:
                     "Load the tensors into your module and pass the module to relunorm.load"
                 )
 
-            def fetch(name: str) -> NDArray[Any]:
-                return np.asarray(file.get_tensor(name))
+            kinds: set[str] = set()
 
-            return decode(header, fetch, str(path))
+            def fetch(name: str) -> NDArray[Any]:
+                array = np.asarray(file.get_tensor(name))
+                kinds.add(array.dtype.name)
+                return array
+
+            network = decode(header, fetch, str(path))
+            return network.replace(precision=coarsest(kinds))
     except SafetensorError as error:
         raise ModelFileError(f"{path}: not a readable .safetensors file ({error})") from None
 

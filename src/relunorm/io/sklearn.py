@@ -149,7 +149,8 @@ def to_sklearn(network: Model, *, classes: ArrayLike | None = None, like: Any = 
     """A fitted scikit-learn estimator that computes the network.
 
     Args:
-        network: a plain perceptron with relu everywhere, or an affine map.
+        network: a plain perceptron with relu everywhere, or an affine map. Linear stages are
+            multiplied out, which rounds.
         classes: class labels; gives an MLPClassifier whose scores before softmax (before the
             logistic, for two classes and one output) are the network's outputs. By default the
             classes of the network's head, where a model named them.

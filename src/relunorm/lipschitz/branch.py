@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import NO_LIMIT, Clock, Listener, Teller
-from relunorm.compiled.jit import allocating, inner, kernel_part, part
+from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.domain import Box, Domain
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.search import at_point
@@ -49,6 +49,9 @@ CLOSE = 1 + 1e-10
 
 #: Multiplications, about, between two looks at the clock (some hundredths of a second).
 SLICE = 3e7
+
+#: Rounds of turning rows at most, and the cosine below which two are at a right angle.
+MOST_SWEEPS, RIGHT_ANGLE = 40, 1e-15
 
 # Entries of a search's record: the best norm, whether a leaf improved on it, where a slice ended on
 # its way down (the next unit plus one, 0: at the end of a path) with the bound there, whether to
@@ -203,7 +206,7 @@ class _Search:
         self.record = np.array([best, 0.0, 0.0, np.inf, 1.0, 0.0])
         self.place = np.zeros(dimension)
         tally = np.zeros((int(window.net.shape[1]) + 1, 2), np.int64)
-        self.work = np.zeros((2, units)), np.zeros((2, outputs, dimension)), tally
+        self.work = np.zeros((7, units)), np.zeros((2, outputs, dimension)), tally
         self.finished = False
 
     def goes_on(self) -> bool:
@@ -245,7 +248,7 @@ class _Search:
         return np.inf if left_out else self.so_far()
 
 
-@allocating
+@kernel
 def _search(net, state, rates, norm, kept, record, point, g, jac, tally, budget):  # type: ignore[no-untyped-def]
     """Search on for about ``budget`` multiplications; 1 when the tree is done.
 
@@ -326,16 +329,64 @@ def _worthwhile(tally):  # type: ignore[no-untyped-def]
     return tally[0] < 64 or tally[1] * 16 >= tally[0] or tally[0] % 64 == 0
 
 
-@part
+@kernel_part
 def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
     """The norm of the Jacobian of a region whose output forms are in the state."""
     units, d = net.shape[2], net.shape[0]
+    spectral = norm == 2.0 and net.shape[3] > 1
     for o in range(net.shape[3]):
         for k in range(d):
-            jac[0, o, k] = state.forms[units + o, k] * rates[k]
-    if norm == 2.0 and net.shape[3] > 1:
-        return np.linalg.norm(jac[0], 2)
-    return _norm(np.abs(jac[0]), norm)
+            value = state.forms[units + o, k] * rates[k]
+            jac[0, o, k] = value if spectral else abs(value)
+    return _largest_singular_value(jac[0]) if spectral else _norm(jac[0], norm)
+
+
+@kernel_part
+def _largest_singular_value(rows):  # type: ignore[no-untyped-def]
+    """The spectral norm of a matrix, which is overwritten.
+
+    Pairs of rows are turned until all are at right angles to one another; then the longest row is
+    as long as the largest singular value (one-sided Jacobi rotations, Hestenes 1958).
+    """
+    n, d = rows.shape
+    unit = 0.0
+    for p in range(n):
+        for k in range(d):
+            unit = max(unit, abs(rows[p, k]))
+    if unit == 0.0:
+        return 0.0
+    for p in range(n):
+        for k in range(d):
+            rows[p, k] /= unit
+    for _ in range(MOST_SWEEPS):
+        turned = False
+        for p in range(n - 1):
+            for q in range(p + 1, n):
+                a, b, c = 0.0, 0.0, 0.0
+                for k in range(d):
+                    a += rows[p, k] * rows[p, k]
+                    b += rows[q, k] * rows[q, k]
+                    c += rows[p, k] * rows[q, k]
+                if abs(c) <= RIGHT_ANGLE * np.sqrt(a) * np.sqrt(b):
+                    continue
+                turned = True
+                ratio = (b - a) / (2.0 * c)
+                tangent = 1.0 / (abs(ratio) + np.sqrt(1.0 + ratio * ratio))
+                tangent = tangent if ratio >= 0.0 else -tangent
+                cosine = 1.0 / np.sqrt(1.0 + tangent * tangent)
+                for k in range(d):
+                    x, y = rows[p, k], rows[q, k]
+                    rows[p, k] = cosine * (x - tangent * y)
+                    rows[q, k] = cosine * (y + tangent * x)
+        if not turned:
+            break
+    longest = 0.0
+    for p in range(n):
+        square = 0.0
+        for k in range(d):
+            square += rows[p, k] * rows[p, k]
+        longest = max(longest, square)
+    return unit * np.sqrt(longest)
 
 
 @kernel_part
@@ -361,7 +412,7 @@ def _norm(size, norm):  # type: ignore[no-untyped-def]
     return rows
 
 
-@part
+@kernel_part
 def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-untyped-def]
     """A bound on the norm of every Jacobian in the cell; layers up to ``layer`` have their forms.
 
@@ -369,9 +420,12 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
     form takes on the box; all later ones every slope they have.
     """
     d, layers, outputs = net.shape[0], net.shape[1], net.shape[3]
-    jac[:] = 0.0
+    units = net.shape[2]
     for o in range(outputs):
-        g[:] = 0.0
+        for i in range(units):
+            g[0, i], g[1, i] = 0.0, 0.0
+        for k in range(d):
+            jac[0, o, k], jac[1, o, k] = 0.0, 0.0
         lo, hi = jac[0, o], jac[1, o]
         _pull(net, layers, o, 1.0, 1.0, g, lo, hi)
         for q in range(layers - 1, layer, -1):
@@ -394,16 +448,19 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
         for k in range(d):
             jac[0, o, k] = max(abs(jac[0, o, k]), abs(jac[1, o, k])) * rates[k]
     bound = _norm(jac[0], norm)
-    if outputs == 1 and np.count_nonzero(rates) == 1:
-        axis, slopes, memory = np.abs(rates).argmax(), np.zeros(g.shape), np.zeros((5, len(g[0])))
+    moving, axis = 0, 0
+    for k in range(d):
+        if rates[k] != 0.0:
+            moving, axis = moving + 1, k
+    if outputs == 1 and moving == 1:
+        slopes, memory, most = g[:2], g[2:7], 0.0
         for q in range(layers):
             for i in range(net.first[q], net.first[q + 1]):
                 both = _slopes(net, state, q, i, unit) if q <= layer else _both(net, q)
                 slopes[0, i], slopes[1, i] = both
         for sign in (1.0, -1.0):
-            along = steepest(net, slopes, np.int64(0), axis, sign, memory)
-            jac[0, 0, axis] = max(along, 0.0 if sign > 0.0 else jac[0, 0, axis])
-        bound = min(bound, jac[0, 0, axis] * abs(rates[axis]))
+            most = max(most, steepest(net, slopes, np.int64(0), axis, sign, memory))
+        bound = min(bound, most * abs(rates[axis]))
     return bound
 
 

@@ -31,7 +31,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Section 5.1: (5.3) against (5.2)",
             "Section 5.1: less sensitive to the start",
         ),
-        "figure5.4": ("Figure 5.4",),
+        "figure5.4": ("Figure 5.4", "Figure 5.4: along y = 0.2 x"),
         "figure5.5": (
             "Figure 5.5",
             "Figure 5.5: less sensitive to the start",
@@ -40,8 +40,8 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Figure 5.6",
             "Figure 5.6: less sensitive to the start",
         ),
-        "figure5.7": ("Figure 5.7",),
-        "figure5.8": ("Figure 5.8",),
+        "figure5.7": ("Figure 5.7", "Figure 5.7: along y = 0.2 x"),
+        "figure5.8": ("Figure 5.8", "Figure 5.8: along y = 0.2 x"),
         "density": (
             "Theorem 3.1, if",
             "Theorem 3.1, only if",
@@ -113,6 +113,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "figure5": (
             "Figure 5",
+            "Figure 5, caption",
             "Figure 5: no change up to beta 0.7",
             "Section 5: from the linear cone into the dead one",
             "Figure 5: the interior fills",
@@ -164,10 +165,15 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Figure 6, caption: gradients",
             "Section 6: one unit rescales",
             "Theorem D.1",
+            "Theorem D.1, proof: gamma_n and alpha_n",
             "ours: layer-wise rescaling",
         ),
     },
     "pieces": {
+        "background": (
+            "Introduction: dense in L^p",
+            "Section 2: the dual of a tight frame",
+        ),
         "figures12": (
             "Figure 1",
             "Figure 2, left",
@@ -233,10 +239,12 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Figure 5, no recentering",
             "Figure 5, statistic of (2)",
             "Figure 5, full",
+            "ours: the angle of full batch norm",
         ),
         "figure6": ("Figure 6",),
         "attractor_angle": (
             "Section III: every batch",
+            "ours: from seven points on",
             "Section III: a symmetric batch has no odd point",
         ),
         "onset_width": ("ours: onset and width",),
@@ -245,6 +253,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Section II: recentering alone",
             "Section III: which projections empty the cluster",
             "Remark: the odd point is the largest",
+            "ours: the odd point among equals",
             "ours: sampling in the batch's span",
         ),
         "theorem3": (
@@ -290,6 +299,7 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "ours: sharp limits of the tree",
             "Appendix D: (39)-(40) a row's contribution",
             "Appendix D: (41)-(45) the unbalanced rows dominate",
+            "Appendix D: after (41) the set is not empty",
             "Appendix D: after (41) the points together",
             "Appendix D: (42) one set for all pairs",
             "Appendix D: (46)-(47) norms of the ends",
@@ -304,6 +314,8 @@ CHECKLIST: dict[str, dict[str, tuple[str, ...]]] = {
             "Appendix E: (63)-(65) norms by composition",
             "Appendix E: i in {3, n-2}",
             "Appendix E: (66)-(73) norm ratios",
+            "Appendix E: after (71) A, B, C and D are positive",
+            "Appendix E: after (71) the ratio converges",
             "Appendix E: (74)-(80) the second point",
             "Appendix E: D(T)",
             "Appendix E: (81)-(86) cosines",
@@ -377,8 +389,9 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         "(34)": "a step to (28), whose result is tested",
         "(35)-(37)": "the definition of the network of Theorem D.1",
         "(38)-(44)": (
-            "Theorem D.1 and the steps of its proof, tested by its conclusion and by 'ours: "
-            "layer-wise rescaling', which is (40)-(44) with one factor"
+            "Theorem D.1 and the steps of its proof, tested by its conclusion, by the row of "
+            "gamma_n and alpha_n, and by 'ours: layer-wise rescaling', which is (40)-(44) with one "
+            "factor"
         ),
         "Conclusion: large regions lead to dying as gamma falls with momentum": (
             "the row of figure 5"
@@ -389,15 +402,39 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         ),
         "Section 4: eta cannot make up for gamma": "the row 'Section 4: independent of gamma'",
         "Section 6: gamma may be unknown in advance": "no statement with a number",
+        "Section 1: once dead, gradients are zero": (
+            "the definition of dead; that only other inputs revive a unit leaves out momentum, "
+            "which goes on moving it"
+        ),
+        "Section 2: what other papers found": "statements of those papers",
+        "Section 5: phi(4) is about 1e-4": "1.34e-4, a value of a known function",
+        "Section 5: other regions die as before or by way of the linear cone": (
+            "a hypothesis; its half about the linear cone has a row, figure 5 shows the rest"
+        ),
+        "Section 5: a unit in the linear cone oscillates for beta > 0.7": (
+            "the rows of figure 2 and 'linear cone is affine'"
+        ),
+        "Section 6: gamma f(x) = f(gamma x)": "ReLU is positively homogeneous",
         "Section 5: the linear cone evolves towards the dead one": (
             "the row 'starts in the linear cone': they leave it for the optimum, which lies below"
         ),
     },
     "pieces": {
-        "(1)-(2)": "background: frames and sparse representation",
+        "(1)-(2)": (
+            "background: the definition of a frame, whose dual has a row, and sparse representation"
+        ),
         "(3)-(4)": "definitions: the three-layer representation and the rectifier",
         "after Theorem 6: the global bound is far from optimal": (
             "the ratios in the rows of Theorem 6 say so"
+        ),
+        "after Theorem 6: a refinement of a bound of [21]": (
+            "a comparison with another paper's bound, which this one does not print"
+        ),
+        "after Theorem 6: mean and variance of the weights must be small": (
+            "C <= 1/N, which has a row, bounds them by 1/N and 1/N^2"
+        ),
+        "Section 3.1: configurations of k layers are prolonged by the next": (
+            "the refinement of Proposition 3 (ii)"
         ),
         "Section 3.2: wider layers have more atoms, deeper ones more paths": (
             "counts that Theorem 5 states; its rows list the atoms and the paths"
@@ -432,8 +469,11 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
             "Theorem 11, item 3: the others are shorter than one of these"
         ),
         "after Theorem 11: a ratio of Theta(n)": "the row of the sharp limits",
-        "Appendix D: the set (41) is not empty": (
-            "the rows of (42) are read off its members and decide nothing without any"
+        "after Theorem 11: the model is similar to random networks": (
+            "the row of figure 3, which holds random networks to the constants of Theorem 11"
+        ),
+        "Section III: the vectors in S_(2^(t+1))": (
+            "S_(2^t), which has 2^(t+1) elements: the row of figure 4 counts them"
         ),
         "Appendix D: Appendix A has the three-cluster rows": "a wrong letter: Appendix E has",
         "Introduction: untypical histograms lower the angle": (

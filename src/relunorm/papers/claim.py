@@ -75,6 +75,19 @@ class Check:
         return {"what": self.what, "relation": self.relation, **finite, "passed": self.passed}
 
 
+#: Rounding of a few hundred float64 operations on values of order one.
+ROUNDING = 1e-10
+
+
+def exact(what: str, value: float) -> Check:
+    """The check of a statement without slack: nothing but rounding is left of ``value``.
+
+    >>> exact("largest difference", 3e-16).passed
+    True
+    """
+    return Check(what, value, "<=", ROUNDING)
+
+
 @dataclass(frozen=True)
 class Claim:
     """One row of the page: a figure, theorem, equation or erratum of a paper.

@@ -157,7 +157,9 @@ class _Job:
                 "or pass delta for how far outputs may move"
             )
         self.labels = self._labels(label)
-        self.groups: list[list[Group]] = [self._goals(row) for row in range(len(self.x))]
+        rows = range(len(self.x))
+        self.groups: list[list[Group]] = [self._goals(row, surely=False) for row in rows]
+        self.surely: list[list[Group]] = [self._goals(row, surely=True) for row in rows]
 
     def _fault(self, values: Vector) -> str:
         """What is wrong with an input, or nothing."""
@@ -237,10 +239,10 @@ class _Job:
             )
         return codes
 
-    def _goals(self, row: int) -> list[Group]:
-        if self.delta is not None:
-            return wrong_outputs(self.network, None, self.labels[row], self.delta)
-        return wrong_outputs(self.network, int(self.labels[row]), self.outputs[row], None)
+    def _goals(self, row: int, *, surely: bool) -> list[Group]:
+        label = None if self.delta is not None else int(self.labels[row])
+        value = self.outputs[row] if self.delta is None else self.labels[row]
+        return wrong_outputs(self.network, label, value, self.delta, surely=surely)
 
     def _label(self, row: int) -> int | None:
         return None if self.delta is not None else int(self.labels[row])
@@ -253,7 +255,7 @@ class _Job:
             if row in self.invalid or nearest < -1e-9 * max(1.0, np.abs(self.outputs[row]).max()):
                 continue
             point = checked(
-                self.network, self.groups[row], Box(self.x[row], self.x[row]), self.x[row]
+                self.network, self.surely[row], Box(self.x[row], self.x[row]), self.x[row]
             )
             if point is not None and point[1] >= 0.0:
                 found.append(self._attacked(row, point[0], correct=False))
@@ -273,7 +275,7 @@ class _Job:
         for row, place, point in zip(rows, places, points, strict=True):
             value = max(float((b - A @ self.network(point)).min()) for A, b in self.groups[row])
             if value >= 0.0:
-                sure = checked(self.network, self.groups[row], place.inner, point)
+                sure = checked(self.network, self.surely[row], place.inner, point)
                 if sure is not None and sure[1] >= 0.0:
                     found.append(self._attacked(row, sure[0]))
         return found
@@ -312,7 +314,7 @@ class _Job:
         if found.verdict == "proved":
             return "robust", None, found.nodes
         if found.verdict == "counterexample":
-            sure = checked(self.network, self.groups[row], place.inner, found.point)
+            sure = checked(self.network, self.surely[row], place.inner, found.point)
             if sure is not None and sure[1] >= 0.0:
                 return "attacked", sure[0], found.nodes
         return "unknown", None, found.nodes
@@ -354,7 +356,7 @@ class _Job:
 
         Also the radius that reaches every valid input.
         """
-        x, groups = self.x[row], self.groups[row]
+        x, groups, surely = self.x[row], self.groups[row], self.surely[row]
         size = max(1e-3 * float(np.abs(x).max(initial=0.0)), 1e-6)
         limit = math.inf
         if self.valid is not None:
@@ -366,7 +368,7 @@ class _Job:
             points = attack_all(self.network, places, [groups] * TOGETHER, self.random_state)
             for place, point in zip(places, points, strict=True):
                 value = max(float((b - A @ self.network(point)).min()) for A, b in groups)
-                sure = checked(self.network, groups, place, point) if value >= 0.0 else None
+                sure = checked(self.network, surely, place, point) if value >= 0.0 else None
                 if sure is not None and sure[1] >= 0.0:
                     return sure[0], distance(x, sure[0], self.norm), limit
             radius = radii[-1]

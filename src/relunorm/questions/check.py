@@ -161,7 +161,7 @@ def _counted(progress: Listener | None, done: int, total: int) -> Listener | Non
 
     def tell(heard: Progress) -> None:
         text = heard.message if total == 1 else f"{heard.message}, part {done + 1} of {total}"
-        progress(Progress(text, done, total, heard.elapsed, heard.left, heard.facts))
+        progress(Progress(text, done, total, heard.elapsed, heard.left, heard.at_most, heard.facts))
 
     return tell
 

@@ -77,11 +77,12 @@ def distance(x: Vector, y: Vector, norm: float) -> float:
 
 
 def wrong_outputs(
-    network: Network, label: int | None, value: Vector, delta: float | None
+    network: Network, label: int | None, value: Vector, delta: float | None, *, surely: bool
 ) -> list[Group]:
     """The conjunctions A f(x) <= b, any of which makes an output wrong.
 
-    A tie counts as wrong, as does an output exactly ``delta`` away.
+    A tie counts as wrong, as does an output exactly ``delta`` away. Where value + delta is no
+    float, those that are not ``surely`` wrong hold every wrong output, and the others no right one.
 
     Args:
         label: the class, for a classifier.
@@ -91,8 +92,9 @@ def wrong_outputs(
     count = network.output_size
     own = np.eye(count)
     if delta is not None:
-        up = [(-own[[i]], np.array([-(value[i] + delta)])) for i in range(count)]
-        return up + [(own[[i]], np.array([value[i] - delta])) for i in range(count)]
+        high, low = _ends(value, delta)[surely], _ends(value, -delta)[not surely]
+        up = [(-own[[i]], -high[[i]]) for i in range(count)]
+        return up + [(own[[i]], low[[i]]) for i in range(count)]
     if label is None:
         raise InvalidInputError("a classifier needs a label to be robust about")
     if count == 1:  # one output: class 1 where it is positive

@@ -108,9 +108,14 @@ class Robustness(Shown):
         return sure / len(valid), possible / len(valid)
 
     def curve(self, points: int = 21) -> list[tuple[float, float, float]]:
-        """Certified accuracy against radius: rows (radius, certainly, possibly)."""
+        """Certified accuracy against radius: rows (radius, certainly, possibly).
+
+        Where one radius was asked for, at that one and at 0: nothing is known in between.
+        """
+        if self.asked is not None:
+            return [(r, *self.accuracy(r)) for r in dict.fromkeys((0.0, float(self.asked)))]
         ends = [end for row in self.rows for end in row.radius if math.isfinite(end)]
-        top = self.asked if self.asked is not None else max(ends, default=0.0)
+        top = max(ends, default=0.0)
         return [(float(r), *self.accuracy(float(r))) for r in np.linspace(0.0, top, points)]
 
     def to_dict(self) -> dict[str, Any]:

@@ -73,12 +73,12 @@ def run_sections(
                 if interrupts.seen or clock.expired():
                     break
                 if section.compiled and not compiled:  # a matter of the machine, and not counted
-                    tell(COMPILING, index, len(SECTIONS))
+                    tell(COMPILING, index, len(SECTIONS), even=False)
                     compiled, seconds = True, engine.compile()
                     clock.grant(seconds)
                     if clock.expired():  # loading the code is counted, may have taken all of it
                         break
-                tell(section.title, index, len(SECTIONS))
+                tell(section.title, index, len(SECTIONS), even=False)
                 left = clock.left()
                 share = section.weight / sum(later.weight for later in SECTIONS[index:])
                 found[section.name] = engine.run(section, min(share, MOST) * left, left)

@@ -85,7 +85,7 @@ CHUNK_SECONDS = 0.5
 
 
 #: See `explore.explore`.
-Whole = tuple[Array, Vector, int, int, int, Vector, Vector]
+Whole = tuple[Array, Vector, int, int, int, Vector, Vector, NDArray[np.int64], Vector]
 
 
 class Space:
@@ -110,6 +110,7 @@ class Space:
         )  # fmt: skip
         scratch = (
             whole(m), whole(m), floats(m, width), floats(m), floats(m), floats(m), floats(m), tight,
+            form.jump, form.at_zero,
         )  # fmt: skip
         out = (
             floats(d), floats(d), floats(rows, width), floats(rows), floats(rows), floats(rows),
@@ -156,6 +157,15 @@ class Task:
         return -self.key
 
 
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A form made before, and bounds of its units that were proved elsewhere."""
+
+    form: Form
+    low: Vector
+    high: Vector
+
+
 @dataclass
 class _Chunk:
     """What one chunk found."""
@@ -181,6 +191,7 @@ class Search:
         tolerance: for a maximum, the width at which the interval counts as closed, relative.
         proof: where to write what happens; None to write nothing.
         attacks: rounds of ascent before anything is bounded.
+        start: where to begin; the form is made and its units are bounded if it is left out.
 
     After `run`: ``value`` and ``point`` (the best found, in floats), ``upper`` (a bound in real
     arithmetic), ``nodes``, ``complete``. `run` may be called again to go on.
@@ -199,14 +210,16 @@ class Search:
         workers: int = 1,
         proof: Tape | None = None,
         attacks: int = ATTACKS,
+        start: Start | None = None,
     ):
         self.network, self.domain, self.groups = network, domain, groups
         self.target = math.inf if target is None else float(target)
         self.below, self.tolerance, self.workers = below, tolerance, workers
-        self.proof, self.attacks = proof, attacks
+        self.proof, self.attacks, self.start = proof, attacks, start
         self.attack = Attack(network, domain, groups, random_state)
         self.value, self.point = -math.inf, np.array(domain.center)
         self.ceiling, self.nodes, self.lost = -math.inf, 0, 0
+        self.most = math.inf  # nodes of this run
         self.heap: list[Task] = []
         self.waiting = 0
         self.turn = False
@@ -240,8 +253,9 @@ class Search:
         if value > self.value:
             self.value, self.point = float(value), np.array(point)
 
-    def run(self, clock: Clock, tell: Teller) -> None:
-        """Go on until the question is settled, the time is up or Ctrl-C."""
+    def run(self, clock: Clock, tell: Teller, nodes: float = math.inf) -> None:
+        """Go on until the question is settled, the time or ``nodes`` are used up, or Ctrl-C."""
+        self.most = self.nodes + nodes
         if self.form is None:
             self._begin(clock, tell)
         if not self.reached and not self.rooted:
@@ -259,12 +273,16 @@ class Search:
         if warm:
             tell.compile("the search", warm_up)
         tell("attacking", lower=self.value)
+        began = clock.elapsed()
         self.attack.run(clock.part(share=0.1), self.target, self.attacks)
         self.offer(self.attack.value, self.attack.point)
-        self.spent[0] += clock.elapsed()
-        self.reach = reach_of(self.domain)
-        form = triangular(self.network, self.reach, self.groups)
-        self.form = form
+        self.spent[0] += clock.elapsed() - began
+        if self.start is None:
+            self.reach = reach_of(self.domain)
+            self.form = triangular(self.network, self.reach, self.groups)
+        else:
+            self.form = self.start.form
+        form = self.form
         self.learned = np.zeros((form.units + len(form.lo) + 3, 2, 2))
         self.marks = 1  # the root is number 0
 
@@ -273,8 +291,9 @@ class Search:
         form = self.form
         assert form is not None
         tell("bounding", lower=self.value)
-        self.unit_steps = tuning_steps(form, clock.left())
-        task, self.whole = first_node(form, whole_node(form), ROOT_STEPS, self.cut, self.unit_steps)
+        self.unit_steps = tuning_steps(form, clock.left()) if self.start is None else -1
+        node = whole_node(form, self.start)
+        task, self.whole = first_node(form, node, ROOT_STEPS, self.cut, self.unit_steps)
         self.rooted = True
         self.spaces = []
         if task is None:
@@ -313,11 +332,11 @@ class Search:
         return task
 
     def _budget(self) -> int:
-        most = max(4, int(CHUNK_SECONDS / self.pace))
-        return min(most, max(FIRST_CHUNK, int(GROWTH * self.nodes)))
+        most = min(max(4.0, CHUNK_SECONDS / self.pace), self.most - self.nodes)
+        return int(min(most, max(FIRST_CHUNK, GROWTH * self.nodes)))
 
     def _settled(self, clock: Clock) -> bool:
-        return self.reached or not self.heap or clock.expired()
+        return self.reached or not self.heap or self.nodes >= self.most or clock.expired()
 
     def _alone(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
         while not self._settled(clock):
@@ -328,7 +347,8 @@ class Search:
                 self._wait(task)
                 raise
             self._keep(found)
-            self._attack(clock)
+            if not self._settled(clock):
+                self._attack(clock)
             tell("searching", at_once=False, lower=self.value, upper=self.upper, nodes=self.nodes)
 
     def _together(self, clock: Clock, tell: Teller, stop: NDArray[np.uint8]) -> None:
@@ -402,7 +422,7 @@ class Search:
         assert form is not None
         began = time.perf_counter()
         d, groups = len(form.lo), len(form.firsts) - 1
-        goals = int(form.firsts[-1])
+        goals, theta = int(form.firsts[-1]), threshold(len(form.free))
         best, point = np.array([self.value]), np.zeros(d)
         ceiling = np.array([-math.inf])
         # every chunk numbers its nodes apart from all others
@@ -417,7 +437,7 @@ class Search:
         while True:
             why, count, more = kernel.explore(
                 self.whole, form.ball, space.arena, space.stack, count, budget - used, self.target,
-                self.below, self.tolerance, STEPS, threshold(d), form.firsts, best, point, ceiling,
+                self.below, self.tolerance, STEPS, theta, form.firsts, best, point, ceiling,
                 self.learned, space.tape, marks, space.views, stop,
             )  # fmt: skip
             used += more
@@ -469,8 +489,8 @@ def warm_up() -> None:
         search.run(clock, Teller(None, clock))
 
 
-def whole_node(form: Form) -> tuple[Array, ...]:
-    """The form as a node in which every unit is open and unbounded."""
+def whole_node(form: Form, start: Start | None = None) -> tuple[Array, ...]:
+    """The form as a node in which every unit is open, unbounded if nothing is known of it."""
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
     numbers = np.zeros(node_size.py_func(form.units, form.known, d, goals, groups))
@@ -478,7 +498,7 @@ def whole_node(form: Form) -> tuple[Array, ...]:
     node[LO][:], node[HI][:] = form.lo, form.hi
     node[ROWS][:], node[CONST][:], node[ERR][:] = form.rows, form.const, form.err
     node[MAG][:] = 0.0  # children weigh their rows anew
-    node[LOW][:], node[HIGH][:] = -np.inf, np.inf
+    node[LOW][:], node[HIGH][:] = (-np.inf, np.inf) if start is None else (start.low, start.high)
     node[UNITS][:], node[NAMES][:] = np.arange(form.units), -1.0 - np.arange(form.known)
     for first, last in zip(form.firsts[:-1], form.firsts[1:], strict=True):
         node[TAU][first:last] = 1.0 / (last - first)
@@ -499,16 +519,11 @@ def first_node(
         node, form.ball, d, form.units, form.known, goals, ON_INPUT, -1, 0.0, 0, refresh,
         FOLDED_ERROR, scratch, out,
     )  # fmt: skip
+    sides = (form.hi - form.lo)[: len(form.free)]
     if units < 0:
-        return None, (
-            np.zeros((0, d)),
-            np.zeros(0),
-            0,
-            0,
-            form.units,
-            np.zeros(0),
-            form.hi - form.lo,
-        )
+        empty = np.zeros(0)
+        none = form.jump[:0]
+        return None, (np.zeros((0, d)), empty, 0, 0, form.units, empty, sides, none, empty)
     numbers = np.zeros(node_size.py_func(units, known, d, goals, groups))
     place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
     root = parts.py_func(numbers, 0, units, known, d, goals, groups)
@@ -518,11 +533,13 @@ def first_node(
         root[BOUND][q] = tune(
             root, form.ball, d, units, known, first, last, q, cut, steps, True, work
         )
-    sides = slice(units, units + known)
+    outer = slice(units, units + known)
     size = np.maximum(np.abs(form.lo), np.abs(form.hi))
-    near = 1e-12 * (np.abs(root[ROWS][sides, :d]) @ size + np.abs(root[CONST][sides]))
+    near = 1e-12 * (np.abs(root[ROWS][outer, :d]) @ size + np.abs(root[CONST][outer]))
     rows, const = root[ROWS].copy(), root[CONST].copy()
-    whole = (rows, const, int(units), int(known), form.units, near, form.hi - form.lo)
+    names = root[UNITS].astype(np.intp)
+    jumps = form.jump[names], form.at_zero[names]
+    whole = (rows, const, int(units), int(known), form.units, near, sides, *jumps)
     return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
 
 

@@ -58,8 +58,9 @@ DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
 #: a node whose units were bounded under what is known there.
 CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
 
-#: A node is tightened when it is this many average cuts away from being closed.
-FAR = 8.0
+#: A node is tightened when it is this many average cuts away from being closed: sooner where it is
+#: too large for its programme, since then decided signs tell through tightened units alone.
+FAR, FAR_UNSOLVED = 8.0, 3.0
 
 #: Pivots of the programme of a node, and of a leaf, at most.
 PIVOTS, LEAF_PIVOTS = np.int64(400), np.int64(100_000)
@@ -69,11 +70,12 @@ RELIABLE, LOOK = 4.0, 6
 
 
 @part
-def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
+def _scores(node, d, m, real, jump, lam, z, y, v, score):  # type: ignore[no-untyped-def]
     """What each open unit, and behind them each coordinate, may cost the bound.
 
     A unit: the height of its line over the unit itself at the maximiser, and a share of the whole
-    triangle. A coordinate: its share in the widths of the triangles.
+    triangle; for a step, how far its value moves the bound. A coordinate of the domain (the first
+    ``real`` ones): its share in the widths of the triangles.
     """
     lo, hi, T, low, high = node[LO], node[HI], node[ROWS], node[LOW], node[HIGH]
     for j in range(m):
@@ -82,7 +84,12 @@ def _scores(node, d, m, lam, z, y, v, score):  # type: ignore[no-untyped-def]
             continue
         triangle = abs(lam[j]) * high[j] * -low[j] / (high[j] - low[j])
         score[j] = max(lam[j] * (y[j] - max(z[j], 0.0)), 0.0) + 1e-2 * triangle
-    for k in range(d):
+        value_at = jump[int(node[UNITS][j])]
+        if value_at >= 0:
+            score[j] += abs(v[value_at]) * (hi[value_at] - lo[value_at])
+    for k in range(real, d):
+        score[m + k] = 0.0
+    for k in range(real):
         width = hi[k] - lo[k]
         total = 1e-3 * abs(v[k]) * width
         if width > 0.0:
@@ -122,9 +129,9 @@ def _learn(node, m, i, units, learned, side, gain):  # type: ignore[no-untyped-d
 @part
 def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-untyped-def]
     """Value of a goal group at x by the form of the whole domain; keeps the best."""
-    M, c, n, known, _, near, _ = whole
+    M, c, n, known, _, near, _, jump, at_zero = whole
     d = len(x)
-    evaluate(x, M, c, n, y)
+    evaluate(x, M, c, n, y, jump, at_zero)
     value = np.inf
     for g in range(first, last):
         t = n + known + g
@@ -133,7 +140,7 @@ def _offer(whole, ball, first, last, x, y, best, best_x):  # type: ignore[no-unt
         for r in range(known):
             if row_at(M[n + r], c[n + r], x, y, n) < -near[r]:
                 return  # outside the polytope
-        if len(ball) > 0 and outside(x, ball) > 1e-12 * ball[d] * (1.0 + ball[d]):
+        if len(ball) > 0 and outside(x, ball) > 1e-12 * ball[-2] * (1.0 + ball[-2]):
             return
         best[0] = value
         for k in range(d):
@@ -273,7 +280,8 @@ def explore(  # type: ignore[no-untyped-def]
 
     Args:
         whole: rows, constants, open units and known rows of the root, how many units have names,
-            how far outside known rows a point may be and still be offered, the sides of the box.
+            how far outside known rows a point may be and still be offered, the sides of the box
+            (without the values of steps), and for its open units which coordinates they are.
         budget: nodes to look at, at most.
         target: a point with a value of at least this ends the search; np.inf for a maximum.
         below: with a target, a node is closed when its bound is below this.
@@ -285,10 +293,11 @@ def explore(  # type: ignore[no-untyped-def]
             number, and how many nodes could not be settled.
         stop: a byte that ends the search when it is set.
     """
-    _, _, work, lp, _ = space
+    scratch, _, work, lp, _ = space
+    jump = scratch[8]
     v, lam, a, x, z, y, size = work[0], work[1], work[2], work[3], work[4], work[5], work[6]
     bx, score, rank = work[12], work[13], work[14]
-    d = len(best_x)
+    d, real = len(best_x), len(whole[6])
     disjuncts = len(firsts) - 1
     goals = firsts[disjuncts]
     strict = target < np.inf
@@ -320,7 +329,7 @@ def explore(  # type: ignore[no-untyped-def]
         first, last = firsts[worst], firsts[worst + 1]
         begin = at + node_size(n, known, d, goals, disjuncts)
         free = open_units(node, n)
-        by_unit = free <= patience(node, d, theta, whole[6])
+        by_unit = free <= patience(node, real, theta, whole[6])
         solved = by_unit and free > 0 and d + n <= MOST_VARIABLES and len(ball) == 0
         if solved:
             bound[worst] = solve(
@@ -346,7 +355,7 @@ def explore(  # type: ignore[no-untyped-def]
             forward(
                 x, node[ROWS], node[CONST], lam, node[ALPHA][worst], node[LOW], node[HIGH], n, z, y
             )
-        _scores(node, d, n, lam, z, y, v, score)
+        _scores(node, d, n, real, jump, lam, z, y, v, score)
         idle = not matters(score, n)  # no open unit costs the bound anything
         if idle and len(ball) == 0:
             m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
@@ -389,14 +398,14 @@ def explore(  # type: ignore[no-untyped-def]
                 continue
             if bound[worst] == -np.inf:
                 continue
-        from_, to = (0, n) if by_unit and not idle else (n, n + d)
+        from_, to = (0, n) if by_unit and not idle else (n, n + real)
         _promise(node, n, from_, to, units, score, learned, rank)
         old = bound[worst]
         pick, top_rank = np.int64(-1), -1.0
         if idle:
             # what is left to gain is in the corners of the box: halve its longest side
             pick = n
-            for k in range(d):
+            for k in range(real):
                 if wider(node, k, pick - n):
                     pick = n + k
         for _ in range(0 if idle else LOOK):
@@ -461,7 +470,8 @@ def explore(  # type: ignore[no-untyped-def]
                 right = float(mine)
             learned[-1, 0, 0] += drop
             learned[-1, 0, 1] += 1.0
-            far = FAR * learned[-1, 0, 0] / learned[-1, 0, 1]
+            cuts = FAR if d + m <= MOST_VARIABLES else FAR_UNSOLVED
+            far = cuts * learned[-1, 0, 0] / learned[-1, 0, 1]
             price = 2.0 * (STEPS + 1.0) * m * m * (d + m)
             if pick < n and highest - cut > far and cut > -np.inf and price < MOST:
                 _tightened(

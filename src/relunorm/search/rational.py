@@ -44,7 +44,7 @@ Group = tuple[np.ndarray, Vector]
 class Found:
     """The largest value of some group of goals and a point that has it; None on an empty domain.
 
-    ``parts`` counts the polytopes looked at, ``complete`` is False where the clock ended it.
+    ``parts`` counts the polytopes looked at, ``complete`` is False where a limit ended it.
     """
 
     value: Fraction | None
@@ -60,6 +60,7 @@ def largest(
     clock: Clock,
     target: Fraction | None = None,
     start: Vector | None = None,
+    parts: int | None = None,
 ) -> Found:
     """The maximum over a domain of the largest of min_i (b - A f)_i, one for every group (A, b).
 
@@ -67,13 +68,14 @@ def largest(
         domain: a box or a polytope.
         target: a value that ends the search when it is reached.
         start: a point of the domain, as good as one is known.
+        parts: give up after this many.
 
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[0.1, 0.1]]])  # 0.1 |x|
     >>> found = largest(net, Box([-3.0], [2.0]), [(-np.eye(1), np.zeros(1))], Clock(None))
     >>> found.value == 3 * Fraction(0.1)
     True
     """
-    search = _Search(network, groups, clock, target)
+    search = _Search(network, groups, clock, target, parts)
     if start is not None:
         search.offer(start)
     place = place_of(domain)
@@ -124,12 +126,17 @@ class _Search:
     """Depth first over the signs of units; keeps the best value and its point."""
 
     def __init__(
-        self, network: Network, groups: Sequence[Group], clock: Clock, target: Fraction | None
+        self,
+        network: Network,
+        groups: Sequence[Group],
+        clock: Clock,
+        target: Fraction | None,
+        most: int | None,
     ):
         for index, layer in enumerate(network.layers):
             if layer.activation.kind == "step":
                 raise InvalidInputError(f"layer {index} has step units; a maximum may not exist")
-        self.network, self.clock, self.target = network, clock, target
+        self.network, self.clock, self.target, self.most = network, clock, target, most
         self.maps = [_entries(affine) for affine in network.maps]
         self.goals = [
             [(as_fractions(-row), Fraction(float(end))) for row, end in zip(A, b, strict=True)]
@@ -151,7 +158,7 @@ class _Search:
 
     def explore(self, place: Place, forms: list[list[Form]]) -> bool:
         """Look at a part whose first values are known as forms of the input; False if stopped."""
-        if self.clock.expired():
+        if self.clock.expired() or self.parts == self.most:
             return False
         self.parts += 1
         while len(forms) <= len(self.network.layers):

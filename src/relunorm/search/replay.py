@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.form import Form
+from relunorm.bounds.form import Form, triangular
 from relunorm.bounds.kernel import compiled, part
 from relunorm.bounds.node import (
     ALPHA,
@@ -31,8 +31,11 @@ from relunorm.bounds.node import (
     parts,
 )
 from relunorm.bounds.tighten import tighten
+from relunorm.domain import Box
+from relunorm.domain.reach import reach_of
+from relunorm.network import Network
 from relunorm.search.cuts import half, straightened
-from relunorm.search.engine import Space, Task, first_node, whole_node
+from relunorm.search.engine import Space, Start, Task, first_node, whole_node
 from relunorm.search.explore import (
     AT,
     CLOSED,
@@ -140,15 +143,23 @@ def _entries(tape: Array) -> tuple[NDArray[np.int64], ...] | None:
     return tuple(np.array(places, dtype=np.int64) for places in found.values())
 
 
-def replay(form: Form, steps: int, pieces: Iterable[Array], limit: float, strict: bool) -> Replayed:
+def replay(
+    form: Form,
+    steps: int,
+    pieces: Iterable[Array],
+    limit: float,
+    strict: bool,
+    start: Start | None = None,
+) -> Replayed:
     """Walk through the tree on the tape.
 
     Args:
         steps: descent steps of the root's units, as the search took them.
         limit: what every bound has to stay below (``strict``) or at.
+        start: what the search was given, if anything.
     """
     found = record(pieces)
-    task, whole = first_node(form, whole_node(form), 0, -np.inf, steps)
+    task, whole = first_node(form, whole_node(form, start), 0, -np.inf, steps)
     if task is None:
         return Replayed(True, -np.inf, 0, "")
     space = Space(form, whole[2], 1 << 16)
@@ -166,6 +177,13 @@ def replay(form: Form, steps: int, pieces: Iterable[Array], limit: float, strict
         space.grow()
         result[:] = -np.inf, 0, 0
     return Replayed(why == HOLDS, float(result[0]), int(result[1]), REASONS[int(result[2])])
+
+
+def warm_up() -> None:
+    """Compile or load the kernels, on one unit."""
+    tiny = Network.from_weights([[[1.0]], [[1.0]]])
+    goal = (-np.eye(1), np.zeros(1))
+    replay(triangular(tiny, reach_of(Box.cube(1)), [goal]), 0, [], 0.0, True)
 
 
 def _begin(space: Space, task: Task) -> int:

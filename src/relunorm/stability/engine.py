@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack
+import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,35 +12,20 @@ from relunorm import matrix as mx
 from relunorm.bounds.linear import linear_upper
 from relunorm.bounds.lp import relaxation
 from relunorm.bounds.problem import Bounds, Problem
-from relunorm.bounds.slopes import Proposal, optimize
+from relunorm.bounds.slopes import optimize
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import Clock, Listener, Teller
-from relunorm.domain import Box, Domain
+from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.stability.branch import Branching
-from relunorm.stability.milp import decide
-from relunorm.stability.proof import (
-    BranchProof,
-    Proof,
-    Proofs,
-    SlopeProof,
-    SplitProof,
-    TrustedProof,
-)
+from relunorm.stability.proof import Proof, Proofs, SlopeProof
 from relunorm.stability.replay import apply, rule_bounds
 from relunorm.stability.result import LayerStability, Stability, layer_verdicts
-from relunorm.stability.split import split
 from relunorm.stability.witness import Witnesses
-from relunorm.sweep.ambient import ambient_jobs
 
-#: Up to this many inputs a box is bisected before signs are branched on.
-FEW_INPUTS = 8
-
-#: Boxes (of a layer) and nodes (of a side) tried before the next method has its turn.
-MOST_BOXES = 20_000
-MOST_NODES = 16_000
+#: Nodes of the first search of a side, and of the last one on a ball, whose parts get ever smaller.
+FIRST_NODES, CURVED_NODES = 100, 20_000
 
 #: Slopes of all open units of a layer are tuned while this many multiplications suffice.
 TUNING_WORK = 4e10
@@ -62,32 +47,22 @@ def stability(
     domain: Domain,
     *,
     time_limit: float | Clock | None = None,
-    workers: int | None = None,
-    backend: str | None = None,
-    scheduler: str | None = None,
     progress: Listener | None = None,
     random_state: int = 0,
-    milp: bool = True,
 ) -> Stability:
     """Decide for every unit whether it is dead, always active or unstable over the domain.
 
     A verdict ``dead`` or ``active`` rests on a bound that holds in real arithmetic and that
-    `replay` recomputes without a solver (a MILP verdict, the last resort, is marked as trusted);
-    ``unstable`` rests on two points whose signs survive rounding. What neither shows within the
-    time is ``undecided``.
+    `replay` recomputes without a solver; ``unstable`` rests on two points whose signs survive
+    rounding. What neither shows within the time is ``undecided``.
 
     Args:
         network: relu, leaky, step and linear stages, with any skips.
         domain: a box, a ball or a polytope.
         time_limit: seconds; what is open then stays undecided. None for no limit.
-        workers: mixed-integer programmes solved at a time; all cores if omitted.
-        backend: ``loky``, ``dask`` or ``ray``: the mixed-integer programmes go to processes instead
-            of threads; so they do inside a ``joblib.parallel_config`` if neither is given.
-        scheduler: address of a running Dask scheduler or Ray cluster.
         progress: called with a `Progress`; its facts are the ``layer``, how many sides of its units
             are ``open`` and the ``stage``. May raise KeyboardInterrupt to stop.
         random_state: seed of the witness search.
-        milp: False to leave out the mixed-integer search.
 
     Exact up to what is listed as undecided. KeyboardInterrupt stops the search and keeps what was
     found. Cost: a few forward passes per unit when bounds and witnesses suffice, exponential in
@@ -100,9 +75,8 @@ def stability(
     """
     domain.check_dimension(network.input_size)
     clock = Clock(time_limit)
-    place = Place(backend, scheduler, workers)
-    search = _Search(network, domain, clock, place, progress, random_state, milp)
-    with place, few_threads(network), np.errstate(over="ignore", invalid="ignore"):
+    search = _Search(network, domain, clock, progress, random_state)
+    with few_threads(network), np.errstate(over="ignore", invalid="ignore"):
         return search.run()
 
 
@@ -114,10 +88,8 @@ class _Search:
         network: Network,
         domain: Domain,
         clock: Clock,
-        place: Place,
         progress: Listener | None,
         random_state: int,
-        milp: bool,
     ):
         self.clock, self.tell = clock, Teller(progress, clock)
         self.problem = Problem(network, reach_of(domain))
@@ -125,8 +97,6 @@ class _Search:
         self.witnesses = Witnesses(self.problem, clock)
         self.rng = np.random.default_rng(random_state)
         self.random_state = random_state
-        self.place = place
-        self.milp = milp
         self.items: list[Proof] = []
         self.method: NDArray[np.str_] = np.empty(0, dtype="<U8")
         self.stopped = False
@@ -168,28 +138,18 @@ class _Search:
         if not index:
             return  # The support function is exact: what is open now is open by rounding alone.
         self._tune(index)
-        stages = {"lp": self._solve, "branch": self._branch}
-        if isinstance(self.problem.reach.domain, Box) and self.problem.reach.size <= FEW_INPUTS:
-            stages = {"lp": self._solve, "split": self._split, "branch": self._branch}
-        if self.milp:
-            stages["milp"] = self._decide
-        for name, stage in stages.items():
-            sides = self._open(index)
-            if not len(sides[0]) or self.clock.expired():
+        for stage, run in (("climb", partial(self._climb, starts=24)), ("search", self._ask)):
+            if not len(self._open(index)[0]) or self.clock.expired():
                 return
-            self._tell(index, name)
-            stage(index, sides)
+            self._tell(index, stage)
+            run(index)
 
-    def _tell(self, index: int, stage: str) -> None:
-        if self.tell.listener is None:
+    def _tell(self, index: int, stage: str, at_once: bool = True) -> None:
+        if not (self.tell.listener is not None and (at_once or self.tell.due)):
             return
         count, layers = len(self._open(index)[0]), len(self.problem.network.layers)
         text = f"layer {index + 1} of {layers}, {count} open, {stage}"
         self.tell(text, index, layers, layer=index, open=count, stage=stage)
-
-    def _turn(self) -> Clock:
-        """When a stage has to stop: half of the time left, so that the next one has its turn."""
-        return self.clock.part(share=0.5 if self.milp else 1.0)
 
     def _free(self, index: int) -> Sides:
         """Both sides of every unit whose bounds leave the sign open."""
@@ -203,13 +163,18 @@ class _Search:
         unseen = np.where(signs > 0, ~(largest[units] > 0), ~(smallest[units] < 0))
         return units[unseen], signs[unseen]
 
+    def _is_open(self, index: int, unit: int, sign: int) -> bool:
+        """Whether a side is still open."""
+        free = self.bounds.lower[index][unit] < 0 < self.bounds.upper[index][unit]
+        return bool(free) and not self.witnesses.shows(index, unit, sign)
+
     def _use(self, item: Proof) -> None:
         """Apply a proof, keep it, and note the units it decided."""
         index = item.layer
         was = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
         # Kept before it is applied: an interruption in between must not leave a bound unproved.
         self.items.append(item)
-        apply(self.problem, self.bounds, item)
+        apply(self.problem, self.bounds, item, fresh=True)
         now = (self.bounds.lower[index] < 0) & (self.bounds.upper[index] > 0)
         self.method[was & ~now] = item.method
 
@@ -233,7 +198,10 @@ class _Search:
             self._tune_some(index, units[take], signs[take], tighten)
 
     def _tune_some(self, index: int, units: NDArray[np.intp], signs: Vector, tighten: bool) -> None:
-        found = self._optimize(index, units, signs, goal=None if tighten else 0.0)
+        found = optimize(
+            self.problem, self.bounds, index, units, signs,
+            iterations=STEPS, goal=None if tighten else 0.0, clock=self.clock,
+        )  # fmt: skip
         value = linear_upper(self.problem, self.bounds, index, units, signs, found.slopes)
         now = np.where(signs > 0, self.bounds.upper[index][units], -self.bounds.lower[index][units])
         width = (self.bounds.upper[index] - self.bounds.lower[index])[units]
@@ -241,14 +209,6 @@ class _Search:
         if len(keep):
             self._use(SlopeProof(index, units[keep], signs[keep], found.slopes.take(keep)))
         self.witnesses.add(found.point)
-
-    def _optimize(
-        self, index: int, units: NDArray[np.intp], signs: Vector, goal: float | None
-    ) -> Proposal:
-        return optimize(
-            self.problem, self.bounds, index, units, signs, iterations=STEPS, rate=0.25, goal=goal,
-            clock=self.clock,
-        )  # fmt: skip
 
     def _linear_programmes(self, index: int, sides: Sides) -> None:
         """The triangle relaxation of each side, one model with changing objectives."""
@@ -277,40 +237,43 @@ class _Search:
         if points:
             self.witnesses.add(inward(self.problem.reach.domain, np.array(points)))
 
-    def _solve(self, index: int, sides: Sides) -> None:
-        self._linear_programmes(index, sides)
-        self._climb(index, 24)
+    def _ask(self, index: int) -> None:
+        """One search a side: first a few nodes for each, then as many as it takes."""
+        from relunorm.search.engine import warm_up
+        from relunorm.stability.sides import ask, ask_in_fractions
 
-    def _split(self, index: int, sides: Sides) -> None:
-        tree, proved = split(
-            self.problem, self.bounds, self.witnesses, index, *sides,
-            clock=self._turn(), boxes=MOST_BOXES,
-        )  # fmt: skip
-        if proved:
-            self._use(SplitProof(index, tree, tuple(proved)))
+        self.tell.compile("the search", warm_up)
+        flat = isinstance(self.problem.reach.domain, Box | Polytope)
+        tied: set[tuple[int, int]] = set()
+        for nodes in (FIRST_NODES, math.inf if flat else CURVED_NODES):
+            units, signs = self._open(index)
+            sides = [(int(u), int(s)) for u, s in zip(units, signs, strict=True)]
+            for turn, (unit, sign) in enumerate(sides):
+                if self.clock.expired():
+                    return
+                if not self._is_open(index, unit, sign):
+                    continue
+                self._tell(index, "search", at_once=False)
+                found = ask(
+                    self.problem, self.bounds, index, unit, sign,
+                    shown=partial(self._shows, index, unit, sign),
+                    clock=self.clock.part(share=1 / (len(sides) - turn)),
+                    nodes=nodes, random_state=self.random_state,
+                )  # fmt: skip
+                if found.proof is not None:
+                    self._use(found.proof)
+                elif found.tied and (unit, sign) not in tied:
+                    tied.add((unit, sign))
+                    proof, point = ask_in_fractions(self.problem, index, unit, sign, self.clock)
+                    if proof is not None:
+                        self._use(proof)
+                    elif point is not None:
+                        self._shows(index, unit, sign, point)
 
-    def _branch(self, index: int, sides: Sides) -> None:
-        start = self._optimize(index, *sides, goal=None).slopes
-        search = Branching(self.problem, self.bounds, self.witnesses, index)
-        found = search.run(*sides, start=start, clock=self._turn(), nodes=MOST_NODES)
-        for side in found:
-            if side.done == "proved":
-                self._use(BranchProof(index, side.unit, int(side.sign), tuple(side.leaves)))
-
-    def _decide(self, index: int, sides: Sides) -> None:
-        answers = decide(
-            self.problem, self.bounds, index, *sides,
-            clock=self.clock, workers=self.place.threads, far=self.place.open(),
-        )  # fmt: skip
-        given = list(zip(*sides, answers, strict=True))
-        excluded = [int(unit) for unit, _, answer in given if answer.excluded]
-        for unit, sign, answer in given:
-            if answer.excluded:
-                if excluded.count(int(unit)) > 1:
-                    continue  # no unit is both dead and active: the solver was wrong
-                self._use(TrustedProof(index, int(unit), int(sign), answer.margin))
-            elif answer.point is not None:
-                self.witnesses.add(inward(self.problem.reach.domain, answer.point[None]))
+    def _shows(self, index: int, unit: int, sign: int, point: Vector) -> bool:
+        """Whether a point, or one beside it, is a witness of a side; it is kept if so."""
+        self.witnesses.add(inward(self.problem.reach.domain, point[None]))
+        return self.witnesses.shows(index, unit, sign)
 
 
 def inward(domain: Domain, points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -319,33 +282,3 @@ def inward(domain: Domain, points: NDArray[np.float64]) -> NDArray[np.float64]:
         return points
     moved = [points + share * (domain.center - points) for share in (1e-12, 1e-9, 1e-6)]
     return np.concatenate([points, *moved])
-
-
-class Place:
-    """A backend that is opened when first needed and closed at the end of the block.
-
-    Most calls end before the first mixed-integer programme; they shall not start processes.
-    """
-
-    def __init__(self, backend: str | None, scheduler: str | None, workers: int | None):
-        self.backend, self.scheduler, self.workers = backend, scheduler, workers
-        self.threads = workers or os.cpu_count() or 1
-        self._stack, self._is_open = ExitStack(), False
-
-    def open(self) -> bool:
-        """Whether tasks go to joblib; from the first such answer on its backend is in place."""
-        chosen = self.backend is not None or self.scheduler is not None
-        if not chosen and (self.workers is not None or ambient_jobs() == 1):
-            return False
-        if not self._is_open:
-            from relunorm.sweep.backends import placed
-
-            self._stack.enter_context(placed(self.backend, self.scheduler, self.workers))
-            self._is_open = True
-        return True
-
-    def __enter__(self) -> Place:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()

@@ -3,9 +3,8 @@
 Bounds by intervals and by the fixed linear rule need nothing stored: they are recomputed. The rest:
 
 - `SlopeProof`: slopes, from descent or from the multipliers of a linear programme
-- `BranchProof`: the leaves of a tree of sign decisions, with slopes for each
-- `SplitProof`: a tree of cuts of the input box, and the boxes that exclude each side
-- `TrustedProof`: the word of a MILP solver; nothing to check, marked and counted as such
+- `SearchedProof`: the tape of a search: its cuts, and the numbers behind the bound of every part
+- `FractionProof`: that a side was decided in rational arithmetic, which is done again
 
 Any slopes give a sound bound (see `linear`), so a damaged number can only loosen a bound.
 """
@@ -23,10 +22,8 @@ from numpy.typing import NDArray
 
 from relunorm.bounds.linear import Slopes
 from relunorm.errors import InvalidInputError
-from relunorm.stability.branch import Leaf
-from relunorm.stability.split import BoxTree
 
-SCHEMA = "relunorm.bounds/1"
+SCHEMA = "relunorm.bounds/2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,88 +51,50 @@ class SlopeProof:
 
 
 @dataclass(frozen=True, eq=False)
-class BranchProof:
-    """Leaves of sign decisions that exclude ``sign * z[unit] > 0`` of a layer."""
+class SearchedProof:
+    """The tape of a search that shows ``sign * z[unit] < limit`` (see `stability.sides`)."""
 
     layer: int
     unit: int
     sign: int
-    leaves: tuple[Leaf, ...]
-    method: str = "branch"
+    limit: float
+    tape: NDArray[np.float64]
+    method: str = "search"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; the rows of all leaves are packed together."""
-        slopes = self.slopes
+        """JSON-safe; the limit as a hexadecimal float."""
         return {
-            "kind": "branch",
+            "kind": "search",
             "layer": self.layer,
             "unit": self.unit,
             "sign": self.sign,
-            "paths": [[list(step) for step in leaf.path] for leaf in self.leaves],
-            "tilt": {str(k): _pack(v) for k, v in slopes.tilt.items()},
-            "offset": _pack_nonzero(slopes.offset),
-            "multipliers": _pack(slopes.multipliers),
-        }
-
-    @property
-    def slopes(self) -> Slopes:
-        """One row per leaf."""
-        first = self.leaves[0]
-        given = [leaf.multipliers for leaf in self.leaves if leaf.multipliers is not None]
-        many = np.stack(given) if given else None
-        return Slopes(
-            {k: np.stack([leaf.tilt[k] for leaf in self.leaves]) for k in first.tilt},
-            {k: np.stack([leaf.offset[k] for leaf in self.leaves]) for k in first.offset},
-            many,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class SplitProof:
-    """A bisection tree of the input box and the boxes that exclude each side of a layer."""
-
-    layer: int
-    tree: BoxTree
-    sides: tuple[tuple[int, int], ...]
-    method: str = "split"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; cuts as hexadecimal floats."""
-        return {
-            "kind": "split",
-            "layer": self.layer,
-            "axis": list(self.tree.axis),
-            "cut": [float(c).hex() for c in self.tree.cut],
-            "children": [list(pair) for pair in self.tree.children],
-            "closed": [
-                {"unit": u, "sign": s, "boxes": list(self.tree.closed.get((u, s), []))}
-                for u, s in self.sides
-            ],
+            "limit": float(self.limit).hex(),
+            "tape": _pack(self.tape),
         }
 
 
 @dataclass(frozen=True, eq=False)
-class TrustedProof:
-    """A MILP solver found no point with ``sign * z[unit] >= -margin``."""
+class FractionProof:
+    """That ``sign * z[unit] <= 0`` was decided in fractions, in so many parts of the domain."""
 
     layer: int
     unit: int
     sign: int
-    margin: float
-    method: str = "milp"
+    parts: int
+    method: str = "rational"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
         return {
-            "kind": "milp",
+            "kind": "rational",
             "layer": self.layer,
             "unit": self.unit,
             "sign": self.sign,
-            "margin": float(self.margin).hex(),
+            "parts": self.parts,
         }
 
 
-Proof = SlopeProof | BranchProof | SplitProof | TrustedProof
+Proof = SlopeProof | SearchedProof | FractionProof
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,18 +111,12 @@ class Proofs:
     box_duals: NDArray[np.float64] | None = field(default=None)
     digest: str = ""
 
-    @property
-    def trusted(self) -> list[tuple[int, int]]:
-        """Every (layer, unit) whose verdict rests on a solver's word."""
-        return [(x.layer, x.unit) for x in self.items if isinstance(x, TrustedProof)]
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe, and every number comes back bit for bit."""
         return {
             "schema": SCHEMA,
             "network": self.digest,
             "box_duals": _pack(self.box_duals),
-            "solver_trusted": len(self.trusted),
             "proofs": [item.to_dict() for item in self.items],
         }
 
@@ -173,7 +126,8 @@ class Proofs:
         try:
             if data["schema"] != SCHEMA:
                 raise InvalidInputError(
-                    f"bound proofs have schema {data['schema']!r}, expected {SCHEMA!r}"
+                    f"the bound proofs have schema {data['schema']!r}, and this version reads "
+                    f"{SCHEMA!r} only; make them again with it"
                 )
             return cls(
                 tuple(_read(item) for item in data["proofs"]),
@@ -191,8 +145,22 @@ class Proofs:
         return f"Proofs({counts or 'fixed rules only'})"
 
 
+#: What an entry of each kind holds.
+_SIDE = {"kind", "layer", "unit", "sign"}
+_KEYS = {
+    "slopes": {"kind", "method", "layer", "units", "signs", "tilt", "offset", "multipliers"},
+    "search": _SIDE | {"limit", "tape"},
+    "rational": _SIDE | {"parts"},
+}
+
+
 def _read(item: dict[str, Any]) -> Proof:
     kind, layer = item["kind"], int(item["layer"])
+    if kind not in _KEYS:
+        raise InvalidInputError(f"a bound proof has kind {kind!r}, which is not known")
+    if set(item) != _KEYS[kind]:
+        odd = ", ".join(sorted(set(item) ^ _KEYS[kind]))
+        raise InvalidInputError(f"a bound proof has keys too many or too few: {odd}")
     if kind == "slopes":
         return SlopeProof(
             layer,
@@ -201,37 +169,13 @@ def _read(item: dict[str, Any]) -> Proof:
             _read_slopes(item),
             str(item["method"]),
         )
-    if kind == "split":
-        tree = BoxTree(
-            [int(a) for a in item["axis"]],
-            [float.fromhex(c) for c in item["cut"]],
-            [(int(a), int(b)) for a, b in item["children"]],
-            {
-                (int(x["unit"]), _sign(x["sign"])): list(map(int, x["boxes"]))
-                for x in item["closed"]
-            },
-        )
-        return SplitProof(layer, tree, tuple(tree.closed))
     unit, sign = int(item["unit"]), _sign(item["sign"])
-    if kind == "branch":
-        slopes = _read_slopes(item)
-        many = slopes.multipliers
-        leaves = tuple(
-            Leaf(
-                tuple((int(a), int(b), _sign(c)) for a, b, c in path),
-                {k: v[row] for k, v in slopes.tilt.items()},
-                {k: v[row] for k, v in slopes.offset.items()},
-                None if many is None else many[row],
-            )
-            for row, path in enumerate(item["paths"])
-        )
-        return BranchProof(layer, unit, sign, leaves)
-    if kind == "milp":
-        margin = float.fromhex(item["margin"])
-        if not 0 <= margin < np.inf:
-            raise InvalidInputError(f"a margin is {margin}, expected a finite number >= 0")
-        return TrustedProof(layer, unit, sign, margin)
-    raise InvalidInputError(f"a bound proof has kind {kind!r}, which is not known")
+    if kind == "rational":
+        return FractionProof(layer, unit, sign, int(item["parts"]))
+    limit, tape = float.fromhex(item["limit"]), _unpacked(item["tape"])
+    if not -np.inf < limit <= 0 or tape.ndim != 1:
+        raise InvalidInputError(f"a search proof claims {limit}, expected a finite number <= 0")
+    return SearchedProof(layer, unit, sign, limit, tape)
 
 
 def _sign(value: Any) -> int:

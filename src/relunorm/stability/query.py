@@ -13,10 +13,8 @@ from relunorm.clock import NO_LIMIT
 from relunorm.domain.reach import Reach
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Network
-from relunorm.stability.branch import Branching
-from relunorm.stability.proof import BranchProof, Proof, Proofs, SlopeProof
+from relunorm.stability.proof import Proof, Proofs, SlopeProof
 from relunorm.stability.replay import apply, rule_bounds
-from relunorm.stability.witness import Witnesses
 
 #: Descent steps for the bounds that later layers rest on: most of what twenty would gain.
 STEPS = 6
@@ -30,7 +28,7 @@ class Query:
 
     `stability` decides every unit; here the caller names the sides that matter, and the cheapest
     bound that settles them is looked for: intervals and the fixed rule, tuned slopes, then a few
-    nodes of branching. All bounds hold in real arithmetic; `proofs` replays them. Whoever asks may
+    nodes of a search. All bounds hold in real arithmetic; `proofs` replays them. Whoever asks may
     set ``clock``; nothing further is proved after its end.
 
     >>> from relunorm import Box
@@ -83,7 +81,7 @@ class Query:
         Each side is tried once. Bounds of later layers rest on these and are forgotten.
 
         Args:
-            nodes: how many nodes of branching may be spent, all sides together.
+            nodes: how many nodes of a search may be spent, all sides together.
         """
         self.rule(index)
         sides = [(index, u, s) for u, s in zip(units.tolist(), signs.tolist(), strict=True)]
@@ -101,7 +99,6 @@ class Query:
             units,
             signs,
             iterations=20,
-            rate=0.25,
             goal=0.0,
             clock=self.clock,
         )
@@ -110,16 +107,23 @@ class Query:
         if len(done):
             self._use(SlopeProof(index, units[done], signs[done], found.slopes.take(done)))
         rest = np.flatnonzero(~(value <= 0))
-        if len(rest) and nodes >= len(rest) and not self.clock.expired():
-            search = Branching(self.problem, self.bounds, Witnesses(self.problem), index)
-            searched = search.run(
-                units[rest], signs[rest], start=found.slopes.take(rest),
-                clock=self.clock, nodes=nodes // len(rest),
-            )  # fmt: skip
-            for side in searched:
-                if side.done == "proved":
-                    self._use(BranchProof(index, side.unit, int(side.sign), tuple(side.leaves)))
+        if len(rest) and nodes >= len(rest):
+            self._search(index, units[rest], signs[rest], nodes // len(rest))
         return self.rule(index)
+
+    def _search(self, index: int, units: NDArray[np.intp], signs: Vector, nodes: int) -> None:
+        """A few nodes of branch and bound for each side."""
+        from relunorm.stability.sides import ask
+
+        for unit, sign in zip(units.tolist(), signs.tolist(), strict=True):
+            if self.clock.expired():
+                return
+            found = ask(
+                self.problem, self.bounds, index, unit, int(sign),
+                shown=lambda _: True, clock=self.clock, nodes=nodes,
+            )  # fmt: skip
+            if found.proof is not None:
+                self._use(found.proof)
 
     def _tighten(self, index: int) -> None:
         """A few steps on the slopes of every open side of a layer that others will rest on."""
@@ -137,7 +141,6 @@ class Query:
             units,
             signs,
             iterations=STEPS,
-            rate=0.25,
             goal=None,
             clock=self.clock,
         )
@@ -151,7 +154,7 @@ class Query:
 
     def _use(self, item: Proof) -> None:
         self.items.append(item)
-        apply(self.problem, self.bounds, item)
+        apply(self.problem, self.bounds, item, fresh=True)
 
 
 def _columns(matrix: Matrix) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 Layer by layer: intervals, the fixed linear rule where the sign is still open, then the stored
 proofs of that layer. Only products, sums and maxima with their rounding added; what comes out holds
-in real arithmetic for the network as stored.
+in real arithmetic for the network as stored. Ties that were decided in fractions are decided again.
 
 Rows whose bound is 0 up to rounding get the fixed linear rule in rational arithmetic: floating
 point with its error added cannot say that a maximum is exactly 0 (a unit that reads relu(x) - x
@@ -23,23 +23,14 @@ from relunorm.bounds.intervals import interval_bounds
 from relunorm.bounds.linear import Slopes, chord_slope, default_tilt, fixed_sides, linear_upper
 from relunorm.bounds.problem import Bounds, Kink, Problem
 from relunorm.bounds.threads import few_threads
-from relunorm.clock import NO_LIMIT, Clock
+from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
 from relunorm.floats import float_above
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Affine, Network
-from relunorm.stability.branch import Decision, part_of
-from relunorm.stability.proof import (
-    BranchProof,
-    Proof,
-    Proofs,
-    SlopeProof,
-    SplitProof,
-    TrustedProof,
-)
-from relunorm.stability.split import BATCH, side_bounds
+from relunorm.stability.proof import FractionProof, Proof, Proofs, SearchedProof, SlopeProof
 
 #: Bounds this close to 0, relative to the interval, are redone in rational arithmetic.
 NEAR = 1e-10
@@ -53,7 +44,6 @@ class Replay:
         lower, upper: of every layer's pre-activations, the linear stages included.
         output_lower, output_upper: of the network's output.
         low, high: of every value, the input first.
-        trusted: (layer, unit) pairs whose bound rests on a MILP solver's word.
     """
 
     lower: tuple[Vector, ...]
@@ -62,21 +52,10 @@ class Replay:
     output_upper: Vector
     low: tuple[Vector, ...]
     high: tuple[Vector, ...]
-    trusted: tuple[tuple[int, int], ...]
 
 
-def replay(
-    network: Network,
-    domain: Domain,
-    proofs: Proofs,
-    *,
-    trust: bool = True,
-    clock: Clock = NO_LIMIT,
-) -> Replay:
+def replay(network: Network, domain: Domain, proofs: Proofs, *, clock: Clock = NO_LIMIT) -> Replay:
     """Recompute the bounds that ``proofs`` prove.
-
-    Args:
-        trust: False to leave out what only a solver vouches for (later bounds get wider).
 
     Raises:
         InvalidInputError: the proofs do not fit the network, or do not prove what they say.
@@ -86,23 +65,23 @@ def replay(
     if proofs.digest and proofs.digest != network.digest:
         raise InvalidInputError("the bound proofs were made for another network (digest differs)")
     with few_threads(network), np.errstate(over="ignore", invalid="ignore"):
-        return _replay(network, domain, proofs, trust, clock)
+        return _replay(network, domain, proofs, clock)
 
 
-def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool, clock: Clock) -> Replay:
+def _replay(network: Network, domain: Domain, proofs: Proofs, clock: Clock) -> Replay:
     problem = Problem(network, reach_of(domain, proofs.box_duals))
     bounds = Bounds(problem)
-    trusted: list[tuple[int, int]] = []
+    if any(isinstance(item, SearchedProof) for item in proofs.items):
+        from relunorm.search.replay import warm_up
+
+        Teller(None, clock).compile("the replay of its proofs", warm_up)
     for index in range(len(network.layers)):
         lower, upper = rule_bounds(problem, bounds, index, clock=clock)
         bounds.append(lower, upper)
         for item in proofs.items:
-            if item.layer != index or (isinstance(item, TrustedProof) and not trust):
-                continue
-            clock.check()
-            apply(problem, bounds, item)
-            if isinstance(item, TrustedProof):
-                trusted.append((item.layer, item.unit))
+            if item.layer == index:
+                clock.check()
+                apply(problem, bounds, item)
         if (bounds.lower[index] > bounds.upper[index]).any():
             raise InvalidInputError(f"the bound proofs of layer {index} contradict each other")
         clock.check()
@@ -115,7 +94,6 @@ def _replay(network: Network, domain: Domain, proofs: Proofs, trust: bool, clock
         upper,
         tuple(bounds.low),
         tuple(bounds.high),
-        tuple(trusted),
     )
 
 
@@ -147,13 +125,17 @@ def rule_bounds(
     return lower, upper
 
 
-def apply(problem: Problem, bounds: Bounds, item: Proof) -> None:
-    """Tighten the bounds of the last layer by one proof."""
+def apply(problem: Problem, bounds: Bounds, item: Proof, *, fresh: bool = False) -> None:
+    """Tighten the bounds of the last layer by one proof.
+
+    Args:
+        fresh: a search has just made the proof: what it claims need not be computed again.
+    """
     index = item.layer
     if index != len(bounds.lower) - 1:
         raise InvalidInputError(f"a bound proof for layer {index} is out of place")
     width = problem.network.layers[index].width
-    units, signs, value = _proved(problem, bounds, item, width)
+    units, signs, value = _proved(problem, bounds, item, width, fresh)
     if len(units) and not ((units >= 0) & (units < width)).all():
         raise InvalidInputError(f"a bound proof names a unit outside layer {index}")
     if np.isnan(value).any():
@@ -166,7 +148,7 @@ def apply(problem: Problem, bounds: Bounds, item: Proof) -> None:
 
 
 def _proved(
-    problem: Problem, bounds: Bounds, item: Proof, width: int
+    problem: Problem, bounds: Bounds, item: Proof, width: int, fresh: bool
 ) -> tuple[NDArray[np.intp], Vector, Vector]:
     """Units, signs, and safe upper bounds of sign * z."""
     if isinstance(item, SlopeProof):
@@ -175,91 +157,18 @@ def _proved(
             raise InvalidInputError(f"a slope proof does not fit layer {item.layer}")
         value = linear_upper(problem, bounds, item.layer, item.units, item.signs, item.slopes)
         return item.units, item.signs, value
-    if isinstance(item, SplitProof):
-        return _proved_by_split(problem, bounds, item, width)
+    from relunorm.stability.sides import fraction_bound, searched_bound
+
     one, sign = np.array([item.unit]), np.array([float(item.sign)])
     if not 0 <= item.unit < width:
         raise InvalidInputError(f"a bound proof names unit {item.unit} of layer {item.layer}")
-    if isinstance(item, TrustedProof):
-        return one, sign, np.array([-abs(item.margin)])
-    return one, sign, np.array([_proved_by_branch(problem, bounds, item)])
-
-
-def _proved_by_branch(problem: Problem, bounds: Bounds, item: BranchProof) -> float:
-    paths = [leaf.path for leaf in item.leaves]
-    place = f"the branch proof of unit {item.unit} in layer {item.layer}"
-    for path in paths:
-        for layer, unit, _ in path:
-            fits = 0 <= layer < item.layer and 0 <= unit < problem.network.layers[layer].width
-            if not fits or problem.kinks[layer].step or problem.kinks[layer].linear:
-                raise InvalidInputError(f"{place} decides unit {unit} of layer {layer}")
-    if not paths or not covers(paths):
-        raise InvalidInputError(f"{place} leaves part of the domain out")
-    slopes = item.slopes
-    _check(problem, item.layer, slopes, len(paths))
-    top = -np.inf
-    for start in range(0, len(paths), 1024):
-        take = slice(start, start + 1024)
-        part = part_of(problem, bounds, item.layer, paths[take])
-        count = len(paths[take])
-        rows, signs = np.full(count, item.unit), np.full(count, float(item.sign))
-        value = linear_upper(problem, bounds, item.layer, rows, signs, slopes.take(take), part)
-        top = max(top, float(value.max()))
-    return top
-
-
-def _proved_by_split(
-    problem: Problem, bounds: Bounds, item: SplitProof, width: int
-) -> tuple[NDArray[np.intp], Vector, Vector]:
-    tree = item.tree
-    nodes = len(tree.axis)
-    place = f"the split proof of layer {item.layer}"
-    if not tree.sound or not all(axis < problem.reach.size for axis in tree.axis):
-        raise InvalidInputError(f"{place} is not a tree of cuts")
-    pairs = []
-    for side in item.sides:
-        if not 0 <= side[0] < width or not all(0 <= n < nodes for n in tree.closed.get(side, ())):
-            raise InvalidInputError(f"{place} names unit {side[0]} or a box that is not there")
-        if not tree.covered(side):
-            raise InvalidInputError(f"{place} leaves part of the domain out for unit {side[0]}")
-        pairs += [(node, side) for node in tree.closed[side]]
-    los, his = tree.boxes(problem.reach.lo, problem.reach.hi)
-    worst = dict.fromkeys(item.sides, -np.inf)
-    used = np.array(sorted({node for node, _ in pairs}), dtype=np.intp)
-    by_node: dict[int, list[tuple[int, int]]] = {}
-    for node, side in pairs:
-        by_node.setdefault(node, []).append(side)
-    for start in range(0, len(used), BATCH):
-        now = used[start : start + BATCH]
-        rows = [(k, side) for k, node in enumerate(now.tolist()) for side in by_node[node]]
-        box = np.array([k for k, _ in rows])
-        unit = np.array([side[0] for _, side in rows])
-        sign = np.array([float(side[1]) for _, side in rows])
-        value = side_bounds(problem, bounds, item.layer, los[now], his[now], box, unit, sign)
-        for (_, side), v in zip(rows, value.tolist(), strict=True):
-            worst[side] = max(worst[side], v)
-    units = np.array([u for u, _ in worst], dtype=np.intp)
-    signs = np.array([float(s) for _, s in worst])
-    return units, signs, np.array(list(worst.values()))
-
-
-def covers(paths: list[tuple[Decision, ...]]) -> bool:
-    """Whether paths of decisions are the leaves of a complete binary tree."""
-    stack = [(paths, 0)]
-    while stack:
-        group, depth = stack.pop()
-        if any(len(path) == depth for path in group):
-            if len(group) != 1:
-                return False
-            continue
-        place = group[0][depth][:2]
-        if any(path[depth][:2] != place for path in group):
-            return False
-        halves = [[p for p in group if p[depth][2] == sign] for sign in (-1, 1)]
-        if not all(halves):
-            return False
-        stack += [(half, depth + 1) for half in halves]
-    return True
+    if fresh:
+        claim = item.limit if isinstance(item, SearchedProof) else 0.0
+    elif isinstance(item, FractionProof):
+        claim = fraction_bound(problem, item)
+    else:
+        claim = searched_bound(problem, bounds, item)
+    return one, sign, np.array([claim])
 
 
 def _check(problem: Problem, index: int, slopes: Slopes, rows: int) -> None:

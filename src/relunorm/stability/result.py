@@ -34,8 +34,8 @@ class LayerStability:
             domain), ``unstable`` (a point on either side is known) or ``undecided``. For a leaky
             unit read dead as negative and active as positive. A step unit is dead or active only
             where its value is constant, the value at 0 included.
-        method: what decided it: ``interval``, ``linear``, ``slopes``, ``lp``, ``branch``, ``milp``,
-            ``witness``, or ``none``.
+        method: what decided it: ``interval``, ``linear``, ``slopes``, ``lp``, ``search``,
+            ``rational``, ``witness``, or ``none``.
         margin: how far the deciding bound, or the weaker of the two witnesses, is from 0.
         points: inputs that serve as witnesses.
         at_active, at_inactive: per unit the row of ``points`` where it is surely > 0 and surely

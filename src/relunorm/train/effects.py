@@ -64,20 +64,32 @@ class FeatureEffect:
             "rows": len(self.curves),
         }
 
-    def plot(self, ax: Any = None, output: int = 0) -> Any:
-        """The mean, up to `DRAWN` rows behind it, and the data as ticks; returns the figure."""
+    def plot(
+        self, ax: Any = None, output: int | None = None, labels: Sequence[str] | None = None
+    ) -> Any:
+        """The mean, up to `DRAWN` rows behind it, and the data as ticks; returns the figure.
+
+        Args:
+            output: the one to draw; of several outputs all means without their rows if omitted.
+            labels: what the outputs are.
+        """
+        count = self.values.shape[1]
+        if labels is None:
+            labels = ["output"] if count == 1 else [f"output {k}" for k in range(count)]
+        shown = list(range(count)) if output is None else [output]
         if ax is None:
             from matplotlib.figure import Figure
 
             ax = Figure(figsize=(4.2, 3.2), layout="constrained").subplots()
-        for knots, values in self.curves[:DRAWN]:
-            ax.plot(knots, values[:, output], color="#9aa7b8", lw=0.6, alpha=0.6)
-        ax.plot(self.knots, self.values[:, output], color="#b3261e", lw=2)
+        if len(shown) == 1:
+            for knots, values in self.curves[:DRAWN]:
+                ax.plot(knots, values[:, shown[0]], color="#9aa7b8", lw=0.6, alpha=0.6)
+        for k in shown:
+            red = {"color": "#b3261e"} if len(shown) == 1 else {}
+            ax.plot(self.knots, self.values[:, k], lw=2, label=labels[k], **red)
         ends = ax.get_xaxis_transform()
         ax.plot(self.data, np.zeros_like(self.data), "|", color="black", ms=6, transform=ends)
-        ax.set(
-            xlabel=self.name, ylabel="output" if self.values.shape[1] == 1 else f"output {output}"
-        )
+        ax.set(xlabel=self.name, ylabel=labels[shown[0]] if len(shown) == 1 else "outputs")
         return ax.figure
 
     def __repr__(self) -> str:
@@ -148,8 +160,16 @@ def _effect(
     )
 
 
-def plot_effects(effects: Sequence[FeatureEffect], output: int = 0, most: int = 12) -> Any:
-    """One panel an input, largest effect first, at most ``most``; returns the figure."""
+def plot_effects(
+    effects: Sequence[FeatureEffect],
+    output: int | None = None,
+    most: int = 12,
+    labels: Sequence[str] | None = None,
+) -> Any:
+    """One panel an input, largest effect first, at most ``most``; returns the figure.
+
+    ``output`` and ``labels`` as in `FeatureEffect.plot`.
+    """
     from matplotlib.figure import Figure
 
     shown = sorted(effects, key=lambda effect: -effect.size)[:most]
@@ -160,10 +180,12 @@ def plot_effects(effects: Sequence[FeatureEffect], output: int = 0, most: int = 
     figure = Figure(figsize=(3.4 * columns, 2.7 * lines), layout="constrained")
     axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
     for ax, effect in zip(axes, shown, strict=False):
-        effect.plot(ax, output)
+        effect.plot(ax, output, labels)
         ax.label_outer()
         ax.tick_params(labelbottom=True)
         ax.set_xlabel(effect.name)
+    if output is None and shown[0].values.shape[1] > 1:
+        axes[0].legend(fontsize="small")
     for ax in axes[len(shown) :]:
         ax.set_visible(False)
     return figure

@@ -3,23 +3,25 @@
 Adam divides its moments by 1 - beta^t, with one t per tensor. A unit whose moments are zeroed at a
 large t gets steps of up to sqrt((1 - beta1)^2 / (1 - beta2)) = 3.2 learning rates at first, and
 setting t to 0 would shrink every other unit's steps for a thousand updates. `FreshUnits` gives the
-reset units an age of their own instead: before each update it rescales their moments so that
-Adam's one division comes out as if these units had started at the reset. Exact up to rounding.
+reset units an age of their own instead. The moments of an entry that was reset a updates ago are
+those of a fresh start, and the optimizer has moved it by
 
-Of an entry of age a the tensor holds m' = c m, with m the moment of a fresh start and
-c(t, a) = (1 - beta^t) / (1 - beta^a). Adam's own update beta m' + (1 - beta) g keeps that form if
-m' is first replaced by
+    step(t) m / (sqrt(v) / root(t) + eps),  step(t) = lr / (1 - beta1^t),  root(t)^2 = 1 - beta2^t;
 
-    m' c(t, a) / c(t - 1, a - 1) + (1 - beta) / beta (c(t, a) - 1) g,
+after each update it is moved on to where step(a) and root(a) would have brought it, exact up to
+rounding. The optimizer's own step does the rest, so entries that are not young are those of plain
+training bit for bit. step and root depend on the age alone, so one number per row and one per
+column of a weight say it all.
 
-and the same with g^2 for the second moment. Both factors depend on the age alone, so one number
-per row and one per column of a weight say it all. Where torch's plain Adam or AdamW trains float32
-or float64 parameters on a CPU, one compiled loop does this and the rest of the update, and the
-optimizer is not shown these parameters' gradients for the length of its step.
+That reads a parameter and both moments once more. Where most entries of a large parameter are young
+the operations of torch's step are called here instead, in its order and with roots and steps by
+entry, and the optimizer does not see the gradient: no pass is added, and entries that are not young
+still have every operation of plain training.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any
 
@@ -32,8 +34,10 @@ MOMENTS = (
     "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg",
     "exp_inf", "sum", "acc_delta",
 )  # fmt: skip
-#: A unit is young while beta2^age is above this.
+#: A unit is young while a beta^age is above this.
 YOUNG = 1e-4
+#: From so many entries, and this share of them young, a step is made of torch's operations here.
+LARGE, MANY = 2**15, 0.25
 
 
 class _Ages:
@@ -42,38 +46,57 @@ class _Ages:
     An entry is as old as the younger of its row and its column.
     """
 
-    def __init__(self, parameter: Tensor):
+    def __init__(self, parameter: Tensor, steps: float):
         shape = parameter.shape
+        self.steps = steps  # of the parameter's own count, those already seen
         self.rows = shape[0] if shape else 1
         self.columns = shape[1] if len(shape) > 1 else 1
         self.inner = math.prod(shape[2:])
         size, device = self.rows + self.columns, parameter.device
         self.table = torch.zeros(2, size, dtype=torch.float64, device=device)
-        # Room for the compiled loop, in the type of the parameter.
-        self.factors = torch.empty(4, size, dtype=parameter.dtype, device=device)
-        self.constants = torch.empty(7, dtype=parameter.dtype, device=device)
+        # Room for the compiled loop.
+        self.factors = torch.empty(2, size + 2, dtype=parameter.dtype, device=device)
+        self.picked = torch.empty(self.columns, dtype=torch.int64, device=device)
+        self.share, self.wide = 0.0, False  # of the entries, those young; any young column
+
+    def count(self) -> None:
+        """How many entries are young, when that may have changed."""
+        rows, columns = self.young.split((self.rows, self.columns))
+        self.share = 1 - float((1 - rows.double().mean()) * (1 - columns.double().mean()))
+        self.wide = bool(columns.any())
 
     def reset(self, index: tuple[Any, ...]) -> None:
         """Age 0 for the rows ``(units,)``, or for the columns ``(slice(None), columns)``."""
         of = index[-1] + (self.rows if len(index) > 1 else 0)
-        self.table[:2, of] = 1.0
+        self.table[:, of] = 1.0
+        self.count()
 
-    def aged(self, at: int, t: float, beta: float, part: slice) -> tuple[Tensor, Tensor]:
-        """c(t, a) / c(t - 1, a - 1), and (1 - beta) / beta (c(t, a) - 1), after one more update."""
-        power = self.table[at, part]
-        before = power.clone()
-        power.mul_(beta)
-        ahead, now = (1 - beta**t), (1 - power)
-        growth = ahead / (1 - beta ** (t - 1)) if t > 1 else 1.0
-        young = before > 0
-        ratio = torch.where(young, growth * (1 - before) / now, 1.0)
-        weight = torch.where(young, (1 - beta) / beta * (ahead / now - 1), 0.0)
-        return ratio, weight.clamp_min_(0.0)
+    def entries(self, values: Tensor, like: Tensor, choose: Any = torch.maximum) -> Tensor:
+        """For every entry the larger of its row's and its column's value, or the smaller."""
+        values = values.to(like.dtype)
+        if like.ndim < 2:
+            return values[: self.rows].reshape(like.shape)
+        tall, wide = (-1, *[1] * (like.ndim - 1)), (-1, *[1] * (like.ndim - 2))
+        rows, columns = values.split((self.rows, self.columns))
+        return (
+            choose(rows.reshape(tall), columns.reshape(wide)) if self.wide else rows.reshape(tall)
+        )
+
+    def grow(self, group: Any) -> Tensor:
+        """Age by one update; which rows and columns are young."""
+        young = self.young
+        self.table.mul_(self.table.new_tensor([[float(beta)] for beta in group["betas"]]))
+        return young
+
+    @property
+    def young(self) -> Tensor:
+        return (self.table > 0).any(0)
 
     def mature(self) -> bool:
         """Let the old go; whether none is young."""
-        old = self.table[1] < YOUNG
-        self.table[:2, old] = 0.0
+        old = (self.table < YOUNG).all(0)
+        self.table[:, old] = 0.0
+        self.count()
         return bool(old.all())
 
 
@@ -85,11 +108,10 @@ class FreshUnits:
             count is per unit for Adam and AdamW, amsgrad included. That makes them, SGD without
             dampening and RMSprop exact. Not exact, because one count or product per tensor stays
             as it is: NAdam, RAdam, Adamax, Adadelta's warm-up, SGD's first step with dampening.
-            A closure given to ``step`` is run first, as the optimizer would. Fused optimizers under
-            a ``GradScaler`` divide by its scale and skip overflows inside their step; so is done
-            here.
 
-    Hooks the optimizer only while some unit is young (until beta2^age < 1e-4); `close` removes it.
+    Hooks the optimizer only while some unit is young (until beta2^age < 1e-4). Its ``state_dict``
+    then shows young units with moments that the one count of the tensor corrects rightly, so a run
+    that goes on from it needs no ages; `close` leaves the optimizer itself in that state.
     """
 
     def __init__(self, optimizer: Optimizer):
@@ -98,6 +120,15 @@ class FreshUnits:
         self._handles: list[Any] = []
         self._hidden: list[tuple[Tensor, Tensor]] = []  # parameters and gradients already used
         self._since = 0  # updates since the old were last let go
+
+    @classmethod
+    def of(cls, optimizer: Optimizer) -> FreshUnits:
+        """The one that hooks this optimizer already, or a new one: no unit may have two ages."""
+        for hook in optimizer._optimizer_step_post_hooks.values():
+            owner = getattr(hook, "__self__", None)
+            if isinstance(owner, FreshUnits):
+                return owner
+        return cls(optimizer)
 
     def reset(self, parameter: Tensor, index: tuple[Any, ...]) -> None:
         """Forget rows ``parameter[units]``, or columns ``parameter[:, columns]``.
@@ -114,16 +145,27 @@ class FreshUnits:
                 moment[index] = 0
         if isinstance(self.optimizer, torch.optim.Adam):  # AdamW is one
             if parameter not in self._ages:
-                self._ages[parameter] = _Ages(parameter)
+                self._ages[parameter] = _Ages(parameter, float(state["step"]))
             self._ages[parameter].reset(index)
             if not self._handles:
                 self._handles = [
                     self.optimizer.register_step_pre_hook(self._before),
                     self.optimizer.register_step_post_hook(self._after),
+                    self.optimizer.register_state_dict_post_hook(self._saved),
+                    self.optimizer.register_load_state_dict_post_hook(self._loaded),
                 ]
 
     def close(self) -> None:
-        """Stop correcting; units still young keep their moments as they are."""
+        """Stop; what the optimizer's one count makes of the moments of young units stays right."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter in self._ages:
+                    state = self.optimizer.state[parameter]
+                    for name, moment in self._corrected(parameter, state, group).items():
+                        state[name].copy_(moment)
+        self._leave()
+
+    def _leave(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles, self._ages = [], {}
@@ -131,127 +173,150 @@ class FreshUnits:
     @property
     def young(self) -> int:
         """How many rows and columns of parameters still have an age of their own."""
-        return sum(int((ages.table[1] > 0).sum()) for ages in self._ages.values())
+        return sum(int(ages.young.sum()) for ages in self._ages.values())
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """Before an update; with a closure, once it has made the gradients."""
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
-            self._correct(optimizer)
+            self._take(optimizer)
             return None
 
-        def corrected() -> Any:
+        def taken() -> Any:
             loss = closure()
-            self._correct(optimizer)
+            self._take(optimizer)
             return loss
 
-        return args[:1], {**kwargs, "closure": corrected}
+        return args[:1], {**kwargs, "closure": taken}
 
+    @torch.no_grad()
+    def _take(self, optimizer: Optimizer) -> None:
+        self._hidden = []  # not empty only after a step that failed
+        if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                ages = self._ages.get(parameter)
+                if ages is None or ages.share < MANY or parameter.numel() < LARGE:
+                    continue
+                if parameter.grad is not None and _plain(parameter, group):
+                    _step(parameter, optimizer.state[parameter], group, ages)
+                    self._hidden.append((parameter, parameter.grad))
+                    parameter.grad = None
+
+    @torch.no_grad()
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for parameter, gradient in self._hidden:
             parameter.grad = gradient
         self._hidden = []
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                ages = self._ages.get(parameter)
+                if ages is None:
+                    continue
+                state = optimizer.state[parameter]
+                steps = float(state["step"])
+                if steps != ages.steps:  # no gradient, or one that overflowed, is no update
+                    ages.steps = steps
+                    _move(parameter, state, group, ages)
+        self._since += 1
         if self._since >= 100:  # looking whether all are old costs as much as a small tensor
             self._since = 0
             self._ages = {p: ages for p, ages in self._ages.items() if not ages.mature()}
             if not self._ages:
-                self.close()
+                self._leave()
 
     @torch.no_grad()
-    def _correct(self, optimizer: Optimizer) -> None:
-        # A GradScaler sets these two for the length of a fused optimizer's step.
-        overflow = getattr(optimizer, "found_inf", None)
-        if overflow is not None and bool(overflow):
-            return  # this step changes nothing and does not count
-        scale = getattr(optimizer, "grad_scale", None)
-        self._hidden = []  # not empty only after a step that failed
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                ages = self._ages.get(parameter)
-                if ages is None or parameter.grad is None:
-                    continue
-                state = optimizer.state[parameter]
-                if scale is None and _step(optimizer, group, parameter, state, ages):
-                    self._hidden.append((parameter, parameter.grad))
-                    parameter.grad = None
-                else:
-                    gradient = _effective_gradient(parameter, group, scale)
-                    _prepare(ages, state, gradient, *group["betas"])
-        self._since += 1
+    def _corrected(self, parameter: Tensor, state: Any, group: Any) -> dict[str, Tensor]:
+        """Moments that, divided by 1 - beta^t, are those of young units divided by 1 - beta^age."""
+        ages, found = self._ages[parameter], {}
+        for name, at in (("exp_avg", 0), ("exp_avg_sq", 1), ("max_exp_avg_sq", 1)):
+            if name in state:
+                power = ages.table[at]
+                grown = (1 - float(group["betas"][at]) ** ages.steps) / (1 - power)
+                grown = torch.where(ages.young & (power < 1), grown, 1.0)  # at age 0 all are 0
+                found[name] = state[name] * ages.entries(grown, parameter)
+        return found
+
+    def _saved(self, optimizer: Optimizer, saved: dict[str, Any]) -> None:
+        for group, named in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+            for parameter, name in zip(group["params"], named["params"], strict=True):
+                if parameter in self._ages:
+                    state = saved["state"][name]
+                    moments = self._corrected(parameter, state, group)
+                    saved["state"][name] = {**state, **moments}
+
+    def _loaded(self, optimizer: Optimizer) -> None:
+        """Ages belong to the moments that were there before."""
+        self._leave()
 
 
-def _effective_gradient(parameter: Tensor, group: dict[str, Any], scale: Tensor | None) -> Tensor:
-    """What Adam averages: unscaled, and with L2 decay added; AdamW's decay is not."""
-    gradient: Any = parameter.grad
-    if scale is not None:
-        gradient = gradient / scale.to(gradient.device)
-    if group.get("maximize"):
-        gradient = -gradient
-    if group.get("weight_decay") and not group.get("decoupled_weight_decay", False):
-        gradient = gradient + group["weight_decay"] * parameter
-    return gradient
-
-
-def _step(
-    optimizer: Optimizer, group: dict[str, Any], parameter: Tensor, state: Any, ages: _Ages
-) -> bool:
-    """Do all of a parameter's update in one compiled pass, if it is one of torch's plain Adam."""
-    lr, beta1, beta2 = map(float, (group["lr"], *group["betas"]))
-    names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
-    tensors = [parameter, parameter.grad, *(state[name] for name in names)]
-    kind = parameter.dtype
-    if not (
-        type(optimizer) in (torch.optim.Adam, torch.optim.AdamW)
-        and kind in (torch.float32, torch.float64)
-        and beta2 > 0
-        and not (group["capturable"] or group["differentiable"])
+def _plain(parameter: Tensor, group: Any) -> bool:
+    """Whether torch takes the operations of `_step` one after another."""
+    return (
+        parameter.dtype in (torch.float32, torch.float64)
+        and parameter.device.type == "cpu"
         and all(type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
-                and t.device.type == "cpu" and t.dtype == kind and t.is_contiguous()
-                for t in tensors)
-    ):  # fmt: skip
-        return False
-    from relunorm.dying.revive.adam_kernel import AGED_STEP
-
-    state["step"] += 1
-    t, decay = float(state["step"]), group["weight_decay"]
-    decoupled = group.get("decoupled_weight_decay", False)
-    ages.constants[:] = torch.tensor([
-        1 - lr * decay if decoupled else 1.0, -1.0 if group["maximize"] else 1.0,
-        0.0 if decoupled else decay, lr / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t),
-        group["eps"], 1 / beta2,
-    ], dtype=torch.float64)  # fmt: skip
-    AGED_STEP[kind](
-        ages.table.data_ptr(), ages.factors.data_ptr(), ages.constants.data_ptr(),
-        ages.rows, ages.columns, ages.inner, t, beta1, beta2,
-        *(t.data_ptr() for t in tensors), *(() if group["amsgrad"] else [tensors[-1].data_ptr()]),
-        group["amsgrad"],
+                for t in (parameter, parameter.grad))
+        and not (group["fused"] or group["capturable"] or group["differentiable"])
+        and not any(isinstance(value, Tensor) for value in (group["lr"], *group["betas"]))
     )  # fmt: skip
-    torch.autograd.graph.increment_version(parameter)
-    return True
 
 
-def _prepare(
-    ages: _Ages, state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float
-) -> None:
-    """Set the moments so that after Adam's own update they correct to those of a fresh start."""
-    t = float(state["step"]) + 1
-    if beta1 > 0:
-        first = state["exp_avg"]
-        ratio, weight = _entries(ages, 0, t, beta1, first)
-        first.mul_(ratio).add_(weight * gradient)
-    second, largest = state["exp_avg_sq"], state.get("max_exp_avg_sq")
-    ratio, weight = _entries(ages, 1, t, beta2, second)
-    second.mul_(ratio).add_(weight * gradient * gradient)
-    if largest is not None:
-        largest.mul_(ratio)
+def _step(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
+    """Adam's update as torch makes it on a CPU, with the root and step of every entry's age."""
+    gradient: Any = parameter.grad
+    lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
+    state["step"] += 1
+    ages.steps = t = float(state["step"])
+    if group["maximize"]:
+        gradient = -gradient
+    if decay != 0 and group.get("decoupled_weight_decay", False):
+        parameter.mul_(1 - lr * decay)
+    elif decay != 0:
+        gradient = gradient.add(parameter, alpha=decay)
+    first, second = state["exp_avg"], state["exp_avg_sq"]
+    first.lerp_(gradient, 1 - beta1)
+    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    if group["amsgrad"]:
+        second = torch.maximum(state["max_exp_avg_sq"], second, out=state["max_exp_avg_sq"])
+    young, root = ages.grow(group), (1 - beta2**t) ** 0.5
+    roots = torch.where(young, (1 - ages.table[1]).sqrt(), root).clamp_max(root)
+    size = second.sqrt()
+    size.div_(ages.entries(roots, size, torch.minimum)).add_(group["eps"])
+    steps = torch.where(young, (1 - ages.table[0]) / (1 - beta1**t), 1.0)
+    if bool((steps < 1).any()):
+        size.mul_(ages.entries(steps.clamp_max(1.0), size, torch.minimum))
+    parameter.addcdiv_(first, size, value=-(lr / (1 - beta1**t)))
 
 
-def _entries(ages: _Ages, at: int, t: float, beta: float, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The two factors for every entry: the younger of row and column decides."""
-    rows = ages.aged(at, t, beta, slice(None, ages.rows))
-    columns = ages.aged(at, t, beta, slice(ages.rows, None))
-    tall = (-1, *[1] * (like.ndim - 1))
-    wide = (1, -1, *[1] * (like.ndim - 2)) if like.ndim > 1 else (-1,)
-    ratio = torch.minimum(rows[0].reshape(tall), columns[0].reshape(wide))
-    weight = torch.maximum(rows[1].reshape(tall), columns[1].reshape(wide))
-    return ratio.to(like.dtype), weight.to(like.dtype)
+def _move(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
+    """Age by one update; move young entries from where the optimizer left them."""
+    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
+    step, root = lr / (1 - beta1**ages.steps), 1 / math.sqrt(1 - beta2**ages.steps)
+    first = state["exp_avg"]
+    second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
+    kind = parameter.dtype
+    if kind in (torch.float32, torch.float64) and all(
+        type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
+        and t.device.type == "cpu" and t.dtype == kind and t.is_contiguous()
+        for t in (parameter, first, second)
+    ):  # fmt: skip
+        from relunorm.dying.revive.adam_kernel import RENEW
+
+        constants = (ctypes.c_double * 6)(beta1, beta2, lr, step, root, eps)
+        RENEW[kind](
+            ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr(),
+            ages.rows, ages.columns, ages.inner, ctypes.addressof(constants),
+            parameter.data_ptr(), first.data_ptr(), second.data_ptr(),
+        )  # fmt: skip
+        torch.autograd.graph.increment_version(parameter)
+        return
+    young = ages.grow(group)
+    rates = torch.where(young, lr / (1 - ages.table[0]), step).clamp_min(step)
+    roots = torch.where(young, (1 - ages.table[1]).rsqrt(), root).clamp_min(root)
+    size = second.sqrt()
+    went = step / (size * root + eps)
+    goes = ages.entries(rates, size) / (size * ages.entries(roots, size) + eps)
+    moves = ages.entries(young, size).bool() & went.isfinite()
+    parameter.copy_(torch.where(moves, parameter + first * (went - goes), parameter))

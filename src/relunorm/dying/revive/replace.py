@@ -272,7 +272,7 @@ def fresh_units(model: nn.Module, optimizer: Any) -> FreshUnits | None:
     """An optimizer's `FreshUnits`, checked against the model it is to train."""
     if optimizer is None:
         return None
-    fresh = FreshUnits(optimizer) if isinstance(optimizer, Optimizer) else optimizer
+    fresh = FreshUnits.of(optimizer) if isinstance(optimizer, Optimizer) else optimizer
     if not isinstance(fresh, FreshUnits):
         raise InvalidInputError(
             f"optimizer is {type(fresh).__name__}, expected a torch.optim.Optimizer or None"

@@ -55,11 +55,9 @@ class PolygonReach(Reach):
         """Roundings in one value of `support_upper`, those of the corners included."""
         return 2 * self.size + 16
 
-    def support_upper(
-        self, rows: Any, multipliers: Any = None, lo: Any = None, hi: Any = None
-    ) -> tuple[Vector, Vector]:
+    def support_upper(self, rows: Any, multipliers: Any = None) -> tuple[Vector, Vector]:
         """max c.x over the corners for every row c, and the magnitude its error scales with."""
-        del multipliers, lo, hi
+        del multipliers
         return (rows @ self.corners.T).max(axis=1), np.abs(rows) @ self.span
 
 

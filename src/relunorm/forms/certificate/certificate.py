@@ -32,11 +32,9 @@ from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
-SCHEMA = "relunorm.certificate/3"
+SCHEMA = "relunorm.certificate/4"
 #: The number types whose rounding is bounded too.
 DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
-#: Bounds of every layer's pre-activations, and how many of them rest on a solver's word.
-Proved = tuple[list[Range], int]
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,11 +74,6 @@ class Certificate:
         """The largest margin of all `exceptions`; None where there is none."""
         return max((float(entry["margin"]) for entry in self.exceptions), default=None)
 
-    @property
-    def trusted(self) -> int:
-        """How many verdicts rest on a solver's word rather than on a replayable proof."""
-        return int(self.document["trusted"])
-
     def evaluated(self, dtype: str) -> float:
         """A bound on the difference of the two outputs when both are computed in ``dtype``."""
         if dtype not in DTYPES:
@@ -114,9 +107,9 @@ class Certificate:
         return cls(document)
 
     def __repr__(self) -> str:
-        extra = f", {self.trusted} verdicts solver-trusted" if self.trusted else ""
+        extra = ""
         if self.threshold_margin is not None:
-            extra += f" where no step is within {self.threshold_margin:.2g} of its threshold"
+            extra = f" where no step is within {self.threshold_margin:.2g} of its threshold"
         return f"Certificate(|f - g| <= {self.bound:.3g}{extra})"
 
 
@@ -125,7 +118,7 @@ def certify(
     networks: Sequence[Network],
     proofs: Sequence[Any],
     order: Sequence[int] = (0, 1),
-    known: Sequence[Proved | None] = (None, None),
+    known: Sequence[list[Range] | None] = (None, None),
 ) -> Certificate | None:
     """The certificate of a finished walk; None where no finite bound comes out.
 
@@ -148,7 +141,6 @@ def certify(
         "bounds": bounds,
         "exceptions": exceptions,
         "evaluation": found.evaluation(np.array(bounds)),
-        "trusted": found.trusted,
         "order": list(order),
         "proofs": list(proofs),
         "relations": relations,
@@ -165,13 +157,11 @@ class Recomputed:
         bounds: on |f - g|, output by output.
         exceptions: the step units near whose thresholds nothing is shown.
         errors: per number type how far the outputs of each network can be off when computed.
-        trusted: how many verdicts rest on a solver's word.
     """
 
     bounds: Vector
     exceptions: list[dict[str, Any]]
     errors: dict[str, list[Vector]]
-    trusted: int
 
     def evaluation(self, bounds: Vector) -> dict[str, dict[str, float | None]]:
         """Per number type how far each computed output can be off, and how far the two differ.
@@ -192,25 +182,24 @@ def recompute(
     proofs: Sequence[Any],
     order: Sequence[int],
     relations: Sequence[Sequence[dict[str, Any]]],
-    known: Sequence[Proved | None] = (None, None),
+    known: Sequence[list[Range] | None] = (None, None),
 ) -> Recomputed:
     """Everything a certificate states, from its relations and proofs and the two networks.
 
     Uses no solver. Raises `InvalidInputError` where they do not fit the networks.
     """
-    walk, trusted = Walk(reach, away=True), 0
+    walk = Walk(reach, away=True)
     for i, packed in zip(order, relations, strict=True):
         folded = networks[i].folded()
-        ranges, solver = known[i] or proved_bounds(folded, reach, proofs[i])
+        ranges = known[i] or proved_bounds(folded, reach, proofs[i])
         if len(packed) != len(folded.layers):
             raise InvalidInputError(
                 f"the certificate relates {len(packed)} layers, the network has "
                 f"{len(folded.layers)}"
             )
-        trusted += solver
         walk.run(walk.add(folded, ranges), _Recorded(packed))
     return Recomputed(
-        _bounds(walk, networks), _exceptions(walk, order), _errors(walk, networks, order), trusted
+        _bounds(walk, networks), _exceptions(walk, order), _errors(walk, networks, order)
     )
 
 

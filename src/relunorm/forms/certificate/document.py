@@ -134,16 +134,8 @@ _SLOPES = {
 _SIDE = {"kind": text, "layer": whole, "unit": whole, "sign": whole}
 _PROOF = kind(
     slopes=record(kind=text, method=text, layer=whole, units=_WHOLES, signs=_WHOLES, **_SLOPES),
-    branch=record(**_SIDE, paths=each(each(each(whole, 3))), **_SLOPES),
-    split=record(
-        kind=text,
-        layer=whole,
-        axis=_WHOLES,
-        cut=each(text),
-        children=each(each(whole, 2)),
-        closed=each(record(unit=whole, sign=whole, boxes=_WHOLES)),
-    ),
-    milp=record(**_SIDE, margin=text),
+    search=record(**_SIDE, limit=text, tape=_ARRAY),
+    rational=record(**_SIDE, parts=whole),
 )
 _DOMAIN = kind(
     box=record(kind=text, lo=_NUMBERS, hi=_NUMBERS),
@@ -163,7 +155,6 @@ _CERTIFICATE = record(
     bounds=_NUMBERS,
     exceptions=each(record(network=whole, layer=whole, unit=whole, margin=number)),
     evaluation=record(float32=_ERRORS, float64=_ERRORS),
-    trusted=whole,
     order=each(whole, 2),
     proofs=each(
         maybe(
@@ -171,7 +162,6 @@ _CERTIFICATE = record(
                 schema=text,
                 network=text,
                 box_duals=maybe(_ARRAY),
-                solver_trusted=whole,
                 proofs=each(_PROOF),
             )
         ),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.problem import Problem
 from relunorm.certain import certain_outputs, enclosed
 from relunorm.domain import Domain
 from relunorm.domain.documents import holds, reach_from_dict
@@ -22,13 +21,9 @@ from relunorm.forms.precision import is_single
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
 from relunorm.shown import Shown
-from relunorm.stability.proof import Proofs, TrustedProof
-from relunorm.stability.witness import Witnesses
 
 #: Points of the domain at which both networks are evaluated, and the products that may cost.
 POINTS, PRODUCTS = 256, 2e9
-#: Climbs that try to refute one verdict of a solver.
-STARTS = 24
 
 
 @dataclass(frozen=True)
@@ -39,37 +34,29 @@ class Verification(Shown):
         holds: whether it proves what it states, for these two networks.
         problems: what does not hold; empty if it does.
         bound: the bound stated.
-        trusted: how many verdicts rest on a solver's word.
         threshold_margin: how far from their thresholds step units have to be; None without any.
         domain: the domain the certificate speaks of, as text; None where it cannot be read.
-        trust: whether a solver's word was accepted.
     """
 
     holds: bool
     problems: tuple[str, ...]
     bound: float
-    trusted: int
     threshold_margin: float | None = None
     domain: str | None = None
-    trust: bool = False
 
     @property
     def verdict(self) -> str:
-        """``holds``, ``holds if the solver was right`` or ``does not hold``."""
-        if not self.holds:
-            return "does not hold"
-        return "holds if the solver was right" if self.trusted else "holds"
+        """``holds`` or ``does not hold``."""
+        return "holds" if self.holds else "does not hold"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; a bound that cannot be read is null."""
         return {
-            "schema": "relunorm.verification/2",
+            "schema": "relunorm.verification/3",
             "verdict": self.verdict,
             "holds": self.holds,
             "problems": list(self.problems),
             "bound": self.bound if np.isfinite(self.bound) else None,
-            "trusted": self.trusted,
-            "trust": self.trust,
             "threshold_margin": self.threshold_margin,
             "domain": self.domain,
         }
@@ -82,22 +69,18 @@ def verify(
     second: Model,
     domain: Place | None = None,
     *,
-    trust: bool = False,
     random_state: int = 0,
 ) -> Verification:
     """Replay a certificate: recompute every bound from the two networks and compare.
 
     Uses no solver. Exact in the sense of outward rounding: if it holds, the two functions differ by
-    at most the stated bound over the domain, in real arithmetic. A verdict that only a
-    mixed-integer solver vouches for proves nothing, so a certificate with such lines does not hold
-    unless ``trust`` is given; then ``.verdict`` says so. Last, both networks are evaluated at
-    points of the domain, and every verdict of a solver is climbed against: a certificate that a
-    point contradicts does not hold, whatever it proves.
+    at most the stated bound over the domain, in real arithmetic. Last, both networks are evaluated
+    at points of the domain: a certificate that a point contradicts does not hold, whatever it
+    proves.
 
     Args:
         domain: what the certificate's own domain has to hold. A certificate names the domain it
             speaks of (`Verification.domain`), and one over a single point proves little.
-        trust: accept verdicts that rest on a solver's word (``.trusted`` counts them).
         random_state: seed of the points.
     """
     if not isinstance(certificate, Certificate) or not isinstance(certificate.document, dict):
@@ -122,19 +105,18 @@ def verify(
                 )
             problems += _identity(document, (first, second))
             if not problems:
-                problems += _replay(document, reach, (first, second), trust)
+                problems += _replay(document, reach, (first, second))
             if not problems:
                 rng = np.random.default_rng(random_state)
-                problems += _refuted(document, reach, (first, second), rng)
                 problems += _contradiction(certificate, (first, second), reach.domain, rng)
-        stated = certificate.bound, certificate.trusted, certificate.threshold_margin
-        return Verification(not problems, tuple(problems), *stated, place, trust)
+        stated = certificate.bound, certificate.threshold_margin
+        return Verification(not problems, tuple(problems), *stated, place)
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         if isinstance(error, RelunormError):
             problems.append(str(error))
         else:
             problems.append(f"the document is damaged ({type(error).__name__}: {error})")
-    return Verification(False, tuple(problems), float("inf"), 0, None, place, trust)
+    return Verification(False, tuple(problems), float("inf"), None, place)
 
 
 def _identity(document: dict[str, Any], networks: Sequence[Network]) -> list[str]:
@@ -153,9 +135,7 @@ def _identity(document: dict[str, Any], networks: Sequence[Network]) -> list[str
     return problems
 
 
-def _replay(
-    document: dict[str, Any], reach: Reach, networks: Sequence[Network], trust: bool
-) -> list[str]:
+def _replay(document: dict[str, Any], reach: Reach, networks: Sequence[Network]) -> list[str]:
     """Whether everything stated comes out again."""
     parts = (document[key] for key in ("proofs", "order", "relations"))
     found = recompute(reach, networks, *parts)
@@ -171,15 +151,6 @@ def _replay(
             value = np.inf if value is None else value
             # stated values were rounded up by more than machines differ
             problems += _compare(f"{dtype} {key}", [value / (1 + 1e-6)], [stated])
-    counts = [0 if p is None else p["solver_trusted"] for p in document["proofs"]]
-    if not found.trusted == document["trusted"] == sum(counts):
-        problems.append(f"{found.trusted} verdicts are solver-trusted, not {document['trusted']}")
-    if found.trusted and not trust:
-        problems.append(
-            f"{found.trusted} verdicts rest on a mixed-integer solver's word, which cannot be "
-            "replayed; accept it with trust=True (--trust-solver), or do without it: "
-            "normalize(..., milp=False) (--no-milp)"
-        )
     return problems
 
 
@@ -213,32 +184,6 @@ def _compare_exceptions(found: Recomputed, stated: Sequence[dict[str, Any]]) -> 
     for entry in found.exceptions:
         if not entry["margin"] <= known[place(entry)]:
             return [f"an exception is not wide enough: {entry}"]
-    return []
-
-
-def _refuted(
-    document: dict[str, Any],
-    reach: Reach,
-    networks: Sequence[Network],
-    rng: np.random.Generator,
-) -> list[str]:
-    """Verdicts of a solver that a point of the domain refutes: climbs of the unit itself."""
-    for network, packed in zip(networks, document["proofs"], strict=True):
-        proofs = Proofs() if packed is None else Proofs.from_dict(packed)
-        words = [item for item in proofs.items if isinstance(item, TrustedProof)]
-        if not words:
-            continue
-        witnesses = Witnesses(Problem(network.folded(), reach))
-        witnesses.start(2 * POINTS, rng)
-        for word in words:
-            k, unit, sign = word.layer, word.unit, word.sign
-            witnesses.climb(k, np.array([unit]), np.array([float(sign)]), STARTS, rng)
-            seen = witnesses.largest[k][unit] if sign > 0 else -witnesses.smallest[k][unit]
-            if seen > -word.margin:
-                return [
-                    f"the solver's verdict on unit {unit} of layer {k} is wrong: a point of the "
-                    f"domain shows {seen:.3g}, at most {-word.margin:.3g} is stated"
-                ]
     return []
 
 

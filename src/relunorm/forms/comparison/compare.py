@@ -22,13 +22,14 @@ from relunorm.forms.comparison.result import Comparison, Verdict
 from relunorm.forms.comparison.same_class import SameClass, same_class
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
 from relunorm.forms.comparison.step_values import largest_difference
+from relunorm.forms.comparison.stepwise import same_steps, stepwise_difference
 from relunorm.forms.outward import Range
-from relunorm.forms.precision import default_tolerance
+from relunorm.forms.precision import UNITS, default_tolerance
 from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.match import SAME, folding_error, relate
 from relunorm.forms.relation.on_demand import NODES, Asking, relate_on_demand
 from relunorm.forms.relation.residual import linear_bounds, residual, search
-from relunorm.forms.relation.unit_bounds import quick_bounds, self_evident
+from relunorm.forms.relation.unit_bounds import quick_bounds, stable_bounds
 from relunorm.forms.relation.walk import Walk
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
@@ -38,6 +39,8 @@ from relunorm.stability.proof import Proofs
 
 #: Rational arithmetic is tried up to this many products.
 RATIONAL = 200_000
+#: What `stepwise` is called in answers.
+STEPWISE = "following the difference step by step"
 #: Nodes of branching for the units of one layer that have no partner, when nothing else helped.
 MANY_NODES = 100_000
 
@@ -54,14 +57,14 @@ def compare(
     top1: bool = False,
     time_limit: float | Clock | None = 60.0,
     analysis: tuple[Stability | None, Stability | None] = (None, None),
-    workers: int | None = None,
     progress: Listener | None = None,
     random_state: int = 0,
 ) -> Comparison:
     """Decide whether two networks agree over a domain up to a tolerance.
 
     In order, stopping as soon as one decides: exact arrangement (permutations and powers of two);
-    rational canonical forms of small shallow networks; a few hundred points; relating the units of
+    rational canonical forms of small shallow networks; a few hundred points; following the
+    difference through convolutions that both were read as; relating the units of
     both, with a proof that those without a partner are linear, and propagating the difference; for
     steps, rational arithmetic on one hidden layer or on every piece of an interval; a search for a
     counterexample; the same relation with more time for its proofs, then with the stability of
@@ -73,7 +76,8 @@ def compare(
         first, second: networks, or anything `load` reads, with the same head; the comparison is of
             what comes before it, and ``.upper_after_head`` carries the bound over.
         tolerance: how far apart the outputs may be. None follows the precision of the models:
-            1e-9 for double precision, else 64 roundings of the largest output.
+            1e-9 for double precision, else 64 roundings of the largest output; of two exports of
+            one convolutional model what rounding their sums can do, where that is more.
         factor: the search for both ends stops when the upper is at most this factor times the
             lower.
         top1: whether to ask, too, if both choose the same class everywhere (`Comparison.top1`).
@@ -96,7 +100,7 @@ def compare(
         if found is not None:
             found.check(network.folded(), domain)
     search = _Search(
-        first, second, domain, tolerance, factor, clock, analysis, workers, progress, random_state
+        first, second, domain, tolerance, factor, clock, analysis, progress, random_state
     )
     wider = max(first, second, key=lambda network: max(network.widths))
     with few_threads(wider):
@@ -116,7 +120,7 @@ def _check(
                 f"the networks have {a} and {b} {what}; only functions of the same shape can be "
                 "compared"
             )
-    if first.head.steps != second.head.steps:
+    if first.head.unpaired.steps != second.head.unpaired.steps:
         heads = [network.head.label or "nothing" for network in (first, second)]
         raise InvalidInputError(
             f"the networks end in {heads[0]} and in {heads[1]}, so they are different functions; "
@@ -141,7 +145,6 @@ class _Search:
         factor,
         clock,
         analysis,
-        workers,
         progress,
         random_state,
     ):
@@ -155,9 +158,9 @@ class _Search:
             self.tolerance, self.precision = default_tolerance(self.given, self.seen.points)
         self.seen.tolerance = self.tolerance
         self.clock, self.tell = clock, Teller(progress, clock)
-        self.workers, self.progress = workers, progress
+        self.progress = progress
         self.analysis = [
-            None if found is None else self._evident(network, found)
+            None if found is None else (stable_bounds(found), found.proofs)
             for network, found in zip((self.first, self.second), analysis, strict=True)
         ]
         self.random_state = random_state
@@ -172,13 +175,6 @@ class _Search:
         self.forms: list[ShallowForm] = []
         self.apart: float | None = None
 
-    def _evident(self, network: Network, found: Stability) -> tuple[list[Range], Proofs] | None:
-        """What an analysis proves without a solver's word; None where the time ends before."""
-        try:
-            return self_evident(network, found, self.reach, self.clock)
-        except TimeLimitError:
-            return None
-
     @cached_property
     def folding(self) -> Vector:
         """How far folding linear stages can have moved the outputs."""
@@ -192,7 +188,8 @@ class _Search:
             return self._equal("rational form")
         known = any(found is not None for found in self.analysis)
         ways = (
-            *((self._given, self.seen.probe) if known else (self.seen.probe, self._demand)),
+            *((self._given, self.seen.probe) if known else ()),
+            *(() if known else (self.seen.probe, self._stepwise, self._demand)),
             self._values,
             self._between,
             self.seen.climb,
@@ -211,7 +208,7 @@ class _Search:
                 if self.same:
                     return self._answer("equal")
                 if self.upper <= self.tolerance:
-                    if self.seen.visible:
+                    if self.seen.visible and self.method != STEPWISE:
                         self._ends()
                     return self._answer("within")
                 if self.seen.found:
@@ -232,6 +229,22 @@ class _Search:
     def _given(self) -> None:
         """Relate the units with the bounds of the analyses that were passed."""
         self._relate("related units", self._bounds())
+
+    def _stepwise(self) -> None:
+        """Follow the difference of two models that were read as the same convolutions.
+
+        In single precision no two exports agree to better than the rounding of their own sums, so
+        what that can do is the tolerance, where none was asked and it is larger.
+        """
+        if self.jumps or self.seen.found or not same_steps(*self.given):
+            return
+        unit = UNITS.get(self.precision, 0.0)
+        box = self.domain.bounding_box
+        upper, rounded = stepwise_difference(*self.given, box, unit, self.clock)
+        if upper < self.upper:
+            self.upper, self.method = upper, STEPWISE
+        if rounded > self.tolerance:
+            self.tolerance = self.seen.tolerance = rounded
 
     def _demand(self, nodes: int = NODES, share: float = 0.25) -> None:
         """Relate the units; bounds only of those without a partner.
@@ -302,12 +315,10 @@ class _Search:
                 pair[i],
                 self.domain,
                 time_limit=self.clock.part(share=0.5),
-                workers=self.workers,
                 progress=self._listener("stability"),
                 random_state=self.random_state,
-                milp=False,  # a solver's word proves nothing
             )
-            self.analysis[i] = self._evident(pair[i], found)
+            self.analysis[i] = stable_bounds(found), found.proofs
             self._relate("related units, stability proved", self._bounds())
             if self.upper <= self.tolerance:
                 return

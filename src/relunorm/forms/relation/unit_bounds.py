@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain.reach import Reach
 from relunorm.forms.outward import Range
 from relunorm.network import Network
-from relunorm.stability.proof import Proofs, TrustedProof
+from relunorm.stability.proof import Proofs
 from relunorm.stability.replay import replay, rule_bounds
 from relunorm.stability.result import Stability
 
@@ -36,33 +35,18 @@ def stable_bounds(found: Stability) -> list[Range]:
     return [Range(layer.lower, layer.upper) for layer in found.layers]
 
 
-def self_evident(
-    network: Network, found: Stability, reach: Reach, clock: Clock = NO_LIMIT
-) -> tuple[list[Range], Proofs]:
-    """The bounds of an analysis that replay without a solver's word, and what proves them."""
-    if not found.proofs.trusted:
-        return stable_bounds(found), found.proofs
-    kept = tuple(item for item in found.proofs.items if not isinstance(item, TrustedProof))
-    proofs = replace(found.proofs, items=kept)
-    return proved_bounds(network, reach, proofs.to_dict(), clock)[0], proofs
-
-
 def proved_bounds(
     network: Network, reach: Reach, proofs: Any, clock: Clock = NO_LIMIT
-) -> tuple[list[Range], int]:
+) -> list[Range]:
     """Pre-activation bounds from their proofs, without a solver.
 
     Args:
         proofs: what `Stability.proofs.to_dict()` wrote; None asks for the quick bounds.
-
-    Returns:
-        the bounds, and how many units rest on a solver's word.
     """
     if proofs is None:
-        return quick_bounds(network, reach, clock), 0
+        return quick_bounds(network, reach, clock)
     again = replay(network, reach.domain, Proofs.from_dict(proofs), clock=clock)
-    bounds = [Range(lo, hi) for lo, hi in zip(again.lower, again.upper, strict=True)]
-    return bounds, len(again.trusted)
+    return [Range(lo, hi) for lo, hi in zip(again.lower, again.upper, strict=True)]
 
 
 def unit_ranges(network: Network, reach: Reach | None, found: Stability | None) -> list[Range]:

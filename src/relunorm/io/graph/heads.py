@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.head import ALONG_AXIS, Head, Step, StepKind
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.network import Network
+from relunorm.network import Affine, Network
 
 
 class Stuck(Exception):
@@ -38,6 +39,7 @@ class Headed:
         shape: of the result: the tensor's, unless an argmax dropped an axis.
         place, operation: of the first step, for messages.
         classes: labels of the outputs, where the graph names them.
+        last: the second of two values that were joined.
     """
 
     tensor: Tensor
@@ -46,6 +48,7 @@ class Headed:
     place: str
     operation: str
     classes: tuple[Any, ...] = ()
+    last: Tensor | None = None
 
     @property
     def entrywise(self) -> bool:
@@ -199,7 +202,7 @@ def joined(lowering: Lowering, values: Sequence[Any], axis: int) -> Headed:
     ):
         raise Stuck(first)
     tensor = lowering.concatenate([value.tensor for value in values], axis)
-    return replace(first, tensor=tensor, shape=tensor.shape)
+    return replace(first, tensor=tensor, shape=tensor.shape, last=values[-1].tensor)
 
 
 def finished(
@@ -213,7 +216,27 @@ def finished(
     steps = tuple(
         replace(s, axis=s.axis - dropped) if s.kind in ALONG_AXIS else s for s in output.steps
     )
+    if _opposite(network) and steps[0].kind in ("sigmoid", "log_sigmoid", "softmax", "log_softmax"):
+        network, steps = _one_logit(lowering, network, output), (Step("pair"), *steps)
     return network.replace(head=Head(steps, output.classes))
+
+
+def _opposite(network: Network) -> bool:
+    """Whether the two outputs are -z and z, as a pair of probabilities 1 - p and p has them."""
+    if network.output_shape != (2,):
+        return False
+    parts = [network.output.bias, *map(mx.dense, network.output.terms.values())]
+    return all(bool((part[0] == -part[1]).all()) for part in parts)
+
+
+def _one_logit(lowering: Lowering, pair: Network, output: Headed) -> Network:
+    """The network of z alone, where the outputs are -z and z; its structure is kept if known."""
+    terms = {source: mx.dense(matrix)[1:] for source, matrix in pair.output.terms.items()}
+    network = pair.replace(output=Affine(terms, pair.output.bias[1:]))
+    if output.last is None or output.last.size != 1:
+        return network
+    alone = lowering.finish(output.last, input_shape=pair.input_shape, origin=pair.origin)
+    return alone if alone.digest == network.digest else network
 
 
 def constant(value: Any) -> NDArray[np.float64] | None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from relunorm import matrix as mx
 from relunorm.errors import InvalidNetworkError
 from relunorm.io.graph.owners import NOBODY, Owners, carried, joined, moved, numbered
+from relunorm.io.graph.signs import Signs
 from relunorm.io.graph.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
 from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
@@ -34,6 +35,9 @@ MAX_SIZE = 1 << 24
 MAX_TOTAL = 1 << 28
 
 
+STEP = Activation("step")
+
+
 class CannotLower(Exception):
     """An operation that is not piecewise affine, or not known; the reader names the place."""
 
@@ -43,13 +47,19 @@ class Tensor:
     """An affine function of the values, with the shape its entries are read in.
 
     ``owners`` tells which unit of the model each entry belongs to, ``step`` which step of the
-    recorded structure gives the tensor, where that is known.
+    recorded structure gives the tensor, where that is known. What holds a product with weights is
+    ``weighed``: it is not multiplied with the next weights, which would round, but becomes a linear
+    stage; one that is ``large`` does for whatever reads it but an activation. With ``signs`` the
+    tensor is a function of the sign of ``affine``, step units to be.
     """
 
     shape: tuple[int, ...]
     affine: Affine
     owners: Owners | None = None
     step: int | None = None
+    weighed: bool = False
+    large: bool = False
+    signs: Signs | None = None
 
     @property
     def size(self) -> int:
@@ -80,6 +90,8 @@ class Lowering:
     def finish(self, output: Tensor, *, input_shape: Sequence[int], origin: str) -> Network:
         """The network that computes ``output``; axes of size one in front are dropped."""
         shape = _without_batch(output.shape)
+        if output.signs:
+            self._settle(output)
         return Network(
             self.layers,
             output.affine,
@@ -92,10 +104,11 @@ class Lowering:
     def rearrange(self, x: Tensor, index: NDArray[np.intp]) -> Tensor:
         """The tensor whose entry at i is entry ``index[i]`` of x; a negative index gives 0."""
         _check_size(index.size)
+        self._settle(x)
         flat = index.ravel()
         if flat.size == x.size and np.array_equal(flat, np.arange(x.size)):
             step = self.recorder.reshape(x.step, _without_batch(index.shape))
-            return Tensor(index.shape, x.affine, x.owners, step)
+            return Tensor(index.shape, x.affine, x.owners, step, x.weighed)
         keep = flat >= 0
         pick = sp.csr_array(
             (np.ones(int(keep.sum())), flat[keep], np.concatenate([[0], np.cumsum(keep)])),
@@ -105,7 +118,7 @@ class Lowering:
         if x.step is not None and index.ndim > 2 and x.shape[0] == index.shape[0] == 1:
             axes = axes_of(index[0], x.shape[1:])
             step = None if axes is None else self.recorder.permute(x.step, axes)
-        return Tensor(index.shape, self._compose(pick, x, None), owners, step)
+        return Tensor(index.shape, self._compose(pick, x, None), owners, step, x.weighed)
 
     def broadcast(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """x repeated to a larger shape, by numpy's rules."""
@@ -116,6 +129,8 @@ class Lowering:
 
     def concatenate(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
         """Join along an axis."""
+        for tensor in tensors:
+            self._settle(tensor)
         offsets = np.cumsum([0, *(t.size for t in tensors)])
         index = np.concatenate(
             [t.index + start for t, start in zip(tensors, offsets[:-1], strict=True)], axis=axis
@@ -131,6 +146,7 @@ class Lowering:
             terms[source] = mx.compact(sp.csr_array(sp.vstack(blocks, format="csr")))
         bias = np.concatenate([t.affine.bias for t in tensors])
         whole = Tensor((bias.size,), Affine(terms, bias), self._side_by_side(tensors))
+        whole.weighed = any(t.weighed for t in tensors)
         return self.rearrange(whole, index)
 
     def _side_by_side(self, tensors: Sequence[Tensor]) -> Owners | None:
@@ -150,9 +166,14 @@ class Lowering:
         owners: Owners | None = None,
     ) -> Tensor:
         """``matrix @ x + bias`` on the flattened entries; ``owners`` where it makes new units."""
+        self._settle(x)
+        weights = owners is not None
+        if weights and x.weighed:
+            self._stage(x)
         if owners is None:
             owners = carried(x.owners, matrix)
-        return Tensor(tuple(shape), self._compose(matrix, x, bias), owners)
+        affine = self._compose(matrix, x, bias)
+        return Tensor(tuple(shape), affine, owners, weighed=weights or x.weighed)
 
     def _new_units(self, count: int) -> Owners:
         self._owners += count
@@ -240,22 +261,34 @@ class Lowering:
     def scale(self, x: Tensor, factors: NDArray[Any]) -> Tensor:
         """Entrywise product with a constant, broadcast by numpy's rules."""
         factors = _float64(factors)
+        if x.signs and factors.size == 1 and factors.ndim <= len(x.shape):
+            return replace(x, signs=x.signs.scaled(factors.item()))
+        self._settle(x)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, factors.shape))
         flat = np.broadcast_to(factors, x.shape).ravel()
         terms = {s: mx.scale_rows(m, flat) for s, m in x.affine.terms.items()}
         step = x.step if (flat == 1).all() else self.recorder.scale(x.step, flat)
-        return Tensor(x.shape, Affine(_frozen(terms), x.affine.bias * flat), x.owners, step)
+        affine = Affine(_frozen(terms), x.affine.bias * flat)
+        return Tensor(x.shape, affine, x.owners, step, x.weighed)
 
     def shift(self, x: Tensor, constant: NDArray[Any]) -> Tensor:
         """Entrywise sum with a constant, broadcast by numpy's rules."""
         constant = _float64(constant)
+        if x.signs and constant.size == 1 and constant.ndim <= len(x.shape):
+            return replace(x, signs=x.signs.shifted(constant.item()))
+        self._settle(x)
         x = self.broadcast(x, np.broadcast_shapes(x.shape, constant.shape))
         flat = np.broadcast_to(constant, x.shape).ravel()
         step = x.step if not flat.any() else self.recorder.shift(x.step, flat)
-        return Tensor(x.shape, Affine(x.affine.terms, x.affine.bias + flat), x.owners, step)
+        affine = Affine(x.affine.terms, x.affine.bias + flat)
+        return Tensor(x.shape, affine, x.owners, step, x.weighed)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """Entrywise sum of two tensors, broadcast by numpy's rules."""
+        if x.signs and y.signs and x.affine is y.affine and x.shape == y.shape:
+            return replace(x, signs=x.signs.plus(y.signs))
+        self._settle(x)
+        self._settle(y)
         shape = np.broadcast_shapes(x.shape, y.shape)
         x, y = self.broadcast(x, shape), self.broadcast(y, shape)
         terms = dict(x.affine.terms)
@@ -263,11 +296,10 @@ class Lowering:
             terms[source] = mx.add(terms[source], matrix) if source in terms else matrix
         bias, owners = x.affine.bias + y.affine.bias, joined(x.owners, y.owners)
         step = self.recorder.add(x.step, y.step)
-        total = Tensor(shape, Affine(_frozen(terms), bias), owners, step)
+        weighed = x.weighed or y.weighed
         # A residual stream is read by every later block: without a stage its terms pile up.
-        if len(terms) > 2 and sum(map(mx.nnz, terms.values())) > FILL_FREE:
-            self._stage(total)
-        return total
+        large = len(terms) > 2 and sum(map(mx.nnz, terms.values())) > FILL_FREE
+        return Tensor(shape, Affine(_frozen(terms), bias), owners, step, weighed, large)
 
     def subtract(self, x: Tensor, y: Tensor) -> Tensor:
         """Entrywise difference of two tensors."""
@@ -277,11 +309,19 @@ class Lowering:
         self, x: Tensor, activation: Activation, name: str, *, piece: bool = False
     ) -> Tensor:
         """Close x into a layer; a ``piece`` only helps to write another operation."""
+        if x.signs:
+            return replace(x, signs=x.signs.through(activation))
         shape = _without_batch(x.shape)
         layer = Layer(x.affine, activation, name, shape, piece, numbered(x.owners))
         self.layers.append(layer)
         step = None if piece else self.recorder.act(x.step, activation, name, len(self.layers) - 1)
         return replace(self._value(len(self.layers), x.shape), owners=x.owners, step=step)
+
+    def sign(self, x: Tensor, name: str) -> Tensor:
+        """-1, 0 or 1: step units once something reads it that mixes it with other values."""
+        if x.signs:
+            return replace(x, signs=x.signs.through(STEP).scaled(2.0).shifted(-1.0))
+        return replace(x, step=None, large=False, signs=Signs(-1.0, 0.0, 1.0, name))
 
     def clip(self, x: Tensor, low: float | None, high: float | None, name: str) -> Tensor:
         """min(max(x, low), high), exactly: low + relu(x - low) - relu(x - high), where low < high.
@@ -414,11 +454,37 @@ class Lowering:
         outer = Affine({0: mx.frozen(matrix)}, np.zeros(matrix.shape[0]) if bias is None else bias)
         return substitute(outer, [x.affine])
 
+    def keep(self, x: Tensor) -> Tensor:
+        """x as the linear stage that the file says it is, unless it is a value as it stands."""
+        self._settle(x)
+        plain = len(x.affine.terms) == 1 and not x.affine.bias.any()
+        if not (plain and all(map(mx.is_identity, x.affine.terms.values()))):
+            self._stage(x)
+            x.step = None  # the recorded steps would be multiplied out
+        return x
+
+    def _settle(self, x: Tensor) -> None:
+        """Make a stage of a large sum, and step units of a function of a sign."""
+        if x.large:
+            self._stage(x)
+        if not x.signs:
+            return
+        terms, shape = {}, _without_batch(x.shape)
+        for at_zero, weight in x.signs.steps():
+            activation = Activation("step", at_zero=at_zero)
+            units = numbered(x.owners)
+            self.layers.append(Layer(x.affine, activation, x.signs.name, shape, unit_of=units))
+            factors = np.full(x.size, weight)
+            terms[len(self.layers)] = mx.scale_rows(mx.identity(x.size), factors)
+        x.affine = Affine(_frozen(terms), np.full(x.size, x.signs.below))
+        x.signs, x.weighed = None, False
+
     def _stage(self, x: Tensor) -> None:
         """Keep x as a linear stage: every later use reads the stage instead of its terms."""
         shape = _without_batch(x.shape)
         self.layers.append(Layer(x.affine, IDENTITY, "linear stage", shape))
         x.affine = self._value(len(self.layers), x.shape).affine
+        x.weighed = x.large = False
 
 
 def as_index(x: Tensor, move: Callable[[NDArray[np.intp]], NDArray[np.intp]]) -> NDArray[np.intp]:

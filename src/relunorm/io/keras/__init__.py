@@ -17,6 +17,7 @@ from relunorm.errors import (
 )
 from relunorm.head import Step
 from relunorm.io import input_shape
+from relunorm.io.archive import coarsest
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
@@ -52,7 +53,8 @@ def from_keras(model: Any, example: Any = None) -> Network:
     output = walk.model(model, walk.lowering.input, "")
     if walk.unsupported:
         raise UnsupportedOperationError(origin, walk.unsupported, SUPPORTED)
-    return finished(walk.lowering, output, input_shape=shape, origin=origin)
+    network = finished(walk.lowering, output, input_shape=shape, origin=origin)
+    return network.replace(precision=coarsest(str(weight.dtype) for weight in model.weights))
 
 
 def _check_structure(model: Any, origin: str) -> None:
@@ -193,6 +195,8 @@ def to_keras(network: Model, dtype: str = "float64") -> Any:
             value = keras.layers.ReLU(dtype=dtype)(value)
         elif layer.activation.kind == "leaky":
             value = _leaky(keras, layer.activation.slope, value, dtype)
+        else:
+            value = keras.layers.Identity(dtype=dtype)(value)  # read back as a linear stage
         values.append(value)
     result = _apply(keras, network.output, values, dtype)
     if len(network.output_shape) > 1:
@@ -204,7 +208,7 @@ def to_keras(network: Model, dtype: str = "float64") -> Any:
 
 
 #: Steps that Keras has as operations, not as layers.
-_OPERATIONS = ("argmax", "clip", "greater", "round")
+_OPERATIONS = ("pair", "argmax", "clip", "greater", "round")
 
 
 def _head_step(keras: Any, step: Step, value: Any, dtype: str) -> Any:
@@ -220,6 +224,9 @@ def _head_step(keras: Any, step: Step, value: Any, dtype: str) -> Any:
         parts = [step.factors, step.offsets]
         scale, offset = ((p.reshape(shape) if p.size > 1 else p.item()) for p in parts)
         return layers.Rescaling(scale, offset, dtype=dtype)(value)
+    if step.kind == "pair":
+        turned = layers.Rescaling(-1.0, dtype=dtype)(value)
+        return layers.Concatenate(dtype=dtype)([turned, value])
     if step.kind == "argmax":
         return ops.argmax(value, axis=step.axis + 1)
     if step.kind == "clip":

@@ -51,10 +51,16 @@ def _array(variable: Any) -> NDArray[np.float64]:
         return np.asarray(ops.convert_to_numpy(variable), dtype=np.float64)
 
 
-@layer("InputLayer", "Identity", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout")
+@layer("InputLayer", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout")
 @layer("SpatialDropout3D", "GaussianDropout", "GaussianNoise", "ActivityRegularization")
 def _identity(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
     return tensors[0]
+
+
+@layer("Identity")
+def _stage(low: Lowering, op: Any, tensors: list[Tensor]) -> Tensor:
+    """What it reads, as a linear stage: `to_keras` writes one so."""
+    return low.keep(tensors[0])
 
 
 @layer("Activation")

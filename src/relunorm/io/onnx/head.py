@@ -11,12 +11,14 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from relunorm.columns import Column, columns_from
 from relunorm.errors import ModelFileError
 from relunorm.head import Head, Step, plain_labels
 from relunorm.io.graph import heads
 from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import CannotLower, Tensor
-from relunorm.io.onnx.ops import OPERATIONS, Node
+from relunorm.io.onnx.layers import linear_model
+from relunorm.io.onnx.ops import OPERATIONS, Node, operation
 
 _ENTRY = {
     "Sigmoid": "sigmoid",
@@ -32,9 +34,11 @@ _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Neg")
 OPENERS = (*_ENTRY, "Softmax", "LogSoftmax", "ArgMax", "Greater")
 #: Operations that may stand after a step of a head.
 FOLLOWERS = (*_MOVES, *_ARITHMETIC, "Clip", "Log", "Concat", "ZipMap", "ArrayFeatureExtractor")
+FOLLOWERS += ("Normalizer",)
 _ML = "ai.onnx.ml"
 
 #: Keys of a model's metadata under which people store the labels of its outputs.
+COLUMNS = "relunorm.columns"
 _LABEL_KEYS = ("classes", "class_names", "labels", "names")
 
 
@@ -84,6 +88,10 @@ def _after(node: Node, value: Headed) -> Headed:
     if node.kind == "ZipMap" and node.proto.domain == _ML:
         labels = node.attribute("classlabels_strings") or node.attribute("classlabels_int64s") or []
         return _named(value, labels)
+    if node.kind == "Normalizer" and node.attribute("norm") == b"L1":
+        if [step.kind for step in value.steps] == ["softmax"]:
+            return value  # probabilities add up to 1 as they are
+        raise Stuck(value)
     if node.kind == "Cast" and value.steps[-1].kind in ("argmax", "greater", "round"):
         return value  # whole numbers stay what they are in any type
     if node.kind in _MOVES:
@@ -95,6 +103,24 @@ def _after(node: Node, value: Headed) -> Headed:
 
         return heads.moved(value, move)
     raise Stuck(value)
+
+
+@operation("LinearClassifier")
+def _linear_classifier(node: Node) -> list[Headed | Tensor]:
+    """The label and the scores of a linear model with a row of coefficients for each class."""
+    names = node.attribute("classlabels_strings") or node.attribute("classlabels_ints") or []
+    ends = {b"NONE": "", b"LOGISTIC": "sigmoid", b"SOFTMAX": "softmax"}
+    after = node.attribute("post_transform", b"NONE")
+    if len(node.attribute("intercepts", [])) != len(names) or after not in ends:
+        raise CannotLower("other than with one score for each class")
+    logits = linear_model(node, len(names))
+    label = heads.along(logits, "argmax", 1, node.label, node.kind)
+    label = _named(heads.without_axis(label, 1), names)
+    if not ends[after]:
+        return [label, logits]
+    if ends[after] == "softmax":
+        return [label, heads.along(logits, "softmax", 1, node.label, node.kind)]
+    return [label, heads.entry(logits, "sigmoid", node.label, node.kind)]
 
 
 def _with_inputs(node: Node, inputs: list[Any]) -> Node:
@@ -156,6 +182,15 @@ def labels_in_metadata(model: onnx.ModelProto, outputs: int) -> tuple[Any, ...]:
     return ()
 
 
+def columns_in_metadata(model: onnx.ModelProto, origin: str) -> tuple[Column, ...]:
+    """The columns of the table that a network which relunorm wrote was fitted to."""
+    text = next((entry.value for entry in model.metadata_props if entry.key == COLUMNS), "[]")
+    try:
+        return columns_from(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ModelFileError(f"{origin}: its metadata {COLUMNS!r} is damaged ({error})") from None
+
+
 def _listed(text: str) -> list[Any]:
     """A list, or a mapping 0, 1, ... to labels, written as JSON or as Python prints it."""
     if len(text) > 1 << 20:
@@ -190,6 +225,10 @@ def write_head(writer: Writer, head: Head, value: str, shape: Sequence[int]) -> 
 
 
 def _write_step(writer: Writer, step: Step, value: str, name: str, shape: Sequence[int]) -> str:
+    if step.kind == "pair":
+        return writer.node(
+            "Concat", [writer.node("Neg", [value], f"{name}_0"), value], name, axis=-1
+        )
     kinds = {step: kind for kind, step in _ENTRY.items()}
     if step.kind in kinds:
         return writer.node(kinds[step.kind], [value], name)

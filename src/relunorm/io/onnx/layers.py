@@ -202,10 +202,7 @@ def _abs(node: Node) -> Value:
 
 @operation("Sign")
 def _sign(node: Node) -> Value:
-    """sign(x) = 2 step(x) - 1, with the step 1/2 at 0."""
-    low = node.lowering
-    step = low.activate(node.tensor(), Activation("step"), node.label)
-    return low.shift(low.scale(step, np.array(2.0)), np.array(-1.0))
+    return node.lowering.sign(node.tensor(), node.label)
 
 
 @operation("Scaler")
@@ -225,5 +222,20 @@ def _columns(node: Node) -> Value:
     return node.lowering.rearrange(x, x.index[..., chosen])
 
 
+@operation("LinearRegressor")
+def _linear_regressor(node: Node) -> Value:
+    if node.attribute("post_transform", b"NONE") != b"NONE":
+        raise CannotLower("with a transform of its result")
+    return linear_model(node, int(node.attribute("targets", 1)))
+
+
+def linear_model(node: Node, outputs: int) -> Tensor:
+    """The affine map of a linear model, a row of coefficients for each output."""
+    x = node.tensor()
+    weight = np.asarray(node.attribute("coefficients"), dtype=np.float64).reshape(outputs, -1)
+    bias = np.asarray(node.attribute("intercepts", [0.0] * outputs), dtype=np.float64)
+    return node.lowering.linear(x, weight, bias.reshape(outputs))
+
+
 #: Operations of the ai.onnx.ml domain, which converters of scikit-learn models use.
-MACHINE_LEARNING = ("Scaler", "ArrayFeatureExtractor")
+MACHINE_LEARNING = ("Scaler", "ArrayFeatureExtractor", "LinearRegressor", "LinearClassifier")

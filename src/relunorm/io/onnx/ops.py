@@ -77,6 +77,9 @@ class Node:
         return any(name in self.used for name in self.proto.output[1:] if name)
 
 
+#: The doc string of an Identity node that marks a linear stage.
+STAGE = "linear stage"
+
 OPERATIONS: dict[str, Callable[[Node], Value | list[Value]]] = {}
 
 
@@ -101,7 +104,11 @@ def move(node: Node, function: Callable[[Array], Array]) -> Value:
 
 @operation("Identity")
 def _identity(node: Node) -> Value:
-    return node.inputs[0]
+    """What it reads, as a linear stage where the node is noted to be one."""
+    x = node.inputs[0]
+    if isinstance(x, Tensor) and node.proto.doc_string == STAGE:
+        return node.lowering.keep(x)
+    return x
 
 
 @operation("Dropout")

@@ -20,6 +20,7 @@ from relunorm.errors import (
     UnsupportedOperationError,
 )
 from relunorm.io import input_shape
+from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.onnx.file import parse, tensor_array, without_weights
@@ -28,6 +29,7 @@ from relunorm.io.onnx.head import (
     OPENERS,
     apply_head,
     choose_output,
+    columns_in_metadata,
     labels_in_metadata,
 )
 from relunorm.io.onnx.layers import MACHINE_LEARNING, OPERATIONS
@@ -94,7 +96,20 @@ def _convert(
     inputs = shape[1:] if batched else shape
     network = finished(lowering, output, input_shape=inputs, origin=origin)
     classes = network.head.classes or labels_in_metadata(model, network.output_size)
-    return network.replace(head=Head(network.head.steps, classes)) if classes else network
+    return network.replace(
+        head=Head(network.head.steps, classes),
+        precision=_precision(model.graph, values),
+        columns=columns_in_metadata(model, origin),
+    )
+
+
+def _precision(graph: onnx.GraphProto, values: dict[str, Any]) -> str:
+    """Of the weights; those that are attributes of a node are float32 in every file."""
+    arrays = [a for a in values.values() if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+    held = {array.dtype.name for array in arrays if array.size > 1}
+    if any(node.op_type in MACHINE_LEARNING and node.domain for node in graph.node):
+        held.add("float32")
+    return coarsest(held)
 
 
 def _weights(graph: onnx.GraphProto, origin: str, folder: Path | None) -> dict[str, Any]:

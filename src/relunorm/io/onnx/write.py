@@ -24,7 +24,8 @@ from relunorm.atomic import write_bytes
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
 from relunorm.io.graph.recover import Convolution, recover_convolution
-from relunorm.io.onnx.head import write_head
+from relunorm.io.onnx.head import COLUMNS, write_head
+from relunorm.io.onnx.ops import STAGE
 from relunorm.io.onnx.structured import can_write, write_steps
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
@@ -53,6 +54,8 @@ def to_onnx(network: Model, dtype: str | None = None, *, stopped: str = "") -> o
     properties = {"relunorm.stopped": stopped} if stopped else {}
     if network.head.classes:
         properties["classes"] = json.dumps(network.head.classes)
+    if network.columns:
+        properties[COLUMNS] = json.dumps([column.to_dict() for column in network.columns])
     if properties:
         helper.set_model_props(model, properties)
     onnx.checker.check_model(model)
@@ -233,7 +236,7 @@ class _Writer:
             return self.leaky(activation.slope, z, prefix)
         if activation.kind == "step":
             return self.step(activation.at_zero, z, prefix)
-        return self.node("Identity", [z], f"{prefix}_linear")
+        return self.stage(z, f"{prefix}_linear")
 
     def leaky(self, slope: float, z: str, prefix: str) -> str:
         """LeakyRelu in float32; in float64 PRelu, as LeakyRelu's attribute is a float32."""
@@ -244,20 +247,22 @@ class _Writer:
         return self.node("PRelu", [z, factor], f"{prefix}_leaky")
 
     def step(self, at_zero: float, z: str, prefix: str) -> str:
-        """With s = sign(z): (s + 1)/2 where the value at 0 is 1/2, else relu(s) + v (1 - |s|)."""
+        """With s = sign(z): relu(s), plus v (1 - |s|) where the value at 0 is v."""
         sign = self.node("Sign", [z], f"{prefix}_sign")
-        if at_zero == 0.5:
-            half = self.tensor(f"{prefix}_half", np.array(0.5))
-            halved = self.node("Mul", [sign, half], f"{prefix}_halved")
-            return self.node("Add", [halved, half], f"{prefix}_step")
         above = self.node("Relu", [sign], f"{prefix}_above")
         if at_zero == 0:
-            return above
+            return self.stage(above, f"{prefix}_step")
         one = self.tensor(f"{prefix}_one", np.array(1.0))
         size = self.node("Abs", [sign], f"{prefix}_size")
         zero = self.node("Sub", [one, size], f"{prefix}_zero")
         value = self.tensor(f"{prefix}_value", np.array(at_zero))
-        return self.node("Add", [above, self.node("Mul", [zero, value], f"{prefix}_at")], prefix)
+        at = self.node("Mul", [zero, value], f"{prefix}_at")
+        total = self.node("Add", [above, at], f"{prefix}_total")
+        return self.stage(total, f"{prefix}_step")
+
+    def stage(self, z: str, output: str) -> str:
+        """z as it is; the note tells `load` not to multiply what reads it into z, which rounds."""
+        return self.node("Identity", [z], output, doc_string=STAGE)
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.errors import InvalidInputError, MissingDependencyError, UnsupportedFormatError
-from relunorm.io.table.csv import Labels, check_distinct, check_target, read_csv, target_hint
+from relunorm.columns import Column
+from relunorm.errors import (
+    InvalidInputError,
+    MissingDependencyError,
+    MissingFileError,
+    UnsupportedFormatError,
+)
+from relunorm.io.table.csv import (
+    Labels,
+    check_distinct,
+    check_target,
+    csv_shape,
+    read_csv,
+    target_hint,
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +38,7 @@ class Table:
         names: one name per column of x.
         target: name of y's column, or "".
         classes: where y's column holds text, the different labels, sorted; y their numbers.
+        columns: of the file, where they have names of their own; the inputs follow from them.
     """
 
     x: NDArray[np.float64]
@@ -31,6 +46,7 @@ class Table:
     names: tuple[str, ...]
     target: str = ""
     classes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -51,6 +67,7 @@ def read_table(
     *,
     text: bool = False,
     finite: bool = True,
+    columns: Sequence[Column] = (),
 ) -> Table:
     """Read a data set.
 
@@ -61,23 +78,37 @@ def read_table(
         text: whether the target may hold text, such as names of classes; without it that is an
             error.
         finite: False to keep NaN and infinite values, which are an error otherwise.
+        columns: those that a network reads (`Network.columns`): found in a text table by name, with
+            words and gaps as the network was fitted to them; other columns are passed over.
     """
     path = Path(path)
+    if not path.exists():
+        raise MissingFileError(path, "table")
+    if any(c.words or c.fill is not None for c in columns) and csv_shape(path) is not None:
+        from relunorm.io.table.mixed import read_columns
+
+        table = read_columns(path, target, columns, labels=text, gaps=not finite)
+        return _checked(table, path, width, finite)
     labels = Labels(target) if text and target is not None else None
     suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
     suffix = suffix.lower()
     if suffix in (".csv", ".txt", ".tsv", ".parquet"):
         if suffix == ".parquet":
-            columns, names = _read_parquet(path, target, labels)
+            numbers, names = _read_parquet(path, target, labels)
         else:
-            columns, names = read_csv(path, target, labels)
-        table = Table(columns, None, tuple(names))
+            numbers, names = read_csv(path, target, labels)
+        own = names != [f"x{k}" for k in range(len(names))]
+        table = Table(numbers, None, tuple(names), columns=tuple(map(Column, names)) if own else ())
     elif suffix in (".npz", ".npy"):
         table = _read_numpy(path, suffix, text)
     else:
         raise UnsupportedFormatError(f"{path}: a table is .csv, .npz, .npy or .parquet")
     if target is not None:
         table = _with_target(table, path, target)
+    if columns and {c.name for c in columns} <= set(table.names):
+        at = [table.names.index(c.name) for c in columns]
+        kept = tuple(table.names[k] for k in at)
+        table = replace(table, x=table.x[:, at], names=kept, columns=tuple(columns))
     if labels is not None and labels.seen and table.y is not None:
         y, classes = labels.sort(table.y)
         table = replace(table, y=y, classes=classes)
@@ -96,7 +127,8 @@ def _with_target(table: Table, path: Path, target: str) -> Table:
     check_target(path, list(table.names), target)
     at = table.names.index(target)
     rest = table.names[:at] + table.names[at + 1 :]
-    return Table(np.delete(table.x, at, axis=1), table.x[:, at], rest, target)
+    left = tuple(column for column in table.columns if column.name != target)
+    return Table(np.delete(table.x, at, axis=1), table.x[:, at], rest, target, columns=left)
 
 
 def read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:

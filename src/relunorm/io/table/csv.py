@@ -233,9 +233,14 @@ def _hint(cell: str, name: str, names: list[str], target: str | None) -> str:
     return "drop the column or encode it, and fill or drop missing values first"
 
 
-def is_gap(cell: str) -> bool:
-    """Whether a cell says that there is no value."""
-    return cell.strip().lower() in ("", "na", "n/a", "nan", "null", "none", "?", "-")
+def is_gap(cell: str, *, words: bool = False) -> bool:
+    """Whether a cell says that there is no value.
+
+    Args:
+        words: whether it stands in a column of words, in which "none" is one like any other.
+    """
+    text = cell.strip().lower()
+    return text in ("", "na", "n/a", "nan", "null", "?", "-") or (text == "none" and not words)
 
 
 def parse_number(cell: str, shape: CsvShape) -> float | None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.columns import Column, input_names
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 from relunorm.io.table import Table
-from relunorm.io.table.csv import CsvShape, csv_shape, is_gap, open_text, parse_number
+from relunorm.io.table.csv import CsvShape, check_target, csv_shape, is_gap, open_text, parse_number
 
 #: Different words of a column above which it is a name, not a kind.
 MOST_WORDS = 100
+
+Cells = dict[str, list[str]]
 
 
 def read_mixed(
@@ -36,48 +41,105 @@ def read_mixed(
     if shape is None:
         raise UnsupportedFormatError(f"{path}: words and gaps are read from .csv tables only")
     cells = _cells(path, shape)
-    names: list[str] = []
-    parts: list[NDArray[np.float64]] = []
-    y, classes = np.empty(0), ()
-    for name, column in zip(shape.names, cells, strict=True):
-        numbers, words = _numbers(column, shape)
-        for line, cell in enumerate(column, start=shape.first_line):
-            if is_gap(cell) and (name == target or not gaps):
-                hint = "the target may have no gaps" if name == target else "fill or drop it first"
-                raise InvalidInputError(f"{path}: line {line}, column {name!r}: a gap; {hint}")
-        if name == target:
-            if words and not labels:
-                raise InvalidInputError(
-                    f"{path}: column {name!r} holds words such as {words[0]!r}; this is the "
-                    "target: use --classify"
-                )
-            classes = tuple(words) if words else ()
-            y = np.array([float(words.index(c.strip())) for c in column]) if words else numbers
-        elif not words:
-            names.append(name)
-            parts.append(numbers)
-        elif one_hot and len(words) <= MOST_WORDS:
-            names += [f"{name}={word}" for word in words]
-            parts += [np.array([float(c.strip() == word) for c in column]) for word in words]
-        else:
+    columns = []
+    for name in shape.names:
+        words = [] if name == target else _words(cells[name], shape)
+        if words and (not one_hot or len(words) > MOST_WORDS):
             fix = "drop the column" if one_hot else "drop the column, or use --one-hot"
             raise InvalidInputError(
                 f"{path}: column {name!r} holds {len(words)} different words such as {words[0]!r}; "
                 f"{fix}"
             )
-    if not parts:
+        if name != target:
+            columns.append(Column(name, tuple(words)))
+    if not columns:
         raise InvalidInputError(f"{path}: no input column is left beside {target!r}")
-    x = np.column_stack(parts)
+    return _table(path, shape, cells, columns, target, gaps, labels, "use --missing median")
+
+
+def read_columns(
+    path: Path,
+    target: str | None,
+    columns: Sequence[Column],
+    *,
+    labels: bool = False,
+    gaps: bool = False,
+) -> Table:
+    """A .csv table as the inputs of a network that knows its columns; others are passed over.
+
+    Args:
+        labels: whether the target may hold words.
+        gaps: whether an empty cell that nothing fills is NaN; it is an error otherwise.
+    """
+    shape = csv_shape(path, target)
+    assert shape is not None
+    for column in columns:
+        check_target(path, shape.names, column.name)
+    cells = _cells(path, shape)
+    return _table(path, shape, cells, columns, target, gaps, labels, "fill or drop it first")
+
+
+def _table(
+    path: Path,
+    shape: CsvShape,
+    cells: Cells,
+    columns: Sequence[Column],
+    target: str | None,
+    gaps: bool,
+    labels: bool,
+    advice: str,
+) -> Table:
+    x = np.column_stack([_inputs(path, shape, c, cells[c.name], gaps, advice) for c in columns])
+    table = Table(x, None, input_names(columns), columns=tuple(columns))
+    if target is None:
+        return table
+    words = _words(cells[target], shape)
+    if words and not labels:
+        raise InvalidInputError(
+            f"{path}: column {target!r} holds words such as {words[0]!r}; this is the target: use "
+            "--classify"
+        )
+    goal = Column(target, tuple(words))
+    y = _inputs(path, shape, goal, cells[target], False, "the target may have none")
+    y = y.argmax(axis=1).astype(np.float64) if words else y[:, 0]
     if np.isinf(x).any() or not np.isfinite(y).all():
         raise InvalidInputError(f"{path}: the table holds infinite values, or NaN in the target")
-    return replace(Table(x, y, tuple(names), target), classes=classes)
+    return replace(table, y=y, target=target, classes=tuple(words))
 
 
-def _cells(path: Path, shape: CsvShape) -> list[list[str]]:
+def _inputs(
+    path: Path, shape: CsvShape, column: Column, cells: list[str], gaps: bool, advice: str
+) -> NDArray[np.float64]:
+    """The inputs of one column, (n, 1) or one column for each of its words."""
+    values = np.zeros((len(cells), len(column.inputs)))
+    place = {word: k for k, word in enumerate(column.words)}
+    for at, cell in enumerate(cells):
+        word = cell.strip()
+        number = None if place else parse_number(cell, shape)
+        if word in place:
+            values[at, place[word]] = 1.0
+        elif number is not None and number == number:
+            values[at] = number
+        elif not is_gap(cell, words=bool(place)):
+            known = f"one of {', '.join(column.words[:10])}" if place else "a number"
+            raise InvalidInputError(
+                f"{path}: line {at + shape.first_line}, column {column.name!r}: {word!r} is not "
+                f"{known}"
+            )
+        elif not gaps and column.fill is None:
+            raise InvalidInputError(
+                f"{path}: line {at + shape.first_line}, column {column.name!r}: a gap; {advice}"
+            )
+        elif not place:
+            values[at] = np.nan if column.fill is None else column.fill
+    return values
+
+
+def _cells(path: Path, shape: CsvShape) -> Cells:
     """The columns as text."""
     rows: list[list[str]] = []
     with open_text(path) as file:
-        for line, row in enumerate(csv.reader(file, delimiter=shape.delimiter), start=1):
+        for line, row in enumerate(_reader(file, shape.delimiter), start=1):
             if line < shape.first_line or not row:
                 continue
             if len(row) != len(shape.names):
@@ -85,18 +147,15 @@ def _cells(path: Path, shape: CsvShape) -> list[list[str]]:
                     f"{path}: line {line} has {len(row)} cells, expected {len(shape.names)}"
                 )
             rows.append(row)
-    return [list(column) for column in zip(*rows, strict=True)]
+    return {name: [row[k] for row in rows] for k, name in enumerate(shape.names)}
 
 
-def _numbers(column: list[str], shape: CsvShape) -> tuple[NDArray[np.float64], list[str]]:
-    """The column as numbers, NaN for gaps, and the different words in it, sorted."""
-    values = np.full(len(column), np.nan)
-    plain = True
-    for at, cell in enumerate(column):
-        if is_gap(cell):
-            continue
-        number = parse_number(cell, shape)
-        plain = plain and number is not None
-        values[at] = np.nan if number is None else number
-    words = [] if plain else sorted({cell.strip() for cell in column if not is_gap(cell)})
-    return values, words
+def _reader(file: TextIO, delimiter: str) -> Iterator[list[str]]:
+    return csv.reader(file, delimiter=delimiter, skipinitialspace=delimiter == " ")
+
+
+def _words(cells: list[str], shape: CsvShape) -> list[str]:
+    """The different words of a column, sorted; none for a column of numbers."""
+    if all(is_gap(cell) or parse_number(cell, shape) is not None for cell in cells):
+        return []
+    return sorted({cell.strip() for cell in cells if not is_gap(cell, words=True)})

@@ -17,11 +17,14 @@ from typing import Any
 
 import torch
 
+from relunorm.columns import Column, columns_from
 from relunorm.errors import ModelFileError
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
 
 #: Major version of the graph's schema (torch._export.serde.schema).
 SCHEMA = 8
+#: The member with what relunorm writes beside a program.
+BESIDE = "relunorm.json"
 
 _DTYPES = {
     1: torch.uint8,
@@ -56,6 +59,18 @@ def read_program(path: Path) -> Program:
             if isinstance(error, ModelFileError):
                 raise
             raise ModelFileError(f"{path}: the graph is damaged ({error!r})") from error
+
+
+def read_beside(path: Path) -> tuple[tuple[Any, ...], tuple[Column, ...]]:
+    """The labels and the columns that relunorm wrote beside a program, if it did."""
+    with _Archive(path) as archive:
+        if not archive.has(f"extra/{BESIDE}"):
+            return (), ()
+        facts = archive.json(f"extra/{BESIDE}")
+        try:
+            return tuple(facts["classes"]), columns_from(facts["columns"])
+        except (TypeError, KeyError) as error:
+            raise ModelFileError(f"{path}: member {BESIDE!r} is damaged ({error!r})") from None
 
 
 class _Archive:

@@ -22,8 +22,8 @@ from relunorm.errors import UnsupportedFormatError
 from relunorm.io import input_shape
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
 from relunorm.io.torch.aten.walk import lower
-from relunorm.io.torch.pt2 import read_program
-from relunorm.network import Network
+from relunorm.io.torch.pt2 import read_beside, read_program
+from relunorm.network import Head, Network
 
 #: Operations that leave the length of a vector as it is: looked through for the first product.
 _TRANSPARENT = frozenset(
@@ -60,7 +60,9 @@ _TRANSPARENT = frozenset(
 
 def read_pt2(path: Path, example: Any = None) -> Network:
     """Read a program saved by torch.export.save, without unpickling anything in the file."""
-    return lower(read_program(Path(path)), example)
+    network, (classes, columns) = lower(read_program(Path(path)), example), read_beside(Path(path))
+    head = Head(network.head.steps, network.head.classes or classes)
+    return network.replace(head=head, columns=columns)
 
 
 def from_torch(model: nn.Module | ExportedProgram, example: Any = None) -> Network:
@@ -178,7 +180,7 @@ def _export(module: nn.Module, shape: tuple[int, ...], origin: str) -> ExportedP
         raise UnsupportedFormatError(
             f"{origin}: torch.export could not trace it on a batch of one input of shape {shape}: "
             f"{type(error).__name__}: {' '.join(reason[:3])}"
-        ) from error
+        ) from None
 
 
 def _zeros(module: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:
@@ -238,12 +240,12 @@ def _export_guessing(module: nn.Module, origin: str) -> Program:
             continue
         if _fixes_length(program):
             return program
+    hint = _first_hint(module)
     raise UnsupportedFormatError(
-        f"{origin}: the shape of its input is not fixed by its first operation"
-        f"{_first_hint(module)}; pass the shape of one input, for example "
-        "relunorm.load(module, example=(3, 32, 32)), or a batch of inputs"
-        + (f". What was tried: {failure}" if failure else "")
-    ) from failure
+        f"{origin}: the shape of its input is not fixed by its first operation{hint}; pass the "
+        "shape of one input, for example relunorm.load(module, example=(3, 32, 32)), or a batch of "
+        "inputs" + (f". What was tried: {failure}" if failure and not hint else "")
+    )
 
 
 def _sizes(module: nn.Module) -> Iterator[int]:

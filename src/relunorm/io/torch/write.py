@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from relunorm import matrix as mx
 from relunorm.atomic import atomic_path
 from relunorm.errors import UnsupportedFormatError
 from relunorm.io.border import Model, accepts
+from relunorm.io.torch.pt2 import BESIDE
 from relunorm.io.torch.structured import build, can_build
 from relunorm.matrix import Matrix
 from relunorm.network import Activation, Affine, Network
@@ -75,7 +77,16 @@ def write_pt2(network: Network, path: str | Path, dtype: str | None = None) -> N
             module, (batch,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
         )
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
-            torch.export.save(program, file)
+            torch.export.save(program, file, extra_files=_beside(network))
+
+
+def _beside(network: Network) -> dict[str, Any] | None:
+    """What no program holds: labels, and the columns of the table."""
+    facts = {
+        "classes": list(network.head.classes),
+        "columns": [column.to_dict() for column in network.columns],
+    }
+    return {BESIDE: json.dumps(facts)} if any(facts.values()) else None
 
 
 class NetworkModule(nn.Module):
@@ -163,6 +174,13 @@ class Step(nn.Module):
         return torch.heaviside(inputs, torch.full((), self.at_zero, dtype=inputs.dtype))
 
 
+class LinearStage(nn.Module):
+    """The same numbers; tells `load` not to multiply the maps around it together, which rounds."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.clone()
+
+
 class Scaling(nn.Module):
     """factor x + offset, with fixed numbers."""
 
@@ -196,6 +214,13 @@ class Decision(nn.Module):
         return inputs.round()
 
 
+class Pair(nn.Module):
+    """(-z, z): the logits of two classes that one value z decides between."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cat([-inputs, inputs], -1)
+
+
 class Exponential(nn.Module):
     """exp."""
 
@@ -214,6 +239,7 @@ def _head_step(step: heads.Step, shape: tuple[int, ...], dtype: torch.dtype) -> 
         "tanh": nn.Tanh,
         "softplus": nn.Softplus,
         "exp": Exponential,
+        "pair": Pair,
     }
     return simple[step.kind]() if step.kind in simple else Decision(step)
 
@@ -223,7 +249,7 @@ def _activation(activation: Activation) -> nn.Module:
         "relu": nn.ReLU,
         "leaky": lambda: nn.LeakyReLU(activation.slope),
         "step": lambda: Step(activation.at_zero),
-        "identity": nn.Identity,
+        "identity": LinearStage,
     }[activation.kind]()
 
 

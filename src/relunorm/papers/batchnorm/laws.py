@@ -20,8 +20,6 @@ from relunorm.papers.batchnorm.training import represent, train_deep, train_shal
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-10
 
 
 def relu(z: Array) -> Array:

@@ -4,13 +4,14 @@ E is in `relunorm.papers.batchnorm.three_clusters`."""
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
+from relunorm.papers.batchnorm.laws import BatchNorm
 from relunorm.papers.batchnorm.tree import brute_force
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs
 from relunorm.papers.statistics import LEVEL, share_above
 
@@ -21,13 +22,14 @@ DEEP = 20_000
 
 @costs(5)
 def theorem11(world: BatchNorm) -> Exhibit:
-    """Trees of random batches 20,000 layers deep against the printed bounds and the steps of their
-    proof; batches of one coordinate, and of three with a largest and a smallest point in each."""
+    """Trees of random and of symmetric batches 20,000 layers deep against the printed bounds and
+    the steps of their proof; batches of one coordinate, and of three with a largest and a smallest
+    point in each, or without; small trees row by row, and equally spaced points."""
     rng = world.rng
     rows = []
-    for n in world.size((5, 10, 20, 50), (5, 10, 20, 50, 100), (5, 10)):
+    for n in world.size((3, 4, 5, 10, 20, 50), (3, 4, 5, 10, 20, 50, 100), (3, 5, 10)):
         for d in (1, 3):
-            for _ in range(world.size(8, 50, 3)):
+            for _ in range(world.size(6, 50, 3)):
                 rows.append((n, d, *_deep(world, n, _ordered(rng, n, d))))
         half = np.sort(rng.random(n // 2)) + 0.1
         symmetric = np.r_[-half[::-1], np.zeros(n % 2), half][:, None]
@@ -57,6 +59,9 @@ def theorem11(world: BatchNorm) -> Exhibit:
     )
     small = "0.01 degrees: what is left of an angle that goes to 0"
     split, split_inside, together = _small_trees(world, rng)
+    first, later = _unbalanced(world, rng)
+    below = math.pi / (2 * math.sqrt(2) * (n - 1))
+    tight = np.arcsin(1 / (math.sqrt(2) * (n - 1)))
     apart, batches = _odd_by_coordinate(world, rng)
     return Exhibit(
         "theorem11",
@@ -71,7 +76,10 @@ def theorem11(world: BatchNorm) -> Exhibit:
             Claim(
                 "Theorem 11, item 1",
                 "smallest and largest input are orthogonal at every layer",
-                Check("largest |cosine|", worst("cosine of the ends"), "<=", ROUNDING),
+                exact(
+                    "largest |cosine|, layers 1 to 6, 12, 40 and 20,000",
+                    worst("cosine of the ends"),
+                ),
             ),
             Claim(
                 "Theorem 11, item 2",
@@ -123,13 +131,22 @@ def theorem11(world: BatchNorm) -> Exhibit:
                 "Appendix D: (39)-(40) a row's contribution",
                 "the binomial sum (39) is (40), and both are what a two-cluster row leaves after T "
                 "layers",
-                Check("largest relative difference", _contribution(world), "<=", ROUNDING),
+                exact("largest relative difference", _contribution(world)),
             ),
             Claim(
                 "Appendix D: (41)-(45) the unbalanced rows dominate",
                 "squared norms fall by (1/n)^2 + ((n-1)/n)^2 a layer, as the splits 1 and n-1 do",
                 Check("largest relative difference", worst("decay off by"), "<=", 1e-6),
                 basis="what has not faded after 20,000 layers",
+            ),
+            Claim(
+                "Appendix D: after (41) the set is not empty",
+                "at every layer from the one where rows have three clusters at most, some row is "
+                "split 1 and n-1",
+                Check("least weight of such rows there, 0 to 4, 0 to 5 and random", first, ">", 0),
+                "from some layer on, both (1, n-1) and (n-1, 1): positive transformations alone "
+                "lead to the one, after a negative one to the other",
+                Check("least weight of either 30 layers on, over all", later, ">", 0),
             ),
             Claim(
                 "Appendix D: after (41) the points together",
@@ -173,15 +190,19 @@ def theorem11(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Appendix D: (53)-(60) angles",
-                "inner products (53)-(58), and a deficit of at most pi/(2 sqrt(2) (n-1))",
+                "inner products (53)-(58), and a deficit of at most arcsin of 1/(sqrt(2) (n-1)), "
+                "which is at most pi/(2 sqrt(2) (n-1))",
                 Check(
-                    "largest over that bound (formulas within 1e-6)",
-                    over("deficit of the angle", math.pi / (2 * math.sqrt(2) * (n - 1)))
-                    if worst("(53)-(58) off by") <= 1e-6
+                    "largest over the first (a symmetric batch of 50 reaches it; formulas within "
+                    "1e-6)",
+                    over("deficit of the angle", tight)
+                    if worst("(53)-(58) off by") <= 1e-6 and (tight <= below).all()
                     else math.inf,
-                    "<=",
+                    "=",
                     1,
+                    1 / (n.max() - 1) ** 2,
                 ),
+                basis="reached but for 1 beside (n-1)^2 in (57)",
             ),
         ),
     )
@@ -197,7 +218,7 @@ def _ordered(rng: np.random.Generator, n: int, d: int) -> Array:
 def _deep(world: BatchNorm, n: int, x: Array) -> tuple[float, ...]:
     """The columns of `theorem11` for one batch."""
     gram = world.tree(x).jump(DEEP).gram(normalize=True)
-    early = [world.tree(x).run(t).gram(normalize=True) for t in (1, 5, 40)]
+    early = [world.tree(x).run(t).gram(normalize=True) for t in (1, 2, 3, 4, 5, 6, 12, 40)]
     corner = max(abs(g[0, -1]) / math.sqrt(g[0, 0] * g[-1, -1]) for g in (*early, gram))
     norms = np.sqrt(np.diag(gram))
     cosines = gram / np.outer(norms, norms)
@@ -255,6 +276,51 @@ def _small_trees(world: BatchNorm, rng: np.random.Generator) -> tuple[float, flo
     return float(sum(parted)), float(sum(parted_inside)), together
 
 
+def split_weights(world: BatchNorm, row: Array, depth: int) -> tuple[Array, int]:
+    """Sums of squared positive coordinates of the two-cluster rows that ``row`` leads to, layer by
+    layer from its own on and by the number of points of the first cluster, (depth + 1, n); and the
+    layer from which on all rows have three clusters at most.
+
+    Rows of three and more clusters are followed one by one, the others by their split: a row is a
+    multiple of one of two, whose two children have the same split. NaN if more than n rows have to
+    be followed: there are n - 2 at most.
+    """
+    n, more = len(row), [np.asarray(row, dtype=float)]
+    weights, stable = np.zeros((depth + 1, 2, n)), int(len(np.unique(row)) > 3)
+    moves = np.zeros((n, 2, 2))  # squared coordinates of the children: from side, to side
+    for m in range(1, n):
+        right = np.r_[np.zeros(m), np.ones(n - m)]
+        for side, start in enumerate((right, 1 - right)):
+            moves[m, side, side] = world.positive(start).max() ** 2
+            moves[m, side, 1 - side] = world.negative(start).max() ** 2
+    for t in range(1, depth + 1):
+        weights[t] = np.einsum("sm,mst->tm", weights[t - 1], moves)
+        rows, more = more, []
+        for child in (f(row) for row in rows for f in (world.positive, world.negative)):
+            count = len(np.unique(child))
+            if count == 2:
+                weights[t, int(child[0] > 0), int((child != child[0]).argmax())] += child.max() ** 2
+            elif count > 2:
+                more.append(child)
+            stable = t + 1 if count > 3 else stable
+        if len(more) > n:
+            return np.full((depth + 1, n), math.nan), 0
+    return weights.sum(axis=1), stable
+
+
+def _unbalanced(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float]:
+    """The least weight of rows split 1 and n-1 at the first stable layer, of several batches; and
+    of the rows (1, n-1), or (n-1, 1), 30 layers on, as a share of all."""
+    batches = [np.arange(5.0), np.arange(6.0), *np.sort(rng.normal(size=(5, 7)), axis=1)]
+    first, later = [], []
+    for x in batches:
+        weights, stable = split_weights(world, x, 60)
+        first.append(weights[stable, [1, -1]].sum())
+        share = weights[min(60, stable + 30)]
+        later.append(share[[1, -1]].min() / share.sum())
+    return float(min(first)), float(min(later))
+
+
 def _odd_by_coordinate(world: BatchNorm, rng: np.random.Generator) -> tuple[int, int]:
     """Batches of 20 points in three coordinates whose three trees have three odd points."""
     batches, apart = 40, 0
@@ -272,15 +338,14 @@ def _trace_ratio(world: BatchNorm, x: Array, n: int) -> float:
 
 
 def _contribution(world: BatchNorm) -> float:
-    """(39) and (40) against the rows that a two-cluster row leaves, n = 5 and 7."""
+    """(39) and (40) against the rows that a two-cluster row leaves, by points of either cluster."""
     worst = 0.0
     for n in (5, 7):
         for positive in range(1, n):
             row = np.r_[np.zeros(n - positive), np.full(positive, 1.7)]
-            for layers in (1, 2, 5):
+            for layers, (point, size) in product((1, 2, 5), ((-1, positive), (0, n - positive))):
                 found = brute_force(world, row[None], layers)[-1]
-                size = positive  # the cluster of the last point
-                total = float((found[:, -1] ** 2).sum())
+                total = float((found[:, point] ** 2).sum())
                 rest, own = ((n - size) / n) ** 2, (size / n) ** 2
                 sum39 = 1.7**2 * sum(
                     math.comb(layers - 1, k) * rest ** (layers - k) * own**k for k in range(layers)

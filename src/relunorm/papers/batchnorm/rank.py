@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.statistics import LEVEL, share_above
 
@@ -20,27 +21,30 @@ ERRORS = "4 standard errors of a sampled mean"
 
 @costs(0.5)
 def theorem3(world: BatchNorm) -> Exhibit:
-    """Neurons until full rank, sampled, for 1 to 9 equally spaced points on a circle (odd n)."""
+    """Neurons until full rank, sampled, for 1 to 9 equally spaced points on a circle (odd n) and
+    for three batches of four random points of the plane."""
     rows = []
-    for n in (1, 3, 5, 7, 9):
-        X = _circle(n)
+    batches = [("circle", _circle(n)) for n in (1, 3, 5, 7, 9)]
+    batches += [("random", X) for X in world.rng.normal(size=(3, 4, 2))]
+    for kind, X in batches:
+        n = len(X)
         volumes = world.gamma(X)
         counts = world.sample_counts(X, world.size(300, 2000, 100), random_state=world.random_state)
         bounds = world.rank_bounds(n, volumes.gamma)
         upper = counts.mean + 4 * counts.error
         own = (counts.mean, counts.error, bounds.sharper, bounds.printed)
         cells = len(volumes.volumes)
-        rows.append((n, volumes.gamma, world.printed_gamma(n), *own, upper, cells))
+        rows.append((n, volumes.gamma, world.printed_gamma(n), *own, upper, cells, kind))
     columns = (
         "n", "gamma", "printed gamma", "E[y]", "error", "2 + (n-1)/(2 gamma)", "n/gamma", "upper",
-        "cells",
+        "cells", "batch",
     )  # fmt: skip
-    several = [row for row in rows if row[0] > 1]
+    several = [row for row in rows if row[0] > 1 and row[9] == "circle"]
     printed = max(max(abs(row[1] - row[2]), abs(row[8] - row[0])) for row in several)
     halved = max(max(abs(row[1] - row[2] / 2), abs(row[8] - 2 * row[0])) for row in several)
     return Exhibit(
         "theorem3",
-        "Theorem 3: neurons until full rank, n equally spaced points (odd n)",
+        "Theorem 3: neurons until full rank",
         columns,
         tuple(rows),
         "upper: E[y] and 4 standard errors. For one point E[y] = 2 = 1/gamma exactly.",
@@ -63,7 +67,7 @@ def theorem3(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "ours: 2 + (n-1)/(2 gamma)",
-                "(in no paper) less than half of that suffices for n >= 2; n/(2 gamma) fails for 1",
+                "(in no paper) E[y] <= 2 + (n-1)/(2 gamma), at most half of n/gamma for n >= 2",
                 Check("largest E[y] (less 4 errors) over 2 + (n-1)/(2 gamma)",
                       max((row[3] - 4 * row[4]) / row[5] for row in rows), "<=", 1),
                 basis=ERRORS,
@@ -73,36 +77,35 @@ def theorem3(world: BatchNorm) -> Exhibit:
 
 
 def rank(world: BatchNorm) -> Exhibit:
-    """Random layers over five points on a circle, neurons added one at a time; three collinear
-    centred points; products of random matrices; the steps of the proof of Theorem 3."""
+    """Layers over five points on a circle and over random ones, neurons added one at a time; three
+    collinear centred points; products of random matrices; the steps of the proof of Theorem 3."""
     rng = world.rng
     X = _circle(5)
     smallest = world.gamma(X).gamma
-    sharp = _rises(world, rng, X, smallest, world.size(1000, 4000))
-    w, near, far = np.array([1.0, 0.0]), np.array([1.0, 0.0]), np.array([1.1, 10.0])
+    sharp = min(
+        _rises(world, rng, batch, world.size(500, 4000))
+        for batch in (X, *rng.normal(size=(2, 5, 2)))
+    )
+    w, near, far = np.array([1.0, 0.0]), np.array([0.8, 0.6]), np.array([1.1, 10.0])
     moved = world.push(w, near, 1e-3)
+    crossed = float(moved @ far) if moved @ near < 0 else math.nan
     short = np.array([0.5, 0.0])
     pushed = float(world.push(w, short, 1e-3) @ short)
     counts = world.sample_counts(X, world.size(400, 2000), random_state=world.random_state)
     bounds = world.rank_bounds(5, smallest)
-    missed = int((counts.counts > 2.5 * bounds.printed).sum())
-    promised = bounds.probability(2.5)[0]
     trials = len(counts.counts)
-    full_rank = Check(
-        f"share of {trials} layers of alpha n/gamma neurons with full rank, alpha = 2.5",
-        1 - missed / trials,
-        ">=",
-        promised,
-    )
+    alphas = (2.01, 2.5, 4.0)
+    missed = [int((counts.counts > alpha * bounds.printed).sum()) for alpha in alphas]
+    promised = [bounds.probability(alpha)[0] for alpha in alphas]
     # a share below the promise refutes it only if it is not chance
-    chance = share_above(missed, trials, 1 - promised) > LEVEL
-    luck = f"{missed} of {trials} missed it, by chance" if missed and chance else ""
-    waits = _waits(world, X, counts)
-    defined = sum(t + 1 <= len(X) for t in range(1, len(X) + 1))  # gamma(X^(t+1)) needs t+1 points
+    pairs = list(zip(missed, promised, strict=True))
+    chance = all(share_above(m, trials, 1 - p) > LEVEL for m, p in pairs)
+    luck = f"{max(missed)} of {trials} missed it, by chance" if max(missed) and chance else ""
+    waits, printed_waits = _waits(world, X, counts)
     batch = np.array([[0.0, 1], [1, 1], [3, 1]])
     condition = world.rank_condition(batch, recenter=True)
     found = int(np.linalg.matrix_rank(_layer(world, rng, batch, 5000), tol=1e-8))
-    after_one, after_more = _second_wait(world, rng)
+    dependence, tail = _second_wait(world, rng)
     gap, order = _chernoff(world)
     return from_claims(
         "rank",
@@ -111,15 +114,16 @@ def rank(world: BatchNorm) -> Exhibit:
             Claim(
                 "(1)-(4) batch norm",
                 "after (2) and (3) every neuron has mean 0 and variance 1 over the batch",
-                Check("largest difference", _moments(world, rng), "<=", ROUNDING),
+                exact("largest difference", _moments(world, rng)),
             ),
             _products(world, rng),
             Claim(
                 "Lemma 2",
-                "a further neuron raises the rank with probability at least gamma",
+                "if t of t + 1 points have rank t, a further neuron makes it t + 1 with "
+                "probability at least gamma of the t + 1",
                 Check(
-                    "smallest (share less gamma) in standard errors, 5 points on a circle, 10 "
-                    "networks of rank 4",
+                    "smallest (share less gamma) in standard errors, t = 4, a circle and two "
+                    "random batches, 10 layers of four to six neurons each",
                     sharp,
                     ">=",
                     -4,
@@ -128,8 +132,14 @@ def rank(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Lemma 2, proof (18)-(20)",
-                "pushing w across the nearest hyperplane keeps the other signs",
-                Check("w.x_2 after the push, x_2 = (1.1, 10)", float(moved @ far), ">", 0),
+                "pushing w across the nearest hyperplane keeps the other signs ((20) has x_i where "
+                "it means x_j)",
+                Check(
+                    "w.x_2 after the push across x_1 = (0.8, 0.6), w = (1, 0), x_2 = (1.1, 10)",
+                    crossed,
+                    ">",
+                    0,
+                ),
                 "it need not; the lemma itself holds",
                 Check("(share less gamma) in standard errors", sharp, ">=", -4),
             ),
@@ -137,20 +147,38 @@ def rank(world: BatchNorm) -> Exhibit:
                 "Lemma 2, proof (19)",
                 "the push along w.x_i / |x_i| x_i makes w.x_i negative",
                 Check("w.x_i after the push, |x_i| = 1/2", pushed, "<", 0),
-                "divided by |x_i|^2 it does",
-                Check("w.x_i then", float(_true_push(w, short, 1e-3) @ short), "<", 0),
+                "divided by |x_i|^2, that is along x_i / |x_i|, it does",
+                Check(
+                    "w.x_i then",
+                    float(world.push(w, short / np.linalg.norm(short), 1e-3) @ short),
+                    "<",
+                    0,
+                ),
             ),
             Claim(
                 "Theorem 3, item 2",
-                "with alpha n/gamma neurons the rank is full with the probability (7a)",
-                full_rank,
+                "with alpha n/gamma neurons, alpha > 2, the rank is full with at least the "
+                "probability (7a)",
+                Check(
+                    f"smallest share of {trials} layers with full rank less (7a), alpha = 2.01, "
+                    "2.5, 4",
+                    min(1 - m / trials - p for m, p in pairs),
+                    ">=",
+                    0,
+                ),
                 short=luck,
                 basis="(7a) itself; a share below it refutes it by a binomial test, 5 % level",
             ),
             Claim(
                 "(26)-(27) waiting times",
-                "E[y_t] <= 1/gamma(X^(t+1)) for t = 1 .. n",
-                Check("terms of (27) that are defined, n = 5", defined, "=", 5),
+                "E[y_t] <= 1/gamma(X^(t+1)) for t = 1, ..., n: a weaker bound where there is a "
+                "point t + 1, and none at t = n",
+                Check(
+                    "largest E[y_t] (less 4 errors) times gamma(X^(t+1)), t = 1 to n = 5",
+                    printed_waits,
+                    "<=",
+                    1,
+                ),
                 "E[y_t] <= 1/gamma(X^(t))",
                 Check("largest E[y_t] (less 4 errors) times gamma(X^(t))", waits, "<=", 1),
                 basis=ERRORS,
@@ -158,22 +186,22 @@ def rank(world: BatchNorm) -> Exhibit:
             Claim(
                 "(27): gamma falls with the points",
                 "gamma(X^(t)) does not rise with t",
-                Check("largest rise, batches of 5 in the plane", _rise(world, rng), "<=", ROUNDING),
+                exact("largest rise, batches of 5 in the plane", _rise(world, rng)),
             ),
             Claim(
                 "(28): y_t are independent",
                 "y_1, ..., y_n are independent",
                 Check(
-                    "P(y_2 = 0 | y_1 > 1) less P(y_2 = 0 | y_1 = 1), in standard errors",
-                    abs(after_more - after_one) / math.sqrt(0.25 * 4 / _WAITS),
+                    "P(y_2 = 0 | y_1 > 1) less P(y_2 = 0 | y_1 = 1), in standard errors, two "
+                    "points at a right angle",
+                    dependence,
                     "<=",
                     4,
                 ),
                 "not: rows skipped for x_1 may serve x_2. (28) needs only that each wait, given "
-                "the past, is at most geometric, and the bound (7a) holds",
-                full_rank,
-                short=luck,
-                basis=ERRORS + "; (7a) itself",
+                "the past, is at most geometric: P(y_2 > k | y_1) <= (1 - gamma)^k",
+                Check("largest excess over that, in standard errors, k = 1 to 8", tail, "<=", 4),
+                basis=ERRORS,
             ),
             Claim(
                 "(28b)-(28d) Chernoff's bound",
@@ -220,10 +248,6 @@ def _circle(n: int) -> Array:
     return np.column_stack([np.cos(t), np.sin(t)])
 
 
-def _true_push(w: Array, x: Array, epsilon: float) -> Array:
-    return w - (1 + epsilon) * (w @ x) / (x @ x) * x
-
-
 def _moments(world: BatchNorm, rng: np.random.Generator) -> float:
     z = world.batch_norm(rng.normal(3, 2, size=(50, 12)))
     return float(max(np.abs(z.mean(axis=1)).max(), np.abs((z**2).mean(axis=1) - 1).max()))
@@ -244,11 +268,11 @@ def _centred(world: BatchNorm) -> float:
 
 
 def _products(world: BatchNorm, rng: np.random.Generator) -> Claim:
-    """Random products W X, X of rank 1 to 4: the rank, and what the two bounds allow."""
+    """Random products W X, either of rank 1 to 6: the rank, and what the two bounds allow."""
     beyond_max, beyond_min, raised = [], [], []
-    for r in (1, 2, 3, 4):
+    for r, q in product((1, 2, 4), (1, 3, 6)):
         X = rng.normal(size=(6, r)) @ rng.normal(size=(r, 8))
-        W = rng.normal(size=(6, 6))
+        W = rng.normal(size=(6, q)) @ rng.normal(size=(q, 6))
         ranks = [int(np.linalg.matrix_rank(m)) for m in (W, X, W @ X)]
         beyond_max.append(max(ranks[:2]) - ranks[1])
         beyond_min.append(ranks[2] - min(ranks[:2]))
@@ -256,8 +280,8 @@ def _products(world: BatchNorm, rng: np.random.Generator) -> Claim:
     return Claim(
         "Section I: rank of a product",
         "rank(AB) <= max(rank A, rank B), so a linear layer cannot raise the rank, and ReLU can",
-        Check("by how much max(rank W, rank X) exceeds rank X, most", max(beyond_max), "<=", 0),
-        "rank(AB) <= min",
+        Check("rise of the rank that max(rank W, rank X) allows, most", max(beyond_max), "<=", 0),
+        "true, but it follows from rank(AB) <= min",
         Check(
             "by how much rank(WX) exceeds min(rank W, rank X), most (ReLU raises it)",
             max(beyond_min) if max(raised) > 0 else math.inf,
@@ -267,15 +291,13 @@ def _products(world: BatchNorm, rng: np.random.Generator) -> Claim:
     )
 
 
-def _rises(
-    world: BatchNorm, rng: np.random.Generator, X: Array, gamma: float, trials: int
-) -> float:
-    """How often one more neuron raises the rank of a batch of n points from n - 1 to n, where its
-    first n - 1 points have that rank already: less gamma, in standard errors, least of ten."""
-    n, least = len(X), math.inf
-    for _ in range(10):
+def _rises(world: BatchNorm, rng: np.random.Generator, X: Array, trials: int) -> float:
+    """How often one more neuron makes the rank of n points n, where the first n - 1 have rank
+    n - 1 already: less gamma, in standard errors, least of ten layers."""
+    n, least, gamma = len(X), math.inf, world.gamma(X).gamma
+    for k in range(10):
         for _ in range(1000):
-            hidden = world.relu(rng.normal(size=(n - 1, 2)) @ X.T)
+            hidden = world.relu(rng.normal(size=(n - 1 + k % 3, 2)) @ X.T)
             if np.linalg.matrix_rank(hidden[:, :-1]) == n - 1:
                 break
         more = world.relu(rng.normal(size=(trials, 2)) @ X.T)
@@ -285,16 +307,19 @@ def _rises(
     return least
 
 
-def _waits(world: BatchNorm, X: Array, last: Any) -> float:
-    """The largest E[y_t] gamma(X^(t)), less 4 standard errors of E[y_t] = E[r_t] - E[r_(t-1)]."""
+def _waits(world: BatchNorm, X: Array, last: Any) -> tuple[float, float]:
+    """The largest E[y_t] gamma(X^(t)) and E[y_t] gamma(X^(t+1)), less 4 standard errors of
+    E[y_t] = E[r_t] - E[r_(t-1)]; NaN where a gamma is asked for of more points than there are."""
+    n = len(X)
     found = [
         world.sample_counts(X[:t], len(last.counts), random_state=world.random_state + t)
-        for t in range(1, len(X))
+        for t in range(1, n)
     ]
     means = np.array([0.0, *(c.mean for c in found), last.mean])
     errors = np.array([0.0, *(c.error for c in found), last.error])
     low = np.diff(means) - 4 * np.hypot(errors[1:], errors[:-1])
-    return float(max(low * [world.gamma(X[:t]).gamma for t in range(1, len(X) + 1)]))
+    gammas = [world.gamma(X[:t]).gamma if t <= n else math.nan for t in range(1, n + 2)]
+    return float(np.max(low * gammas[:-1])), float(np.max(low * gammas[1:]))
 
 
 def _rise(world: BatchNorm, rng: np.random.Generator) -> float:
@@ -305,16 +330,30 @@ def _rise(world: BatchNorm, rng: np.random.Generator) -> float:
 
 
 def _second_wait(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float]:
-    """P(y_2 = 0) for two points at a right angle, given y_1 = 1 and given y_1 > 1.
+    """For two points at a right angle: how far P(y_2 = 0) is apart given y_1 = 1 and given y_1 > 1;
+    and how far P(y_2 > k), given either, exceeds (1 - gamma)^k; both in standard errors.
 
-    y_2 = 0 if some row before r_1, the first with w.x_1 > 0, has w.x_2 > 0.
+    r_1 is the first row with w.x_1 > 0. y_2 = 0 if a row before it has w.x_2 > 0; else the rank is
+    2 at the first row after it that is no multiple of it.
     """
-    z = world.relu(rng.normal(size=(_WAITS, 40, 2)))
+    z = world.relu(rng.normal(size=(_WAITS, 60, 2)))
+    rows, at = np.arange(60), np.arange(_WAITS)
     first = (z[:, :, 0] > 0).argmax(axis=1)
-    before = np.arange(40) < first[:, None]
-    ready = (before & (z[:, :, 1] > 0)).any(axis=1)
-    one = first == 0
-    return float(ready[one].mean()), float(ready[~one].mean())
+    ready = ((rows < first[:, None]) & (z[:, :, 1] > 0)).any(axis=1)
+    own = z[at, first]
+    other = z[:, :, 0] * own[:, None, 1] != z[:, :, 1] * own[:, None, 0]
+    after = other & (rows > first[:, None])
+    wait = np.where(after.any(axis=1), after.argmax(axis=1) - first, len(rows))
+    wait[ready] = 0
+    gamma, groups = world.gamma(np.eye(2)).gamma, (wait[first == 0], wait[first > 0])
+    one, more = (float((group == 0).mean()) for group in groups)
+    dependence = abs(more - one) / math.sqrt(0.25 * sum(1 / len(group) for group in groups))
+    tail = max(
+        (float((group > k).mean()) - (1 - gamma) ** k) / math.sqrt(0.25 / len(group))
+        for group in groups
+        for k in range(1, 9)
+    )
+    return dependence, tail
 
 
 def _chernoff(world: BatchNorm) -> tuple[float, bool]:

@@ -4,14 +4,15 @@ figures 4, 7 and 8."""
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.batchnorm.tree import cluster_count
-from relunorm.papers.batchnorm.laws import ROUNDING, BatchNorm
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 
 Array = NDArray[np.float64]
@@ -19,8 +20,8 @@ Array = NDArray[np.float64]
 
 @costs(2)
 def tree(world: BatchNorm) -> Exhibit:
-    """The tree model by brute force and in closed form; clusters of random vectors under positive
-    and negative transformations."""
+    """The tree model by brute force and in closed form; clusters of random vectors, and of vectors
+    with a cluster at the mean, under positive and negative transformations."""
     rng = world.rng
     x = np.array([0.0, 1.0, 2.2, 2.9, 5.0])
     depth = world.size(10, 12, 7)
@@ -33,7 +34,8 @@ def tree(world: BatchNorm) -> Exhibit:
         counts = start.run(60).clusters()
         many.append(sum(counts.three_or_more[0].values()) - (n - 2) if counts.conserved else np.inf)
         unstable += not start.run(start.stability_layer()).clusters().stable
-    change, mean, conserved, reuse = _gaps(world, rng)
+    change, mean, below, conserved, reuse = _gaps(world, rng)
+    others, ties = _three_clusters(world, rng)
     projected, strangers = _projections(world, rng)
     formulas, contraction, equal, between = _contraction(world, rng)
     return from_claims(
@@ -44,7 +46,7 @@ def tree(world: BatchNorm) -> Exhibit:
                 "(8)-(10) tree model",
                 "(8) summed over the unit vectors and their negatives, not all directions, is what "
                 "(10) with W = (I; -I) gives",
-                Check("largest relative difference, three layers", projected, "<=", ROUNDING),
+                exact("largest relative difference, three layers", projected),
             ),
             Claim(
                 "Section III: a neuron depends on its parent only",
@@ -53,8 +55,14 @@ def tree(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Figure 4",
-                "a binary tree: a layer doubles the rows",
-                Check("rows after three layers", len(layers[3]), "=", 8),
+                "a binary tree: every row has two children, its positive and its negative "
+                "transformation",
+                Check(
+                    "rows after three layers, all of them such children",
+                    len(layers[3]) if _born(world, layers[:4]) else math.nan,
+                    "=",
+                    8,
+                ),
             ),
             Claim(
                 "ours: the tree is polynomial",
@@ -77,7 +85,8 @@ def tree(world: BatchNorm) -> Exhibit:
                 "Theorem 10",
                 "after finitely many transformations there are at most three clusters",
                 Check(
-                    "random sequences of 400 that still have more, or trees at their layer t0",
+                    "sequences of 400 that still have more (all positive to all negative, 5 to 20 "
+                    "points), or trees at their layer t0",
                     unstable + _unstable(world, rng),
                     "=",
                     0,
@@ -85,33 +94,30 @@ def tree(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Appendix C: (29)-(33) positive transformations",
-                "while positive transformations keep the number of clusters, c_3 - c_2 and the "
-                "number of positive entries stay, and the mean shrinks by 1 - n_t/n",
-                Check(
-                    "largest change of the one, or distance from the other",
-                    max(change, mean),
-                    "<=",
-                    ROUNDING,
+                "while positive transformations keep more than three clusters, c_3 - c_2 and the "
+                "number n_t >= 2 of positive entries stay (31), the mean exceeds (c_3 - c_2)/n "
+                "(32) and shrinks by 1 - n_t/n (33)",
+                exact(
+                    "largest change of the first two, distance from (33) or shortfall of (32)",
+                    max(change, mean, below),
                 ),
             ),
             Claim(
                 "Appendix C: (31) after negative transformations",
                 "c_3 - c_2 is constant under negative ones too (the last case of the proof)",
-                Check("its largest change", reuse, "<=", ROUNDING),
+                exact("its largest change", reuse),
                 "the smallest interior gap does not shrink, which is all the proof needs",
-                Check("by how much it shrinks, most", conserved, "<=", ROUNDING),
+                exact("by how much it shrinks, most", conserved),
             ),
             Claim(
                 "Appendix C: (35) the mean contracts",
                 "while the clusters stay more than three (29), the mean after the second of two "
                 "negative transformations is (35b), (35c), x_max - mean after the first is that "
                 "of (35e), and the mean falls below 1 - 2/n of the one before both (35f)",
-                Check(
+                exact(
                     "largest distance from (35b), (35c) and (35e), relative (largest mean over "
                     f"(35f): {contraction:.2f})",
                     formulas if contraction < 1 else math.nan,
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
@@ -130,13 +136,27 @@ def tree(world: BatchNorm) -> Exhibit:
             ),
             Claim(
                 "Figure 7",
-                "two clusters: the positive one moves to n_0/n or (n - n_0)/n of itself, (36)-(38)",
-                Check("largest difference", _two_clusters(world), "<=", ROUNDING),
+                "two clusters: the positive one moves to n_0/n or (n - n_0)/n of itself, (36) and "
+                "(37), and after T transformations (38)",
+                exact(
+                    "largest relative difference, T = 1 and 12 random ones",
+                    _two_clusters(world, rng),
+                ),
             ),
             Claim(
                 "Figure 8",
-                "three clusters: one child has three, the other two",
-                Check("rows of 1,000 with other children", _three_clusters(world, rng), "=", 0),
+                "three clusters: at every step one child has three, the other two",
+                Check(
+                    "rows with other children, of 1,000 random ones and ten whose middle cluster "
+                    "is at the mean",
+                    others + ties,
+                    "=",
+                    0,
+                ),
+                "unless the middle cluster is at the mean, as in (0, 1, 2): then both have two",
+                Check(
+                    "random rows with other children", others if ties == 10 else math.nan, "=", 0
+                ),
             ),
         ),
         figure=None if world.tiny else _draw_tree(brute_force(world, x[None], 3)),
@@ -153,6 +173,19 @@ def brute_force(world: BatchNorm, rows: Array, depth: int) -> list[Array]:
         halves = np.array_split(after, max(1, len(after) // len(X)))
         layers.append(np.stack(halves, axis=1).reshape(len(after), -1))
     return layers
+
+
+def _born(world: BatchNorm, layers: list[Array]) -> bool:
+    """Whether rows 2 k and 2 k + 1 are the two transformations of row k of the layer before."""
+    return all(
+        len(after) == 2 * len(before)
+        and all(
+            np.allclose(after[2 * k + j], f(row), atol=ROUNDING)
+            for k, row in enumerate(before)
+            for j, f in enumerate((world.positive, world.negative))
+        )
+        for before, after in pairwise(layers)
+    )
 
 
 def _projections(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float]:
@@ -175,20 +208,22 @@ def _projections(world: BatchNorm, rng: np.random.Generator) -> tuple[float, flo
 
 
 def _cluster_changes(world: BatchNorm, rng: np.random.Generator) -> int:
+    """Most clusters gained by functions of the entries, the two transformations among them."""
     gains = []
-    for _ in range(500):
+    for _ in range(200):
         x = rng.integers(0, 6, size=8).astype(float)
-        for f in (world.positive, world.negative):
-            gains.append(cluster_count(f(x)) - cluster_count(x))
+        lookup = rng.integers(0, 6, size=6)  # an arbitrary function of the six values
+        functions = (world.positive, world.negative, np.sin, lambda v, t=lookup: t[v.astype(int)])
+        gains += [cluster_count(f(x)) - cluster_count(x) for f in functions]
     return max(gains)
 
 
 def _unstable(world: BatchNorm, rng: np.random.Generator) -> int:
-    """Random vectors that random sequences of transformations leave with more than 3 clusters."""
+    """Random vectors that sequences of transformations leave with more than 3 clusters."""
     wrong = 0
-    for _ in range(world.size(100, 500, 20)):
-        x = rng.normal(size=8)
-        for sign in rng.random(400) < 0.5:
+    for k in range(world.size(100, 500, 20)):
+        x, share = rng.normal(size=(5, 8, 20)[k % 3]), (0.0, 0.1, 0.5, 0.9, 1.0)[k % 5]
+        for sign in rng.random(400) < share:
             x = world.positive(x) if sign else world.negative(x)
             size = np.abs(x).max()
             if cluster_count(x) <= 3 or not size > 0:
@@ -198,13 +233,16 @@ def _unstable(world: BatchNorm, rng: np.random.Generator) -> int:
     return wrong
 
 
-def _gaps(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float, float]:
-    """Over steps that keep the clusters: the change of c_3 - c_2 and of the number of positive
-    entries under positive transformations, the distance from (33), how far the smallest interior
-    gap shrinks under either, and the change of c_3 - c_2 under negative ones."""
-    change = mean = shrink = reuse = 0.0
+def _gaps(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float, float, float]:
+    """Over steps that keep four clusters or more: the change of c_3 - c_2 and of the number of
+    positive entries under positive transformations (infinite below two), the distance from (33),
+    the shortfall of (32), how far the smallest interior gap shrinks under either, and the change of
+    c_3 - c_2 under negative ones."""
+    change = mean = shrink = reuse = below = 0.0
     starts = [np.array([0.0, 1, 3, 4, 20]), np.array([0.0, 1, 3, 4, 5, 5.5])]
-    starts += [np.r_[0.0, 3 + rng.random(4)] for _ in range(world.size(200, 1000, 50))]
+    starts += [
+        np.r_[np.zeros(k % 3 + 1), 3 + rng.random(4)] for k in range(world.size(200, 1000, 50))
+    ]
     for x in starts:
         for f, positive in ((world.positive, True), (world.negative, False)):
             after = f(x)
@@ -218,9 +256,12 @@ def _gaps(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, flo
                 reuse = max(reuse, pair)
                 continue
             count = world.positive_entries(x)
-            change = max(change, pair, float(abs(world.positive_entries(after) - count)))
+            moved = float(abs(world.positive_entries(after) - count))
+            change = max(change, pair, moved if count >= 2 else math.inf)
             mean = max(mean, abs(after.mean() - (1 - count / len(x)) * x.mean()))
-    return float(change), float(mean), float(shrink), float(reuse)
+            if not x.mean() > (before_c[2] - before_c[1]) / len(x):
+                below = math.inf
+    return float(change), float(mean), below, float(shrink), float(reuse)
 
 
 def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, float, float]:
@@ -258,24 +299,36 @@ def _contraction(world: BatchNorm, rng: np.random.Generator) -> tuple[float, flo
     return float(wrong), float(worst), float(rise), float(risen)
 
 
-def _two_clusters(world: BatchNorm) -> float:
+def _two_clusters(world: BatchNorm, rng: np.random.Generator) -> float:
+    """(36) and (37), and (38) along random transformations, off by at most."""
     worst = 0.0
     for n in (3, 5, 12):
         for zeros in range(1, n):
-            x = np.r_[np.zeros(zeros), np.full(n - zeros, 2.0)]
-            kept, flipped = world.positive(x).max(), world.negative(x).max()
-            worst = max(worst, abs(kept - 2 * zeros / n), abs(flipped - 2 * (n - zeros) / n))
+            start = np.r_[np.zeros(zeros), np.full(n - zeros, 2.0)]
+            for signs in ((True,), (False,), *(rng.random((3, 12)) < 0.5)):
+                x, expected, empty = start, 2.0, zeros
+                for sign in signs:
+                    x = world.positive(x) if sign else world.negative(x)
+                    empty = empty if sign else n - empty  # points at 0 afterwards
+                    expected *= empty / n
+                off = abs(x.max() / expected - 1)
+                worst = max(worst, off if (x == 0).sum() == empty else math.inf)
     return worst
 
 
-def _three_clusters(world: BatchNorm, rng: np.random.Generator) -> int:
-    wrong = 0
+def _three_clusters(world: BatchNorm, rng: np.random.Generator) -> tuple[int, int]:
+    """Random rows whose children have not three and two clusters; and rows with the middle cluster
+    at the mean both of whose children have two, of ten."""
+    wrong = ties = 0
     for _ in range(1000):
         middle, top = np.sort(rng.random(2))
         x = np.r_[np.zeros(rng.integers(1, 6)), middle, np.full(rng.integers(1, 6), top)]
         children = [cluster_count(f(x)) for f in (world.positive, world.negative)]
         wrong += sorted(children) != [2, 3]
-    return wrong
+    for k in range(1, 11):
+        x = np.r_[np.zeros(k), 1.0, np.full(k, 2.0)]
+        ties += [cluster_count(f(x)) for f in (world.positive, world.negative)] == [2, 2]
+    return wrong, ties
 
 
 def _draw_tree(layers: list[Array]) -> Any:

@@ -17,6 +17,8 @@ from relunorm.dying.rescale import rescale_targets, single_factor
 from relunorm.dying.target import TargetScaler
 from relunorm.dying.trajectories import trajectory
 from relunorm.dying.unit_loss import gradient, loss
+from relunorm.network import Network
+from relunorm.papers.random_networks import he_network
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
@@ -32,7 +34,7 @@ def scaled_targets(y: Array, gamma: float) -> Array:
 
 def standard_normal_plane() -> tuple[Array, Array]:
     """Gauss-Hermite points and weights of the standard normal in the plane."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(8)
     weights = weights / weights.sum()
     points = np.array(list(itertools.product(nodes, nodes)))
     return points, np.outer(weights, weights).ravel()
@@ -47,14 +49,17 @@ def affine(z: Array) -> tuple[Array, Array]:
     return z, np.ones_like(z)
 
 
-def rotation(w: Array) -> Array:
-    """A unitary U with U w = (0, ..., 0, |w|): a Householder reflection (13)."""
-    goal = np.zeros_like(w)
-    goal[-1] = np.linalg.norm(w)
-    axis = w - goal
-    if np.linalg.norm(axis) < 1e-14 * goal[-1]:
-        return np.eye(len(w))
-    return np.eye(len(w)) - 2 * np.outer(axis, axis) / (axis @ axis)
+def rotation(w: Array, rng: np.random.Generator) -> Array:
+    """A random unitary U with U w = (0, ..., 0, |w|), as (13) asks: a Householder reflection, then
+    a random orthogonal matrix of the first L - 1 axes."""
+    length = float(np.linalg.norm(w))
+    axis = w - np.append(np.zeros(len(w) - 1), length)
+    reflection = np.eye(len(w))
+    if np.linalg.norm(axis) > 1e-14 * length:
+        reflection -= 2 * np.outer(axis, axis) / (axis @ axis)
+    turn = np.eye(len(w))
+    turn[:-1, :-1] = np.linalg.qr(rng.normal(size=(len(w) - 1, len(w) - 1)))[0]
+    return turn @ reflection
 
 
 def relu_gradient(z: Any) -> Any:
@@ -91,7 +96,7 @@ class Dying(World):
     firing_probability: Callable[..., Any] = firing_probability
     dead_below: Callable[[float], float] = dead_below
     linear_above: Callable[[float], float] = linear_above
-    rotation: Callable[[Array], Array] = rotation
+    rotation: Callable[[Array, np.random.Generator], Array] = rotation
     trajectory: Callable[..., Any] = trajectory
     basin: Callable[..., Any] = basin
     momentum: Callable[..., Any] = momentum
@@ -99,5 +104,6 @@ class Dying(World):
     single_factor: Callable[..., float | None] = single_factor
     rescale: Callable[..., Any] = rescale_targets
     activation: Callable[[Any], Any] = relu_gradient
+    network: Callable[..., Network] = he_network
     train: Callable[..., list[dict[str, Any]]] = train
     train_deep: Callable[..., dict[Any, Any]] = train_deep

@@ -1,8 +1,8 @@
-"""Sections 3, 4 and 6 and Appendix D of seed 002: the setting, the momentum system, scales."""
+"""Sections 3 and 6 and Appendix D of seed 002: the setting, dead layers and scales."""
 
 from __future__ import annotations
 
-import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,35 +11,29 @@ from numpy.typing import NDArray
 from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import ROUNDING, Dying
-from relunorm.papers.dying.unit import along_last, random_units
+from relunorm.papers.dying.unit import active_points, along_last, random_units
 from relunorm.papers.exhibit import Exhibit, from_claims
-from relunorm.papers.random_networks import he_network
 
 Array = NDArray[np.float64]
-#: Step sizes and momenta of the paths of Section 4.
-MOMENTA = ((0.1, 0.0), (0.1, 0.9), (0.5, 0.99), (1.5, 0.3))
+#: Scales of Section 6 and Theorem D.1: below 1 and above.
+GAMMAS = (1e-3, 0.5, 3.0)
 
 
 def setting(world: Dying) -> Exhibit:
-    """1,000 scaled targets; 200 random units and a rotation; 100,000 pairs of output and target,
-    and 4,000 units whose expected gradients are known in closed form."""
+    """1,000 scaled targets; 200 random units with targets rotated onto the last axis, seen at 20
+    points each; 100,000 pairs of output and target; and 4,000 units whose expected gradients are
+    known in closed form, the pair farthest apart checked by quadrature."""
     rng = world.rng
     scaled = world.scaled_targets(rng.normal(3, 7, 1000), 0.1)
-    w, b, goal, delta = random_units(rng, 200)
-    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    turned = np.abs(
-        world.loss(w @ turn.T, b, goal @ turn.T, delta) - world.loss(w, b, goal, delta)
-    ).max()
+    units = list(zip(*random_units(rng, 200), strict=True))
+    turned = max(_turned_target(world, rng, *unit) for unit in units)
     z, y = rng.normal(size=(2, 100_000))
     f = world.relu
     exact, surrogate = f(z) - f(y), f(z) - y
     above = f(y) >= f(z)
     on = z > 0
     larger = ~above
-    opposite = _opposite_gradients(world)
-    turns = max(
-        np.abs(world.rotation(v) @ v - along_last(float(np.linalg.norm(v)))).max() for v in w
-    )
+    turns = max(_rotation_error(world.rotation(unit[0], rng), unit[0]) for unit in units)
     return from_claims(
         "setting",
         "Section 3: targets, surrogate and rotations",
@@ -53,8 +47,10 @@ def setting(world: Dying) -> Exhibit:
             ),
             Claim(
                 "(3)-(4) rotated target",
-                "rotating the target changes nothing but the coordinates",
-                Check("largest change of the loss", turned, "<=", ROUNDING),
+                "with a unitary O that maps Gamma to (0, ..., 0, gamma), gamma = |Gamma|, the "
+                "target is (0, ..., 0, gamma) O x + Delta, and one may study (0, ..., 0, gamma) x "
+                "+ Delta",
+                Check("largest difference of targets, or of losses", turned, "<=", ROUNDING),
             ),
             Claim(
                 "(11) equal errors",
@@ -102,128 +98,122 @@ def setting(world: Dying) -> Exhibit:
             Claim(
                 "ours: signs in expectation",
                 "(in no paper) the expected gradients can have opposite signs",
-                Check("share of units whose expected gradients oppose", opposite, ">", 0),
+                Check(
+                    "share of units whose expected gradients oppose",
+                    _opposite_gradients(world),
+                    ">",
+                    0,
+                ),
             ),
             Claim(
                 "(13)-(14) rotation",
                 "a unitary U maps w to (0, ..., 0, |w|)",
-                Check("largest difference", turns, "<=", ROUNDING),
+                Check("largest difference, of U'U from 1 too", turns, "<=", ROUNDING),
             ),
         ),
         settings=world.settings(),
     )
 
 
-def affine(world: Dying) -> Exhibit:
-    """The gradients by quadrature; the matrix (20) against 200 updates (6)-(7), and its eigenvalues
-    on a grid of 50 step sizes and 50 momenta; the affine model trained for 200 updates at gamma 1
-    and at 0.001 from one start, with four pairs of step size and momentum."""
-    a, c = np.array([0.7, -1.3]), 0.4
-    x, weight = world.inputs()
-    errors = x @ a + c
-    quadrature = np.append((weight * errors) @ x - a, weight @ errors - c)
-    etas, betas = np.linspace(0.01, 0.99, 50), np.linspace(0, 0.99, 50)
-    values = _eigenvalues(world, etas, betas)
-    large = _eigenvalues(world, np.linspace(1.01, 1.99, 50), betas)
-    return from_claims(
-        "affine",
-        "Section 4: the momentum system",
-        (
-            Claim(
-                "(17)-(18) affine gradients",
-                "dL/dw = w - Gamma and dL/db = b - Delta",
-                Check(
-                    "largest difference from quadrature", np.abs(quadrature).max(), "<=", ROUNDING
-                ),
-            ),
-            Claim(
-                "(19)-(20) momentum system",
-                "updates (6)-(7) are powers of the matrix (20)",
-                Check("largest difference over 200 updates", _by_updates(world), "<=", ROUNDING),
-            ),
-            Claim(
-                "Section 4: right half",
-                "all eigenvalues lie strictly inside the right half of the unit circle",
-                Check("smallest real part over eta, beta", values.real.min(), ">", 1e-12),
-                "inside the circle, in the closed right half: one is 0 at beta = 0",
-                Check(
-                    "smallest real part",
-                    values.real.min() if np.abs(values).max() < 1 else -1.0,
-                    ">=",
-                    -1e-12,
-                ),
-            ),
-            Claim(
-                "Section 4: step sizes up to 2",
-                "for 1 < eta < 2 they stay inside the unit circle and can be real and negative",
-                Check(
-                    "largest modulus",
-                    np.abs(large).max() if large[large.imag == 0].real.min() < 0 else np.inf,
-                    "<",
-                    1,
-                ),
-            ),
-            Claim(
-                "Section 4: independent of gamma",
-                "the behaviour depends on eta and beta only",
-                Check(
-                    "largest difference of error / first error, gamma 1 against 0.001",
-                    _apart(world),
-                    "<=",
-                    ROUNDING,
-                ),
-            ),
-        ),
-    )
-
-
 def scaling(world: Dying) -> Exhibit:
-    """A network with a dead second layer through torch's autograd; 50 units followed at two scales;
-    20 random networks, half of them without biases, with all parameters rescaled."""
+    """A network with its first, its second or its third of three layers dead, through torch's
+    autograd; 50 units followed for 300 updates at four scales, with and without momentum; and 18
+    random networks of one to three hidden layers, half of them without biases, with all parameters
+    rescaled for gamma 0.001, 0.5 and 3."""
     rng = world.rng
-    moving, still = _dead_layer(world)
-    start = rng.normal(size=(2, 50))
-    paths = [
-        world.trajectory(g * start[0], g * start[1], g, steps=300, beta=0.9) for g in (1.0, 1e-3)
-    ]
-    proportional = np.abs(paths[1].w[-1] / 1e-3 - paths[0].w[-1]).max()
-    biased, plain = (
-        [he_network(rng, (3, 7, 5, 2), bias) for _ in range(10)] for bias in (1.0, 0.0)
-    )
+    caption = [_dead_layer(world, layer) for layer in (1, 2, 3)]
+    shapes = ((3, 7, 2), (3, 7, 5, 2), (3, 6, 5, 4, 2))
     x = rng.normal(size=(100, 3))
-    works = sum(_scales(net, world.single_factor(net, 0.5), 0.5, x) for net in plain)
-    left = min(_best_factor(net, 0.5, x) for net in biased)
-    layerwise = max(
-        np.abs(world.rescale(net, 0.5)(x) - 0.5 * net(x)).max() for net in (*biased, *plain)
+    biased, plain = (
+        [world.network(rng, shape, bias) for shape in shapes for _ in range(world.size(3, 3, 1))]
+        for bias in (1.0, 0.0)
     )
+    works = [_scales(net, world.single_factor(net, g), g, x) for net in plain for g in GAMMAS]
+    left = min(_best_factor(net, gamma, x) for net in biased for gamma in GAMMAS)
+    pairs = [(net, gamma) for net in (*biased, *plain) for gamma in GAMMAS]
+    layerwise = max(_rescaled_error(world, net, gamma, x) for net, gamma in pairs)
+    above = [_factor_gaps(world, net, gamma) for net in biased for gamma in (0.5, 3.0)]
     return from_claims(
         "scaling",
         "Section 6 and Theorem D.1: dead layers and scales",
         (
             Claim(
                 "Figure 6, caption: gradients",
-                "with one dead layer all gradients vanish but that of the last bias",
-                Check("other tensors that still move (second of three dead)", moving, "=", 0),
+                "with one dead layer, no matter which, all gradients vanish but that of the last "
+                "bias",
+                Check(
+                    "other tensors that still move, first, second or third layer dead, at most",
+                    max(moving for moving, _ in caption),
+                    "=",
+                    0,
+                ),
                 "they vanish up to the next layer's weights; its bias and later layers move",
-                Check("largest gradient up to there", still if moving == 2 else np.inf, "=", 0),
+                Check(
+                    "largest gradient up to there",
+                    max(still for _, still in caption)
+                    if [moving for moving, _ in caption] == [4, 2, 0]
+                    else math.nan,
+                    "=",
+                    0,
+                ),
             ),
             Claim(
                 "Section 6: one unit rescales",
-                "scaling the start of one unit by gamma makes its path proportional",
-                Check("largest difference after 300 updates", proportional, "<=", 1e-8),
+                "with the start of one unit multiplied by gamma > 0 its whole path is, at the same "
+                "step size",
+                Check(
+                    "largest relative difference of w and b over 300 updates, gamma 0.001, 0.5, 3 "
+                    "against 1",
+                    _proportional(world, rng.normal(size=(2, 50))),
+                    "<=",
+                    1e-8,
+                ),
+                basis="rounding, which 300 updates amplify",
             ),
             Claim(
                 "Theorem D.1",
-                "no single factor on all parameters scales a network's output by gamma",
-                Check("of 10 networks without biases, those for which one does", works, "=", 0),
+                "for gamma other than 1 no single factor on all parameters multiplies a network by "
+                "gamma",
+                Check(
+                    f"of {len(works)} networks without biases, those for which one does",
+                    sum(works),
+                    "=",
+                    0,
+                ),
                 "no factor does so for all parameters; without biases gamma^(1/(N+1)) does",
-                Check("least that any factor leaves, with biases", left, ">", ROUNDING),
+                Check(
+                    "least that any factor leaves, with biases (none left without)",
+                    left if all(works) else math.nan,
+                    ">",
+                    1e-6,
+                ),
+                basis="the least over a grid of factors and a local search, whose accuracy is 1e-8",
+            ),
+            Claim(
+                "Theorem D.1, proof: gamma_n and alpha_n",
+                "for gamma > 1, gamma_n = nu^n > nu = alpha_n in every layer n = 1, ..., N + 1 "
+                "(and < for gamma < 1), so that weights and biases get different factors",
+                Check(
+                    "least relative difference of the factors of biases and weights, every layer",
+                    min(min(gaps) for gaps in above),
+                    ">",
+                    ROUNDING,
+                ),
+                "for n >= 2; in the first layer both get nu",
+                Check(
+                    "least from the second layer on (none in the first)",
+                    min(min(gaps[1:]) for gaps in above)
+                    if max(abs(gaps[0]) for gaps in above) <= ROUNDING
+                    else math.nan,
+                    ">",
+                    ROUNDING,
+                ),
             ),
             Claim(
                 "ours: layer-wise rescaling",
                 "(in no paper) the scale moves into the parameters exactly: W_n a and b_n a^n with "
                 "a = gamma^(1/(N+1))",
-                Check("largest difference", layerwise, "<=", ROUNDING),
+                Check("largest relative difference", layerwise, "<=", ROUNDING),
             ),
         ),
         settings=world.settings(),
@@ -235,51 +225,39 @@ def _alike(first: Array, second: Array) -> NDArray[np.bool_]:
     return np.sign(first) == np.sign(second)
 
 
+def _turned_target(
+    world: Dying, rng: np.random.Generator, w: Array, b: float, goal: Array, delta: float
+) -> float:
+    """(3) at 20 points, and how the loss changes if unit and target are seen through
+    the rotation O."""
+    turn = world.rotation(goal, rng)
+    last = along_last(float(np.linalg.norm(goal)))
+    x = rng.normal(size=(20, 3))
+    targets = np.abs(x @ goal - (x @ turn.T) @ last).max()
+    losses = world.loss(turn @ w, b, last, delta) - world.loss(w, b, goal, delta)
+    return float(max(targets, abs(losses)))
+
+
+def _rotation_error(U: Array, w: Array) -> float:
+    """(13), and how far U is from unitary."""
+    gap = np.abs(U @ w - along_last(float(np.linalg.norm(w)))).max()
+    return float(max(gap, np.abs(U.T @ U - np.eye(len(w))).max()))
+
+
 def _opposite_gradients(world: Dying) -> float:
+    """The share of units whose expected gradients dL/db, with the rectified target and with the
+    surrogate, oppose; NaN unless quadrature agrees for the unit whose two are farthest apart."""
     rng = world.rng
     w, b = rng.normal(size=(4000, 1)), rng.normal(size=4000)
     exact, surrogate = (world.gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate"))
+    k = int((exact * surrogate).argmin())
+    x, weights = active_points(w[k], float(b[k]))
+    z, y = x[:, 0] * w[k] + b[k], x[:, 0]
+    # relu(y) has a kink inside: the rule for polynomials is good to three digits there
+    seen = [float(weights @ (z - target)) for target in (np.maximum(y, 0.0), y)]
+    if np.abs(np.array(seen) - [exact[k], surrogate[k]]).max() > 1e-3:
+        return math.nan
     return float((exact * surrogate < -1e-6).mean())
-
-
-def _apart(world: Dying) -> float:
-    """Updates (6)-(7) of the model of Section 4 on the inputs themselves, targets gamma x_1 of two
-    scales from one start: how far apart the two paths of error / first error are, at most."""
-    points, weight = world.inputs()
-    x = np.column_stack([points, np.ones(len(points))])
-    worst = 0.0
-    for eta, beta in MOMENTA:
-        paths = []
-        for gamma in (1.0, 1e-3):
-            theta, m, found = np.array([0.7, -1.3, 0.4]), np.zeros(3), []
-            for _ in range(201):
-                found.append(theta - [gamma, 0.0, 0.0])
-                output, slope = world.model(x @ theta)
-                m = beta * m + (1 - beta) * (weight * slope * (output - gamma * x[:, 0])) @ x
-                theta = theta - eta * m
-            paths.append(np.array(found) / found[0])
-        worst = max(worst, float(np.abs(paths[0] - paths[1]).max()))
-    return worst
-
-
-def _eigenvalues(world: Dying, etas: Array, betas: Array) -> NDArray[np.complex128]:
-    pairs = itertools.product(etas, betas)
-    return np.array(
-        [np.linalg.eigvals(world.momentum(e, b).matrix) for e, b in pairs], dtype=complex
-    )
-
-
-def _by_updates(world: Dying) -> float:
-    """(6)-(7) on an affine parameter, update by update, against the powers of (20)."""
-    worst = 0.0
-    for eta, beta in MOMENTA:
-        m, a, found = 0.0, 1.0, []
-        for _ in range(201):
-            found.append(a)
-            m = beta * m + (1 - beta) * a
-            a = a - eta * m
-        worst = max(worst, float(np.abs(world.momentum(eta, beta).errors(200) - found).max()))
-    return worst
 
 
 def _multiplied(net: Network, factor: float) -> Network:
@@ -289,10 +267,18 @@ def _multiplied(net: Network, factor: float) -> Network:
     )
 
 
+def _gap(net: Network, scaled: Network, gamma: float, x: Array) -> float:
+    """How far ``scaled`` is from gamma times ``net``, as a share of that."""
+    wanted = gamma * net(x)
+    return float(np.abs(scaled(x) - wanted).max() / np.abs(wanted).max())
+
+
 def _scales(net: Network, factor: float | None, gamma: float, x: Array) -> bool:
-    if factor is None:
-        return False
-    return bool(np.abs(_multiplied(net, factor)(x) - gamma * net(x)).max() < ROUNDING)
+    return factor is not None and _gap(net, _multiplied(net, factor), gamma, x) < ROUNDING
+
+
+def _rescaled_error(world: Dying, net: Network, gamma: float, x: Array) -> float:
+    return _gap(net, world.rescale(net, gamma), gamma, x)
 
 
 def _best_factor(net: Network, gamma: float, x: Array) -> float:
@@ -300,30 +286,59 @@ def _best_factor(net: Network, gamma: float, x: Array) -> float:
     minimum to full accuracy, so that an exact factor would leave rounding."""
     from scipy.optimize import minimize_scalar
 
-    wanted = gamma * net(x)
-
     def gap(factor: float) -> float:
-        return float(np.abs(_multiplied(net, factor)(x) - wanted).max() / np.abs(wanted).max())
+        return _gap(net, _multiplied(net, factor), gamma, x)
 
-    grid = np.linspace(0.01, 1.5, 150)
+    grid = np.geomspace(1e-4, 10.0, 120)
     best = grid[int(np.argmin([gap(nu) for nu in grid]))]
     options = {"xatol": 1e-12}
     found: Any = minimize_scalar(
-        gap, bounds=(best - 0.02, best + 0.02), method="bounded", options=options
+        gap, bounds=(best / 1.15, best * 1.15), method="bounded", options=options
     )
     return min(gap(best), float(found.fun))
 
 
-def _dead_layer(world: Dying) -> tuple[int, float]:
-    """Tensors but the last bias that move with layer 2 of 3 dead, and the largest gradient of
-    those up to W_3."""
+def _factor_gaps(world: Dying, net: Network, gamma: float) -> list[float]:
+    """Per layer, how much more (40)-(44) with all alpha_i = nu multiply biases than weights, as a
+    share (less, for gamma < 1), read off the rescaled network."""
+    scaled = world.rescale(net, gamma)
+    alphas, gammas = (
+        [
+            float(np.median(np.asarray(new) / np.asarray(old)))
+            for new, old in zip(scaled.weights()[part], net.weights()[part], strict=True)
+        ]
+        for part in (0, 1)
+    )
+    side = math.copysign(1.0, gamma - 1)
+    return [side * (g / a - 1) for a, g in zip(alphas, gammas, strict=True)]
+
+
+def _proportional(world: Dying, start: Array) -> float:
+    """How far the paths of units at other scales are from gamma times those at 1, relative to the
+    largest parameter of the path."""
+    worst = 0.0
+    for beta in (0.0, 0.9):
+        paths = [
+            world.trajectory(g * start[0], g * start[1], g, steps=300, beta=beta)
+            for g in (1.0, *GAMMAS)
+        ]
+        one = np.concatenate([paths[0].w[..., 0], paths[0].b])
+        for gamma, path in zip(GAMMAS, paths[1:], strict=True):
+            found = np.concatenate([path.w[..., 0], path.b]) / gamma
+            worst = max(worst, float(np.abs(found - one).max() / np.abs(one).max()))
+    return worst
+
+
+def _dead_layer(world: Dying, dead: int) -> tuple[int, float]:
+    """Tensors but the last bias that move with layer ``dead`` of 3 dead, and the largest gradient
+    of those up to the next layer's weights."""
     import torch
 
     gen = torch.Generator().manual_seed(0)
     shapes = [(5, 3), (5, 5), (5, 5), (1, 5)]
     weights = [torch.rand(s, generator=gen, dtype=torch.float64) + 0.1 for s in shapes]
     biases = [torch.rand(s[0], generator=gen, dtype=torch.float64) + 0.1 for s in shapes]
-    biases[1].fill_(-1e3)
+    biases[dead - 1].fill_(-1e3)
     value = torch.rand(20, 3, generator=gen, dtype=torch.float64)
     for k, (w, b) in enumerate(zip(weights, biases, strict=True)):
         value = value @ w.requires_grad_().T + b.requires_grad_()
@@ -331,4 +346,4 @@ def _dead_layer(world: Dying) -> tuple[int, float]:
     (value - 1e4).square().mean().backward()
     sizes = [[float(p.grad.abs().max()) for p in part] for part in (weights, biases)]  # type: ignore[union-attr]
     moving = sum(size > 0 for size in sizes[0] + sizes[1][:-1])
-    return moving, max(sizes[0][:3] + sizes[1][:2])
+    return moving, max(sizes[0][: dead + 1] + sizes[1][:dead])

@@ -1,13 +1,16 @@
 """Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang), re-run."""
 
 from relunorm.papers.exhibit import Make
+from relunorm.papers.pieces.background import background
+from relunorm.papers.pieces.examples import examples, figures12
 from relunorm.papers.pieces.gradients import gradients
 from relunorm.papers.pieces.laws import Pieces
 from relunorm.papers.pieces.maps import atoms, theorem6_table
-from relunorm.papers.pieces.partition import examples, figures12, partition
+from relunorm.papers.pieces.partition import partition
 
 WORLD = Pieces
 EXHIBITS: dict[str, Make] = {
+    "background": background,
     "figures12": figures12,
     "examples": examples,
     "partition": partition,

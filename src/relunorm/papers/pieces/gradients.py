@@ -5,31 +5,33 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from relunorm.network import Activation, Network
+from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
 
+Array = NDArray[np.float64]
+
 
 def gradients(world: Pieces) -> Exhibit:
-    """Gradients of a squared loss through random networks against torch's autograd; a chain of
-    units whose last weight is 50; ten affine maps with biases; norms of random matrices and of
-    matrices of ones, 1 x 1 to 20 x 20."""
+    """Gradients of the loss |y_L|^2 / 2 (beta = 1) through random networks of three and four layers
+    against torch's autograd; of it and of its changes within a region, every layer, for a chain of
+    units whose last weight is 50, for a network of ones and for ten random networks; ten affine
+    maps with biases; norms of random matrices and of matrices of ones, 1 x 1 to 20 x 20."""
     rng = world.rng
-    backward = [_backward_error(world, world.network(rng, (3, 6, 5, 2)), rng) for _ in range(10)]
+    shapes = ((3, 6, 5, 2), (3, 5, 6, 4, 2)) * 5
+    backward = [_backward_error(world, world.network(rng, shape), rng) for shape in shapes]
     moved, differences = zip(*(_differences(world, rng) for _ in range(10)), strict=True)
-    net = Network.from_weights([[[1.0]], [[1.0]], [[world.last_weight], [0.0]]])
-    bounds = world.theorem6(net)
-    # (14) and (15) print C over W_2 .. W_(L-1) and N over N_1 .. N_(L-1): both are 1 here.
-    inner = [np.asarray(w) for w in net.weights()[0]][1:-1]
-    weight, width = max(np.abs(w).max() for w in inner), max(net.widths[1:-1])
-    layers = len(net.weights()[0])
-    slope, change, in_x_change = _changes(net)
-    printed = (width * weight) ** (layers - 1)
-    fixed = bounds.printed_gradients[1]
-    in_x = (width * weight) ** (2 * layers)
-    in_x_fixed = bounds.printed_gradients[0] ** 2
+    chain = Network.from_weights([[[1.0]], [[1.0]], [[world.last_weight], [0.0]]])
+    ones = Network.from_weights([np.ones((3, 3))] * 4)
+    others = [(ones, np.ones(3))]
+    others += [(world.network(rng, shape), rng.normal(size=3)) for shape in shapes]
+    printed = _over_bounds(world, chain, np.ones(1), inner=True)
+    found = [_over_bounds(world, net, x) for net, x in ((chain, np.ones(1)), *others)]
+    size, change, change_in_x = np.max(found, axis=0)
+    theta = float(world.pattern(Network.from_weights([[[1.0]], [[1.0]]]), np.zeros((1, 1)))[0, 0])
     return from_claims(
         "gradients",
         "(13)-(15): gradients and their smoothness",
@@ -41,14 +43,14 @@ def gradients(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "(13) derivative at 0",
-                "the rectifier's derivative at 0 is 1, while (6) takes 0",
-                Check("torch's derivative at 0", _torch_derivative(world), "=", 1),
-                "0 in both, as in torch",
+                "da/dy = 1 where y = 0, although a = diag(theta) y with the theta of (6)",
+                Check("the entry of theta where y = 0", theta, "=", 1),
+                "0, the entry of (6), which torch takes, too",
                 Check(
-                    "this package's derivative at 0",
-                    float(Activation("relu").derivative(np.zeros(1))[0]),
+                    "torch's derivative at 0 less that entry",
+                    _torch_derivative(world) - theta,
                     "=",
-                    _torch_derivative(world),
+                    0,
                 ),
             ),
             Claim(
@@ -63,17 +65,23 @@ def gradients(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "(14) largest gradient",
-                "|dLoss/dy_k| <= (N C)^(L-k) |dLoss/dy_L|, C and N over the inner layers",
-                Check("|dLoss/dy_1| over the bound, last layer 50", slope / printed, "<=", 1),
-                "C and N must include W_1, W_L, N_0 and N_L",
-                Check("|dLoss/dy_1| over the bound", slope / fixed, "<=", 1),
+                "|dLoss/dy_k| <= |W_(k+1)| ... |W_L| |dLoss/dy_L| <= (N C)^(L-k) |dLoss/dy_L|, "
+                "with Theorem 6's C over W_2 .. W_(L-1) and N over N_1 .. N_(L-1)",
+                Check("largest side over the next, last weight 50", printed[0], "<=", 1 + ROUNDING),
+                "C must include W_L, and N must include N_L",
+                Check("largest side over the next", size, "<=", 1 + ROUNDING),
             ),
             Claim(
                 "(15) smoothness",
-                "dLoss/dy_k is beta (N C)^(L-k)-Lipschitz in y_L, same C and N",
-                Check("change of dLoss/dy_1 over the bound (beta = 1)", change / printed, "<=", 1),
-                "with C and N over everything",
-                Check("change over the bound", change / fixed, "<=", 1),
+                "dLoss/dy_k is beta (N C)^(L-k)-Lipschitz in y_L on a region, same C and N",
+                Check(
+                    "largest change of dLoss/dy_k over the bound, last weight 50",
+                    printed[1],
+                    "<=",
+                    1 + ROUNDING,
+                ),
+                "with W_L and N_L",
+                Check("largest change over the bound", change, "<=", 1 + ROUNDING),
             ),
             Claim(
                 "after (15): a difference of inputs",
@@ -84,42 +92,71 @@ def gradients(world: Pieces) -> Exhibit:
             ),
             Claim(
                 "Section 3.2: smoothness in x",
-                "dLoss/dx is beta (N C)^(2L)-Lipschitz in x, same C and N",
-                Check("change of dLoss/dx over the bound (beta = 1)", in_x_change / in_x, "<=", 1),
-                "with C and N over everything",
-                Check("change over the bound", in_x_change / in_x_fixed, "<=", 1),
+                "dLoss/dx is beta (N C)^(2L)-Lipschitz in x on a region, same C and N",
+                Check(
+                    "change of dLoss/dx over the bound, last weight 50",
+                    printed[2],
+                    "<=",
+                    1 + ROUNDING,
+                ),
+                "with C over all matrices and N over all widths, N_0 too",
+                Check("largest change over the bound", change_in_x, "<=", 1 + ROUNDING),
             ),
         ),
         settings=world.settings(),
     )
 
 
-def _changes(net: Network) -> tuple[float, float, float]:
-    """For Loss = |y_L|^2 / 2 (beta = 1) of a chain whose units are on at x = 1 and x = 2:
-    |dLoss/dy_1| / |dLoss/dy_L|, and the change of dLoss/dy_1 over that of y_L, of dLoss/dx over
-    that of x."""
-    first, *rest = (np.asarray(w) for w in net.weights()[0])
-    tail = np.linalg.multi_dot([*rest[::-1], np.eye(rest[0].shape[1])])
-    y = [net([float(t)]) for t in (1, 2)]
-    at_y = [tail.T @ v for v in y]
-    at_x = [first.T @ g for g in at_y]
-    size = np.linalg.norm
-    return (
-        float(size(at_y[0]) / size(y[0])),
-        float(size(at_y[1] - at_y[0]) / size(y[1] - y[0])),
-        float(size(at_x[1] - at_x[0])),
-    )
+def _over_bounds(
+    world: Pieces, net: Network, x: Array, inner: bool = False
+) -> tuple[float, float, float]:
+    """For Loss = |y_L|^2 / 2 (beta = 1), at x and at a longer one of its region, over all k: the
+    larger of |dLoss/dy_k| over the product of norms in (14) and of that over the power; the change
+    of dLoss/dy_k over (15); that of dLoss/dx over the bound in x. C and N without the outer
+    matrices and widths if ``inner``, else with those that the bound needs."""
+    weights = [np.asarray(w) for w in net.weights()[0]]
+    layers = len(weights)
+    region = world.region_at(net, x)
+    step = x
+    while (net.pattern(np.array([x + step])) != region.pattern).any():
+        step = step / 2
+    points = [x, x + step]
+    y = [net(point) for point in points]
+    stop = layers - 1 if inner else layers
+    C = max(float(np.abs(w).max()) for w in weights[1:stop])
+    N = max(net.widths[1 : stop + 1])
+    size, change = [], []
+    gradients, norms, power = y, 1.0, 0
+    for w, on in zip(weights[:0:-1], region.configuration[::-1], strict=True):
+        gradients = [on * (w.T @ g) for g in gradients]
+        norms, power = norms * float(np.linalg.norm(w, 2)), power + 1
+        bound = world.power_bound(N, C, power)
+        size += [_over(norm(gradients[0]), norms * norm(y[0])), norms / bound]
+        change.append(_over(norm(gradients[1] - gradients[0]), bound * norm(y[1] - y[0])))
+    if not inner:
+        C, N = max(float(np.abs(w).max()) for w in weights), max(net.widths)
+    in_x = norm(weights[0].T @ (gradients[1] - gradients[0])) / norm(points[1] - points[0])
+    return max(size), max(change), in_x / world.power_bound(N, C, 2 * layers)
+
+
+def norm(vector: Array) -> float:
+    return float(np.linalg.norm(vector))
+
+
+def _over(size: float, bound: float) -> float:
+    """size / bound; 0 is within a bound of 0."""
+    return size / bound if size else 0.0
 
 
 def _differences(world: Pieces, rng: np.random.Generator) -> tuple[float, float]:
     """|M(x - x')| and |Mx - Mx'| over the product of the spectral norms and |x - x'|, for a small
     step inside a region."""
     net = world.network(rng, (3, 6, 5, 2))
-    A, c = world.region_at(net, rng.normal(size=3)).affine
+    A, c = world.product(net, world.region_at(net, rng.normal(size=3)).configuration)
     step = 1e-3 * rng.normal(size=3)
     product = math.prod(float(np.linalg.norm(np.asarray(w), 2)) for w in net.weights()[0])
-    bound = product * float(np.linalg.norm(step))
-    return float(np.linalg.norm(A @ step + c)) / bound, float(np.linalg.norm(A @ step)) / bound
+    bound = product * norm(step)
+    return norm(A @ step + c) / bound, norm(A @ step) / bound
 
 
 def _norm_ratio(world: Pieces, rng: np.random.Generator) -> float:

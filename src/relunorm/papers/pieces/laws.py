@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,22 +39,86 @@ def norm_factor(rows: int, columns: int) -> float:
     return float(np.sqrt(rows * columns))
 
 
+def product(network: Network, thetas: Sequence[Any]) -> tuple[Array, Array]:
+    """(10) word by word: M_L diag(theta_(L-1)) ... diag(theta_1) M_1 as a matrix and a constant."""
+    weights, biases = (list(map(np.asarray, part)) for part in network.weights())
+    A, c = weights[0], biases[0]
+    for w, b, theta in zip(weights[1:], biases[1:], thetas, strict=True):
+        on = np.diag(np.asarray(theta, dtype=float))
+        A, c = w @ on @ A, w @ on @ c + b
+    return A, c
+
+
+def path_sums(weights: Sequence[Array], supports: Sequence[Any]) -> tuple[Array, int]:
+    """Theorem 5 word by word: the coefficient of every pair of a last and a first active unit, all
+    active paths between them listed; and how many paths a coefficient has."""
+    first, last = supports[0], supports[-1]
+    if len(supports) == 1:
+        return np.eye(len(first)), 1
+    paths = list(itertools.product(*supports[1:-1]))
+    total = np.zeros((len(last), len(first)))
+    for (i, end), (j, start) in itertools.product(enumerate(last), enumerate(first)):
+        for path in paths:
+            steps = zip(weights[1:-1], itertools.pairwise((start, *path, end)), strict=True)
+            total[i, j] += math.prod(float(w[b, a]) for w, (a, b) in steps)
+    return total, len(paths)
+
+
+def count_bound(weight: float, supports: Sequence[int]) -> float:
+    """Theorem 6 (i): C^(L-2) prod |spt theta_k|."""
+    return float(weight ** (len(supports) - 1) * math.prod(supports))
+
+
 def constant_bound(weight: float, width: int, layers: int) -> float:
     """Theorem 6 (i), global: (C N)^(L-2) N."""
     return float((weight * width) ** (layers - 2) * width)
 
 
+def spectral_bound(sigma: float, layers: int) -> float:
+    """Theorem 6 (ii): sigma^L."""
+    return float(sigma**layers)
+
+
+def power_bound(width: int, weight: float, power: int) -> float:
+    """(14), (15) and the bound in x: a power of N C."""
+    return float((width * weight) ** power)
+
+
+def frobenius(matrix: Array) -> float:
+    return float(np.linalg.norm(matrix))
+
+
+def tight_frame(rng: np.random.Generator, bound: float) -> Array:
+    """A synthesis matrix F, 3 x 5, with |F* y| = bound |y|: (1) with equality."""
+    return bound * np.linalg.qr(rng.normal(size=(5, 3)))[0].T
+
+
+def indicator(slope: float) -> Network:
+    """Four units that rise from 0 to 1 about x = 0 and fall about x = 1, both with this slope."""
+    half, at = 0.5, [0.0, 0.0, slope, slope]
+    biases = [half - at[0], -half - at[1], half - at[2], -half - at[3]]
+    return Network.from_weights([[[slope]] * 4, [[1.0, -1.0, -1.0, 1.0]]], [biases, [0.0]])
+
+
 @dataclass(frozen=True)
 class Pieces(World):
-    """Random networks, their regions, patterns and bounds; a rectifier with its derivative; the
-    large weight of the last layer that (14) and (15) overlook."""
+    """Random networks, their regions, patterns, maps and bounds; a rectifier with its derivative;
+    the large weight of the last layer that (14) and (15) overlook; frames and ramps."""
 
     network: Callable[..., Network] = he_network
     regions: Callable[..., Any] = regions
     region_at: Callable[..., Any] = region_at
     pattern: Callable[[Network, Array], NDArray[np.bool_]] = pattern
+    product: Callable[[Network, Sequence[Any]], tuple[Array, Array]] = product
+    path_sums: Callable[[Sequence[Array], Sequence[Any]], tuple[Array, int]] = path_sums
     theorem6: Callable[..., Any] = theorem6
+    count_bound: Callable[[float, Sequence[int]], float] = count_bound
     global_bound: Callable[[float, int, int], float] = constant_bound
+    spectral_bound: Callable[[float, int], float] = spectral_bound
+    power_bound: Callable[[int, float, int], float] = power_bound
+    frobenius: Callable[[Array], float] = frobenius
+    tight_frame: Callable[[np.random.Generator, float], Array] = tight_frame
+    indicator: Callable[[float], Network] = indicator
     relu: Callable[[Any], Any] = torch_relu
     norm_factor: Callable[[int, int], float] = norm_factor
     last_weight: float = 50.0

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 
-from relunorm.domain import Ball, Box
-from relunorm.network import Activation, Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.domain import Ball, Box, Domain
+from relunorm.network import Activation, Affine, Network
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, from_claims
-from relunorm.papers.random_networks import he_network, shallow_network
-from relunorm.papers.reduced.laws import ROUNDING, Reduced
+from relunorm.papers.random_networks import he_network
+from relunorm.papers.reduced.laws import RELU, STEP, Reduced
 
 
 def depth(world: Reduced) -> Exhibit:
-    """Random networks of three hidden layers in the unit form at 300 points of a ball; for (4.5)
-    and (4.7) one network each whose unit switches beyond the printed bound."""
+    """Random networks (4.1) of three hidden layers, ReLU and step, some rows zero: in the unit
+    form, and with large thresholds in the bounded form, at 300 points of a ball; for (4.5) and
+    (4.7) one network each whose unit switches beyond the printed bound."""
     rng = world.rng
-    ball = Ball(np.zeros(4), 1.0)
-    gaps, norms, excess, at_output = [], [], [], []
+    x = BALL.sample(300, 0)
+    gaps, excess, at_output = [], [], []
     for _ in range(world.size(5, 20, 2)):
-        net = he_network(rng, (4, 8, 6, 5, 1))
-        x = ball.sample(300, 0)
-        found = world.normalize(net, "unit").network
+        net = deep_network(rng, RELU, 0.5)
+        found = world.normalize(net, "unit", pure=True).network
         gaps.append(np.abs(found(x) - net(x)).max() / np.abs(net(x)).max())
-        norms += [row_error(layer.affine) for layer in found.layers]
+        gaps += [row_error(layer.affine) for layer in found.layers]
+        gaps.append(math.inf if found.output.bias.any() else 0.0)
         excess.append(_excess(found, x))
-        last = np.linalg.norm(found.values(x)[-1], axis=1) + abs(found.output.bias[0])
+        last = np.linalg.norm(found.values(x)[-1], axis=1)
         at_output.append(float((np.abs(found(x)[:, 0]) - last).max()))
-    needed, corrected = _counterexample(world)
-    step_bias, step_values = _step_depth(world)
+    needed, switches = _beyond(world), _steps_beyond(world)
+    relus = max(_over_bound(world, deep_network(rng, RELU, s), x) for s in (0.5, 3.0, 8.0))
+    steps = [deep_network(rng, STEP, s) for s in (0.5, 1.0, 2.0)]
+    outputs = [_largest_output(world, net, x) for net in steps]
     padded, minimal = _padding(world)
     return from_claims(
         "depth",
@@ -39,51 +43,65 @@ def depth(world: Reduced) -> Exhibit:
             Claim(
                 "(4.3) unit rows at depth",
                 "unit rows in every hidden layer lose nothing",
-                Check(
-                    "largest relative difference, or row norm off 1",
-                    max(*gaps, *norms),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest relative difference, or row norm off 1", max(gaps)),
             ),
             Claim(
                 "(4.4) bound on a unit's output",
-                "|y_j| of layer m is at most |y| of layer m-1 plus |b_j|, m = 2, ..., M",
-                Check(
-                    "largest excess, the output M included",
-                    max(*excess, *at_output),
-                    "<=",
-                    ROUNDING,
-                ),
+                "with (4.3), |y_j| of layer m is at most |y| of layer m-1 plus |b_j|, m = 2, ..., "
+                "M, ReLU",
+                exact("largest excess, the output M included", max(*excess, *at_output)),
                 "up to m = M - 1: (4.3) leaves the weights of the output free",
-                Check("largest excess in the hidden layers", max(excess), "<=", ROUNDING),
+                exact("largest excess in the hidden layers", max(excess)),
             ),
             Claim(
                 "(4.5) thresholds at depth",
-                "|b| <= 2^(m-2) X_B at layer m, beyond which a unit is constant: 2 for m = 3 of "
-                "{6, 6, 1, 1} on the unit ball",
-                Check("|b| of a unit that switches there", needed, "<=", 2),
-                "|b| <= Y, Y_1 = X_B, Y_2 <= 2 sqrt(J_2) X_B, Y_m <= sqrt(2 J_m) Y_(m-1)",
-                Check("|b| over the corrected bound", needed / corrected, "<=", 1),
+                "from |y| of the layer before: thresholds |b| <= 2^(m-2) X_B lose nothing, as a "
+                "unit is constant or always active beyond (2 for m = 3 of {6, 6, 1, 1} on the "
+                "unit ball)",
+                Check("|b| of a unit that switches, at these widths", needed, "<=", 2),
+                "|b| <= Y_(m-1), Y_1 = X_B, Y_2 = 2 sqrt(J_2) X_B, Y_m = sqrt(2 J_m) Y_(m-1)",
+                Check(
+                    "largest |b| or |y| over it, that network and three of three hidden layers in "
+                    "bounded form, equal on the ball",
+                    max(needed / (2 * math.sqrt(6)), relus),
+                    "<=",
+                    1 + ROUNDING,
+                ),
+                basis="the recursion from (4.4); with further units that do nothing every "
+                "threshold can be made small ('ours: padding')",
             ),
             Claim(
                 "(4.6) bound on step outputs",
-                "a step unit's output is at most 1",
-                Check("largest output", step_values, "<=", 1),
+                "|y_j| <= 1 for step units, m = 2, ..., M - 1",
+                Check("largest |output|, three networks", max(outputs), "<=", 1),
             ),
             Claim(
                 "(4.7) thresholds of step networks",
-                "|b| <= 1 behind a layer of step units, beyond which a unit is constant",
-                Check("|b| of a unit behind four that switches", step_bias, "<=", 1),
-                "|b| <= sqrt(J), here 2",
-                Check("|b| of a unit behind four that switches", step_bias, "<=", 2),
+                "from (4.6): |b| <= X_B at m = 2 and |b| <= 1 from m = 3 on, beyond which a unit "
+                "is constant",
+                Check("|b| of a unit row behind four steps that switches", switches, "<=", 1),
+                "|b| <= sqrt(J_(m-1)) from m = 3 on, here 2",
+                Check(
+                    "largest |b| over it, that network and three of three hidden layers in "
+                    "bounded form, equal on the ball",
+                    max(switches / 2, *(_over_bound(world, net, x) for net in steps)),
+                    "<=",
+                    1 + ROUNDING,
+                ),
+                basis="the norm of J outputs; the unit's function may have other weights with a "
+                "smaller |b|, as sigma(z) = 1 - sigma(-z)",
             ),
             Claim(
                 "ours: padding",
-                "(in no paper) a unit row fixes the scale of a deep unit (|b| of relu(y - 0.5))",
-                Check("|b| with a dead unit of weight 1e6 beside it", padded, "=", 0.5, ROUNDING),
-                "only if the form is minimal first and scaled second",
-                Check("|b| with the dead unit removed first", minimal, "=", 0.5, ROUNDING),
+                "(in no paper) a dead unit beside it makes the threshold of a unit row as small as "
+                "one likes: minimal first, scaled second, |b| of relu(y - 0.5) is 0.5",
+                Check(
+                    f"|b| with the dead unit removed first ({padded:.1e} with it, weight 1e6)",
+                    minimal if padded < 1e-6 else math.nan,
+                    "=",
+                    0.5,
+                    ROUNDING,
+                ),
             ),
         ),
         settings=world.settings(),
@@ -91,16 +109,19 @@ def depth(world: Reduced) -> Exhibit:
 
 
 def derived(world: Reduced) -> Exhibit:
-    """Random networks with l1 rows over a box, to four hidden layers; and pairs of shallow
-    networks, equal (permuted, rescaled) and different (one bias moved), in canonical form."""
+    """Random networks with l1 rows over [0, 2]^3, to four hidden layers, thresholds small and
+    large; and pairs of shallow networks on a square, equal (permuted and rescaled; a unit negated,
+    split, dead ones and always active ones added) and different (one bias moved), in canonical
+    form."""
     rng = world.rng
     box = Box.cube(3, 0, 2)
     largest, gaps = [], []
-    for widths in ((3, 8, 1), (3, 8, 8, 1), (3, 6, 6, 6, 6, 1)):
-        net = he_network(rng, widths)
+    for widths, bias in product(((3, 8, 1), (3, 8, 8, 1), (3, 6, 6, 6, 6, 1)), (0.5, 4.0)):
+        net = he_network(rng, widths, bias)
         found = world.normalize(net, "l1", box).network
-        x = box.sample(2000, 0)
+        x = box.sample(1000, 0)
         gaps.append(np.abs(found(x) - net(x)).max() / np.abs(net(x)).max())
+        gaps += [row_error(layer.affine, 1) for layer in found.layers]
         largest += [np.abs(layer.affine.bias).max(initial=0) / 2 for layer in found.layers]
         largest += [values.max(initial=0) / 2 for values in found.values(x)[1:]]
     same, different = _canonical_pairs(world, world.size(6, 20, 2))
@@ -110,9 +131,10 @@ def derived(world: Reduced) -> Exhibit:
         (
             Claim(
                 "ours: l1 rows bound every activation",
-                "(in no paper) on [0, X]^d, l1 rows and clipping keep every value and |b| below X",
+                "(in no paper) on [0, X]^d, rows of l1 norm 1 and clipping keep every value and "
+                "|b| at most X, and lose nothing",
                 Check(
-                    "largest value or |b| over X; relative difference",
+                    "largest value or |b| over X",
                     max(*largest) if max(gaps) <= ROUNDING else math.inf,
                     "<=",
                     1 + ROUNDING,
@@ -128,11 +150,10 @@ def derived(world: Reduced) -> Exhibit:
     )
 
 
-def row_error(affine: object) -> float:
-    """How far the rows of a layer are from norm 1; rows of zeros (constants) are not counted."""
-    table = np.hstack([np.asarray(m) for m in affine.terms.values()])  # type: ignore[attr-defined]
-    norms = np.linalg.norm(table, axis=1)
-    return float(np.abs(norms[norms > 0] - 1).max(initial=0.0))
+def row_error(affine: Affine, order: int = 2) -> float:
+    """How far the rows of a layer are from norm 1."""
+    table = np.hstack([np.asarray(m) for m in affine.terms.values()])
+    return float(np.abs(np.linalg.norm(table, order, axis=1) - 1).max(initial=0.0))
 
 
 def _excess(net: Network, x: np.ndarray) -> float:
@@ -145,32 +166,77 @@ def _excess(net: Network, x: np.ndarray) -> float:
     return worst
 
 
-def _counterexample(world: Reduced) -> tuple[float, float]:
-    """|b| of the network of the errata in bounded form, and the corrected bound."""
+BALL = Ball(np.zeros(4), 1.0)
+
+
+def deep_network(rng: np.random.Generator, activation: Activation, spread: float) -> Network:
+    """(4.1) with three hidden layers: no output bias, thresholds of deviation ``spread``, a row of
+    the second hidden layer zero."""
+    net = he_network(rng, (4, 8, 6, 5, 1), spread)
+    weights, biases = (list(map(np.array, part)) for part in net.weights())
+    weights[1][0], biases[-1][:] = 0.0, 0.0
+    return Network.from_weights(weights, biases, activation)
+
+
+def _largest_output(world: Reduced, net: Network, x: np.ndarray) -> float:
+    """Of the hidden units of a step network, by the world's own step."""
+    weights, biases = net.weights()
+    largest = 0.0
+    for w, b in zip(weights[:-1], biases[:-1], strict=True):
+        x = world.step(x @ np.asarray(w).T + b)
+        largest = max(largest, float(np.abs(x).max()))
+    return largest
+
+
+def _over_bound(world: Reduced, net: Network, x: np.ndarray) -> float:
+    """The largest |b| over the corrected bound of its layer, and for ReLU the largest |y| over
+    Y_m, in the bounded form; NaN if that is another function or has more units."""
+    found = world.normalize(net, "bounded", BALL, architecture="keep").network
+    off = np.abs(found(x) - net(x)).max() / np.abs(net(x)).max()
+    shapes = zip(found.layers, net.layers, strict=False)
+    if off > ROUNDING or any(len(a.affine.bias) > len(b.affine.bias) for a, b in shapes):
+        return math.nan
+    step = net.layers[0].activation.kind == "step"
+    bound, worst = float(BALL.radius), 0.0
+    for m, (layer, values) in enumerate(zip(found.layers, found.values(x)[1:], strict=True)):
+        width = len(layer.affine.bias)
+        worst = max(worst, float(np.abs(layer.affine.bias).max()) / bound)
+        wider = 2 * math.sqrt(width) if m == 0 else math.sqrt(2 * width)
+        bound = math.sqrt(width) if step else wider * bound
+        worst = max(worst, float(np.linalg.norm(values, axis=1).max()) / bound)
+    return worst
+
+
+def _beyond(world: Reduced) -> float:
+    """|b| of the network of the errata in bounded form; NaN if that is another function or width,
+    or never switches."""
     d = 6
     net = Network.from_weights(
         [np.eye(d), np.full((1, d), 1 / np.sqrt(d)), [[1.0]]],
         [np.full(d, 0.9), [-2.1], [0.0]],
     )
     ball = Ball(np.zeros(d), 1.0)
-    found = world.normalize(net, "bounded", ball).network
     ends = np.vstack([ball.sample(500, 0), np.ones((1, d)) / math.sqrt(d)])
-    switches = np.ptp(found.values(ends)[2][:, 0]) > 0
-    return float(abs(found.layers[1].affine.bias[0])) if switches else math.nan, 2 * math.sqrt(d)
+    return _switching(world, net, ball, ends)
 
 
-def _step_depth(world: Reduced) -> tuple[float, float]:
+def _steps_beyond(world: Reduced) -> float:
+    """The same of a step network: three of four steps have to be up."""
     net = Network.from_weights(
         [np.ones((4, 1)), np.full((1, 4), 0.5), [[1.0]]],
-        [np.array([0.0, 0.1, 0.2, 0.3]), [-1.5], [0.0]],
-        Activation("step"),
+        [np.array([0.0, 0.1, 0.2, 0.3]), [-1.4], [0.0]],
+        STEP,
     )
     line = Box.cube(1, -1, 1)
-    found = world.normalize(net, "bounded", line).network
-    outputs = found.values(line.sample(500, 0))[1:]
-    switches = np.ptp(outputs[1][:, 0]) > 0
-    needed = float(abs(found.layers[1].affine.bias[0])) if switches else math.nan
-    return needed, max(float(v.max()) for v in outputs)
+    return _switching(world, net, line, line.sample(500, 0))
+
+
+def _switching(world: Reduced, net: Network, domain: Domain, x: np.ndarray) -> float:
+    found = world.normalize(net, "bounded", domain).network
+    if found.widths != net.widths or np.abs(found(x) - net(x)).max() > ROUNDING:
+        return math.nan
+    switches = np.ptp(found.values(x)[2][:, 0]) > 0
+    return float(abs(found.layers[1].affine.bias[0])) if switches else math.nan
 
 
 def _padding(world: Reduced) -> tuple[float, float]:
@@ -186,22 +252,37 @@ def _padding(world: Reduced) -> tuple[float, float]:
 
 
 def _canonical_pairs(world: Reduced, count: int) -> tuple[int, int]:
-    """Pairs of equal networks told apart, and of different ones not."""
+    """Pairs of equal networks told apart, and of different ones not. Small integers: the equal ones
+    are equal without rounding."""
     rng, box = world.rng, Box.cube(2, -1, 1)
     same = different = 0
     for _ in range(count):
-        net = shallow_network(rng, 6, 2)
-        (w, v), (b, c) = (list(map(np.asarray, part)) for part in net.weights())
-        order, scale = rng.permutation(6), 2.0 ** rng.integers(-3, 4, 6)
-        twin = Network.from_weights(
-            [(w * scale[:, None])[order], (v / scale)[:, order]], [(b * scale)[order], c]
+        w, b = rng.integers(-3, 4, (4, 2)).astype(float), rng.integers(-1, 2, 4) / 2.0
+        w[:, 0] += 4.0 * (np.abs(w).sum(axis=1) == 0)
+        v = rng.choice([-2.0, -1.0, 1.0, 2.0], 4)
+        net = Network.from_weights([w, v[None]], [b, [0.0]])
+        order, scale = rng.permutation(4), 2.0 ** rng.integers(-3, 4, 4)
+        scaled = Network.from_weights(
+            [(w * scale[:, None])[order], (v / scale)[order][None]], [(b * scale)[order], [0.0]]
         )
-        moved = Network.from_weights([w, v], [b + np.eye(6)[3] * 0.01, c])
-        form, twin_form, moved_form = (
-            world.normalize(n, "canonical", box, exact=True).network for n in (net, twin, moved)
+        form, *twins = (
+            world.normalize(n, "canonical", box, exact=True).network
+            for n in (net, scaled, _disguised(w, b, v))
         )
-        same += form != twin_form
-        x = box.sample(2000, 0)
+        same += sum(form != twin for twin in twins)
+        moved = Network.from_weights([w, v[None]], [b + np.eye(4)[3] / 8, [0.0]])
+        x = box.sample(1000, 0)
         truly_different = bool(np.abs(net(x) - moved(x)).max() > 1e-9)
+        moved_form = world.normalize(moved, "canonical", box, exact=True).network
         different += truly_different and form == moved_form
     return same, different
+
+
+def _disguised(w: np.ndarray, b: np.ndarray, v: np.ndarray) -> Network:
+    """The same function with the first unit negated (relu(z) = z + relu(-z)), the second split in
+    two, a dead unit, and z of the first as a difference of two always active ones on [-1, 1]^2."""
+    high = 1.0 + np.abs(w[0]).sum() + abs(b[0])
+    rows = np.vstack([-w[0], w[1] / 2, w[1] / 2, w[2:], [1.0, 1.0], w[0], np.zeros(2)])
+    biases = np.r_[-b[0], b[1] / 2, b[1] / 2, b[2:], -5.0, b[0] + high, high]
+    out = np.r_[v[0], v[1], v[1], v[2:], 3.0, v[0], -v[0]]
+    return Network.from_weights([rows, out[None]], [biases, [0.0]])

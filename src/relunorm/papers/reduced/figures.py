@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 
 #: A run whose error exceeds this share of the target's variance has failed.
 FAILED = 0.01
+#: Points of an axis, for pictures and for the cut y = 0.2 x.
+TICKS = np.linspace(0, 1, 81)
 
 
 def sine(x: Array) -> Array:
@@ -123,17 +125,23 @@ SHALLOW_FRANKE = Experiment(2, (40,), {"constrained (2.10)": "bounded"}, 150)
 
 
 def compare(world: Reduced, experiment: Experiment, starts: list[int]) -> dict[str, Any]:
-    """Errors (train, validation) of every run from every start, and the fitted models."""
+    """Errors (train, validation) of every run from every start, those along the cut of two inputs,
+    and the fitted models."""
     x, y, held, truth = experiment.data(world.random_state)
     errors: dict[str, list[tuple[float, float]]] = {}
     fitted: dict[str, list[Any]] = {}
+    cut = np.column_stack([TICKS, 0.2 * TICKS])[:, : experiment.inputs]
+    along: dict[str, list[float]] = {}
     for start in starts:
         for label, model in experiment.models(start).items():
             model = world.fit(model, label, x, y)
             pair = [float(np.mean((model.predict(a) - b) ** 2)) for a, b in ((x, y), (held, truth))]
             errors.setdefault(label, []).append((pair[0], pair[1]))
             fitted.setdefault(label, []).append(model)
-    return {"errors": errors, "models": fitted, "variance": float(y.var()), "x": x, "y": y}
+            gaps = model.predict(cut) - experiment.target(cut)
+            along.setdefault(label, []).append(float(np.mean(gaps**2)))
+    found = {"errors": errors, "along": along, "models": fitted, "variance": float(y.var())}
+    return {**found, "x": x, "y": y}
 
 
 def table(results: dict[str, Any]) -> tuple[tuple[Any, ...], ...]:
@@ -195,6 +203,8 @@ def figure(
     starts = list(range(world.size(quick, 20, 6)))
     experiment = experiment.tiny() if world.tiny else experiment
     results = compare(world, experiment, starts)
+    free, held = (np.array(errors) for errors in results["along"].values())
+    wins, p = sign_test(held, free)
     return Exhibit(
         name,
         f"Figure {name.removeprefix('figure')}: {experiment.structure}",
@@ -204,14 +214,15 @@ def figure(
         "1 % of the variance. Both tests are of the errors on the validation samples."
         + (f" {PRINTED_BOUND}" if len(experiment.hidden) > 1 else ""),
         _draw(world, experiment, results, shown),
-        world.settings(starts=starts, steps=experiment.steps),
+        world.settings(starts=starts, steps=experiment.steps, cut_wins=wins, cut_p=p),
     )
 
 
 def figures51(world: Reduced) -> Exhibit:
     """Three sets of random starts on sin(4 pi x), one for each of figures 5.1, 5.2 and 5.3: the
     unconstrained run (BFGS), the constrained one (5.2) and the tighter one (5.3) (both SLSQP) from
-    the same starts, compared by their errors on 1,000 validation samples.
+    the same starts, 20 units and an output bias, compared by their errors on 1,000 validation
+    samples.
     """
     each = world.size(10, 20, 6)
     experiment = SHALLOW_SINE.tiny() if world.tiny else SHALLOW_SINE
@@ -298,7 +309,7 @@ def _draw_franke(experiment: Experiment, results: dict[str, Any], shown: list[in
     labels = list(results["models"])
     size = (8, 3 * len(labels) + 0.8)
     figure, axes = empty_figure(size, len(labels), 2, f"{experiment.label}, start {shown[0]}")
-    ticks = np.linspace(0, 1, 81)
+    ticks = TICKS
     mesh = np.stack(np.meshgrid(ticks, ticks), axis=-1)
     flat = mesh.reshape(-1, 2)
     cut = np.column_stack([ticks, 0.2 * ticks])
@@ -343,8 +354,9 @@ def _one_of(name: str, experiment: Experiment, shown: tuple[int, ...], quick: in
     made.__doc__ = (
         f"{function} by {experiment.structure}, {samples} samples: unconstrained (BFGS) against "
         f"constrained by {constrained} (SLSQP) from the same {quick} starts (20 in full), "
-        f"{experiment.steps} steps at most, compared by the mean squared error on 1,000 validation "
-        "samples."
+        f"{experiment.steps} steps at most, all with an output bias, compared by the mean squared "
+        "error on 1,000 validation samples"
+        + (" and at 81 points of y = 0.2 x." if experiment.inputs == 2 else ".")
     )
     return made
 

@@ -15,8 +15,6 @@ from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
 RELU, STEP = Activation("relu"), Activation("step", at_zero=0.5)
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-11
 
 
 def relu(z: Array) -> Array:
@@ -27,9 +25,9 @@ def step(z: Array) -> Array:
     return STEP.apply_(np.array(z, dtype=np.float64))
 
 
-def square(z: Array) -> Array:
-    """An algebraic polynomial, for the other half of Theorem 3.1."""
-    return np.asarray(z, dtype=np.float64) ** 2
+def power(z: Array, degree: int) -> Array:
+    """Algebraic polynomials, for the other half of Theorem 3.1."""
+    return np.asarray(z, dtype=np.float64) ** degree
 
 
 def waves(x: Array) -> Array:
@@ -44,12 +42,12 @@ def fit(model: Any, label: str, x: Array, y: Array) -> Any:
 
 @dataclass(frozen=True)
 class Reduced(World):
-    """The two activations, a polynomial one, a continuous function to approximate, the normal
+    """The two activations, polynomial ones, a continuous function to approximate, the normal
     forms, and training."""
 
     relu: Callable[[Array], Array] = relu
     step: Callable[[Array], Array] = step
-    polynomial: Callable[[Array], Array] = square
+    polynomial: Callable[[Array, int], Array] = power
     target: Callable[[Array], Array] = waves
     normalize: Callable[..., Any] = normalize
     fit: Callable[[Any, str, Array, Array], Any] = fit

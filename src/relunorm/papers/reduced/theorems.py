@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +11,11 @@ from numpy.typing import NDArray
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidDomainError
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, from_claims
 from relunorm.papers.random_networks import shallow_network
 from relunorm.papers.reduced.depth import row_error
-from relunorm.papers.reduced.laws import RELU, ROUNDING, STEP, Reduced
+from relunorm.papers.reduced.laws import RELU, STEP, Reduced
 
 Array = NDArray[np.float64]
 
@@ -46,24 +47,24 @@ def identities(world: Reduced) -> Exhibit:
             Claim(
                 "(2.4) scaling",
                 "sigma(a y) = g(a) sigma(y) for a > 0: g(a) = a for ReLU, 1 for the step",
-                Check("largest difference", scaling, "<=", ROUNDING),
+                exact("largest difference", scaling),
             ),
             Claim(
                 "(2.4) at alpha = 0",
                 "the same at a = 0, ReLU and step",
-                Check("what the best g(0) leaves for the step", left, "<=", ROUNDING),
+                exact("what the best g(0) leaves for the step", left),
                 "true for ReLU; for the step no g(0) works, as sigma(0) = 1/2 whatever y is",
-                Check("what is left for ReLU", relu_left, "<=", ROUNDING),
+                exact("what is left for ReLU", relu_left),
             ),
             Claim(
                 "(2.5) constant by steps",
                 "sigma(x) + sigma(-x) = 1 for the step with sigma(0) = 1/2",
-                Check("largest difference", steps, "<=", ROUNDING),
+                exact("largest difference", steps),
             ),
             Claim(
                 "(2.6) constant by ReLUs",
                 "four ReLU units add up to the constant a, whatever its sign",
-                Check("largest difference", np.abs(relus - any_alpha).max(), "<=", ROUNDING),
+                exact("largest difference", np.abs(relus - any_alpha).max()),
             ),
         ),
     )
@@ -71,7 +72,7 @@ def identities(world: Reduced) -> Exhibit:
 
 def unit_rows(world: Reduced) -> Exhibit:
     """Random networks of 12 units, ReLU and step, one row zero, in the unit form without and with
-    an output bias, at 300 points each."""
+    an output bias, at 300 points each; and one step unit with w = 0 and b = 0."""
     rng = world.rng
     pure, bias = [], []
     for activation in (RELU, STEP):
@@ -81,27 +82,36 @@ def unit_rows(world: Reduced) -> Exhibit:
             pure.append(_form(world, net, x, pure=True))
             bias.append(_form(world, net, x))
     zero = Network.from_weights([np.zeros((1, 2)), [[6.0]]], [[0.0], [0.0]], STEP)
-    value = float(world.normalize(zero, "unit").network([1.0, 1.0])[0])
+    stored = float(world.normalize(zero, "unit").network([1.0, 1.0])[0])
+    value = 6 * float(world.step(np.zeros(1))[0])
     return from_claims(
         "unit_rows",
         "Proposition 2.1 and Corollary 2.2: unit rows",
         (
             Claim(
                 "Proposition 2.1, (2.7)",
-                "every network has an equal one with unit rows and no output bias",
-                Check("largest difference, or row norm off 1", max(pure), "<=", ROUNDING),
+                "every network, ReLU or step, has an equal one with unit rows and no constant "
+                "beside",
+                exact("largest difference, or row norm off 1", max(pure)),
             ),
             Claim(
                 "Proposition 2.1, proof: w = 0 and b = 0",
                 "a step unit with w = 0, b = 0 and outgoing weight c = 6 contributes c",
                 Check("contribution", value, "=", 6, ROUNDING),
                 "it contributes c sigma(0) = c/2; the value at 0 is stored with the network",
-                Check("contribution", value, "=", 3, ROUNDING),
+                Check(
+                    "contribution, also in the unit form",
+                    value if stored == value else math.nan,
+                    "=",
+                    3,
+                    ROUNDING,
+                ),
             ),
             Claim(
                 "Corollary 2.2, (2.8)",
-                "the same with one constant and no further units",
-                Check("largest difference, or row norm off 1", max(bias), "<=", ROUNDING),
+                "the same with one constant beside, which takes the place of units that are "
+                "constant",
+                exact("largest difference, or row norm off 1", max(bias)),
             ),
         ),
         settings=world.settings(),
@@ -109,62 +119,102 @@ def unit_rows(world: Reduced) -> Exhibit:
 
 
 def thresholds(world: Reduced) -> Exhibit:
-    """Random networks on a ball with thresholds brought into [-X_B, X_B], ReLU and step, what that
-    costs in units, and which thresholds are tight."""
+    """Random networks on a ball about 0 and on a box that is not about 0, ReLU and step, with
+    thresholds brought into [-X_B, X_B], and what that costs in units; rows of norm 1 at points of
+    two balls; always active units written with six others; which thresholds matter on a square and
+    on a line."""
     rng = world.rng
-    ball = Ball(np.zeros(3), 1.0)
-    gaps, outside, extra, added = [], [], [], []
-    for activation in (RELU, STEP):
-        for _ in range(world.size(8, 40, 3)):
+    bounded, extra, clipped = [], [], []
+    for activation, domain in product((RELU, STEP), (Ball(np.zeros(3), 1.0), Box.cube(3, -0.5, 1))):
+        for _ in range(world.size(6, 30, 1)):
             net = shallow_network(rng, 10, 3, activation, spread=2.0)
-            x = ball.sample(300, 0)
-            found = world.normalize(net, "bounded", ball, pure=True).network
-            gaps.append(np.abs(found(x) - net(x)).max())
-            outside.append(np.abs(found.layers[0].affine.bias).max() - ball.radius)
+            x = domain.sample(300, 0)
+            found = world.normalize(net, "bounded", domain, pure=True).network
+            bounded.append(_bounded_error(found, net, x, domain))
             if activation is STEP:
                 continue
-            live = world.normalize(net, "minimal", ball).network.units
-            extra.append(found.units - live)
-            kept = world.normalize(net, "bounded", ball, architecture="keep").network
-            added.append(kept.units - net.units)
-            gaps.append(np.abs(kept(x) - net(x)).max())
+            live = world.normalize(net, "minimal", domain).network.units
+            extra.append(found.units - live if bounded[-1] <= ROUNDING else math.inf)
+            kept = world.normalize(net, "bounded", domain, architecture="keep").network
+            fits = (
+                kept.units <= net.units and _bounded_error(kept, net, x, domain, True) <= ROUNDING
+            )
+            clipped.append(_clipped(world, net, x, domain) if fits else math.inf)
     return from_claims(
         "thresholds",
         "Proposition 2.3: bounded thresholds",
         (
             Claim(
                 "Proposition 2.3, (2.10)",
-                "on a bounded domain thresholds in [-X_B, X_B] lose nothing, ReLU and step",
-                Check(
-                    "largest difference, or excess over X_B", max(*gaps, *outside), "<=", ROUNDING
-                ),
+                "on a bounded domain every network, ReLU or step, has an equal one with unit rows, "
+                "thresholds in [-X_B, X_B] and no constant beside",
+                exact("largest difference, row norm off 1 or excess over X_B", max(bounded)),
             ),
             _point_domain(world),
             Claim(
                 "(2.11) range of a unit row",
-                "|w.x| <= X_B for a unit row",
-                Check("largest |w.x| / X_B", _largest_ratio(world, ball), "<=", 1 + ROUNDING),
+                "|w.x| <= |x| <= X_B for a unit row",
+                Check(
+                    "largest |w.x| / |x| or |x| / X_B, a ball about 0 and one that is not",
+                    _largest_ratio(world),
+                    "<=",
+                    1 + ROUNDING,
+                ),
             ),
             Claim(
                 "(2.12) always active units",
                 "always active units add up to sigma(v.x) - sigma(-v.x) + c, and with (2.6) for c "
-                "to six units of the reduced space",
-                Check("largest difference", _always_active(world, ball), "<=", ROUNDING),
+                "along any unit row to six units of the reduced space",
+                exact(
+                    "largest difference, 20 sums of five units",
+                    max(_always_active(world, rng) for _ in range(20)),
+                ),
             ),
             Claim(
                 "ours: two extra units suffice",
-                "(in no paper; the proof adds six) a relu(t + R) + b relu(-t + R) is affine",
+                "(in no paper; the proof adds six) the form (2.10) needs at most two units beside "
+                "those that switch: a relu(t + R) + b relu(-t + R) is affine",
                 Check("most units beyond the live ones", max(extra), "<=", 2),
             ),
             Claim(
                 "ours: clipping needs no extra unit",
                 "(in no paper) beside an output bias: clip b > R to R, add V (b - R) to that bias",
-                Check("units added", max(added), "<=", 0),
+                exact(
+                    "largest difference of the clipped network (the bounded form has no more "
+                    "units than the network)",
+                    max(clipped),
+                ),
             ),
             *_tight(world),
         ),
         settings=world.settings(),
     )
+
+
+def _bounded_error(
+    found: Network, net: Network, x: Array, domain: Domain, constant: bool = False
+) -> float:
+    """The change of the function, of row norms from 1 or of thresholds beyond X_B, largest;
+    infinite with a constant beside, unless one is allowed."""
+    if found.output.bias.any() and not constant:
+        return math.inf
+    first = found.layers[0].affine
+    excess = float(np.abs(first.bias).max()) - float(domain.radius)
+    return max(float(np.abs(found(x) - net(x)).max()), row_error(first), excess)
+
+
+def _clipped(world: Reduced, net: Network, x: Array, domain: Domain) -> float:
+    """How far unit rows with thresholds clipped to [-R, R], and what that changes added up in a
+    constant, are from ``net``."""
+    (w, v), (b, _) = (list(map(np.asarray, part)) for part in net.weights())
+    size = np.linalg.norm(w, axis=1)
+    constant = float(v[0][size == 0] @ world.relu(b[size == 0]))
+    w, b, v, size = w[size > 0], b[size > 0], v[0][size > 0], size[size > 0]
+    w, b, v = w / size[:, None], b / size, v * size
+    radius = float(domain.radius)
+    constant += float(v @ np.maximum(b - radius, 0.0))
+    values = world.relu(x @ w.T + np.clip(b, -radius, radius)) @ v + constant
+    return float(np.abs(values - net(x)[:, 0]).max())
 
 
 def _form(world: Reduced, net: Network, x: Array, **options: bool) -> float:
@@ -180,60 +230,90 @@ def _form(world: Reduced, net: Network, x: Array, **options: bool) -> float:
 def _point_domain(world: Reduced) -> Claim:
     constant = Network.from_weights([[[0.0]], [[1.0]]], [[1.0], [0.0]])
     point: Domain = Box.cube(1, 0, 0)
-    try:
-        value = float(world.normalize(constant, "bounded", point, pure=True).network([0.0])[0])
-    except InvalidDomainError:
-        value = math.nan  # refused: with X_B = 0 every unit of the form is 0 at 0
     biased = float(world.normalize(constant, "bounded", point).network([0.0])[0])
+    try:
+        world.normalize(constant, "bounded", point, pure=True)
+        biased = math.nan
+    except InvalidDomainError:
+        pass  # refused, as it has to be
     return Claim(
         "Proposition 2.3 on D = {0}",
         "the form exists on every bounded domain",
-        Check("value of the form of the constant 1", value, "=", 1, ROUNDING),
-        "not on D = {0} without an output bias (refused in words); with one it does",
-        Check("value with an output bias", biased, "=", 1, ROUNDING),
+        Check(
+            "ReLU of w.0 + b, |b| <= X_B = 0, of which the constant 1 would be a multiple",
+            float(world.relu(np.zeros(1))[0]),
+            ">",
+            0,
+        ),
+        "for ReLU not on D = {0} without a constant beside (refused in words); with one it does",
+        Check("value at 0 with a constant beside", biased, "=", 1, ROUNDING),
+        basis="a point is closed and bounded, as Theorem 3.3 has it",
     )
 
 
-def _largest_ratio(world: Reduced, ball: Ball) -> float:
-    """|w.x| of the rows of the unit form, over the ball."""
+def _largest_ratio(world: Reduced) -> float:
+    """|w.x| over |x| for the rows of the unit form, and |x| over X_B, on two balls."""
     net = shallow_network(world.rng, 200, 3)
     rows = np.asarray(world.normalize(net, "unit").network.layers[0].affine.terms[0])
-    return float(np.abs(ball.sample(2000, 0) @ rows.T).max() / ball.radius)
+    ratios = []
+    for ball in (Ball(np.zeros(3), 1.0), Ball(np.array([2.0, 0.0, -1.0]), 0.5)):
+        x = ball.sample(2000, 0)
+        size = np.linalg.norm(x, axis=1)
+        ratios += [np.abs(x @ rows.T / size[:, None]).max(), size.max() / ball.radius]
+    return float(max(ratios))
 
 
-def _always_active(world: Reduced, ball: Ball) -> float:
-    """The construction of the proof, unit rows and |b| <= X_B, against the units themselves."""
-    rng, sigma = world.rng, world.relu
+def _always_active(world: Reduced, rng: np.random.Generator) -> float:
+    """(2.12) and the proof's six units, unit rows and |b| <= X_B = 1, against the units."""
+    sigma = world.relu
     w, c = rng.normal(size=(5, 3)), rng.normal(size=5)
     b = np.linalg.norm(w, axis=1) + rng.exponential(size=5)
-    x = ball.sample(1000, 0)
+    x = Ball(np.zeros(3), 1.0).sample(200, 0)
     total = sigma(x @ w.T + b) @ c
-    size = np.linalg.norm(c @ w)
-    t, half = x @ (c @ w) / size, ball.radius / 4  # a unit row; alpha = X_B / 2
-    constant = sigma(t + half) - sigma(t - half) + sigma(-t + half) - sigma(-t - half)
+    v, u = c @ w, rng.normal(size=3)
+    direct = sigma(x @ v) - sigma(-x @ v) + c @ b
+    size, half = np.linalg.norm(v), rng.uniform(0.05, 0.5)  # alpha = 2 half, between 0 and X_B
+    t, s = x @ v / size, x @ u / np.linalg.norm(u)
+    constant = sigma(s + half) - sigma(s - half) + sigma(-s + half) - sigma(-s - half)
     six = size * (sigma(t) - sigma(-t)) + c @ b / (2 * half) * constant
-    return float(np.abs(six - total).max())
+    return float(max(np.abs(part - total).max() for part in (direct, six)))
 
 
 def _tight(world: Reduced) -> list[Claim]:
     """The support interval against [-X_B, X_B], in two dimensions and in one."""
     rng = world.rng
     square = Box.cube(2, 0, 1)
-    row = np.array([[1.0, -1.0]]) / np.sqrt(2)
-    inside = Network.from_weights([row, [[1.0]]], [[-1.0], [0.0]])  # |b| < X_B = sqrt 2, yet dead
-    left = world.normalize(inside, "bounded", square).network.units
-    off = max(_on_the_line(world, shallow_network(rng, 8, 1, RELU, spread=2.0)) for _ in range(20))
+    corners = np.array([[0.0, 0], [0, 1], [1, 0], [1, 1]])
+    wrong = inside = 0
+    for _ in range(world.size(10, 40, 3)):
+        w = rng.normal(size=(20, 2))
+        w /= np.linalg.norm(w, axis=1)[:, None]
+        b, v = rng.uniform(-math.sqrt(2), math.sqrt(2), 20), rng.normal(size=(1, 20))
+        z = corners @ w.T + b
+        switches = (z.min(axis=0) < 0) & (z.max(axis=0) > 0)
+        left = world.normalize(Network.from_weights([w, v], [b, [0.0]]), "bounded", square)
+        wrong += left.network.units != switches.sum()
+        inside += int((~switches).sum())  # |b| < X_B all the same
+    lines = (shallow_network(rng, 8, 1, RELU, spread=2.0) for _ in range(world.size(20, 50, 4)))
+    off = max(_on_the_line(world, net) for net in lines)
     return [
         Claim(
             "ours: tight thresholds",
             "(in no paper for more than one input) a unit matters only if -b lies strictly between "
             "the extremes of w.x over the domain; |b| <= X_B does not suffice",
-            Check("units left of one with |b| = 1 < X_B on [0, 1]^2", left, "=", 0),
+            Check(
+                "networks of 20 units on [0, 1]^2 whose form keeps other units than those that "
+                f"switch ({inside} units with |b| < X_B do not)",
+                wrong if inside else math.nan,
+                "=",
+                0,
+            ),
         ),
         Claim(
             "(5.2), (5.3) one dimension",
-            "on [0, 1], w = 1 with b in [-1, 0] and w = -1 with b in [0, 1] lose nothing",
-            Check("largest difference, or excess over these intervals", off, "<=", ROUNDING),
+            "on [0, 1], w = 1 with b in [-1, 0] and w = -1 with b in [0, 1] (5.3), and so w of 1 "
+            "or -1 with b in [-1, 1] (5.2), lose nothing",
+            exact("largest difference, or excess over these intervals", off),
         ),
     ]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,11 @@ from numpy.typing import NDArray
 from relunorm.domain import Box
 from relunorm.forms.normalize import normalize
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, empty_figure
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-11
 
 
 def printed_construction(network: Network) -> Network:
@@ -84,8 +83,8 @@ def lemma1(world: Rescaling) -> Exhibit:
                     width,
                     trial,
                     float(np.abs(printed(x) - net(x)).max()),
-                    float(np.abs(multiplied(x) - net(x)).max()) if _signs(multiplied) else np.inf,
-                    float(np.abs(signed(x) - net(x)).max()) if _signs(signed) else np.inf,
+                    _off(multiplied, net, x),
+                    _off(signed, net, x),
                     float(np.abs(own - wrong).max()),
                     float(np.abs(own - right).max()),
                     float(np.abs(own).max()),
@@ -110,128 +109,105 @@ def lemma1(world: Rescaling) -> Exhibit:
         (
             Claim(
                 "Lemma 1, existence",
-                "every network has an equal one whose outgoing weights are -1, 0 or 1",
-                Check(
-                    "largest difference of the signed form",
+                "every network has an equal one with as many units whose outgoing weights are -1, "
+                "0 or 1",
+                exact(
+                    "largest difference of the signed form, with no more units",
                     max(table["signed form is off by"]),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
                 "Lemma 1, construction",
                 "divide the row w_i and the bias b_i by |v_i|",
-                Check(
-                    "largest difference as printed",
-                    max(table["printed is off by"]),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest difference as printed", max(table["printed is off by"])),
                 "multiply them by |v_i|",
-                Check(
-                    "largest difference with v' in {-1, 0, 1}",
-                    max(table["multiplied is off by"]),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest difference with v' in {-1, 0, 1}", max(table["multiplied is off by"])
                 ),
             ),
             Claim(
                 "Lemma 1, proof: units with v = 0",
                 "units with v_i = 0 keep their preactivations and contribute 0 before and after",
-                Check(
+                exact(
                     "largest contribution of them, or change",
                     max(table["units with v = 0 are off by"]),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
                 "Lemma 1, proof: preactivations",
                 "(Wx + b)_i = |v_i| (W'x + b')_i for the printed W' and b'",
-                Check(
-                    "largest relative difference",
-                    max(table["preactivations are off by"]),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest relative difference", max(table["preactivations are off by"])),
             ),
             Claim(
                 "Lemma 1, proof: equal activations",
                 "ReLU(Wx + b)_i = ReLU(W'x + b')_i for the printed W' and b', v_i other than 0",
-                Check(
-                    "largest relative difference",
-                    max(table["activations are off by"]),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest relative difference", max(table["activations are off by"])),
                 "ReLU(Wx + b)_i = |v_i| ReLU(W'x + b')_i",
-                Check(
-                    "largest relative difference",
-                    max(table["activations times |v| are off by"]),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest relative difference", max(table["activations times |v| are off by"])
                 ),
             ),
             Claim(
                 "Lemma 1, proof: equal contributions",
                 "every unit contributes the same before and after the printed construction",
-                Check(
-                    "largest difference as printed",
-                    max(table["printed contributions are off by"]),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest difference as printed", max(table["printed contributions are off by"])
                 ),
                 "with |v_i| multiplied they do",
-                Check("largest difference", max(table["contributions are off by"]), "<=", ROUNDING),
+                exact("largest difference", max(table["contributions are off by"])),
             ),
             Claim(
                 "Lemma 1, proof: last line",
                 "the contributions of units with v_i other than 0 are 0",
-                Check("largest contribution", max(table["largest contribution"]), "<=", ROUNDING),
+                exact("largest contribution", max(table["largest contribution"])),
                 "they are equal before and after, not 0",
-                Check("largest difference", max(table["contributions are off by"]), "<=", ROUNDING),
+                exact("largest difference", max(table["contributions are off by"])),
             ),
         ),
     )
 
 
 def uniqueness(world: Rescaling) -> Exhibit:
-    """Five networks of one function with outgoing weights -1, 0 and 1 (permuted, split, padded,
-    negated), in the signed and in the canonical form."""
+    """Five networks of four units and one function, with outgoing weights -1, 0 and 1 (permuted,
+    another idle row, a unit split, negated), in the signed and in the canonical form."""
     base = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-    ones = np.ones((1, 3))
+    idle, v = np.zeros((1, 2)), np.array([[1.0, 1.0, 1.0, 0.0]])
     kinds = {
-        "as given": Network.from_weights([base, ones]),
-        "units permuted": Network.from_weights([base[[2, 0, 1]], ones]),
+        "as given": Network.from_weights([np.vstack([base, idle]), v]),
+        "units permuted": Network.from_weights([np.vstack([base[[2, 0, 1]], idle]), v]),
         "a unit split in two": Network.from_weights(
-            [np.vstack([base, base[2:] / 2])[[0, 1, 3, 3]], np.ones((1, 4))]
+            [np.vstack([base[:2], base[2:] / 2, base[2:] / 2]), np.ones((1, 4))]
         ),
-        "a row with v = 0 added": Network.from_weights(
-            [np.vstack([base, [[3.0, -2.0]]]), [[1.0, 1.0, 1.0, 0.0]]]
-        ),
-        "all rows negated (they sum to 0)": Network.from_weights([-base, ones]),
+        "another row with v = 0": Network.from_weights([np.vstack([base, [[3.0, -2.0]]]), v]),
+        "all rows negated (they sum to 0)": Network.from_weights([np.vstack([-base, idle]), v]),
     }
     x = world.rng.normal(size=(400, 2))
+    x /= np.abs(x).max()  # the canonical form is one over a domain
     box = Box.cube(2, -1, 1)
     first = kinds["as given"]
-    reference = world.canonical(first, box)
-    rows, signed, canonical = [], [], []
-    for name, net in kinds.items():
-        signed.append(world.signed(net))
-        canonical.append(world.canonical(net, box))
-        rows.append(
-            (
-                name,
-                float(np.abs(net(x) - first(x)).max()),
-                bool(signed[-1] == net),
-                bool(canonical[-1] == reference),
-            )
+    signed = [world.signed(net) for net in kinds.values()]
+    canonical = [world.canonical(net, box) for net in kinds.values()]
+    rows = [
+        (
+            name,
+            _off(own, first, x),
+            bool(own == net),
+            float(np.abs(form(x) - first(x)).max()),
+            bool(form == canonical[0]),
         )
-    same = max(row[1] for row in rows) <= ROUNDING
+        for (name, net), own, form in zip(kinds.items(), signed, canonical, strict=True)
+    ]
+    same, equal = (max(row[k] for row in rows) <= ROUNDING for k in (1, 3))
     return Exhibit(
         "uniqueness",
         "Lemma 1: five weights of the lemma's form for one function",
-        ("weights", "differs from the first by", "is its own signed form", "same canonical form"),
+        (
+            "weights",
+            "signed form differs from the first by",
+            "is its own signed form",
+            "canonical form differs by",
+            "same canonical form",
+        ),
         tuple(rows),
         "What is unique is the shallow canonical form (docs/forms.md), over a domain.",
         None,
@@ -241,62 +217,84 @@ def uniqueness(world: Rescaling) -> Exhibit:
                 "Lemma 1, uniqueness",
                 "the weights with v' in {-1, 0, 1} are unique",
                 Check(
-                    "different ones of the same function",
+                    "different ones of four units and the same function",
                     _distinct(signed) if same else math.nan,
                     "=",
                     1,
                 ),
-                "the shallow canonical form is",
-                Check("different canonical forms", _distinct(canonical), "=", 1),
+                "the shallow canonical form, the same function on a domain, is",
+                Check(
+                    "different canonical forms", _distinct(canonical) if equal else math.nan, "=", 1
+                ),
             ),
         ),
     )
 
 
 def several_outputs(world: Rescaling) -> Exhibit:
-    """Random networks of six units and 1, 2, 3 and 5 outputs, scaled to columns of max-norm 1, and
-    with units copied so that every weight is a sign."""
+    """Random networks of six units and 1, 2, 3 and 5 outputs, once with outgoing weights that are 0
+    or repeat: scaled to columns of max-norm 1, and with units copied so that every weight is a
+    sign."""
     rng = world.rng
     rows = []
-    for outputs in (1, 2, 3, 5):
+    for outputs, repeats in product((1, 2, 3, 5), (False, True)):
+        v = rng.choice([-2.0, -0.5, 0.0, 0.5], size=(outputs, 6)) * (np.arange(6) > 0)
+        v = v if repeats else rng.normal(size=(outputs, 6))
         net = Network.from_weights(
-            [rng.normal(size=(6, 3)), rng.normal(size=(outputs, 6))],
-            [rng.normal(size=6), np.zeros(outputs)],
+            [rng.normal(size=(6, 3)), v], [rng.normal(size=6), np.zeros(outputs)]
         )
         x = rng.normal(size=(400, 3))
+        needed = sum(max(1, len(set(np.abs(column[column != 0])))) for column in v.T)
         for split in (False, True):
             found = world.signed(net, copies=split)
             last = np.asarray(found.weights()[0][1])
+            top = np.abs(last).max(axis=0)
             rows.append(
                 (
                     outputs,
+                    repeats,
                     "copies" if split else "scaled",
                     found.units,
+                    needed if split else 6,
                     float(np.abs(found(x) - net(x)).max()),
                     float((~np.isin(last, (-1.0, 0.0, 1.0))).sum()),
-                    float(np.abs(np.abs(last).max(axis=0) - 1).max()),
+                    float(np.abs(top[top > 0] - 1).max(initial=0.0)),
                 )
             )
-    exhibit = Exhibit(
+    off = max(max(row[5], row[7], float(row[3] != row[4])) for row in rows)
+    others = sum(row[6] for row in rows if row[2] == "copies")
+    return Exhibit(
         "several_outputs",
         "Lemma 1 for several outputs",
-        ("outputs", "form", "units", "off by", "weights not -1, 0, 1", "columns off max-norm 1 by"),
+        (
+            "outputs",
+            "repeated weights",
+            "form",
+            "units",
+            "asked for",
+            "off by",
+            "weights not -1, 0, 1",
+            "columns off max-norm 1 by",
+        ),
         tuple(rows),
-        "Scaling gives columns of max-norm 1; one copy per distinct |v_ik| gives signs.",
+        "Scaling gives columns of max-norm 1; copies give signs. A unit that reaches no output is "
+        "kept once.",
         None,
         world.settings(),
+        (
+            Claim(
+                "ours: several outputs",
+                "(in no paper: the lemma has one output) rescaling gives columns of max-norm 1, "
+                "and one copy of a unit per distinct non-zero |v_ik|, at least one, weights -1, 0, "
+                "1",
+                exact(
+                    "largest difference of the function, of a column's max-norm from 1 or of the "
+                    "number of units",
+                    off if others == 0 else math.inf,
+                ),
+            ),
+        ),
     )
-    scaled = exhibit.column("weights not -1, 0, 1", form="scaled")
-    copies = exhibit.column("weights not -1, 0, 1", form="copies")
-    exact = max(exhibit.column("off by")) <= ROUNDING
-    claim = Claim(
-        "ours: several outputs",
-        "(in no paper: the lemma has one output) rescaling gives -1, 0, 1 for several too",
-        Check("other weights for 1 to 5 outputs", sum(scaled), "=", 0),
-        "one copy of a unit per distinct |v_ik| does, exactly",
-        Check("other weights", sum(copies) if exact else np.inf, "=", 0),
-    )
-    return replace(exhibit, claims=(claim,))
 
 
 def _proof(net: Network, printed: Network, x: Array) -> tuple[float, ...]:
@@ -314,8 +312,13 @@ def _proof(net: Network, printed: Network, x: Array) -> tuple[float, ...]:
     return float(max(idle, kept)), *shares
 
 
-def _signs(network: Network) -> bool:
-    return bool(np.isin(np.asarray(network.weights()[0][1]), (-1.0, 0.0, 1.0)).all())
+def _off(found: Network, net: Network, x: Array) -> float:
+    """How far ``found`` is from ``net``; infinite with other outgoing weights than -1, 0 and 1, an
+    output bias or more units, which the lemma does not have."""
+    last = np.asarray(found.weights()[0][1])
+    if not np.isin(last, (-1.0, 0.0, 1.0)).all() or found.output.bias.any():
+        return math.inf
+    return float(np.abs(found(x) - net(x)).max()) if found.units <= net.units else math.inf
 
 
 def _contributions(network: Network, x: Array) -> Array:

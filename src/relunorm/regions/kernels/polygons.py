@@ -14,7 +14,8 @@ How to call it (window coordinates, ``net`` from `pack.pack` by columns)::
     search.at[TOP] > 0                             # whether there may be more
 
 Exactness: as in `tree`; a unit cuts a face when its scaled form exceeds its tolerance at one corner
-and falls below minus that at another, which is the same criterion.
+and falls below minus that at another, which is the same criterion. A part that is long enough for
+that and no wider than the rounding of its corners is not written: no region need be there.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from relunorm.regions.kernels.polygon_cuts import (
 
 #: Returned by `run` when the stack is too small.
 GROW = 1
+#: Rounding of a corner in the window, whose half-width is one.
+CORNER = 4 * float(np.finfo(np.float64).eps)
 #: Cuts on the way to a piece that there is room for at first. A path may have one a unit, but in
 #: wide networks far fewer meet any piece.
 FIRST_DEPTH = 1024
@@ -69,6 +72,7 @@ class Search(NamedTuple):
     packed: NDArray[np.uint8]  # the bits as np.packbits writes them
     words: NDArray[np.uint64]  # (layers, words): the bits as words
     at: NDArray[np.int64]
+    thin: NDArray[np.float64]  # pieces of at most this width are slivers
 
 
 def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
@@ -97,7 +101,15 @@ def new_search(net: Packed, corners: NDArray[np.float64]) -> Search:
         np.zeros((units + 7) // 8, np.uint8),
         np.zeros((layers, words), np.uint64),
         np.array([1, 1]),
+        np.array([CORNER * min(1.0, _width(corners))]),
     )
+
+
+def _width(corners: NDArray[np.float64]) -> float:
+    """Twice the area of a polygon over its length."""
+    sides = corners - corners[0]
+    area = abs(np.sum(sides[:-1, 0] * sides[1:, 1] - sides[1:, 0] * sides[:-1, 1]))
+    return float(area / np.hypot(sides[:, 0], sides[:, 1]).max())
 
 
 def new_faces(search: Search, size: int) -> Faces:
@@ -193,8 +205,9 @@ def run(net, search, out, stop):  # type: ignore[no-untyped-def]
             break
         else:
             _commit(net, search, layer)
-            _write(search, entries[top], out, found)
-            found += 1
+            if not _is_sliver(search, entries[top]):
+                _write(search, entries[top], out, found)
+                found += 1
             at[TOP] -= 1
     return found, 0
 
@@ -212,6 +225,21 @@ def _commit(net, search, layer):  # type: ignore[no-untyped-def]
             u = begin + WORD * w + c
             search.columns.bits[u] ^= 1
             search.packed[u >> 3] ^= 128 >> (u & 7)
+
+
+@inner
+def _is_sliver(search, entry):  # type: ignore[no-untyped-def]
+    """Whether the top piece is as thin as the rounding of its corners."""
+    corners, loops = search.pieces.corners, search.pieces.loops
+    first = loops[entry[LOOP]]
+    x, y, area, far = 0.0, 0.0, 0.0, 0.0
+    for v in range(1, entry[COUNT]):
+        corner = loops[entry[LOOP] + v]
+        dx, dy = corners[corner, 0] - corners[first, 0], corners[corner, 1] - corners[first, 1]
+        area += x * dy - dx * y
+        far = max(far, dx * dx + dy * dy)
+        x, y = dx, dy
+    return abs(area) <= search.thin[0] * np.sqrt(far)
 
 
 @inner

@@ -39,6 +39,9 @@
 
   R.percent = (share) => `${R.number(100 * share, 3)} %`;
   R.plural = (count, word) => `${R.number(count)} ${word}${count === 1 ? "" : "s"}`;
+  // The number of units; of a convolutional network also with every channel counted once.
+  R.unitWords = ({ units, channels }) => `${units.value === 1 ? "unit" : "units"}` +
+    (channels.value === units.value ? "" : ` (${R.number(channels.value)} with a channel counted once)`);
   // A name from the model file, no longer than a line.
   R.short = (name) => (name.length > 60 ? `${name.slice(0, 40)}…${name.slice(-16)}` : name);
 })((window.relunormReport ??= {}));

@@ -15,7 +15,7 @@
     const found = [];
     if (network.body && quality.body) {
       found.push(["layers", R.fact("Size", R.quantity(network.body.units),
-        `units; ${R.plural(network.body.parameters.value, "parameter")}`)]);
+        `${R.unitWords(network.body)}; ${R.plural(network.body.parameters.value, "parameter")}`)]);
     }
     if (robustness.body?.median.value) {
       found.push(["robustness", R.fact("Median safe radius", R.quantity(robustness.body.median, 3),

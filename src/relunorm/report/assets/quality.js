@@ -45,7 +45,7 @@
     const { network } = report.sections;
     if (!network.body) return null;
     const { units, depth, parameters } = network.body;
-    return headline(R.number(units.value), [`${units.value === 1 ? "unit" : "units"} in ` +
+    return headline(R.number(units.value), [`${R.unitWords(network.body)} in ` +
       `${R.plural(depth.value, "hidden layer")}, ${R.plural(parameters.value, "parameter")}. `,
     R.kind("exact")], toDo(report));
   };

@@ -16,7 +16,9 @@
           R.svg("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: "curve curve-1", "stroke-dasharray": "7 4" })),
         "possibly right (not attacked)")),
       body.rows.value < body.rows.of &&
-        R.note(`On ${R.number(body.rows.value)} of ${R.plural(body.rows.of, "row")}, chosen at random.`),
+        R.note(`On ${R.number(body.rows.value)} of ${R.plural(body.rows.of, "row")}, chosen at random.`,
+          body.nearest.value ? ` The weakest were looked for among ${R.number(body.nearest.value)} more, ` +
+            "whose class changes nearest by." : ""),
       R.el("h3", {}, "The weakest rows ", R.kind("bound")),
       R.table([">row", "class", "right", ">safe up to", ">attacked at"], body.weakest.rows.map((r) => [
         R.number(r.row), R.short(names[r.label] ?? String(r.label)), r.correct ? "yes" : "no",
@@ -27,8 +29,8 @@
     ];
   });
 
-  const lead = ({ rows, certified, median, scales_differ: scaled }) => {
-    if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value, "row")} tried).`;
+  const lead = ({ rows, nearest, certified, median, scales_differ: scaled }) => {
+    if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value + nearest.value, "row")} tried).`;
     if (!median.value) {
       return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at could be certified in the time given.`;
     }

@@ -5,6 +5,7 @@
 
   R.units = (report) => R.section(report.sections.units, (body) => [
     R.el("p", { class: "lead" }, `${R.number(body.dead.value)} of ${R.plural(body.units.value, "unit")} ` +
+      `${body.channels ? "(a channel counts once) " : ""}` +
       `${body.dead.value === 1 ? "is" : "are"} never active on ${body.on}. `, R.kind(body.dead.kind)),
     legend(body),
     body.layers.map((layer, k) => map(body, layer, k)),

@@ -25,6 +25,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "outputs": quantity(case.network.output_size, "exact"),
         "depth": quantity(len(case.network.hidden), "exact"),
         "units": quantity(document["units"], "exact"),
+        "channels": quantity(document["channels"], "exact"),
         "parameters": quantity(document["parameters"], "exact"),
         "skips": not case.network.is_chain,
         "layers": {"kind": "exact", "rows": rows, "of": len(document["layers"])},

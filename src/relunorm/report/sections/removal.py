@@ -46,7 +46,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "difference": _difference(found),
         "files": files,
         "files_refused": refused,
-        "command": "relunorm verify CERTIFICATE MODEL REDUCED" + _flag(found),
+        "command": "relunorm verify CERTIFICATE MODEL REDUCED",
         "partial": _missing(found),
     }
 
@@ -63,6 +63,7 @@ def _sizes(network: Network) -> dict[str, Any]:
         "kind": "exact",
         "layers": len(network.hidden),
         "units": network.units,
+        "channels": network.channels,
         "parameters": network.parameters,
         "widths": [network.layers[i].width for i in network.hidden][:200],
     }
@@ -80,15 +81,7 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 def _difference(found: Normalized) -> dict[str, Any] | None:
     if found.certificate is None:
         return None
-    trusted = found.certificate.trusted
-    note = f"takes {trusted} verdicts on a solver's word" if trusted else "replays without a solver"
-    return {**quantity(found.certificate.bound, "bound", note, "upper"), "trusted": trusted}
-
-
-def _flag(found: Normalized) -> str:
-    """What `verify` has to be told: it takes no verdict on a solver's word unasked."""
-    trusted = found.certificate is not None and found.certificate.trusted
-    return " --trust-solver" if trusted else ""
+    return quantity(found.certificate.bound, "bound", "replays without a solver", "upper")
 
 
 def _files(found: Normalized, name: str) -> tuple[list[dict[str, Any]], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile, zip_longest
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from relunorm.report.numbers import Kind, finite
 from relunorm.report.section import NotAsked
 
 #: Rows that are certified, at most, and how many at least share the time.
-MOST_ROWS, SHARING = 100, 6
+MOST_ROWS, SHARING = 100, 8
+#: Of the rows with the smallest margins so many are looked at more closely; so many are certified.
+CANDIDATES, NEAREST = 64, 12
 #: Rows that are listed one by one.
 LISTED = 12
 #: The width of an interval of radii that is narrow enough for a page.
@@ -30,7 +33,9 @@ MOST_WORK = 20_000_000
 def compute(case: Case, seconds: float) -> dict[str, Any]:
     """`certify` without a radius: for each row an interval around the largest safe one.
 
-    Where inputs have very different scales, in units of each input's own spread.
+    In turn a row of a random sample, which the shares and the median are about, and one of those
+    whose class changes nearest by, for the weakest rows. Where inputs have very different scales,
+    in units of each input's own spread.
     """
     if case.x is None:
         raise NotAsked("no data was given: robustness is that of the rows of a table")
@@ -39,7 +44,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
             "the target holds no classes: for a regression ask relunorm certify with --delta"
         )
     outputs = case.network(case.x)
-    if case.classes.decided(outputs) is None:
+    decided = case.classes.decided(outputs)
+    if decided is None:
         raise InvalidInputError("the classes of the target do not match the outputs")
     if case.network.parameters > MOST_WORK:
         raise InvalidInputError("the network is too large to certify rows beside the other parts")
@@ -51,27 +57,28 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         step = _spreads(case.x)
         network, inputs = _in_steps(network, step), case.x / step
     clock = Clock(seconds)
-    picks: list[int] = []
-    rows: list[RowRobustness] = []
-    for k in np.random.default_rng(0).permutation(len(case.x))[:MOST_ROWS].tolist():
+    sample = np.random.default_rng(0).permutation(len(case.x))[:MOST_ROWS].tolist()
+    near = _nearest(network, inputs, outputs, decided == case.y)
+    rows: dict[int, RowRobustness] = {}
+    for k in dict.fromkeys(k for pair in zip_longest(near, sample) for k in pair if k is not None):
         share = clock.left() / max(SHARING - len(rows), 1)
         one = certify(
             network, inputs[[k]], label=case.y[[k]], time_limit=share, tolerance=TOLERANCE
         ).rows[0]
-        picks.append(k)
-        rows.append(replace(one, row=k))
+        rows[k] = replace(one, row=k)
         if clock.expired():
             break
-    found = Robustness(tuple(rows), np.inf, None, clock.elapsed())
+    picks = list(takewhile(rows.__contains__, sample))  # later ones are there for being near
+    found = Robustness(tuple(rows[k] for k in picks), np.inf, None, clock.elapsed())
     every: Kind = "bound" if len(picks) == case.rows else "estimate"
     side = {"side": "lower"} if every == "bound" else {}
-    weakest = sorted(found.rows, key=lambda row: (row.radius[1], row.radius[0]))
-    open_rows = sum(row.verdict == "unknown" for row in found.rows)
+    weakest = sorted(rows.values(), key=lambda row: (row.radius[1], row.radius[0]))
     radii = np.array([row.radius[0] for row in found.rows if row.correct])
     assert case.index is not None
     return {
         "norm": "inf",
         "rows": {"kind": "exact", "value": len(found.rows), "of": case.rows},
+        "nearest": {"kind": "exact", "value": len(rows) - len(picks)},
         "certified": {"kind": "exact", "value": int((radii > 0).sum())},
         "median": {"kind": every, "value": finite(np.median(radii)) if len(radii) else 0.0, **side},
         "curve": {"kind": every, "rows": [[finite(v) for v in row] for row in found.curve()]},
@@ -80,8 +87,44 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
             "rows": [_row(row, int(case.index[row.row])) for row in weakest[:LISTED]],
         },
         "scales_differ": scaled,
-        "partial": f"{open_rows} of {len(picks)} rows have no upper end" if open_rows else "",
+        "partial": _missing(list(rows.values())),
     }
+
+
+def _missing(rows: list[RowRobustness]) -> str:
+    """What is not known of the rows that were looked at."""
+    unsafe = sum(row.correct and not row.radius[0] > 0 for row in rows)
+    unended = sum(row.verdict == "unknown" for row in rows)
+    if unsafe and unsafe == sum(row.correct for row in rows):
+        return "no row could be certified in the time given"
+    if unsafe:
+        return f"{unsafe} of {len(rows)} rows could not be certified in the time given"
+    return f"{unended} of {len(rows)} rows have no upper end" if unended else ""
+
+
+def _nearest(
+    network: Network, inputs: np.ndarray, outputs: np.ndarray, right: np.ndarray
+) -> list[int]:
+    """Rows that are right and whose class changes nearest by, to first order."""
+    at = np.arange(len(outputs))
+    ranked = np.argsort(outputs, axis=1)
+    margins = np.abs(outputs[:, 0])
+    if outputs.shape[1] > 1:
+        margins = outputs[at, ranked[:, -1]] - outputs[at, ranked[:, -2]]
+    picks = np.argsort(np.where(right, margins, np.inf), kind="stable")[:CANDIDATES]
+    picks = picks[right[picks]]
+    if not len(picks):
+        return []
+    slopes = network.jacobian(inputs[picks])
+    rows = np.arange(len(picks))
+    steepest = slopes[rows, ranked[picks, -1]]
+    if outputs.shape[1] > 1:
+        steepest = steepest - slopes[rows, ranked[picks, -2]]
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # where it is flat, the margin says nothing
+        distance = np.nan_to_num(margins[picks] / np.abs(steepest).sum(axis=1), posinf=np.inf)
+    return picks[np.argsort(distance, kind="stable")[:NEAREST]].tolist()
 
 
 def _row(row: RowRobustness, number: int) -> dict[str, Any]:

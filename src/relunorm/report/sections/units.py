@@ -46,6 +46,7 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
         "on": case.inputs_in_words,
         "domain": found.domain,
         "units": quantity(found.units, "exact"),
+        "channels": found.units != case.network.units,
         "dead": quantity(found.dead, kind),
         "undecided": quantity(found.undecided, "exact"),
         "letters": LETTERS,

@@ -29,9 +29,15 @@ Index = NDArray[np.intp]
 MAX_PARTS = 1 << 12
 
 
-@operation("contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy")
+@operation("contiguous", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy")
 def _same(site: Site, self: Tensor, memory_format: Any = None) -> Tensor:
     return self
+
+
+@operation("clone")
+def _clone(site: Site, self: Tensor, memory_format: Any = None) -> Tensor:
+    """The same, as a linear stage where `to_torch` wrote it for one."""
+    return site.lowering.keep(self) if site.owner == "LinearStage" else self
 
 
 @operation("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")

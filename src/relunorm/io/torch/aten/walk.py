@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from relunorm.errors import (
     InvalidNetworkError,
@@ -22,6 +23,7 @@ from relunorm.errors import (
     UnsupportedOperationError,
 )
 from relunorm.io import input_shape
+from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.torch.aten import affine, moves, units, windowed  # noqa: F401 - fill OPERATIONS
@@ -86,7 +88,9 @@ def lower(program: Program, example: Any = None) -> Network:
     walk = _Walk(program, lowering, batched)
     output = walk.run()
     inputs = shape[1:] if batched else shape
-    return finished(walk.lowering, output, input_shape=inputs, origin=program.origin)
+    network = finished(walk.lowering, output, input_shape=inputs, origin=program.origin)
+    held = (str(c.dtype) for c in program.constants.values() if isinstance(c, torch.Tensor))
+    return network.replace(precision=coarsest(held))
 
 
 def _lowered_shape(program: Program, example: Any) -> tuple[tuple[int, ...], bool]:
@@ -187,7 +191,7 @@ class _Walk:
             raise CannotLower("changes a parameter or buffer in place")
         if not any(isinstance(value, Tensor | Headed) for value in leaves(arguments)):
             return compute(operation.target, arguments, self.program.trusted)
-        site = Site(self.lowering, operation.place, self.batched, self.batch)
+        site = Site(self.lowering, operation.place, operation.owner, self.batched, self.batch)
         base = name[:-1] if is_in_place(name) else name
         headed = any(isinstance(value, Headed) for value in leaves(arguments))
         if namespace == "aten" and (headed or opens_head(base)):

@@ -1,0 +1,57 @@
+"""docs/commands.md: every command with its help, examples and options, from the parser itself.
+
+python scripts/commands.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
+
+
+def text() -> str:
+    """The page as the commands are now."""
+    import typer
+
+    from relunorm.cli import app
+    from relunorm.cli.examples import EXAMPLES
+
+    lines = [
+        "# Commands",
+        "",
+        "What `relunorm COMMAND --help` shows. Every command takes `--json`; exit codes: 0 done, "
+        "1 the check failed, 2 bad input, 3 not finished in the time given, 130 interrupted.",
+        "",
+    ]
+
+    def describe(group: Any, before: str) -> None:
+        for name, command in sorted(group.commands.items()):
+            if hasattr(command, "commands"):
+                describe(command, f"{before}{name} ")
+                continue
+            lines.extend([f"## {before}{name}", "", *_paragraphs(command.help or "")])
+            lines.extend(["```text", *EXAMPLES[before + name], "```", "", "| | |", "| --- | --- |"])
+            lines.extend(_row(param) for param in command.params)
+            lines.append("")
+
+    describe(typer.main.get_command(app), "")
+    return "\n".join(lines)
+
+
+def _row(param: Any) -> str:
+    if param.opts[0].startswith("-"):
+        spelled = ", ".join(f"`{option}`" for option in param.opts)
+    else:
+        spelled = f"`{(param.metavar or param.name).upper()}`"
+    told = " ".join((getattr(param, "help", "") or "").split()).replace("|", r"\|")
+    return f"| {spelled} | {told} |"
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) + "\n" for part in text.split("\n\n")]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,74 @@
+"""How the rows of a table become inputs: which column is which input, words, what fills a gap.
+
+A model that was fitted to a table with words and gaps needs more than its weights to read that
+table again. A `Network` carries its columns where they are known, and so do its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relunorm.errors import InvalidNetworkError
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Args:
+        name: as the table's first line has it.
+        words: for a column of words, those that have an input of their own, which is 1 where the
+            cell holds that word and 0 elsewhere; empty for a column of numbers.
+        fill: the number that stands for an empty cell; None where there may be none.
+
+    >>> Column("city", ("Oslo", "Rome")).inputs
+    ('city=Oslo', 'city=Rome')
+    """
+
+    name: str
+    words: tuple[str, ...] = ()
+    fill: float | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the network's inputs that the column gives."""
+        return tuple(f"{self.name}={word}" for word in self.words) or (self.name,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; `columns_from` reads it back."""
+        return {"name": self.name, "words": list(self.words), "fill": self.fill}
+
+
+def input_names(columns: Iterable[Column]) -> tuple[str, ...]:
+    """The names of all inputs, in order."""
+    return tuple(name for column in columns for name in column.inputs)
+
+
+def columns_from(listed: Any) -> tuple[Column, ...]:
+    """The columns whose `Column.to_dict` are listed.
+
+    Raises:
+        InvalidNetworkError: it is no such list.
+    """
+    try:
+        return tuple(
+            Column(
+                str(c["name"]),
+                tuple(map(str, c["words"])),
+                None if c["fill"] is None else float(c["fill"]),
+            )
+            for c in listed
+        )
+    except (TypeError, KeyError, ValueError) as error:
+        raise InvalidNetworkError(f"the columns of its table cannot be read ({error!r})") from None
+
+
+def check_columns(columns: Sequence[Column], inputs: int, where: str) -> None:
+    """Raise `InvalidNetworkError` unless there are none, or they give so many inputs."""
+    names = input_names(columns)
+    if columns and (len(names) != inputs or len(set(names)) != inputs):
+        raise InvalidNetworkError(
+            f"{where}{len(names)} inputs from the columns of a table, but the network has {inputs}"
+        )

@@ -1,0 +1,179 @@
+"""Two networks read as the same steps with slightly different numbers, such as two exports.
+
+Exporters write one model as the same convolutions and poolings, and fold batch norm in different
+arithmetic. Then nothing has to be matched: the difference is followed from step to step, with
+convolutions and poolings as what they are. For values x of the first network in an interval, and
+x + d of the second with |d| <= e,
+
+    |W' (x + d) + b' - W x - b|  <=  |W'| e + |(W' - W) x + b' - b|,
+
+an activation enlarges e by its steepest slope at most, and a maximum passes the largest e on. One
+pass over the numbers; sound, with room for rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from relunorm.clock import Clock
+from relunorm.domain import Box
+from relunorm.io.graph.structured import compute
+from relunorm.io.graph.windows import sliding_windows
+from relunorm.layer import RELU
+from relunorm.network import Network
+from relunorm.structure import Step, Structure
+
+Array = NDArray[np.float64]
+#: Rounding of one operation in float64.
+UNIT = 2.0**-53
+#: How many roundings of the sum it is a weighted sum may differ by and still count as the same.
+ROUNDINGS = 8.0
+_AFFINE = ("conv", "linear", "average_pool", "reshape", "permute")
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What is known of one step's result.
+
+    Attributes:
+        low, high: an interval for the first network.
+        size: what its absolute value is at most, also if sums were taken without cancelling.
+        apart: how far the second network can be from the first.
+        rounded: how far rounding in single precision could move it.
+    """
+
+    low: Array
+    high: Array
+    size: Array
+    apart: Array
+    rounded: Array
+
+
+def same_steps(first: Network, second: Network) -> bool:
+    """Whether both were read as the same operations with convolutions, but for their numbers."""
+    pair = (first.structure, second.structure)
+    if pair[0] is None or pair[1] is None or not pair[0].convolves:
+        return False
+    return len(pair[0].steps) == len(pair[1].steps) and all(
+        _shape(a) == _shape(b) for a, b in zip(pair[0].steps, pair[1].steps, strict=True)
+    )
+
+
+def _shape(step: Step) -> tuple[object, ...]:
+    """A step without its numbers."""
+    arrays = tuple(None if a is None else a.shape for a in (step.weight,))
+    return (
+        step.kind, step.inputs, step.shape, arrays, step.geometry, step.groups, step.count_padding,
+        step.activation, step.ends, step.axes,
+    )  # fmt: skip
+
+
+def stepwise_difference(
+    first: Network, second: Network, box: Box, unit: float, clock: Clock
+) -> tuple[float, float]:
+    """How far the outputs of two networks with `same_steps` can be apart on a box.
+
+    Args:
+        unit: rounding of the precision in which the networks are meant to compute.
+
+    Returns:
+        the bound, and how far the outputs would move if every weighted sum were rounded
+        `ROUNDINGS` times in that precision.
+    """
+    assert first.structure is not None
+    assert second.structure is not None
+    nothing = np.zeros(box.dimension)
+    size = np.maximum(np.abs(box.lo), np.abs(box.hi))
+    values = [_Value(box.lo, box.hi, size, nothing, nothing)]
+    pairs = zip(first.structure.steps[1:], second.structure.steps[1:], strict=True)
+    shapes = [step.shape for step in first.structure.steps]
+    for one, two in pairs:
+        clock.check()
+        inputs = [values[i] for i in one.inputs]
+        if one.kind == "add":
+            values.append(_sum(inputs))
+        elif one.kind in _AFFINE:
+            values.append(_affine(inputs[0], one, two, shapes[one.inputs[0]], unit))
+        elif one.kind == "max_pool":
+            values.append(_maximum(inputs[0], one, shapes[one.inputs[0]]))
+        else:
+            values.append(_activation(inputs[0], one))
+    return float(values[-1].apart.max()), float(values[-1].rounded.max())
+
+
+def _affine(x: _Value, one: Step, two: Step, shape: Sequence[int], unit: float) -> _Value:
+    (w, b), (v, c) = (_matrix(step, shape) for step in (one, two))
+    middle, radius = (x.low + x.high) / 2, (x.high - x.low) / 2
+    absolute, other, change = abs(w), abs(v), v - w
+    few = (int(np.diff(w.indptr).max(initial=0)) + 16) * 2 * UNIT  # relative rounding of a sum
+    size = (absolute @ x.size + np.abs(b)) * (1 + few)
+    noise = 4 * few * np.maximum(size, (other @ x.size + np.abs(c)) * (1 + few))
+    center, spread = w @ middle + b, absolute @ radius
+    moved = np.abs(change @ middle + (c - b)) + abs(change) @ radius
+    if one.kind in ("conv", "linear"):
+        rounded = absolute @ x.rounded + ROUNDINGS * unit * (
+            absolute @ np.maximum(np.abs(x.low), np.abs(x.high)) + np.abs(b)
+        )
+    else:
+        rounded = absolute @ x.rounded
+    apart = (other @ x.apart + moved) * (1 + few) + noise
+    return _Value(center - spread - noise, center + spread + noise, size, apart, rounded)
+
+
+def _matrix(step: Step, shape: Sequence[int]) -> tuple[sp.csr_array, Array]:
+    """A step as a matrix and a bias."""
+    alone = Structure((Step("input", (), tuple(shape)), replace(step, inputs=(0,))))
+    output = compute(alone, shape, step.name).output
+    return sp.csr_array(output.terms[0]), output.bias
+
+
+def _sum(parts: Sequence[_Value]) -> _Value:
+    low, high, size, apart, rounded = (
+        np.sum([getattr(p, name) for p in parts], axis=0)
+        for name in ("low", "high", "size", "apart", "rounded")
+    )
+    noise = 4 * len(parts) * UNIT * size
+    return _Value(low - noise, high + noise, size, apart * (1 + 8 * UNIT) + noise, rounded)
+
+
+def _maximum(x: _Value, step: Step, shape: Sequence[int]) -> _Value:
+    geometry = step.geometry
+    assert geometry is not None
+    windows = sliding_windows(
+        shape[1:], geometry.kernel, geometry.stride, geometry.pads, geometry.dilation, geometry.ceil
+    )
+
+    def largest(values: Array, empty: float) -> Array:
+        planes = values.reshape(shape[0], -1)[:, windows.position]
+        return np.where(windows.valid, planes, empty).max(axis=-1).ravel()
+
+    low, high = largest(x.low, -np.inf), largest(x.high, -np.inf)
+    size = np.maximum(np.abs(low), np.abs(high))
+    return _Value(low, high, size, largest(x.apart, 0.0), largest(x.rounded, 0.0))
+
+
+def _activation(x: _Value, step: Step) -> _Value:
+    if step.kind == "clip":
+        bottom, top = (
+            end if given is None else given
+            for end, given in zip((-np.inf, np.inf), step.ends, strict=True)
+        )
+        low, high = (np.clip(end, bottom, top) for end in (x.low, x.high))
+        steepest = 1.0
+    else:
+        activation = step.activation or RELU
+        slopes = activation.slopes
+        ends = [np.where(end > 0, slopes[1], slopes[0]) * end for end in (x.low, x.high)]
+        ends.append(np.where((x.low < 0) & (x.high > 0), 0.0, ends[0]))  # the kink
+        low, high = np.min(ends, axis=0), np.max(ends, axis=0)
+        steepest = max(map(abs, slopes))
+    size = np.maximum(np.abs(low), np.abs(high))
+    off = x.high + x.apart <= 0  # both are flat there
+    flat = step.kind == "activation" and (step.activation or RELU).slopes[0] == 0
+    apart = np.where(off & flat, 0.0, steepest * x.apart * (1 + 4 * UNIT))
+    return _Value(low, high, size, apart, np.where(off & flat, 0.0, steepest * x.rounded))

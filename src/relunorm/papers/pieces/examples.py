@@ -1,0 +1,339 @@
+"""Seed 003, "Deep Representation with ReLU Neural Networks" (Heinecke, Hwang): figures 1 and 2 and
+the examples."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.domain import Box
+from relunorm.network import Network
+from relunorm.papers.claim import Check, Claim
+from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
+from relunorm.papers.pieces.laws import ROUNDING, Pieces
+from relunorm.regions.result import Regions
+
+Array = NDArray[np.float64]
+#: A network as in figure 1 whose second layer cuts three of the four polygons of the first.
+FIGURE1 = Network.from_weights(
+    [[[1.0, 0.3], [-0.4, 1.0]], [[1.0, 1.0]], [[1.0]]], [[0.1, 0.0], [-0.6], [0.0]]
+)
+#: Networks as in figure 2: with biases, and the same without.
+_WEIGHTS = [[[1.0, 0.3], [-0.4, 1.0]], [[1.0, -1.2], [0.7, 1.0]], np.eye(2)]
+FIGURE2 = Network.from_weights(_WEIGHTS, [[0.1, 0.0], [-0.3, -0.7], [0.0, 0.0]])
+CONES = Network.from_weights(_WEIGHTS)
+
+
+#: The configurations that Example 2 lists.
+SEVEN = {(0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)}
+
+
+@costs(2)
+def figures12(world: Pieces) -> Exhibit:
+    """All regions of three networks of two inputs like those drawn, and of 20 random networks of
+    each kind: how the second layer cuts the polygons of the first."""
+    rng, count = world.rng, world.size(20, 100, 5)
+    panels = {"figure 1": FIGURE1, "figure 2, left": FIGURE2, "figure 2, right": CONES}
+    kinds = (((2, 2, 1, 1), 0.5), ((2, 2, 2, 2), 0.5), ((2, 2, 2, 2), 0.0))
+    x = rng.normal(size=(200, 2))
+    rows: list[Any] = []
+    tilings: list[list[Tiling]] = []
+    for (name, drawn), (widths, bias) in zip(panels.items(), kinds, strict=True):
+        nets = [drawn, *(world.network(rng, widths, bias) for _ in range(count))]
+        tilings.append([_tiling(world, net, x) for net in nets])
+        found = tilings[-1][0]
+        rows.append((name, *(getattr(found, column) for column in TILING)))
+    one, left, right = tilings
+    four = all(tiling.polygons == 4 and tiling.unbounded == 4 for tiling in one)
+    once = all(tiling.zero_parts == 1 for tiling in one)
+    claims = (
+        Claim(
+            "Figure 1",
+            "four unbounded polygons; the second layer cuts each at most once, parallel to the "
+            "first layer where one unit is on, and never the zero polygon",
+            Check(
+                f"most parts of a polygon, the one drawn and {count} random networks",
+                max(tiling.most_parts for tiling in one)
+                if four and once and max(tiling.sine for tiling in one) < ROUNDING
+                else math.inf,
+                "=",
+                2,
+            ),
+        ),
+        Claim(
+            "Figure 2, left",
+            "where one unit is on, the second layer's lines are parallel to the first's",
+            Check(
+                "largest sine of the angle between them",
+                max(tiling.sine for tiling in left),
+                "<=",
+                ROUNDING,
+            ),
+        ),
+        Claim(
+            "Figure 2, right",
+            "without biases the tiling is into cones, only one of which the second layer cuts",
+            Check(
+                "most polygons cut (one of those drawn)",
+                max(tiling.cut for tiling in right)
+                if right[0].cut == 1 and not any(tiling.leave for tiling in right)
+                else math.inf,
+                "=",
+                1,
+            ),
+        ),
+    )
+    note = (
+        "Solid: lines of the first layer. Dashed: where a unit of the second layer changes sign. "
+        "Figure 2, right, has no biases."
+    )
+    columns = ("network", *(column.replace("_", " ") for column in TILING))
+    return Exhibit(
+        "figures12",
+        "Figures 1 and 2: polygon tilings",
+        columns,
+        tuple(rows),
+        note,
+        _picture(world, panels),
+        world.settings(),
+        claims,
+    )
+
+
+class Tiling(NamedTuple):
+    """How the second layer cuts the polygons of the first.
+
+    ``sine``: the largest one of the angle between the second layer's lines in a polygon with one
+    unit on and that unit's line. ``leave``: points whose multiples lie in another region.
+    """
+
+    polygons: int
+    unbounded: int
+    regions: int
+    most_parts: int
+    zero_parts: int
+    cut: int
+    sine: float
+    leave: int
+
+
+TILING = Tiling._fields
+
+
+def examples(world: Pieces) -> Exhibit:
+    """20 networks whose first map is 0; patterns of ten random networks at 2,000 points, all 16
+    configurations of Example 1; labels of five networks; all regions of 40 networks as in Example
+    2; and three networks of five units without biases."""
+    rng = world.rng
+    nets = [world.network(rng, (2, 2, 1, 1)) for _ in range(world.size(40, 200, 25))]
+    counts, lifted, others = [], 0, 0
+    listed = True
+    for net in nets:
+        found = world.regions(net, None)
+        patterns = {tuple(map(int, bits)) for bits in found.patterns}
+        b2 = float(np.asarray(net.weights()[1][1])[0])
+        counts.append(len(found))
+        lifted += (0, 0, 1) in patterns
+        others += {bits for bits in patterns if bits[:2] == (0, 0)} != {(0, 0, int(b2 > 0))}
+        listed &= len(found) < 7 or b2 > 0 or patterns == SEVEN
+    wrong_printed, wrong = _first_layer_labels(world, nets[:5], rng.normal(size=(40, 2)))
+    on, elsewhere = _zero_first_map(world)
+    closed, interior, sampled = np.transpose([_closed_definition(world, rng) for _ in range(3)])
+    return from_claims(
+        "examples",
+        "Examples 1 and 2: configurations and their regions",
+        (
+            Claim(
+                "Section 3.1: M1 = 0 has the zero configuration only",
+                "if M1 = 0 every theta_k is the zero vector",
+                Check("units on at a point of networks with M1 = 0, most", on, "=", 0),
+                "with (9) there is one configuration, whose later layers follow the biases: b2 = "
+                "0.5 gives [0, 0, 1]",
+                Check("points of 2,100 with another configuration", elsewhere, "=", 0),
+            ),
+            Claim(
+                "Example 1",
+                "the polytope of [0, 1, 1, 0] is cut out by the four printed inequalities, and the "
+                "network is M3 diag(1, 0) M2 diag(0, 1) M1 there (and so for all 16)",
+                Check("points on the wrong side, or with another value", _example1(world), "=", 0),
+            ),
+            Claim(
+                "Example 2, regions of the first layer",
+                "(1, 0) is where both entries are positive, (0, 1) where the first alone is",
+                Check("share of points there with another pattern", wrong_printed, "<=", 0),
+                "(1, 0): first positive, second not; (0, 1): second positive, first not",
+                Check("share of points in the four regions with another pattern", wrong, "<=", 0),
+            ),
+            Claim(
+                "Example 2, zero configuration",
+                "M2 diag(0) M1 = 0, so (0, 0) is followed by 0 only",
+                Check(f"of {len(nets)} random networks, those with [0, 0, 1]", lifted, "=", 0),
+                "it is b2: (0, 0) is followed by 1 if b2 > 0, else by 0, and is not cut",
+                Check("random networks in which it is not", others, "=", 0),
+            ),
+            Claim(
+                "Example 2, number of regions",
+                "up to 7 regions, those of the configurations listed",
+                Check(
+                    "most regions of a random network (for b2 <= 0 the seven listed)",
+                    max(counts) if listed else math.inf,
+                    "=",
+                    7,
+                ),
+            ),
+            Claim(
+                "ours: configurations need an interior",
+                "(in no paper) without biases every pattern of five units has a closed polytope "
+                "that is not empty, and only those of points have one with an interior",
+                Check(
+                    "regions with an interior more or less than patterns of points, three "
+                    f"networks ({', '.join(map(str, interior))} of {closed.min()} patterns)",
+                    int(np.abs(interior - sampled).max()) if closed.min() == 32 else math.nan,
+                    "=",
+                    0,
+                ),
+            ),
+        ),
+        settings=world.settings(),
+    )
+
+
+def _zero_first_map(world: Pieces) -> tuple[int, int]:
+    """Units that are on at a point, at most, and points with another pattern than the biases give,
+    of networks whose first map is 0: one with b2 = 0.5, and random ones."""
+    rng = world.rng
+    nets = [Network.from_weights([np.zeros((2, 2)), [[1.0, 1.0]], [[1.0]]], [[0, 0], [0.5], [0]])]
+    for _ in range(20):
+        weights, biases = world.network(rng, (2, 2, 3, 2, 1)).weights()
+        flat = [np.zeros((2, 2)), *weights[1:]], [np.zeros(2), *biases[1:]]
+        nets.append(Network.from_weights(*flat))
+    on = others = 0
+    for net in nets:
+        value, wanted = np.zeros(2), []
+        for w, b in zip(*(part[1:] for part in net.weights()), strict=True):
+            wanted.append(value > 0)
+            value = np.maximum(np.asarray(w) @ (value * wanted[-1]) + np.asarray(b), 0.0)
+        found = world.pattern(net, rng.normal(size=(100, 2)))
+        on = max(on, int(found.sum(axis=1).max()))
+        others += int((found != np.concatenate(wanted)).any(axis=1).sum())
+    return on, others
+
+
+def _tiling(world: Pieces, net: Network, x: Array) -> Tiling:
+    found = world.regions(net, None)
+    first, (coarse, parents) = np.asarray(net.weights()[0][0]), found.layer(1)
+    counts = np.bincount(parents, minlength=len(coarse))
+    sines = []
+    for bits, lines in zip(coarse.patterns, coarse.affine()[0], strict=True):
+        if bits.sum() == 1:
+            row = first[int(bits.argmax())]
+            areas = lines[:, 0] * row[1] - lines[:, 1] * row[0]
+            sizes = np.linalg.norm(lines, axis=1) * np.linalg.norm(row)
+            sines += list(np.abs(areas) / sizes)
+    return Tiling(
+        len(coarse),
+        sum(not coarse.is_bounded(i) for i in range(len(coarse))),
+        len(found),
+        int(counts.max()),
+        int(counts[~coarse.patterns.any(axis=1)].sum()),
+        int((counts > 1).sum()),
+        max(sines),
+        leave(found, x),
+    )
+
+
+def leave(found: Regions, x: Array) -> int:
+    """Points whose positive multiples lie in another region, or in none."""
+    at = found.locate(x)
+    moved = at < 0
+    for s in (0.01, 0.5, 3.0, 100.0):
+        moved |= found.locate(s * x) != at
+    return int(moved.sum())
+
+
+def _example1(world: Pieces) -> float:
+    """Points whose pattern is a configuration against the printed inequalities, both ways, or where
+    the network is not the printed product; NaN if no point has [0, 1, 1, 0]."""
+    rng, wrong, seen = world.rng, 0, 0
+    for _ in range(10):
+        net, x = world.network(rng, (2, 2, 2, 1)), rng.normal(size=(2000, 2))
+        (m1, m2, m3), (b1, b2, b3) = (list(map(np.asarray, part)) for part in net.weights())
+        found, values = world.pattern(net, x), net(x)
+        for theta in itertools.product((0, 1), repeat=4):
+            z1 = x @ m1.T + b1
+            z2 = (z1 * theta[:2]) @ m2.T + b2
+            y = (z2 * theta[2:]) @ m3.T + b3
+            inside = ((np.hstack([z1, z2]) > 0) == np.array(theta, dtype=bool)).all(axis=1)
+            off = np.abs(y - values).max(axis=1) > ROUNDING
+            wrong += int((inside != (found == theta).all(axis=1)).sum() + (off & inside).sum())
+            seen += int(inside.sum()) if theta == (0, 1, 1, 0) else 0
+    return float(wrong) if seen else math.nan
+
+
+def _first_layer_labels(world: Pieces, nets: list[Network], x: Array) -> tuple[float, float]:
+    """Share of points in the printed, and in the corrected, regions with another pattern."""
+    misses: tuple[list[Any], list[Any]] = ([], [])
+    for net in nets:
+        one, two = (net.preactivations(x)[0] > 0).T
+        bits = np.array([world.region_at(net, p).configuration[0] for p in x])
+        printed = {(True, False): one & two, (False, True): one & ~two}
+        corrected = {
+            (False, False): ~one & ~two,
+            (True, False): one & ~two,
+            (False, True): ~one & two,
+            (True, True): one & two,
+        }
+        for kept, sets in zip(misses, (printed, corrected), strict=True):
+            kept += [(bits[where] != pattern).any(axis=1) for pattern, where in sets.items()]
+    first, second = (float(np.concatenate(kept).mean()) for kept in misses)
+    return first, second
+
+
+def _closed_definition(world: Pieces, rng: np.random.Generator) -> tuple[int, int, int]:
+    """Patterns whose closed polytope holds 0, regions with interior, patterns points have."""
+    net = Network.from_weights([rng.normal(size=(3, 2)), rng.normal(size=(2, 3)), [[1.0, 1.0]]])
+    first, second = (np.asarray(w) for w in net.weights()[0][:2])
+    closed = 0
+    for bits in itertools.product((0, 1), repeat=5):
+        y1 = first @ np.zeros(2)
+        y2 = second @ (np.array(bits[:3]) * y1)
+        y, theta = np.concatenate([y1, y2]), np.array(bits)
+        closed += bool((theta * y >= 0).all() and ((1 - theta) * y <= 0).all())
+    sampled = np.unique(world.pattern(net, rng.normal(size=(50_000, 2))), axis=0)
+    return closed, len(world.regions(net, None)), len(sampled)
+
+
+def _picture(world: Pieces, panels: dict[str, Network]) -> Any:
+    if world.tiny:
+        return None
+    figure, axes = empty_figure((12.6, 4.2), 1, 3)
+    for ax, (name, net) in zip(axes, panels.items(), strict=True):
+        found = world.regions(net, None)
+        _draw(world, ax, net, f"{name}: {len(found.layer(1)[0])} polygons, then {len(found)}")
+    return figure
+
+
+def _draw(world: Pieces, ax: Any, net: Network, title: str) -> None:
+    """The plane in the colours of the first layer's polygons, with the lines of both layers."""
+    found = world.regions(net, Box.cube(2, -2, 2))
+    coarse, parents = found.layer(1)
+    for i in range(len(found)):
+        corners = found.vertices(i)
+        ax.fill(*corners.T, facecolor=f"C{parents[i]}", alpha=0.12 + 0.1 * (i % 2), lw=0)
+    ticks = np.linspace(-2, 2, 401)
+    mesh = np.stack(np.meshgrid(ticks, ticks), axis=-1)
+    for values in net.preactivations(mesh.reshape(-1, 2))[1].T:
+        values = values.reshape(401, 401)
+        ax.contour(ticks, ticks, values, [0.0], colors="black", linestyles="dashed", linewidths=1)
+    for i in range(len(coarse)):
+        corners = coarse.vertices(i)
+        ax.plot(*np.vstack([corners, corners[:1]]).T, color="black", lw=1.8)
+    for i in range(len(found)):
+        text = "".join(str(int(bit)) for bit in found.pattern(i))
+        ax.text(*found.vertices(i).mean(axis=0), text, ha="center", va="center", fontsize=8)
+    ax.set(xlim=(-2, 2), ylim=(-2, 2), aspect="equal", xlabel="$x_1$", ylabel="$x_2$")
+    ax.set_title(title, fontsize=10)
