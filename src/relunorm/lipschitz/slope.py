@@ -52,7 +52,7 @@ BEST, SLACK = range(2)
 
 def compile_kernels(tell: Teller) -> None:
     """Compile the search (or load it from the cache), so that no time limit pays for it."""
-    tiny = bounded(Network.from_weights([[[1.0]], [[1.0]]]), Box([-1.0], [1.0]))
+    tiny = bounded(Network.from_weights([[[1.0]], [[1.0]]]), Box.cube(1))
     search = Slope(tiny, 0, 0, 1.0, 1.0, 1.0)
     tell.compile("the search for slopes", lambda: search.run(-np.inf, NO_LIMIT))
 
@@ -103,10 +103,10 @@ class Slope:
         depth, given = units + 2, len(window.rhs)
         self._nodes = nodes = Nodes(
             np.ones(1, np.int64),
-            np.full((depth, units), OPEN, np.int8),
-            np.full((depth, units), -np.inf),
-            np.full((depth, units), np.inf),
-            np.full(depth, np.inf),
+            np.zeros((depth, units), np.int8),  # touched as deep as the search goes
+            np.zeros((depth, units)),
+            np.zeros((depth, units)),
+            np.zeros(depth),
             np.array([-np.inf, CLOSE * reach]),
             np.zeros(d),
             np.zeros((4, units, d + 1)),
@@ -119,6 +119,7 @@ class Slope:
             np.zeros((2, d)),
             workspace(d),
         )
+        nodes.bits[0], nodes.low[0], nodes.high[0], nodes.kept[0] = OPEN, -np.inf, np.inf, np.inf
         nodes.rows[:given], nodes.rhs[:given] = window.rows, window.rhs
         self._window, self._given, self._rounded = window, given, ROUNDED * paths
         self.bound, self.finished = np.inf, False
