@@ -207,11 +207,11 @@ def resnet(pairs: int, steps: int = 20) -> None:
 
 
 def young(pairs: int, steps: int = 4) -> None:
-    """A training step with hidden units young in Adam, and with none, of two copies of a model.
+    """A training step with hidden units young in Adam, and with none.
 
-    Batches that are always new: one learnt by heart leaves moments that decay to subnormal numbers,
-    which are slow, and a reset would seem to speed training up. Short blocks, so that both of a
-    pair find the machine equally busy.
+    One model for both, since two copies differ by up to a fifth by where they lie in memory. Short
+    blocks, so that both of a pair find the machine equally busy. Batches that are always new: one
+    learnt by heart leaves moments that decay to subnormal numbers, which are slow.
     """
     rows = [
         ("1,024 at once", *with_young(1, 512, None, pairs, steps)),
@@ -223,8 +223,8 @@ def young(pairs: int, steps: int = 4) -> None:
         "Adam with a thousand revived units, MLP 784-512-512-10, batch 128",
         ("revived", "plain step ms", "step ms with them", "median of block ratios", "95% interval"),
         rows,
-        note=f"CPU seconds of one thread, two copies of a model; {pairs} pairs of blocks of "
-        f"{steps} steps in turn. Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
+        note=f"CPU seconds of one thread, one model a row; {pairs} pairs of blocks of {steps} "
+        f"steps in turn. Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
     )
 
 
@@ -234,40 +234,41 @@ def with_young(
     """`paired` for so many revivals of ``each`` units in both layers."""
     torch.manual_seed(0)
     data = torch.randn(200_000)
+    layers: list[Any] = [nn.Linear(784, 512), nn.Linear(512, 512), nn.Linear(512, 10)]
+    model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    optimizer = torch.optim.Adam(model.parameters(), fused=fused)
 
-    def training() -> tuple[list[Any], torch.optim.Optimizer, Callable[..., float]]:
-        layers: list[Any] = [nn.Linear(784, 512), nn.Linear(512, 512), nn.Linear(512, 10)]
-        model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
-        optimizer = torch.optim.Adam(model.parameters(), fused=fused)
+    def block(count: int = steps) -> float:
+        took = 0.0
+        for _ in range(count):
+            start = int(torch.randint(len(data) - 128 * 784, (1,)))
+            x, y = data[start : start + 128 * 784].reshape(128, 784), torch.randint(10, (128,))
+            began = time.process_time()
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            took += time.process_time() - began
+        return took / count * 1e3
 
-        def block(count: int = steps) -> float:
-            took = 0.0
-            for _ in range(count):
-                start = int(torch.randint(len(data) - 128 * 784, (1,)))
-                x, y = data[start : start + 128 * 784].reshape(128, 784), torch.randint(10, (128,))
-                began = time.process_time()
-                optimizer.zero_grad()
-                F.cross_entropy(model(x), y).backward()
-                optimizer.step()
-                took += time.process_time() - began
-            return took / count * 1e3
+    def renewed() -> float:
+        fresh = FreshUnits(optimizer)
+        for k in range(times):
+            units = torch.arange(each * k, each * (k + 1))
+            for layer, after in pairwise(layers):
+                fresh.reset(layer.weight, (units,))
+                fresh.reset(layer.bias, (units,))
+                fresh.reset(after.weight, (slice(None), units))
+            block(1)
+        took = block()
+        fresh.close()
+        return took
 
-        block(20)
-        return layers, optimizer, block
+    def plain() -> float:
+        block(times)
+        return block()
 
-    plain = training()[2]
-    layers, optimizer, renewed = training()
-    fresh = FreshUnits(optimizer)
-    for k in range(times):
-        units = torch.arange(each * k, each * (k + 1))
-        for layer, after in pairwise(layers):
-            fresh.reset(layer.weight, (units,))
-            fresh.reset(layer.bias, (units,))
-            fresh.reset(after.weight, (slice(None), units))
-        renewed(1)
-    found = paired(plain, renewed, pairs)
-    assert fresh.young >= 4 * each * times  # rows of two weights and biases, columns of two weights
-    return found
+    block(10)
+    return paired(plain, renewed, pairs)
 
 
 def ensemble(members: int = 32) -> None:

@@ -289,7 +289,7 @@ PLANTED = {
     "Corollary 4": {"batch_norm": lambda z: z},
     "Section I: comparison with Dittmer et al.": {"relu": lambda z: z},
     "Section II: recentering alone": {"propagate": other_parts(nl="relu")},
-    "Section III: every batch": {"propagate": other_parts(rescale=True)},
+    "Section III: every batch": {"propagate": other_parts(nl="linear")},
     "ours: from seven points on": {"odd_state": odd_from(5)},
     "Section III: which projections empty the cluster": (
         {"relu": lambda z: relu(-z)},

@@ -74,29 +74,25 @@ def test_figure5_is_judged_by_its_own_table(digits):
     assert {claim.item for claim in found.claims} == set(CHECKLIST["batchnorm"]["figure5"])
 
 
-def test_figure3_shows_an_odd_point(digits):
+def test_figure3_shows_an_odd_point_in_every_batch(digits):
     exhibit = exhibits("batchnorm")["figure3"](world_of("batchnorm", digits))
-    found = {row[0]: row[1] for row in exhibit.rows}
-    within = found["angle within the cluster (degrees)"]
-    assert f"here it is at {within:.1f} at the last layer" in exhibit.note
-    assert found["odd points"] == 1
-    assert abs(found["angle odd point - cluster (degrees)"] - 90) < 3
-    assert abs(found["angle within the cluster (degrees)"] - 24.54) < 6
+    within = np.mean(exhibit.column("angle within the cluster"))
+    assert f"here it is at {within:.1f} in the mean" in exhibit.note
+    assert exhibit.column("odd points") == [1] * 5
+    assert all(abs(angle - 90) < 3 for angle in exhibit.column("angle odd point - cluster"))
+    assert abs(within - 24.54) < 6
 
 
 def test_figure2_a_low_rank_start_trains_with_he(digits):
-    """The same optimizer for all arms, 5 seeds, depth 16; the full figure is `--full`.
-
-    80 epochs: after 40 some seeds are still on their way, which ones depends on rounding.
-    """
-    x, y = labelled(digits, 300, 0)
+    """The same optimizer for all arms, 2 seeds, depth 12; the full figure is `--full`."""
+    x, y = labelled(digits, 100, 0)
     results = {
-        name: np.array([train_deep(x, y, 16, *arm, 0.03, 80, seed) for seed in range(5)])
+        name: np.array([train_deep(x, y, 12, *arm, 0.03, 80, seed) for seed in range(2)])
         for name, arm in ARMS.items()
     }
     norm, plain, he = results.values()
     assert he[:, 1].mean() < 1.2 < norm[:, 1].mean()  # soft rank at the start
-    assert he[:, 0].mean() < norm[:, 0].mean() / 3  # rank
+    assert he[:, 0].mean() < norm[:, 0].mean() / 2  # rank
     assert he[:, 2].mean() > 0.97  # training accuracy
     assert plain[:, 2].mean() < 0.3
 

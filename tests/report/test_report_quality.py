@@ -169,18 +169,21 @@ def test_slopes_hold_what_jacobians_show() -> None:
     assert effects == sorted(effects, reverse=True)
 
 
-def test_the_weakest_rows_are_looked_for_among_those_with_the_smallest_margins() -> None:
+def test_the_weakest_rows_are_looked_for_among_those_with_the_smallest_margins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """2,000 rows on a line whose class changes at 0: the nearest are certified, in any sample."""
     net = rn.Network.from_weights([[[1.0], [-1.0]], [[1.0, -1.0], [-1.0, 1.0]]])
     x = np.concatenate([np.linspace(1, 2, 1999), [0.125]])[:, None]
     labels = NAMES[np.zeros(2000, dtype=int)]
     found = case(net, x, labels, classes=list(NAMES[:2]))
-    body = robustness.compute(found, 20.0)
+    monkeypatch.setattr(robustness, "MOST_ROWS", 6)
+    monkeypatch.setattr(robustness, "NEAREST", 2)
+    body = robustness.compute(found, 3600.0)  # it is done long before, on any machine
     assert body["weakest"]["rows"][0]["row"] == 1999
     assert body["weakest"]["rows"][0]["safe"] == pytest.approx(0.125, rel=0.06)
-    assert body["rows"]["value"] <= robustness.MOST_ROWS
-    assert 1 <= body["nearest"]["value"] <= robustness.NEAREST
-    assert body["median"]["value"] == pytest.approx(1.5, abs=0.3)  # of the sample alone
+    assert (body["rows"]["value"], body["nearest"]["value"]) == (6, 2)
+    assert 1 <= body["median"]["value"] <= 2  # of the sample alone
     assert body["partial"] == ""
     hurried = robustness.compute(found, 0.0)
     assert hurried["certified"]["value"] == 0

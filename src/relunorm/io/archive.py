@@ -90,11 +90,13 @@ def encode(network: Network, dtype: str) -> tuple[str, dict[str, NDArray[Any]]]:
 
 
 def _common(network: Network) -> dict[str, Any]:
-    head = {} if network.head == NO_HEAD else {"head": network.head.to_dict()}
+    further: dict[str, Any] = {}
+    if network.head != NO_HEAD:
+        further["head"] = network.head.to_dict()
     if network.columns:
-        head["columns"] = [column.to_dict() for column in network.columns]
+        further["columns"] = [column.to_dict() for column in network.columns]
     shapes = {"input_shape": network.input_shape, "output_shape": network.output_shape}
-    return {"schema": SCHEMA, **{key: list(shape) for key, shape in shapes.items()}, **head}
+    return {"schema": SCHEMA, **{key: list(shape) for key, shape in shapes.items()}, **further}
 
 
 def _says_it_all(network: Network) -> bool:

@@ -5,7 +5,7 @@ Units are decided in layer order, each decision checked by a linear programme on
 every undecided unit contributes an interval of slopes, the interval product bounds |J| entry by
 entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf
 is a region with its Jacobian. Without the bound this is enumeration. For one output along one input
-the derivative is also bounded forwards, unit by unit, which is far tighter.
+the derivative is also bounded as in `slope`, which is far tighter.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.domain import Box, Domain
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.search import at_point
+from relunorm.lipschitz.slope import steepest
 from relunorm.lipschitz.windows import Window, windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -452,91 +453,15 @@ def _bound(net, state, layer, unit, rates, norm, g, jac):  # type: ignore[no-unt
         if rates[k] != 0.0:
             moving, axis = moving + 1, k
     if outputs == 1 and moving == 1:
-        low, high = _along(net, state, layer, unit, axis, g)
-        bound = min(bound, max(-low, high) * abs(rates[axis]))
-    return bound
-
-
-@kernel_part
-def _along(net, state, layer, unit, axis, g):  # type: ignore[no-untyped-def]
-    """Bounds on the derivative of the one output along one input, over the cell.
-
-    Forwards: a unit passes on some multiple v = s u of the derivative u of its pre-activation, s
-    between its slopes. First by intervals; then backwards by lines above and below s u, so that all
-    readers see the same v. The better of both.
-    """
-    layers, units = net.shape[1], net.shape[2]
-    u, v, c = g[2:4], g[4:6], g[6]
-    for q in range(layers):
-        for i in range(net.first[q], net.first[q + 1]):
-            if q <= layer:
-                least, most = _slopes(net, state, q, i, unit)
-                a = b = state.forms[i, axis]
-            else:
-                least, most = _both(net, q)
-                a, b = _derivative(net, q, i - net.first[q], axis, v)
-            u[0, i], u[1, i] = a, b
-            v[0, i], v[1, i] = _times(a, b, least, most)
-    low, high = _derivative(net, layers, 0, axis, v)
-    for sign in (1.0, -1.0):
-        for i in range(units):
-            c[i] = 0.0
-        total = _read(net, layers, 0, axis, sign, c)
-        for q in range(layers - 1, layer, -1):
-            least, most = _both(net, q)
+        slopes, memory, most = g[:2], g[2:7], 0.0
+        for q in range(layers):
             for i in range(net.first[q], net.first[q + 1]):
-                if c[i] == 0.0:
-                    continue
-                before, after = (least, most) if c[i] > 0.0 else (most, least)
-                slope = after if u[0, i] >= 0.0 else before
-                if u[0, i] < 0.0 < u[1, i]:
-                    slope = (after * u[1, i] - before * u[0, i]) / (u[1, i] - u[0, i])
-                    total += c[i] * (after - slope) * u[1, i]
-                total += _read(net, q, i - net.first[q], axis, c[i] * slope, c)
-        for i in range(net.first[layer + 1]):
-            total += c[i] * (v[1, i] if c[i] > 0.0 else v[0, i])
-        if sign > 0.0:
-            high = min(high, total)
-        else:
-            low = max(low, -total)
-    return low, high
-
-
-@inner
-def _derivative(net, layer, row, axis, v):  # type: ignore[no-untyped-def]
-    """The interval of a row's derivative along an input, from those of the units it reads."""
-    low, high = 0.0, 0.0
-    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
-        source = net.source[term]
-        if source == 0:
-            w = net.weights[net.start[term] + row * net.shape[0] + axis]
-            low, high = low + w, high + w
-            continue
-        offset = net.first[source - 1]
-        width = net.first[source] - offset
-        begin = net.start[term] + row * width
-        for j in range(width):
-            w = net.weights[begin + j]
-            low += w * v[0, offset + j] if w > 0.0 else w * v[1, offset + j]
-            high += w * v[1, offset + j] if w > 0.0 else w * v[0, offset + j]
-    return low, high
-
-
-@inner
-def _read(net, layer, row, axis, factor, c):  # type: ignore[no-untyped-def]
-    """Add a multiple of a row to the coefficients of the units it reads; returns the constant."""
-    own = 0.0
-    for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
-        source = net.source[term]
-        if source == 0:
-            own += factor * net.weights[net.start[term] + row * net.shape[0] + axis]
-            continue
-        offset = net.first[source - 1]
-        width = net.first[source] - offset
-        begin = net.start[term] + row * width
-        for j in range(width):
-            c[offset + j] += factor * net.weights[begin + j]
-    return own
+                both = _slopes(net, state, q, i, unit) if q <= layer else _both(net, q)
+                slopes[0, i], slopes[1, i] = both
+        for sign in (1.0, -1.0):
+            most = max(most, steepest(net, slopes, np.int64(0), axis, sign, memory))
+        bound = min(bound, most * abs(rates[axis]))
+    return bound
 
 
 @kernel_part

@@ -52,7 +52,7 @@ BEST, SLACK = range(2)
 
 def compile_kernels(tell: Teller) -> None:
     """Compile the search (or load it from the cache), so that no time limit pays for it."""
-    tiny = bounded(Network.from_weights([[[1.0]], [[1.0]]]), Box([-1.0], [1.0]))
+    tiny = bounded(Network.from_weights([[[1.0]], [[1.0]]]), Box.cube(1))
     search = Slope(tiny, 0, 0, 1.0, 1.0, 1.0)
     tell.compile("the search for slopes", lambda: search.run(-np.inf, NO_LIMIT))
 
@@ -103,10 +103,10 @@ class Slope:
         depth, given = units + 2, len(window.rhs)
         self._nodes = nodes = Nodes(
             np.ones(1, np.int64),
-            np.full((depth, units), OPEN, np.int8),
-            np.full((depth, units), -np.inf),
-            np.full((depth, units), np.inf),
-            np.full(depth, np.inf),
+            np.zeros((depth, units), np.int8),  # touched as deep as the search goes
+            np.zeros((depth, units)),
+            np.zeros((depth, units)),
+            np.zeros(depth),
             np.array([-np.inf, CLOSE * reach]),
             np.zeros(d),
             np.zeros((4, units, d + 1)),
@@ -119,6 +119,7 @@ class Slope:
             np.zeros((2, d)),
             workspace(d),
         )
+        nodes.bits[0], nodes.low[0], nodes.high[0], nodes.kept[0] = OPEN, -np.inf, np.inf, np.inf
         nodes.rows[:given], nodes.rhs[:given] = window.rows, window.rhs
         self._window, self._given, self._rounded = window, given, ROUNDED * paths
         self.bound, self.finished = np.inf, False
@@ -237,8 +238,8 @@ def steepest(net, slopes, output, axis, sign, rates):  # type: ignore[no-untyped
         for i in range(net.first[q], net.first[q + 1]):
             a, b = _derivative(net, q, i - net.first[q], axis, v)
             u[0, i], u[1, i], c[i] = a, b, 0.0
-            v[0, i] = min(a * slopes[0, i], a * slopes[1, i])
-            v[1, i] = max(b * slopes[0, i], b * slopes[1, i])
+            w, x, y, z = a * slopes[0, i], a * slopes[1, i], b * slopes[0, i], b * slopes[1, i]
+            v[0, i], v[1, i] = min(w, x, y, z), max(w, x, y, z)
     total = _read(net, layers, output, axis, sign, c)
     for q in range(layers - 1, -1, -1):
         for i in range(net.first[q], net.first[q + 1]):

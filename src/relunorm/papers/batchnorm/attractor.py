@@ -38,14 +38,15 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
         rows.append((n, angle, 540 / n, ratio, *own))
     symmetric = max(row[5] for row in rows)
     small = [_escapes(world, n, seed) for n in (4, 5, 6) for seed in range(2)]
+    limit = world.size(3000, 3000, 300)
     ends = [
-        until_odd(world, world.sample.subset(n, s), 100, 3000, s)[0].grams[-1]
+        until_odd(world, world.sample.subset(n, s), 100, limit, s)[0].grams[-1]
         for n in (8, 10, 20, 30)
         for s in range(world.random_state, world.random_state + 5)
     ]
     large = [odd_points(gram).count == 1 for gram in ends]
     wide = world.propagate(np.eye(8), 300, method="infinite", rescale=False).onset()
-    narrow = max(until_odd(world, np.eye(8), 50, 3000, s)[1] for s in range(3))
+    narrow = max(until_odd(world, np.eye(8), 50, limit, s)[1] for s in range(3))
     return Exhibit(
         "attractor_angle",
         "Section III: states with an odd point, and the angle of their cluster",
@@ -97,7 +98,7 @@ def attractor_angle(world: BatchNorm) -> Exhibit:
                     "width)",
                     narrow if wide is None else math.nan,
                     "<",
-                    3000,
+                    limit,
                 ),
             ),
         ),

@@ -197,7 +197,7 @@ def uniqueness(world: Rescaling) -> Exhibit:
         )
         for (name, net), own, form in zip(kinds.items(), signed, canonical, strict=True)
     ]
-    same, equal = (max(row[k] for row in rows) <= ROUNDING for k in (1, 3))
+    same, equal = (max(float(row[k]) for row in rows) <= ROUNDING for k in (1, 3))
     return Exhibit(
         "uniqueness",
         "Lemma 1: five weights of the lemma's form for one function",
