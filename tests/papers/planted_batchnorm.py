@@ -315,6 +315,7 @@ PLANTED = {
     "Appendix C: (29)-(33) positive transformations": (
         {"positive": keeps_all},
         {"positive_entries": lambda x: len(x) - positive_entries(x)},
+        {"positive_entries": lambda x: len(np.unique(x[x > 0]))},
     ),
     "Appendix C: (31) after negative transformations": {"negative": keeps_all},
     "Appendix C: (35) the mean contracts": (

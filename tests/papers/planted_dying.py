@@ -94,6 +94,11 @@ def deeper(found):
     return replace(found, b=10 * found.b - 10)
 
 
+def shallow(found):
+    """Dead units stop at b/|w| = -0.5, far from the cone."""
+    return replace(found, b=np.where(found.classes == 1, -0.5 * np.abs(found.w), found.b))
+
+
 def shares(**dead):
     """Training whose share of dead units at the small scale is given by the optimizer."""
 
@@ -144,6 +149,25 @@ def all_alive(plan, x, y):
     """Nobody is born dead."""
     found = train_deep(replace(plan, updates=3), x, y)
     return {key: tuple([0.0] * len(born) for _ in range(3)) for key, (born, *_) in found.items()}
+
+
+def born_alike(plan, x, y):
+    """Perceptrons of every depth are born with the same share of dead units."""
+    found = train_deep(replace(plan, updates=3), x, y)
+    return {
+        key: ([0.3] * len(born) if key[0] == "mlp" else born, *rest)
+        for key, (born, *rest) in found.items()
+    }
+
+
+def born_undecided(plan, x, y):
+    """One seed of the deeper perceptrons is born with no dead unit."""
+    found = born_alike(plan, x, y)
+    return {
+        key: ([0.0] * len(born) if key[2] == 1 else [*born[:-1], 0.0], *rest)
+        for key, (born, *rest) in found.items()
+        if key[0] == "mlp"
+    } | {key: deaths for key, deaths in found.items() if key[0] != "mlp"}
 
 
 def lifted(w, b, goal, delta):
@@ -244,7 +268,10 @@ PLANTED = {
         "gradient": lambda w, b, gamma, **more: gradient(w, b, 1.0, **more)
     },
     "Section 5: starts in the linear cone": {"basin": other_basin(beta=lambda b: 0.9)},
-    "Section 5: from the linear cone into the dead one": {"basin": other_basin(beta=lambda b: 0.0)},
+    "Section 5: from the linear cone into the dead one": (
+        {"basin": other_basin(beta=lambda b: 0.0)},
+        {"basin": other_basin(change=shallow)},
+    ),
     "Section 5: linear cone is affine": {"gradient": lambda *a: [1.1 * g for g in gradient(*a)]},
     "ours: the field is homogeneous": {"gradient": biased},
     "(30)-(32) one weight": {"rotation": doubled},
@@ -275,7 +302,11 @@ PLANTED = {
     ),
     "Figure 5: the interior fills": {"basin": other_basin(beta=lambda b: 0.0)},
     "ours: momentum at gamma 1": {"basin": other_basin(gamma=lambda g: 0.01)},
-    "Figure 6, born dead": {"train_deep": all_alive},
+    "Figure 6, born dead": (
+        {"train_deep": all_alive},
+        {"train_deep": born_alike},
+        {"train_deep": born_undecided},
+    ),
     "Figure 6, depth": DEPTHS,
     "Figure 6, residual depth": DEPTHS,
     "Figure 6, faster with depth": DEPTHS,

@@ -43,6 +43,11 @@ def lossy(net, domain):
     return found.select(np.arange(len(found) - 1))
 
 
+def lossy_plane(net, domain):
+    """The last region of networks of two hidden layers is lost, in the whole plane alone."""
+    return lossy(net, domain) if domain is None and len(net.layers) == 2 else regions(net, domain)
+
+
 def wrong_maps(net, domain):
     """The regions of a network whose output is a little higher."""
     weights, biases = net.weights()
@@ -236,7 +241,7 @@ PLANTED = {
     "Proposition 3 (ii)": {"regions": lossy},
     "Proposition 3, index of Theta": {"network": always_on},
     "footnote 1: pieces agree on their boundaries": {"regions": torn},
-    "Corollary 4 (i)": {"regions": wrong_maps},
+    "Corollary 4 (i)": ({"regions": wrong_maps}, {"regions": lossy_plane}),
     "Corollary 4 (ii)": (
         {"regions": biased_regions},
         {"regions": translated_regions},

@@ -92,6 +92,27 @@ def halves_at_zero(network, form, *args, **kwargs):
     return replace(found, network=twice_as_high)
 
 
+def read_directly(form):
+    """Forms whose first ReLU unit is turned, relu(z) = z + relu(-z): of z, the constant becomes
+    four units by (2.6), along a unit row, and the rest a direct term of the input."""
+
+    def spoil(network):
+        if not network.layers or network.layers[0].activation.kind != "relu":
+            return network
+        first, out = network.layers[0].affine, np.asarray(network.output.terms[1])
+        rows, bias = np.array(first.terms[0]), np.array(first.bias)
+        along, four = np.eye(rows.shape[1])[[0] * 4], np.array([[1.0, -1.0, 1.0, -1.0]])
+        half, height = 0.5 * four[0], out[:, :1] * bias[0]
+        direct = out[:, :1] * rows[:1]
+        rows[0], bias[0] = -rows[0], -bias[0]
+        affine = Affine({0: np.vstack([rows, along * [[1], [1], [-1], [-1]]])}, np.r_[bias, half])
+        output = Affine({0: direct, 1: np.hstack([out, height * four])}, network.output.bias)
+        layer = Layer(affine, network.layers[0].activation)
+        return Network([layer], output, input_shape=network.input_shape)
+
+    return spoiled(spoil, form)
+
+
 def any_domain(network, form, domain=None, **kwargs):
     """A form that exists on D = {0} too."""
     try:
@@ -159,6 +180,7 @@ PLANTED = {
     "Proposition 2.1, (2.7)": (
         {"normalize": spoiled(longer, "unit")},
         {"normalize": spoiled(shifted, "unit")},
+        {"normalize": read_directly("unit")},
     ),
     "Proposition 2.1, proof: w = 0 and b = 0": (
         {"step": lambda z: np.where(z == 0, 1.0, step(z))},
@@ -172,6 +194,7 @@ PLANTED = {
         {"normalize": spoiled(shifted, "bounded")},
         {"normalize": spoiled(longer, "bounded")},
         {"normalize": never_clips},
+        {"normalize": read_directly("bounded")},
     ),
     "Proposition 2.3 on D = {0}": (
         {"relu": lambda z: relu(z) + 1.0},

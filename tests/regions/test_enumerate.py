@@ -260,17 +260,18 @@ def test_all_of_space():
 
 
 def test_zero_biases_have_conic_regions_with_interior():
-    """The closed definition of seed 003 would admit all 2^N patterns at 0 (docs/errata.md)."""
+    """With (9) of seed 003 the tip {0} is a polytope of its own if no cone is all off, and closed
+    polytopes would admit all 2^N patterns there (docs/errata.md)."""
     rng = np.random.default_rng(3)
-    net = Network.from_weights(
-        [rng.standard_normal((3, 2)), rng.standard_normal((2, 3)), [[1.0, 1.0]]]
-    )
+    around = [[1.0, 0.2], [-0.8, 1.0], [-0.5, -1.1]]  # one of them is positive at every x but 0
+    net = Network.from_weights([around, rng.standard_normal((2, 3)), [[1.0, 1.0]]])
     found = regions(net, None)
     x = rng.standard_normal((200_000, 2))
     assert as_set(found.patterns) == as_set(np.unique(net.pattern(x), axis=0))
-    # Corollary 4 (i) counts patterns whose closed polytope is not empty: x = 0 is in all of them
+    # Corollary 4 (i) counts patterns whose polytope is not empty
     z = net.preactivations(np.zeros((1, 2)))
     assert all((values == 0).all() for values in z[:-1])
+    assert not as_set(net.pattern(np.zeros((1, 2)))) & as_set(found.patterns)
     assert len(found) < 2**net.units
     assert not any(found.is_bounded(i) for i in range(len(found)))
 

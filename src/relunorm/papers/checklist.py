@@ -414,6 +414,11 @@ WITHOUT_ROW: dict[str, dict[str, str]] = {
         "Section 5: a unit in the linear cone oscillates for beta > 0.7": (
             "the rows of figure 2 and 'linear cone is affine'"
         ),
+        "Section 6: not born dead due to the batch normalization layer": (
+            "a cause; over the rows it normalizes, batch norm alone suffices, as no unit is off on "
+            "all of them. Whether the shortcut would do without it, figure 6 does not show: it has "
+            "no residual network without batch norm"
+        ),
         "Section 6: gamma f(x) = f(gamma x)": "ReLU is positively homogeneous",
         "Section 5: the linear cone evolves towards the dead one": (
             "the row 'starts in the linear cone': they leave it for the optimum, which lies below"

@@ -178,7 +178,8 @@ def _angle_claims(world: BatchNorm, found: Exhibit) -> list[Claim]:
     return [
         Claim(
             "Figure 5, no recentering",
-            "about 60 degrees after 30 layers without recentering",
+            "about 60 degrees after 30 layers without recentering, divided by the second moment "
+            "((2): next row)",
             check(rms, 60),
             basis=about,
         ),

@@ -240,9 +240,9 @@ def _gaps(world: BatchNorm, rng: np.random.Generator) -> tuple[float, float, flo
     c_3 - c_2 under negative ones."""
     change = mean = shrink = reuse = below = 0.0
     starts = [np.array([0.0, 1, 3, 4, 20]), np.array([0.0, 1, 3, 4, 5, 5.5])]
-    starts += [
-        np.r_[np.zeros(k % 3 + 1), 3 + rng.random(4)] for k in range(world.size(200, 1000, 50))
-    ]
+    for k in range(world.size(200, 1000, 50)):  # entries repeat: n_t counts them, not clusters
+        entries = np.repeat(3 + 0.2 * rng.random(4), rng.integers(1, 4, size=4))
+        starts.append(np.r_[np.zeros(k % 3 + 1), entries])
     for x in starts:
         for f, positive in ((world.positive, True), (world.negative, False)):
             after = f(x)

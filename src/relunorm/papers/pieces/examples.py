@@ -76,7 +76,8 @@ def figures12(world: Pieces) -> Exhibit:
         ),
         Claim(
             "Figure 2, right",
-            "without biases the tiling is into cones, only one of which the second layer cuts",
+            "without biases the tiling is into cones, only one of which (in general at most "
+            "one) the second layer cuts",
             Check(
                 "most polygons cut (one of those drawn)",
                 max(tiling.cut for tiling in right)

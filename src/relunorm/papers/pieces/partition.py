@@ -46,7 +46,7 @@ def partition(world: Pieces) -> Exhibit:
     leave, not_linear = _cones(cones, conic, x)
     one_bit, touching, mistaken = _one_bit(found)
     jump, edges = _jumps(found)
-    closed, open_ = _surplus(world, rng)
+    not_empty, open_ = _surplus(world, rng)
     return from_claims(
         "partition",
         "Proposition 3 and Corollary 4: partitions that refine",
@@ -84,9 +84,14 @@ def partition(world: Pieces) -> Exhibit:
             Claim(
                 "Corollary 4 (i)",
                 "a partition into convex polytopes, affine on each, as many as configurations: "
-                "patterns whose closed polytope is not empty",
-                Check("configurations more than polytopes, five units, at most", closed, "=", 0),
-                "patterns whose polytope has an interior",
+                "patterns whose polytope, with (9), is not empty",
+                Check(
+                    "configurations more than polytopes with an interior, five units, most",
+                    not_empty,
+                    "=",
+                    0,
+                ),
+                "patterns whose polytope has an interior: without biases {0} may be one more",
                 Check(
                     "largest difference, with and without biases (affine within 1e-10 at "
                     f"{len(x):,} points)",
@@ -135,33 +140,39 @@ def _cones(net: Network, found: Regions, x: Array) -> tuple[int, float]:
 
 
 def _surplus(world: Pieces, rng: np.random.Generator) -> tuple[int, int]:
-    """By how much the patterns with a closed polytope, and those of (9) with an interior, exceed or
-    miss the polytopes, at most, over networks of five units with and without biases."""
-    closed = with_interior = 0
-    for bias in (0.5,) * world.size(3, 20, 1) + (0.0,):
+    """By how much the patterns whose polytope with (9) is not empty exceed the polytopes, and those
+    with an interior exceed or miss them, at most; networks of five units with biases, and without
+    until the tip {0} is a polytope of its own (20 networks at most)."""
+    not_empty = with_interior = 0
+    for k in range(world.size(3, 20, 1) + 20):
+        bias = 0.5 if k < world.size(3, 20, 1) else 0.0
         net = world.network(rng, (2, 3, 2, 1), bias)
         (m1, m2, _), (b1, b2, _) = (list(map(np.asarray, part)) for part in net.weights())
-        patterns = list(itertools.product((0.0, 1.0), repeat=5))
-        count, empty, thick = len(world.regions(net, None)), 0, 0
-        for bits in patterns:
+        count, some, thick = len(world.regions(net, None)), 0, 0
+        for bits in itertools.product((0.0, 1.0), repeat=5):
             on, signs = np.diag(bits[:3]), 2 * np.array(bits) - 1
             rows = signs[:, None] * np.vstack([m1, m2 @ on @ m1])
             shifts = signs * np.r_[b1, m2 @ on @ b1 + b2]
-            empty += _margin(rows, shifts) < -1e-9
-            zero = ~rows.any(axis=1) & (shifts == 0)  # y = 0 everywhere: (9) takes d = 0
-            thick += not signs[zero].max(initial=-1) > 0 and _margin(rows[~zero], shifts[~zero]) > 0
-        closed = max(closed, len(patterns) - empty - count)
+            some += _margin(rows, shifts, signs > 0) > 0  # (9): a unit at 0 is off
+            zero = ~rows.any(axis=1) & (shifts == 0) & (signs < 0)
+            thick += _margin(rows[~zero], shifts[~zero]) > 0
+        not_empty = max(not_empty, some - count)
         with_interior = max(with_interior, abs(thick - count))
-    return closed, with_interior
+        if bias == 0 and some > thick:
+            break
+    return not_empty, with_interior
 
 
-def _margin(rows: Array, shifts: Array) -> float:
-    """The largest t <= 1 with rows x + shifts >= t for some x; 0 if it is rounding."""
+def _margin(rows: Array, shifts: Array, strict: NDArray[np.bool_] | bool = True) -> float:
+    """The largest t <= 1 with rows x + shifts >= t for some x, in the rows that are not strict >= 0
+    alone; 0 if it is rounding, -inf if no x meets these."""
     from scipy.optimize import linprog
 
-    columns = np.c_[-rows, np.ones(len(rows))]
+    columns = np.c_[-rows, strict * np.ones(len(rows))]
     bounds = [(None, None)] * rows.shape[1] + [(None, 1)]
     best: Any = linprog([0] * rows.shape[1] + [-1], columns, shifts, bounds=bounds)
+    if best.status == 2:  # infeasible
+        return -math.inf
     return -best.fun if abs(best.fun) > 1e-7 else 0.0
 
 

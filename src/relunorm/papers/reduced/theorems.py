@@ -195,12 +195,17 @@ def _bounded_error(
     found: Network, net: Network, x: Array, domain: Domain, constant: bool = False
 ) -> float:
     """The change of the function, of row norms from 1 or of thresholds beyond X_B, largest;
-    infinite with a constant beside, unless one is allowed."""
-    if found.output.bias.any() and not constant:
+    infinite in another form than the paper's, or with a constant beside, unless one is allowed."""
+    if not _one_hidden_layer(found) or (found.output.bias.any() and not constant):
         return math.inf
     first = found.layers[0].affine
     excess = float(np.abs(first.bias).max()) - float(domain.radius)
     return max(float(np.abs(found(x) - net(x)).max()), row_error(first), excess)
+
+
+def _one_hidden_layer(found: Network) -> bool:
+    """Whether the output reads one hidden layer, and nothing of the input directly."""
+    return len(found.layers) == 1 and set(found.output.terms) == {1}
 
 
 def _clipped(world: Reduced, net: Network, x: Array, domain: Domain) -> float:
@@ -218,10 +223,12 @@ def _clipped(world: Reduced, net: Network, x: Array, domain: Domain) -> float:
 
 
 def _form(world: Reduced, net: Network, x: Array, **options: bool) -> float:
-    """The larger of the change of the function and of the row norms' distance to 1."""
+    """The larger of the change of the function and of the row norms' distance to 1; infinite in
+    another form than (2.7) or (2.8)."""
     found = world.normalize(net, "unit", **options).network
     pure = options.get("pure", False)
-    if (pure and found.output.bias.any()) or (not pure and found.units > net.units):
+    beside = found.output.bias.any() if pure else found.units > net.units
+    if beside or not _one_hidden_layer(found):
         return math.inf
     gap = float(np.abs(found(x) - net(x)).max())
     return max(gap, row_error(found.layers[0].affine))
