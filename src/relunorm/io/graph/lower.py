@@ -77,7 +77,7 @@ class Lowering:
     >>> low = Lowering((1, 2))
     >>> hidden = low.activate(low.linear(low.input, np.array([[1.0, 1.0]]), None), RELU, "fc")
     >>> low.finish(hidden, input_shape=(2,), origin="example")
-    Network(2 -> 1 relu -> 1, 3 parameters)
+    Network(2 -> 1 relu -> 1, 5 parameters)
     """
 
     def __init__(self, shape: Sequence[int]):
