@@ -100,7 +100,7 @@ def test_exhibits_draw(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["figure4", "figure5"])
 def test_maps_have_room_for_their_titles_and_name_every_mark(name):
-    small = lambda *a, grid, near: basin(*a, grid=5, near=near, max_steps=100)  # noqa: E731
+    small = lambda *a, grid, near: basin(*a, grid=21, near=near, max_steps=100)  # noqa: E731
     figure = exhibits("dying")[name](world_of("dying", basin=small)).figure
     assert figure is not None
     figure.draw_without_rendering()
