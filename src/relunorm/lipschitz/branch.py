@@ -338,7 +338,11 @@ def _leaf(net, state, rates, norm, jac):  # type: ignore[no-untyped-def]
         for k in range(d):
             value = state.forms[units + o, k] * rates[k]
             jac[0, o, k] = value if spectral else abs(value)
-    return _largest_singular_value(jac[0]) if spectral else _norm(jac[0], norm)
+    if not spectral:
+        return _norm(jac[0], norm)
+    if net.shape[3] > d:  # as many rows to turn as the shorter side has
+        return _largest_singular_value(jac[0].T)
+    return _largest_singular_value(jac[0])
 
 
 @kernel_part
