@@ -253,11 +253,13 @@ class FreshUnits:
 
 def _plain(parameter: Tensor, group: Any) -> bool:
     """Whether torch takes the operations of `_step` one after another."""
+    gradient = parameter.grad
     return (
-        parameter.dtype in (torch.float32, torch.float64)
+        gradient is not None
+        and parameter.dtype in (torch.float32, torch.float64)
         and parameter.device.type == "cpu"
         and all(type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
-                for t in (parameter, parameter.grad))
+                for t in (parameter, gradient))
         and not (group["fused"] or group["capturable"] or group["differentiable"])
         and not any(isinstance(value, Tensor) for value in (group["lr"], *group["betas"]))
     )  # fmt: skip
