@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -538,3 +539,18 @@ def test_a_polytope_flat_up_to_rounding_has_no_interior():
     net = Network.from_weights([np.eye(2), np.ones((1, 2))])
     with pytest.raises(InvalidDomainError, match="no interior"):
         regions(net, Polytope(rows, right))
+
+
+def test_a_thin_cell_is_not_taken_for_its_neighbour() -> None:
+    row = [-0.14698761398124738, 1.1880274512217714]
+    weights = [np.array([row] * 3), np.ones((1, 3))]
+    biases = [np.array([-0.1, -0.10000000000780118, -0.10000000001560234]), np.zeros(1)]
+    found = regions(Network.from_weights(weights, biases), None)
+    assert found.hidden > 0
+    for pattern, point in zip(found.patterns, found.points, strict=True):
+        exact = [
+            sum(Fraction(float(w)) * Fraction(float(x)) for w, x in zip(row, point, strict=True))
+            + Fraction(float(b))
+            for b in biases[0]
+        ]
+        assert [z > 0 for z in exact] == pattern.tolist()

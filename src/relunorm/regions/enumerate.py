@@ -8,11 +8,13 @@ linear programmes. All are exhaustive; which one ran is in the result.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.certain import enclosed
 from relunorm.clock import Clock, Listener
 from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError
@@ -137,7 +139,7 @@ def _assemble(
         polygons = window.points(corners), ptr
     if budget.failures:
         budget.stop(f"{budget.failures} linear programmes did not converge")
-    return Regions(
+    found = Regions(
         network,
         window.domain,
         packed,
@@ -149,6 +151,32 @@ def _assemble(
         seconds=budget.clock.elapsed(),
         hidden=budget.hidden,
     )
+    return _with_their_points(found) if budget.hidden else found
+
+
+def _with_their_points(found: Regions) -> Regions:
+    """Without the regions whose point has another pattern for certain.
+
+    Where cells too thin for the search lie side by side, it may take one for its neighbour.
+    """
+    network, start, keep = found.network, 0, np.ones(len(found), bool)
+    pre, off = enclosed(network, found.points)
+    for layer, z, error in zip(network.layers, pre, off, strict=False):
+        if layer.has_units:
+            active = found.patterns[:, start : start + layer.width]
+            keep &= ~((np.abs(z) > error) & ((z > 0) != active)).any(axis=1)
+            start += layer.width
+    if keep.all():
+        return found
+    polygons = None
+    if found.stored_polygons is not None:
+        corners, ptr = found.stored_polygons
+        sizes = np.diff(ptr)
+        polygons = corners[np.repeat(keep, sizes)], np.append(0, np.cumsum(sizes[keep]))
+    return replace(
+        found, packed=found.packed[keep], points=found.points[keep], stored_polygons=polygons,
+        hidden=found.hidden + int((~keep).sum()),
+    )  # fmt: skip
 
 
 def _join(parts: list[NDArray[Any]], limit: int | None) -> NDArray[Any]:
