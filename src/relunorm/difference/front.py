@@ -60,13 +60,13 @@ def bound_difference(
         enough: the bound at which to stop, asked again as better inputs are found.
         tell: called with the largest bound and what gave it, now and then.
     """
-    pair = pair_up(first, second)
-    if pair is None:
-        return None
     around = domain.bounding_box
     box = np.asarray(around.lo), np.asarray(around.hi)
     method = "linear bounds on the difference"
     try:
+        pair = pair_up(first, second, clock)
+        if pair is None:
+            return None
         found = linear_bounds(pair, box[0][None], box[1][None], clock)
     except TimeLimitError:
         return None

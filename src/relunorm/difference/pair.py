@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
 
@@ -75,11 +76,14 @@ class Pair:
         return 2 * widest + 16 * len(self.maps) + 64
 
 
-def pair_up(first: Network, second: Network) -> Pair | None:
+def pair_up(first: Network, second: Network, clock: Clock = NO_LIMIT) -> Pair | None:
     """Pair the units of two networks; None where their layers do not correspond.
 
     Args:
         first, second: without linear stages (`Network.folded`).
+
+    Raises:
+        TimeLimitError: the clock ended first.
     """
     kinds = [[layer.activation for layer in n.layers] for n in (first, second)]
     if kinds[0] != kinds[1] or not all(a.kind in ("relu", "leaky") for a in kinds[0]):
@@ -90,6 +94,7 @@ def pair_up(first: Network, second: Network) -> Pair | None:
     places: list[tuple[NDArray[np.intp], int]] = [(np.arange(first.input_size), first.input_size)]
     maps = []
     for index, (ours, theirs) in enumerate(zip(first.maps, second.maps, strict=True)):
+        clock.check()
         sources = sorted({*ours.terms, *theirs.terms})
         widths = {s: places[s][1] for s in sources}
         W = {s: _placed(ours, s, np.arange(_inner(ours, s)), widths[s]) for s in sources}
