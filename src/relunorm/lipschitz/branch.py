@@ -5,7 +5,7 @@ Units are decided in layer order, each decision checked by a linear programme on
 every undecided unit contributes an interval of slopes, the interval product bounds |J| entry by
 entry and hence its norm, and a node whose bound is not above the best norm seen is left. A leaf
 is a region with its Jacobian. Without the bound this is enumeration. For one output along one input
-the derivative is also bounded as in `slope`, which is far tighter.
+the derivative is also bounded by `steepest`, which is far tighter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relunorm.compiled.jit import inner, kernel, kernel_part
 from relunorm.domain import Box, Domain
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.search import at_point
-from relunorm.lipschitz.slope import steepest
+from relunorm.lipschitz.steepest import steepest
 from relunorm.lipschitz.windows import Window, windows
 from relunorm.matrix import Vector
 from relunorm.network import Network
