@@ -5,10 +5,9 @@ Names are imported on first use, so that the theory loads no torch.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relunorm.errors import optional_packages
+from relunorm.lazy import on_first_use
 
 _HOME = {
     "TargetScaler": "target",
@@ -87,14 +86,4 @@ if TYPE_CHECKING:
     from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm.dying.watch.report import MonitorReport as MonitorReport
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'relunorm.dying' has no attribute {name!r}")
-    with optional_packages():
-        return getattr(import_module(f"relunorm.dying.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__ = on_first_use(__name__, _HOME)

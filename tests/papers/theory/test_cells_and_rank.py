@@ -18,9 +18,9 @@ from relunorm.batchnorm import (
     rank_condition,
     sample_neuron_counts,
 )
-from relunorm.batchnorm.cells import distinct_lines
 from relunorm.clock import Clock
 from relunorm.errors import InvalidInputError
+from relunorm.papers.batchnorm.theory.cells import distinct_lines
 
 
 def circle(n):

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relunorm.batchnorm.tree import (
+from relunorm.errors import InvalidInputError
+from relunorm.papers.batchnorm.theory.tree import (
     Tree,
     cluster_count,
     negative_transformation,
     positive_transformation,
 )
-from relunorm.errors import InvalidInputError
 
 
 def brute_rows(x, depth):

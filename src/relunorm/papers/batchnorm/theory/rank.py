@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, real_number, whole_number
-from relunorm.batchnorm.cells import SAME_LINE
 from relunorm.errors import InvalidInputError
+from relunorm.papers.batchnorm.theory.cells import SAME_LINE
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm._coordinate import rate
+from relunorm.papers.batchnorm.theory.coordinate import rate
 
 #: Representations closer than this share of the shorter one's norm are one; norms alike, equal.
 SAME = 1e-6

@@ -3,8 +3,8 @@
 The hyperplanes {w : w.x_i = 0} cut the space of weights into cones; gamma(X) is the smallest
 Gaussian measure of a cone with interior (seed 004, Def. 1). It depends on the span of the points
 only, so the problem is reduced to its dimension k first. k = 2: arcs of a circle. k = 3: spherical
-polygons (`relunorm.batchnorm._spherical`). k > 3: an estimate by sampling weights, with an error
-bar and a statement of what is in doubt.
+polygons (`spherical.py`). k > 3: an estimate by sampling weights, with an error bar and a statement
+of what is in doubt.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm.arguments import generator, points, whole_number
-from relunorm.batchnorm._spherical import polygons
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
+from relunorm.papers.batchnorm.theory.spherical import polygons
 
 #: Directions closer than this (sine of the angle) count as one line.
 SAME_LINE = 1e-12

@@ -1,7 +1,7 @@
 """One coordinate of the tree model: the state after some layers, in floats or in exact integers.
 
 Both keep the rows with three or more clusters one by one and the two-cluster rows in two sums per
-split (see `relunorm.batchnorm.tree` for why that is enough). `FloatState` runs compiled;
+split (see `tree.py` for why that is enough). `FloatState` runs compiled;
 `ExactState` multiplies each layer by n, so that integers stay integers.
 """
 
@@ -50,7 +50,7 @@ class FloatState:
 
     def advance(self, steps: int, *, until_stable: bool = False) -> FloatState:
         """Take layers one by one, compiled."""
-        from relunorm.batchnorm import _tree_kernel as kernel
+        from relunorm.papers.batchnorm.theory import tree_kernel as kernel
 
         n = self.n
         values, ends, pointer = np.zeros(3 * n + 8), np.zeros(3 * n + 8, np.int64), [0]
@@ -83,7 +83,7 @@ class FloatState:
         Also q (the largest rate met) and the state the rows are left in. Needs rows with at most
         three clusters.
         """
-        from relunorm.batchnorm import _tree_kernel as kernel
+        from relunorm.papers.batchnorm.theory import tree_kernel as kernel
 
         n = self.n
         splits = [m for m in range(1, n) if self.A[m] + self.B[m] > 0]
