@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from planted_pieces import Lying
@@ -75,6 +76,7 @@ def leaning(X, *args, **kwargs):
     return replace(found, grams=np.array([*found.grams[:-1], last]))
 
 
+@cache
 def other_parts(**forced):
     """Networks with other parts of batch norm than asked for."""
 
@@ -90,6 +92,10 @@ def tilted(X, layers, *args, **options):
     if options.get("method") == "infinite":
         X = np.asarray(X) * np.r_[5.0, np.ones(len(X) - 1)][:, None]
     return propagate(X, layers, *args, **options)
+
+
+def unchanged(z):
+    return z
 
 
 def same_sign(z):
@@ -108,6 +114,7 @@ def by_method(**forced):
     return wrong
 
 
+@cache
 def other_tree(change=lambda gram: gram, **lies):
     """Trees whose Gram matrices are changed at every depth, and whose clusters lie."""
 
@@ -272,12 +279,12 @@ PLANTED = {
     "Figure 3, the cluster is one point": {"odd_state": lambda n: Lying(odd_state(n), angle=2.0)},
     "Discussion: active for the odd point only": {"propagate": echoing},
     "(1)-(4) batch norm": {"batch_norm": lambda z: z - z.mean(axis=1, keepdims=True)},
-    "Section I: rank of a product": {"relu": lambda z: z},
+    "Section I: rank of a product": {"relu": unchanged},
     "Definition 1, example": {"printed_gamma": lambda n: 1 / (2 * n)},
-    "Lemma 2": {"relu": lambda z: z},
+    "Lemma 2": {"relu": unchanged},
     "Lemma 2, proof (18)-(20)": (
         {"push": lambda w, x, e: np.array([-1.0, 0.2])},  # crosses x_1 and keeps x_2
-        {"relu": lambda z: z},
+        {"relu": unchanged},
     ),
     "Lemma 2, proof (19)": (
         {"push": lambda w, x, e: push(w, x / np.linalg.norm(x), e)},
@@ -291,7 +298,7 @@ PLANTED = {
     "(28b)-(28d) Chernoff's bound": {"rank_bounds": other_bounds(sure=lambda b, a: (0.5, 0.4))},
     "ours: 2 + (n-1)/(2 gamma)": {"rank_bounds": other_bounds(sharper=0.2)},
     "Corollary 4": {"batch_norm": lambda z: z},
-    "Section I: comparison with Dittmer et al.": {"relu": lambda z: z},
+    "Section I: comparison with Dittmer et al.": {"relu": unchanged},
     "Section II: recentering alone": {"propagate": other_parts(nl="relu")},
     "Section III: every batch": {"propagate": other_parts(nl="linear")},
     "ours: from seven points on": {"odd_state": odd_from(5)},
@@ -342,8 +349,8 @@ PLANTED = {
         {"positive": top_only, "negative": bottom_only},
         {"positive": pairs_only, "negative": lambda x: pairs_only(-np.asarray(x))},
     ),
-    "Appendix D: after (41) the points together": {"relu": lambda z: z},
-    "Appendix D: (42) one set for all pairs": {"relu": lambda z: z},
+    "Appendix D: after (41) the points together": {"relu": unchanged},
+    "Appendix D: (42) one set for all pairs": {"relu": unchanged},
     "Appendix D: (46)-(47) norms of the ends": {"tree": other_tree(apart)},
     "Appendix D: (48) the ratio": {"tree": other_tree(one_weight)},
     "Appendix D: (49)-(52) the ratio's bound": {"tree": other_tree(apart)},

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.dying.unit_loss import Target, gradient, loss
 from relunorm.errors import InvalidInputError
+from relunorm.papers.dying.theory.unit_loss import Target, gradient, loss
 
 
 @dataclass(frozen=True)
