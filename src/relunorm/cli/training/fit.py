@@ -91,7 +91,7 @@ def fit(
 
     Ctrl-C or a spent time limit keeps the best network found so far and says so.
     """
-    from relunorm.cli.fit_table import Reading, read, split
+    from relunorm.cli.training.fit_table import Reading, read, split
 
     if out is not None:
         _check_out(Path(out))
@@ -162,7 +162,7 @@ def _check_pieces(table: Table, source: str) -> None:
 
 
 def _draw_effects(model: Any, train: Table, plot: str, document: dict[str, Any]) -> None:
-    from relunorm.cli.fit_models import filler
+    from relunorm.cli.training.fit_models import filler
     from relunorm.train.effects import feature_effects, plot_effects
 
     effects = feature_effects(model.network_, filler(train)(train.x), names=train.names)
@@ -217,7 +217,7 @@ def _fit(train: Table, settings: dict[str, Any], classify: bool) -> Any:
 
 def _compared(model: Any, train: Table, held: Table | None) -> list[dict[str, Any]]:
     """The network and simpler models, with their errors; the simplest one second."""
-    from relunorm.cli import fit_models
+    from relunorm.cli.training import fit_models
 
     if not hasattr(model, "classes_"):
         models = {"relu network": model.predict, **fit_models.regression_baselines(train)}
