@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from relunorm.train.layered import LayeredProblem, live_start
-from relunorm.train.lm import Model, dense_step, minimize
-from relunorm.train.shallow import Bounds, ShallowProblem
-from relunorm.train.spline import (
+from relunorm.train.problem.layered import LayeredProblem, live_start
+from relunorm.train.problem.lm import Model, dense_step, minimize
+from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.spline import (
     SplineProblem,
     refit,
     solve_blocks,

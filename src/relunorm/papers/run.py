@@ -24,8 +24,7 @@ import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
 from relunorm.papers import PAPERS, TITLES, exhibits, read_sample, world_of
 from relunorm.papers.checklist import CHECKLIST
-from relunorm.papers.exhibit import Exhibit, Make, cost_of, source_of
-from relunorm.papers.margins import draw_margins
+from relunorm.papers.exhibit import Exhibit, Make, cost_of, draw_margins, source_of
 from relunorm.sweep.front import sweep
 from relunorm.sweep.identity import identify, source_version
 from relunorm.sweep.record import Run

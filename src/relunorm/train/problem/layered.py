@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relunorm.train.lm import Model, Point, dense_step
-from relunorm.train.shallow import SLICE_DOUBLES, factor, ridge_diagonal, ridge_table
-from relunorm.train.thresholds import live_thresholds
+from relunorm.train.problem.lm import Model, Point, dense_step
+from relunorm.train.problem.shallow import SLICE_DOUBLES, factor, ridge_diagonal, ridge_table
+from relunorm.train.problem.thresholds import live_thresholds
 
 
 class LayeredProblem:

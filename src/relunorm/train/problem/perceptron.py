@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.train.task import Fit, Start, Task
+from relunorm.train.problem.task import Fit, Start, Task
 
 Vector = NDArray[np.float64]
 
