@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # read when keras is first imported
 
 settings.register_profile(
     "relunorm",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from relunorm.errors import RelunormError
 from relunorm.head import Head, Step
 from relunorm.io.graph.structured import lower
 from relunorm.structure import axes_of
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
 
 
 def small_cnn() -> nn.Module:
