@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from relunorm.domain import Domain
     from relunorm.network import Network
-    from relunorm.regions.result import Regions
+    from relunorm.regions.partition import Regions
 
 #: Inputs up to which all regions of a domain are listed without asking whether that ends.
 FEW_INPUTS = 8

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from relunorm.clock import Listener, Progress
-    from relunorm.sweep.front import Sweep
+    from relunorm.sweep.sweep import Sweep
 
 #: Rows shown on a terminal; a store or an export has all of them.
 SHOWN = 20
@@ -60,9 +60,9 @@ def sweep(
 
     Exit code 1: a run failed. 3: the time limit left some undone.
     """
-    from relunorm.sweep import front
     from relunorm.sweep.grid import grid as combinations
     from relunorm.sweep.script import script_function
+    from relunorm.sweep.sweep import sweep as run
 
     if export is not None:
         _check_export(export)
@@ -71,7 +71,7 @@ def sweep(
     if scheduler is not None and not quiet:
         typer.echo(f"relunorm: connecting to {printable(scheduler)} ...", err=True)
     with _stdout_kept_clean(json), _progress(quiet or json) as progress:
-        found = front.sweep(
+        found = run(
             function,
             runs,
             store=store,

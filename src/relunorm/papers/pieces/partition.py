@@ -19,7 +19,7 @@ from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.pieces.examples import leave
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
 
