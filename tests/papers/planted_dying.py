@@ -135,12 +135,23 @@ def relabelled(where):
     return wrong
 
 
+TRAINED = {}
+
+
+def few_updates(plan, x, y):
+    """Deep training cut to three updates, once for all worlds that start from it."""
+    key = replace(plan, updates=3)
+    if key not in TRAINED:
+        TRAINED[key] = train_deep(key, x, y)
+    return TRAINED[key]
+
+
 def deep_world(change):
     """Deep training with another outcome: change(depth, born) gives the shares dead at the end and
     after a third of the updates."""
 
     def wrong(plan, x, y):
-        found = train_deep(replace(plan, updates=3), x, y)
+        found = few_updates(plan, x, y)
         return {
             key: (born, *[change(key[2], np.array(born))] * 2) for key, (born, *_) in found.items()
         }
@@ -158,13 +169,13 @@ def die_when_flat(depth, born):
 
 def all_alive(plan, x, y):
     """Nobody is born dead."""
-    found = train_deep(replace(plan, updates=3), x, y)
+    found = few_updates(plan, x, y)
     return {key: tuple([0.0] * len(born) for _ in range(3)) for key, (born, *_) in found.items()}
 
 
 def born_alike(plan, x, y):
     """Perceptrons of every depth are born with the same share of dead units."""
-    found = train_deep(replace(plan, updates=3), x, y)
+    found = few_updates(plan, x, y)
     return {
         key: ([0.3] * len(born) if key[0] == "mlp" else born, *rest)
         for key, (born, *rest) in found.items()
