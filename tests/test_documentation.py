@@ -53,6 +53,7 @@ def test_a_tutorial_shows_its_script_as_it_is(name: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("default")  # as where a reader runs them
 @pytest.mark.parametrize("path", tutorials.scripts().values(), ids=lambda path: path.stem)
 def test_the_scripts_of_the_tutorials_run(
     path: Path,
