@@ -340,8 +340,9 @@ class _Part:
         self.pick.copy_(picks)
         self.at.zero_()
         if self.sweep.device.type != "cuda":
-            for _ in range(count):
-                self._once()
+            with torch.inference_mode():
+                for _ in range(count):
+                    self._once()
             return
         for _ in range(count):
             if self._replay is None:
