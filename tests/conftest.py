@@ -24,6 +24,11 @@ settings.load_profile("relunorm")
 _SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long tests first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(autouse=True)
 def same_numbers_in_any_order():
     """Global generators start alike in every test, whichever tests ran before it."""
