@@ -13,7 +13,7 @@ COLORS = ("#e8b53a", "#3b5b92", "#9a9a9a")
 OPTIMUM: dict[str, Any] = {"marker": "o", "color": "white", "mec": "black", "ms": 6}
 
 
-def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
+def plot_basin(found: BasinMap, ax: Any = None) -> Any:
     """Starts coloured by where they end; black dots where the dead ones stop; the optimum white."""
     from matplotlib.colors import ListedColormap
 
@@ -27,9 +27,8 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
         found.classes, origin="lower", extent=(-e, e, -e, e), cmap=ListedColormap(COLORS),
         vmin=0, vmax=2, interpolation="nearest", aspect="equal",
     )  # fmt: skip
-    if ends:
-        dead = found.classes == 1
-        ax.plot(found.w[dead], found.b[dead], ",", color="black", alpha=0.6, rasterized=True)
+    dead = found.classes == 1
+    ax.plot(found.w[dead], found.b[dead], ",", color="black", alpha=0.6, rasterized=True)
     draw_cone(ax, e)
     ax.plot(found.gamma, found.delta, **OPTIMUM)
     ax.set(xlim=(-e, e), ylim=(-e, e), xlabel="w", ylabel="b")
@@ -39,11 +38,11 @@ def plot_basin(found: BasinMap, ax: Any = None, ends: bool = True) -> Any:
         fontsize=9,
     )
     if alone:
-        basin_legend(ax.figure, ends, columns=2)
+        basin_legend(ax.figure, columns=2)
     return ax.figure
 
 
-def basin_legend(figure: Any, ends: bool = True, columns: int = 6) -> None:
+def basin_legend(figure: Any, columns: int = 6) -> None:
     """What the colours of the starts and the marks stand for, once, below all panels."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -52,8 +51,7 @@ def basin_legend(figure: Any, ends: bool = True, columns: int = 6) -> None:
     keys: list[Any] = [Patch(color=color, label=label) for color, label in named]
     keys.append(Line2D([], [], ls="", label="the optimum", **OPTIMUM))
     keys.append(Line2D([], [], ls=":", color="0.4", label="edge of the dead cone"))
-    if ends:
-        keys.append(Line2D([], [], ls="", marker=".", color="black", label="where dead ones stop"))
+    keys.append(Line2D([], [], ls="", marker=".", color="black", label="where dead ones stop"))
     figure.legend(
         handles=keys, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
     )

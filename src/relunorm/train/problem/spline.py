@@ -25,23 +25,14 @@ class SplineProblem:
         x: (n,) sorted inputs.
         y: (n,) targets.
         weight: (n,) non-negative weights of the rows; ones if omitted.
-        low, high: the interval that holds the knots; the data's own range if omitted.
 
-    A point is ``(knots,)`` with knots (B, K), sorted along the last axis.
+    A point is ``(knots,)`` with knots (B, K) in the data's range, sorted along the last axis.
     """
 
-    def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        low: float | None = None,
-        high: float | None = None,
-    ):
+    def __init__(self, x: Tensor, y: Tensor, weight: Tensor | None = None):
         weight = torch.ones_like(x) if weight is None else weight
         self.x, self.y, self.weight = x.contiguous(), y, weight
-        self.low = float(x[0]) if low is None else low
-        self.high = float(x[-1]) if high is None else high
+        self.low, self.high = float(x[0]), float(x[-1])
         terms = torch.stack([torch.ones_like(x), x, x * x, y, x * y]) * weight
         self.sums = _sums_from(terms, int(x.abs().argmin()))
         self.squares = _pad((weight * y * y).cumsum(dim=0), 1, 0)
