@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import relunorm as rn
-from relunorm.classes import as_classes
 from relunorm.errors import InvalidInputError
 from relunorm.head import Head, Step
+from relunorm.questions.classes import as_classes
 from relunorm.report.case import make_case
 from relunorm.report.sections.quality import compute
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.layer import Affine, Layer
+from relunorm.network.layer import Affine, Layer
 
 
 class Whole(nn.Module):

@@ -18,7 +18,7 @@ import relunorm as rn
 from relunorm.errors import RelunormError
 from relunorm.head import Head, Step
 from relunorm.io.graph.structured import lower
-from relunorm.structure import axes_of
+from relunorm.network.structure import axes_of
 
 
 def small_cnn() -> nn.Module:

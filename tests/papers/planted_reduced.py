@@ -9,8 +9,8 @@ import numpy as np
 
 from relunorm.errors import InvalidDomainError
 from relunorm.forms.normalize import normalize
-from relunorm.layer import Affine, Layer
 from relunorm.network import Network
+from relunorm.network.layer import Affine, Layer
 from relunorm.papers.reduced.laws import relu, step
 
 

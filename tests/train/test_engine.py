@@ -210,7 +210,7 @@ def test_rows_are_sliced_without_changing_the_answer(monkeypatch):
     whole = ShallowProblem(x, y, Bounds.around(x), weight).linearize(start)
     whole_deep = LayeredProblem(x, y, weight).linearize(deep)
     for module in ("shallow", "layered"):
-        monkeypatch.setattr(f"relunorm.train.{module}.SLICE_DOUBLES", 100)
+        monkeypatch.setattr(f"relunorm.train.problem.{module}.SLICE_DOUBLES", 100)
     sliced = ShallowProblem(x, y, Bounds.around(x), weight).linearize(start)
     sliced_deep = LayeredProblem(x, y, weight).linearize(deep)
     torch.testing.assert_close(whole.parts[0], sliced.parts[0], rtol=1e-7, atol=1e-8)

@@ -27,7 +27,7 @@ def info(
 def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from relunorm.network import units_in_words
+    from relunorm.network.network import units_in_words
 
     def size(shape: list[int]) -> str:
         return "x".join(map(str, shape))

@@ -53,13 +53,13 @@ def certify(
     """
     import numpy as np
 
-    from relunorm.classes import as_classes
     from relunorm.cli.tables import parse_table
     from relunorm.domain import Box
     from relunorm.head import Head
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
     from relunorm.questions.certify import certify as run
+    from relunorm.questions.classes import as_classes
 
     network = load(model)
     table = parse_table(data, target, network, labels=True, finite=False)

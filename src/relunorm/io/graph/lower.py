@@ -23,7 +23,7 @@ from relunorm.io.graph.signs import Signs
 from relunorm.io.graph.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
 from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
-from relunorm.structure import Geometry, Recorder, axes_of
+from relunorm.network.structure import Geometry, Recorder, axes_of
 
 #: A product of two affine maps is multiplied out when it has at most this many entries, ...
 FILL_FREE = 1 << 16

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.layer import Activation
+from relunorm.network.layer import Activation
 
 StepKind = Literal[
     "input", "conv", "linear", "activation", "clip", "max_pool", "average_pool", "reshape",

@@ -19,12 +19,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from relunorm import matrix as mx
-from relunorm.columns import Column, check_columns
-from relunorm.encoding import encoding
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.head import NO_HEAD, Head
-from relunorm.layer import (
-    IDENTITY,
+from relunorm.matrix import Matrix, Vector
+from relunorm.network.columns import Column, check_columns
+from relunorm.network.encoding import encoding
+from relunorm.network.layer import (
     RELU,
     Activation,
     Affine,
@@ -33,11 +33,8 @@ from relunorm.layer import (
     substitute,
     whole,
 )
-from relunorm.matrix import Matrix, Vector
+from relunorm.network.structure import Structure
 from relunorm.shown import Shown
-from relunorm.structure import Structure
-
-__all__ = ["IDENTITY", "RELU", "Activation", "Affine", "Head", "Layer", "Network", "substitute"]
 
 #: Evaluate a batch in slices whose widest value has about this many entries (16 MB: measured best
 #: for sparse layers, and no slower for dense ones).

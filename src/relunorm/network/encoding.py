@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relunorm import matrix as mx
-from relunorm.layer import Activation, Affine
+from relunorm.network.layer import Activation, Affine
 
 if TYPE_CHECKING:
     from relunorm.network import Network
