@@ -11,10 +11,10 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.columns import Column, input_names
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 from relunorm.io.table import Table
 from relunorm.io.table.csv import CsvShape, check_target, csv_shape, is_gap, open_text, parse_number
+from relunorm.network.columns import Column, input_names
 
 #: Different words of a column above which it is a name, not a kind.
 MOST_WORDS = 100
