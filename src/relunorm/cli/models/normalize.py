@@ -51,7 +51,7 @@ def normalize(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="Number type of the written weights; by default that of MODEL's."),
+        typer.Option(help="Number type of the written weights; by default that of MODEL's file."),
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the stability analysis.")
@@ -66,7 +66,7 @@ def normalize(
     Exit code 3: the time limit left units undecided; they stay.
     """
     from relunorm.forms.normalize import normalize as run
-    from relunorm.forms.precision import is_single
+    from relunorm.forms.precision import is_single, precision
     from relunorm.io import load, save
     from relunorm.io.domains import parse_domain
 
@@ -74,7 +74,9 @@ def normalize(
     place = None if domain is None else parse_domain(domain, network)
     if certificate is not None:
         check_certifiable(place)
-    dtype = dtype or ("float32" if is_single(network) else "float64")
+    if dtype is None:  # pow2 promises the same bits, also of what the reader multiplied out
+        double = precision(network) == "float64" or (form == "pow2" and not is_single(network))
+        dtype = "float64" if double else "float32"
     with showing("looking at units", json or quiet) as show:
         result = run(
             network,
@@ -95,7 +97,7 @@ def normalize(
     save(result.network, target, dtype=dtype)  # type: ignore[arg-type]
     sizes = _sizes(source, Path(target))
     if form == "minimal" and sizes is not None and sizes[1] > sizes[0]:
-        whole = run(network, form, place, remove=False, dtype=dtype)  # type: ignore[arg-type]
+        whole = run(network, form, place, remove=False)  # type: ignore[arg-type]
         if whole.network == network:
             why = result.kept or f"its file would have {sizes[1]:,} bytes instead of {sizes[0]:,}"
             result = replace(whole, network=network, stability=result.stability, kept=why)
