@@ -185,6 +185,10 @@ def test_the_weakest_rows_are_looked_for_among_those_with_the_smallest_margins(
     assert (body["rows"]["value"], body["nearest"]["value"]) == (6, 2)
     assert 1 <= body["median"]["value"] <= 2  # of the sample alone
     assert body["partial"] == ""
+    wrong = case(net, x, NAMES[np.ones(2000, dtype=int)], classes=list(NAMES[:2]))
+    none = robustness.compute(wrong, 3600.0)
+    assert none["rows"]["value"] == 6
+    assert none["median"]["value"] == none["curve"]["rows"][0][1] == 0.0  # as the curve counts them
     hurried = robustness.compute(found, 0.0)
     assert hurried["certified"]["value"] == 0
     assert (hurried["rows"]["value"], hurried["nearest"]["value"]) == (0, 1)  # no sample of one

@@ -19,7 +19,8 @@
     }
     if (robustness.body?.median.value) {
       found.push(["robustness", R.fact("Median safe radius", R.quantity(robustness.body.median, 3),
-        "how far all inputs may move")]);
+        `how far all inputs may move${robustness.body.scales_differ ? ", of their spread" : ""}; ` +
+        `on ${R.plural(robustness.body.rows.value, "row")}`)]);
     }
     if (units.body) {
       found.push(["units", R.fact("Dead units", R.quantity(units.body.dead), `on ${units.body.on}`)]);

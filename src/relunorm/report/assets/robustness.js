@@ -16,7 +16,8 @@
           R.svg("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: "curve curve-1", "stroke-dasharray": "7 4" })),
         "possibly right (not attacked)")),
       body.rows.value < body.rows.of &&
-        R.note(`On ${R.number(body.rows.value)} of ${R.plural(body.rows.of, "row")}, chosen at random.`,
+        R.note(`On ${R.number(body.rows.value)} of ${R.plural(body.rows.of, "row")}, chosen at random: ` +
+          "a sample, so at 0 it need not show the accuracy on all rows.",
           body.nearest.value ? ` The weakest were looked for among ${R.number(body.nearest.value)} more, ` +
             "whose class changes nearest by." : ""),
       R.el("h3", {}, "The weakest rows ", R.kind("bound")),
@@ -32,9 +33,10 @@
   const lead = ({ rows, nearest, certified, median, scales_differ: scaled }) => {
     if (!certified.value) return `No row could be certified in the time given (${R.plural(rows.value + nearest.value, "row")} tried).`;
     if (!median.value) {
-      return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at could be certified in the time given.`;
+      return `${R.number(certified.value)} of the ${R.plural(rows.value, "row")} looked at ` +
+        "could be certified: answered right, and the same for every input nearby.";
     }
-    return [`Half of the ${R.number(rows.value)} rows looked at keep their class ` +
+    return [`Half of the ${R.plural(rows.value, "row")} looked at are answered right and stay so ` +
       `if every input moves by up to ${R.number(median.value, 3)}${scaled ? " of its spread" : ""}. `,
     R.kind(median.kind)];
   };

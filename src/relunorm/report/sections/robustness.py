@@ -73,7 +73,8 @@ def compute(case: Case, seconds: float) -> dict[str, Any]:
     every: Kind = "bound" if len(picks) == case.rows else "estimate"
     side = {"side": "lower"} if every == "bound" else {}
     weakest = sorted(rows.values(), key=lambda row: (row.radius[1], row.radius[0]))
-    radii = np.array([row.radius[0] for row in found.rows if row.correct])
+    # a wrong row is safe nowhere, as on the curve
+    radii = np.array([row.radius[0] if row.correct else 0.0 for row in found.rows])
     assert case.index is not None
     return {
         "norm": "inf",
