@@ -19,6 +19,7 @@ import numpy as np
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
 from relunorm.network import Network
+from relunorm.network.columns import arranged
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +38,8 @@ def accepts(
     Args:
         models: the parameters that are networks; the first one tells the dimension of a domain.
         domains: the parameters that are domains, None among them staying None.
-        data: the parameter whose rows tell the shape of an input where the model leaves it open.
+        data: the parameter whose rows tell the shape of an input where the model leaves it open;
+            the columns of a DataFrame are found by name where the model knows them.
 
     >>> @accepts("network", domains=("domain",))
     ... def volume(network, domain):
@@ -59,6 +61,8 @@ def accepts(
             for name in models:
                 if name in given:
                     given[name] = as_network(given[name], given.get(data))
+            if given.get(data) is not None:
+                given[data] = arranged(given[data], given[models[0]].columns)
             for name in domains:
                 needed = signature.parameters[name].default is inspect.Parameter.empty
                 if name in given and (needed or given[name] is not None):
@@ -119,7 +123,7 @@ def as_domain(domain: Place, network: Network, name: str = "domain") -> Domain:
         from relunorm.io.domains import parse_domain
 
         return parse_domain(domain, network)
-    found = None
+    found, domain = None, arranged(domain, network.columns)
     if isinstance(domain, tuple | list) and len(domain) == 2:
         found = _between(domain[0], domain[1], network)
     if found is None:

@@ -22,7 +22,7 @@ from relunorm import matrix as mx
 from relunorm.errors import InvalidInputError, InvalidNetworkError
 from relunorm.head import NO_HEAD, Head
 from relunorm.matrix import Matrix, Vector
-from relunorm.network.columns import Column, check_columns
+from relunorm.network.columns import Column, arranged, check_columns
 from relunorm.network.encoding import encoding
 from relunorm.network.layer import (
     RELU,
@@ -264,7 +264,8 @@ class Network(Shown):
         """Evaluate one input or a batch.
 
         Args:
-            inputs: shape (d,), (n, d), or (n, *input_shape) / input_shape for images.
+            inputs: shape (d,), (n, d), or (n, *input_shape) / input_shape for images. The columns
+                of a DataFrame are found by name where the network has ``columns``.
 
         Returns:
             shape (n, outputs), or (outputs,) for a single input.
@@ -341,6 +342,7 @@ class Network(Shown):
         return np.array(result[0] if single else result)
 
     def _batch(self, inputs: ArrayLike) -> tuple[NDArray[np.float64], bool]:
+        inputs = arranged(inputs, self.columns)
         try:
             array = np.asarray(inputs, dtype=np.float64)
         except (TypeError, ValueError, RuntimeError) as error:
