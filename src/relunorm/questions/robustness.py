@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relunorm.floats import at_least, at_most
 from relunorm.matrix import Vector
 from relunorm.shown import Shown
 
@@ -61,8 +62,8 @@ class RowRobustness:
         }
 
     def __repr__(self) -> str:
-        low, high = self.radius
-        return f"RowRobustness({self.row}: {self.verdict}, radius in [{low:.6g}, {high:.6g}])"
+        ends = f"[{at_least(self.radius[0], 6)}, {at_most(self.radius[1], 6)}]"
+        return f"RowRobustness({self.row}: {self.verdict}, radius in {ends})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,7 +137,7 @@ class Robustness(Shown):
     def __repr__(self) -> str:
         if self.asked is None and self.rows:
             safe = float(np.median([row.radius[0] for row in self.rows]))
-            return f"Robustness({len(self.rows)} rows, half of them safe up to {safe:.4g})"
+            return f"Robustness({len(self.rows)} rows, half of them safe up to {at_least(safe)})"
         counts = ", ".join(f"{n} {word}" for word, n in self.counts.items() if n)
         return f"Robustness({len(self.rows)} rows{': ' if counts else ''}{counts})"
 

@@ -73,15 +73,17 @@ def compare(
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
+    from relunorm.floats import at_least, at_most
+
+    upper = "unbounded" if document["upper"] is None else at_most(document["upper"], 3)
     console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
-    console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    console.print(f"{at_least(document['lower'], 3)} <= max |A - B| <= {upper}")
     if document["upper_after_head"] is not None and document["of"] != "outputs":
-        console.print(
-            f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"
-        )
+        moved = at_most(document["upper_after_head"], 3)
+        console.print(f"so in exact arithmetic the models' outputs differ by at most {moved}")
     if document["apart"] is not None:
-        console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
+        apart = at_most(document["apart"], 3)
+        console.print(f"away from the thresholds of steps: max |A - B| <= {apart}")
     follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
     console.print(f"tolerance {document['tolerance']:.3g}{follows}")
     if document["top1"] is not None:

@@ -138,13 +138,14 @@ def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from relunorm.floats import at_least, at_most
     from relunorm.forms.removal.reduced import Removal, summarize
 
     before, after = document["before"], document["after"]
     console.print(f"[bold]{escape(document['source'])} -> {escape(document['target'])}[/bold]")
     table = Table("layer", "reason", "units", "method", "smallest margin")
     for row in summarize(Removal(**unit) for unit in document["removed"]):
-        margin = "" if row["margin"] is None else f"{row['margin']:.3g}"
+        margin = "" if row["margin"] is None else at_least(row["margin"], 3)
         table.add_row(
             str(row["layer"] + 1), row["reason"], str(row["units"]), row["method"], margin
         )
@@ -169,5 +170,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print("convolutions are written out as matrices: this form rescales single rows")
     if document["bound"] is not None and not document["kept"]:
         away = document["threshold_margin"]
-        extra = "" if away is None else f", where no step is within {away:.2g} of its threshold"
-        console.print(f"outputs differ by at most {document['bound']:.3g} over the domain{extra}")
+        extra = (
+            "" if away is None else f", where no step is within {at_most(away, 2)} of its threshold"
+        )
+        bound = at_most(document["bound"], 3)
+        console.print(f"outputs differ by at most {bound} over the domain{extra}")

@@ -107,7 +107,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         if label is not None and document["classes"]:
             label = document["classes"][label]
         word = row["verdict"] if row["correct"] else "wrong"
-        table.add_row(str(row["row"]), str(label), word, *(_radius(end) for end in row["radius"]))
+        table.add_row(str(row["row"]), str(label), word, *_radii(row["radius"]))
     console.print(table)
     if document["classes_from"] in ("data", "sorted"):
         order = ", ".join(document["classes"])
@@ -124,5 +124,8 @@ def _end(value: float | None) -> float:
     return float("inf") if value is None else value
 
 
-def _radius(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5g}"
+def _radii(ends: list[float | None]) -> list[str]:
+    from relunorm.floats import at_least, at_most
+
+    low, high = map(_end, ends)
+    return [at_least(low, 5), "-" if high == float("inf") else at_most(high, 5)]

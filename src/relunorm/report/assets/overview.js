@@ -33,7 +33,7 @@
       const { exact, lower, upper } = lipschitz.body;
       found.push(["lipschitz", R.fact("Lipschitz constant",
         exact ? R.quantity(upper) : R.el("span", { class: "quantity" },
-          R.el("span", { class: "figure" }, `${R.number(lower.value, 3)} … ${R.number(upper.value, 3)}`),
+          R.el("span", { class: "figure" }, `${R.number(lower.value, 3, "lower")} … ${R.number(upper.value, 3, "upper")}`),
           " ", R.kind("bound")),
         `l${lipschitz.body.norm} norm, over the domain`)]);
     }

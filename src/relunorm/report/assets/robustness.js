@@ -23,7 +23,7 @@
       R.el("h3", {}, "The weakest rows ", R.kind("bound")),
       R.table([">row", "class", "right", ">safe up to", ">attacked at"], body.weakest.rows.map((r) => [
         R.number(r.row), R.short(names[r.label] ?? String(r.label)), r.correct ? "yes" : "no",
-        R.number(r.safe, 3), r.attacked === null ? "not found" : R.number(r.attacked, 3)]),
+        R.number(r.safe, 3, "lower"), r.attacked === null ? "not found" : R.number(r.attacked, 3, "upper")]),
       "Rows with the smallest radii"),
       R.note("Safe: no input within that distance (the largest change of any input) has another class, proved. ",
         "Attacked: one with another class was found there."),
@@ -37,7 +37,7 @@
         "could be certified: answered right, and the same for every input nearby.";
     }
     return [`Half of the ${R.plural(rows.value, "row")} looked at are answered right and stay so ` +
-      `if every input moves by up to ${R.number(median.value, 3)}${scaled ? " of its spread" : ""}. `,
+      `if every input moves by up to ${R.number(median.value, 3, "lower")}${scaled ? " of its spread" : ""}. `,
     R.kind(median.kind)];
   };
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relunorm.domain import Box
+from relunorm.floats import at_most
 from relunorm.report.case import Case
 from relunorm.report.section import NO_TIME
 
@@ -106,16 +107,17 @@ def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]
     near = next((row for row in weak if row["correct"] and row["attacked"] is not None), None)
     if body is None or near is None or near["attacked"] == 0:
         return []
+    moved = at_most(near["attacked"], 2)
     text = f"Row {near['row']} is answered correctly, but moving its inputs by "
     if body["scales_differ"]:
         text += (
-            f"{near['attacked']:.2g} of their spread each changes the class. Look whether noise of "
+            f"{moved} of their spread each changes the class. Look whether noise of "
             "that size occurs in practice; more time certifies more rows."
         )
         command = f"relunorm report {spell.model} {spell.table} --time-limit 60"
         return [_item(text, "rn.report(model, X, y, time_limit=60)", "robustness", command)]
     text += (
-        f"{near['attacked']:.2g} each changes the class. Choose how far inputs may move in "
+        f"{moved} each changes the class. Choose how far inputs may move in "
         "practice and count the rows that stand it."
     )
     radius = body["median"]["value"] or near["attacked"]
