@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import relunorm as rn
 from relunorm import Box, Network, NormBall
-from relunorm.cli import app
+from relunorm.cli import app, main
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.questions.neighbourhood import neighbourhood
 
@@ -222,6 +222,26 @@ def test_bad_rows_are_named_and_the_others_answered():
     assert "row 2: input 0 is 9, outside of the valid range [-5, 5]" in reasons[2]
     assert "row 3: label 7, but the model has classes 0 to 1" in reasons[3]
     assert found.accuracy(0.5) == (1.0, 1.0)
+
+
+def test_a_name_the_model_does_not_have_is_the_fault_of_its_row(tmp_path, capsys):
+    plain = Network.from_weights([[[1.0], [-1.0]]], [[0.0, 0.0]])
+    net = plain.replace(head=rn.Head((), ("oak", "ash")))
+    rows = [[3.0], [3.0], [-3.0], [3.0]]
+    found = rn.certify(net, rows, 0.5, label=["oak", "pine", "ash", None])
+    assert [row.verdict for row in found.rows] == ["robust", "invalid", "robust", "invalid"]
+    assert found.rows[1].reason == "row 1: label 'pine', but the model has classes oak, ash"
+    rn.save(net, tmp_path / "net.npz")
+    (tmp_path / "rows.csv").write_text("x,kind\n3,oak\n3,pine\n-3,ash\n")
+    data = ["--data", str(tmp_path / "rows.csv"), "--target", "kind", "--eps", "0.5", "--json"]
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", str(tmp_path / "net.npz"), *data])
+    assert stop.value.code == 2
+    told = capsys.readouterr()
+    assert "row 1: label 'pine'" in told.err
+    assert json.loads(told.out)["counts"] == {
+        "robust": 2, "attacked": 0, "unknown": 0, "invalid": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

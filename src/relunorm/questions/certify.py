@@ -208,7 +208,8 @@ class _Job:
         if self.classes is not None and self.classes.source == "model":
             named = ", ".join(self.classes.names)
         for row in np.flatnonzero(~np.isin(given, np.arange(classes))).tolist():
-            reason = f"row {row}: label {told[row]:g}, but the model has classes {named}"
+            shown = f"{told[row]:g}" if told.dtype.kind in "fiub" else repr(str(told[row]))
+            reason = f"row {row}: label {shown}, but the model has classes {named}"
             self.invalid.setdefault(row, RowRobustness(row, "invalid", reason=reason))
         return np.where(np.isin(given, np.arange(classes)), given, 0.0)
 
@@ -228,7 +229,7 @@ class _Job:
         from_one = plain and set(rows.tolist()) == set(range(1, count + 1))
         if plain and not from_one and np.isin(rows, np.arange(count)).any():
             return rows
-        found = as_classes(rows, None, self.network.head, self.outputs)
+        found = as_classes(rows, None, self.network.head, self.outputs, others=True)
         if found is None:
             return rows
         codes, self.classes = found

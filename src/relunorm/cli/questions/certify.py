@@ -69,7 +69,7 @@ def certify(
     x = table.x[:rows]
     label = None if table.labels is None else table.labels[:rows]
     named: dict[str, Any] = {}
-    if table.classes and table.labels is not None and delta is None:
+    if table.classes and table.labels is not None and delta is None and not network.head.classes:
         # text is matched to the outputs by all rows, not only by those that are asked about
         outputs = network(np.nan_to_num(table.x))
         found_classes = as_classes(table.labels, None, network.head, outputs)
