@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
+import signal
 from fractions import Fraction
 from itertools import pairwise
 
@@ -19,6 +22,8 @@ from relunorm import Box, Network, NormBall
 from relunorm.cli import app, main
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.questions.neighbourhood import neighbourhood
+
+certify_module = importlib.import_module("relunorm.questions.certify")
 
 
 def random_net(rng: np.random.Generator, *widths: int) -> Network:
@@ -242,6 +247,82 @@ def test_a_name_the_model_does_not_have_is_the_fault_of_its_row(tmp_path, capsys
     assert json.loads(told.out)["counts"] == {
         "robust": 2, "attacked": 0, "unknown": 0, "invalid": 1,
     }  # fmt: skip
+
+
+def test_an_interrupt_keeps_the_rows_decided_until_then(tmp_path, monkeypatch, capsys):
+    net = Network.from_weights([[[1.0], [-1.0]]])
+    rows = np.full((6, 1), 4.0)
+    rn.save(net, tmp_path / "net.npz")
+    np.savez(tmp_path / "rows.npz", x=rows)
+    decide = certify_module.decide_any
+    asked = ["certify", str(tmp_path / "net.npz"), "--data", str(tmp_path / "rows.npz"), "--json"]
+
+    def interrupted(after: int, caught: bool):
+        calls = iter(range(100))
+
+        def run(*arguments, **options):
+            if next(calls) == after:
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                except KeyboardInterrupt:  # as a search does that is under way
+                    if not caught:
+                        raise
+            return decide(*arguments, **options)
+
+        monkeypatch.setattr(certify_module, "decide_any", run)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for caught in (False, True):
+            interrupted(2, caught)
+            found = rn.certify(net, rows, 1.0)
+            verdicts = ["robust"] * (2 + caught) + ["unknown"] * (4 - caught)
+            assert [row.verdict for row in found.rows] == verdicts
+            assert found.stopped == found.rows[-1].reason == "interrupted"
+        interrupted(2, False)
+        with pytest.raises(SystemExit) as stop:
+            main([*asked, "--eps", "1"])
+        told = capsys.readouterr()
+        assert stop.value.code == 130
+        assert json.loads(told.out)["counts"]["robust"] == 2
+        assert "what was found until then is kept" in told.err
+        interrupted(0, False)
+        with pytest.raises(KeyboardInterrupt):
+            rn.certify(net, rows, 1.0)
+        interrupted(0, False)
+        with pytest.raises(SystemExit) as stop:
+            main([*asked, "--eps", "1"])
+        assert stop.value.code == 130
+        assert capsys.readouterr() == ("", "relunorm: interrupted\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_time_that_is_left_goes_to_the_rows_that_are_undecided(monkeypatch):
+    net = Network.from_weights([[[1.0], [-1.0]]])
+    decide, asked = certify_module.decide_any, []
+
+    def run(network, domain, groups, clock, *rest):
+        """Row 0 is undecided until it gets more than its share of a third."""
+        row = round(float(domain.center[0])) - 4
+        asked.append(row)
+        found = decide(network, domain, groups, clock, *rest)
+        if row == 0 and clock.limit < 3600 / 2:
+            clock.ends = clock.began  # its time is up
+            return dataclasses.replace(found, verdict="unknown")
+        return found
+
+    monkeypatch.setattr(certify_module, "decide_any", run)
+    found = rn.certify(net, [[4.0], [5.0], [6.0]], 1.0, time_limit=3600)
+    assert asked == [0, 1, 2, 0]
+    assert [row.verdict for row in found.rows] == ["robust"] * 3
+    monkeypatch.setattr(
+        certify_module,
+        "decide_any",
+        lambda *asked: dataclasses.replace(decide(*asked), verdict="unknown"),
+    )
+    left = rn.certify(net, [[4.0]], 1.0, time_limit=3600).rows[0]
+    assert (left.verdict, left.reason) == ("unknown", certify_module.ROUNDING)
 
 
 @pytest.mark.parametrize(

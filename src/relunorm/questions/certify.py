@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.clock import Clock, Listener, Teller
+from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
 from relunorm.extrema.front import checked, decide_any
+from relunorm.interrupts import Interrupts
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
@@ -33,6 +36,8 @@ Array = NDArray[np.float64]
 DOUBLINGS = 60
 #: So many of them are attacked at once.
 TOGETHER = 12
+#: Why a search can end without an answer before its time is up.
+ROUNDING = "too close to another answer for the rounding of float64"
 
 
 @accepts("model", domains=("valid",), data="x")
@@ -74,14 +79,15 @@ def certify(
         valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
             neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
-            get.
+            get, and then the rows that were still undecided, the hardest last.
         tolerance: relative width of the interval at which the bisection stops.
         random_state: seed of the attacks.
         progress: called with a `Progress` for each row.
         workers: threads that search side by side.
 
     A row with NaN, outside the valid range or with a label the model does not have is ``invalid``;
-    the others are answered.
+    the others are answered. Ctrl-C ends the work: the rows decided by then are returned, the others
+    are ``unknown``, and ``stopped`` says so.
 
     >>> net = Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0, 0], [-1.0]])  # |x| - 1
     >>> certify(net, [[3.0]], radius=1.5).rows[0].verdict
@@ -95,23 +101,43 @@ def certify(
     tell = Teller(progress, clock)
     tell.compile("the search", warm_up)
     found: dict[int, RowRobustness] = dict(job.invalid)
+    with job.interrupts, suppress(KeyboardInterrupt):
+        _answer(job, found, clock, tell)
+    stopped = INTERRUPTED if job.interrupts.seen or len(found) < len(job.x) else ""
+    if stopped and not any(row.decided for row in found.values()):
+        raise KeyboardInterrupt  # there is nothing to keep
+    rows = tuple(found.get(row) or job.undecided(row, stopped) for row in range(len(job.x)))
+    names = () if job.classes is None else job.classes.names
+    source = "" if job.classes is None else job.classes.source
+    of = job.network.head.of
+    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source, of, stopped)
+
+
+def _answer(job: _Job, found: dict[int, RowRobustness], clock: Clock, tell: Teller) -> None:
+    """Answer one row after the other into ``found``, until an interrupt."""
     for row in job.wrong():
         found[row.row] = row
     rest = [row for row in range(len(job.x)) if row not in found]
-    if radius is not None and rest:
+    if job.radius is not None and rest:
         tell("attacking")
         for row in job.attacked(rest):
             found[row.row] = row
         rest = [row for row in rest if row not in found]
     for place, row in enumerate(rest):
         tell("certifying", len(job.x) - len(rest) + place, len(job.x), at_once=False)
-        share = clock.part(share=1 / (len(rest) - place))
-        found[row] = job.at(row, share) if radius is not None else job.largest(row, share)
-    rows = tuple(found[row] for row in range(len(job.x)))
-    names = () if job.classes is None else job.classes.names
-    source = "" if job.classes is None else job.classes.source
-    of = job.network.head.of
-    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source, of)
+        found[row] = job.answer(row, clock.part(share=1 / (len(rest) - place)))
+    # what the others left over is for those that ran out of their share, the hardest last
+    late = [row for row in rest if found[row].reason == TIME_LIMIT]
+    for place, row in enumerate(sorted(late, key=lambda row: found[row].nodes)):
+        if clock.expired():
+            break
+        tell("certifying", len(job.x) - len(late) + place, len(job.x), at_once=False)
+        before = found[row]
+        share = max(1 / (len(late) - place), min(1.0, 2 * before.seconds / clock.left()))
+        again = job.answer(row, clock.part(share=share))
+        better = again.verdict != "unknown" or again.radius[0] >= before.radius[0]
+        effort = before.nodes + again.nodes, before.seconds + again.seconds
+        found[row] = replace(again if better else before, nodes=effort[0], seconds=effort[1])
 
 
 class _Job:
@@ -132,6 +158,7 @@ class _Job:
     ):
         self.network, self.delta, self.tolerance = network, delta, tolerance
         self.random_state, self.workers = random_state, workers
+        self.interrupts = Interrupts()
         self.x = _rows(network, x)
         self.norm = _norm(norm)
         self.radius = radius
@@ -292,17 +319,33 @@ class _Job:
             single, **more,
         )  # fmt: skip
 
+    def answer(self, row: int, clock: Clock) -> RowRobustness:
+        """What is found of a row in the time of the clock."""
+        if self.interrupts.seen:  # a search that was under way has caught it
+            raise KeyboardInterrupt
+        return self.largest(row, clock) if self.radius is None else self.at(row, clock)
+
+    def undecided(self, row: int, reason: str, low: float = 0.0, **effort: Any) -> RowRobustness:
+        """The row where nothing more is known than that it is safe up to ``low``."""
+        ends, label = (low, math.inf), self._label(row)
+        return RowRobustness(row, "unknown", label, True, ends, reason=reason, **effort)
+
+    def _why(self, clock: Clock) -> str:
+        if self.interrupts.seen:
+            return INTERRUPTED
+        return TIME_LIMIT if clock.expired() else ROUNDING
+
     def at(self, row: int, clock: Clock) -> RowRobustness:
         """The verdict at the radius asked for."""
         assert self.radius is not None
         verdict, point, nodes = self._decide(row, self.radius, clock, attacks=0)
-        took = clock.elapsed()
+        effort = {"nodes": nodes, "seconds": clock.elapsed()}
         if verdict == "attacked" and point is not None:
-            return self._attacked(row, point, nodes=nodes, seconds=took)
-        low = self.radius if verdict == "robust" else 0.0
-        return RowRobustness(
-            row, verdict, self._label(row), True, (low, math.inf), nodes=nodes, seconds=took
-        )
+            return self._attacked(row, point, **effort)
+        if verdict == "unknown":
+            return self.undecided(row, self._why(clock), **effort)
+        ends = self.radius, math.inf
+        return RowRobustness(row, "robust", self._label(row), True, ends, **effort)
 
     def _decide(
         self, row: int, radius: float, clock: Clock, attacks: int
@@ -327,30 +370,30 @@ class _Job:
         """
         nodes = 0
         if clock.expired():
-            return RowRobustness(row, "unknown", self._label(row), True)
+            return self.undecided(row, TIME_LIMIT)
         point, high, everything = self._first_attack(row, clock)
-        low, undecided = 0.0, math.inf
+        low, undecided, why = 0.0, math.inf, TIME_LIMIT
         guess = high if point is None else 0.5 * high
-        while not clock.expired():
-            verdict, found, more = self._decide(row, guess, clock.part(share=0.5), attacks=0)
+        while not clock.expired() and not self.interrupts.seen:
+            part = clock.part(share=0.5)
+            verdict, found, more = self._decide(row, guess, part, attacks=0)
             nodes += more
             if verdict == "attacked" and found is not None:
                 point, high = found, min(guess, distance(self.x[row], found, self.norm))
             elif verdict == "robust":
                 low = math.inf if guess >= everything else guess
             else:  # what is below may still be proved
-                undecided = guess
+                undecided, why = guess, self._why(part)
             top = min(high, undecided)
             if top - low <= self.tolerance * top or low == high:
                 break
             guess = 0.5 * (low + top)
-        took = clock.elapsed()
+        effort = {"nodes": nodes, "seconds": clock.elapsed()}
         if point is not None:
-            return self._attacked(row, point, low=low, nodes=nodes, seconds=took)
-        verdict = "robust" if low == math.inf else "unknown"
-        return RowRobustness(
-            row, verdict, self._label(row), True, (low, math.inf), nodes=nodes, seconds=took
-        )
+            return self._attacked(row, point, low=low, **effort)
+        if low < math.inf:
+            return self.undecided(row, why, low, **effort)
+        return RowRobustness(row, "robust", self._label(row), True, (low, low), **effort)
 
     def _first_attack(self, row: int, clock: Clock) -> tuple[Vector | None, float, float]:
         """An adversarial input from the smallest of doubling radii that gives one, and how far.

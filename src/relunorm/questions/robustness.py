@@ -30,7 +30,8 @@ class RowRobustness:
         adversarial: an input with another answer, and what the network computes there.
         single: whether the adversarial input is one in single precision.
         nodes, seconds: the effort.
-        reason: what is wrong with an invalid row.
+        reason: what is wrong with an invalid row, or why an unknown one is: ``time limit``,
+            ``interrupted``, or that rounding leaves it open.
     """
 
     row: int
@@ -44,6 +45,11 @@ class RowRobustness:
     nodes: int = 0
     seconds: float = 0.0
     reason: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether anything was found out about the neighbourhood."""
+        return self.verdict in ("robust", "attacked") or self.radius[0] > 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
@@ -80,6 +86,7 @@ class Robustness(Shown):
             ``data`` and ``sorted`` are guesses.
         of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
             what comes before its head. The class is the same before and after.
+        stopped: ``interrupted`` where Ctrl-C ended the work, else empty.
     """
 
     rows: tuple[RowRobustness, ...]
@@ -89,6 +96,7 @@ class Robustness(Shown):
     classes: tuple[str, ...] = ()
     classes_from: str = ""
     of: str = "outputs"
+    stopped: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -132,6 +140,7 @@ class Robustness(Shown):
             "classes": list(self.classes),
             "classes_from": self.classes_from,
             "of": self.of,
+            "stopped": self.stopped,
         }
 
     def __repr__(self) -> str:

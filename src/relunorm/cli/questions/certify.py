@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -85,7 +86,7 @@ def certify(
         )  # fmt: skip
     document = {"model": model, "data": data, **found.to_dict(), **named}
     for row in found.rows:
-        if row.reason:
+        if row.verdict == "invalid":
             typer.echo(f"relunorm: {data}: {row.reason}", err=True)
     emit(document, json, lambda console: _render(console, document))
     counts = found.counts
@@ -114,6 +115,9 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print(f"the model does not name its classes; taken to be, in order: {order}")
     counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
     console.print(f"{len(document['rows'])} rows: {counts}; {document['seconds']:.1f} s")
+    why = Counter(row["reason"] for row in rows if row["verdict"] == "unknown")
+    for reason, count in why.items():
+        console.print(f"{count} unknown: {reason}")
     curve = Table("radius", "certified", "possible", title="accuracy against radius")
     for radius, sure, possible in document["curve"][:: 2 if document["radius"] is None else 1]:
         curve.add_row(f"{radius:.4g}", f"{sure:.1%}", f"{possible:.1%}")
