@@ -249,6 +249,51 @@ def test_a_name_the_model_does_not_have_is_the_fault_of_its_row(tmp_path, capsys
     }  # fmt: skip
 
 
+def test_a_radius_for_each_input():
+    """One affine output w x + b changes its sign at |w x + b| / sum |w_i| s_i, in lengths s."""
+    w, b = np.array([3.0, -2e-4, 5e3, 1.0]), 0.7
+    net = Network.from_weights([[w]], [[b]])
+    scale, x = np.array([0.3, 2e4, 1e-3, 0.0]), np.array([1.0, 1e4, 1e-4, 2.0])
+    exact = sum((Fraction(a) * Fraction(c) for a, c in zip(w, x, strict=True)), Fraction(b))
+    exact = abs(exact) / sum(abs(Fraction(a)) * Fraction(c) for a, c in zip(w, scale, strict=True))
+    found = rn.certify(net, [x], scale=scale)
+    low, high = found.rows[0].radius
+    assert Fraction(low) <= exact <= Fraction(high)
+    assert high - low <= 0.01 * high
+    moved = np.abs(found.rows[0].adversarial - x)
+    assert moved[3] == 0
+    assert (moved <= high * scale * (1 + 1e-12)).all()
+    for factor, verdict in ((0.999, "robust"), (1.001, "attacked")):
+        radii = factor * float(exact) * scale
+        row = rn.certify(net, [x], radii).rows[0]
+        assert row.verdict == verdict
+        if verdict == "attacked":
+            assert all(
+                abs(Fraction(a) - Fraction(c)) <= Fraction(r)
+                for a, c, r in zip(row.adversarial, x, radii, strict=True)
+            )
+        else:
+            assert row.radius[0] == 1.0
+    for bad in ({"radius": [1.0, 2.0]}, {"scale": np.zeros(4)}, {"scale": scale, "norm": 2}):
+        with pytest.raises(InvalidInputError, match="a radius or a scale for each input"):
+            rn.certify(net, [x], **bad)
+
+
+def test_the_spread_of_a_table_as_the_unit(tmp_path):
+    net = Network.from_weights([[[1.0, 1.0], [-1.0, -1.0]]])
+    rn.save(net, tmp_path / "net.npz")
+    rows = np.array([[3.0, 300.0], [1.0, 100.0], [2.0, 200.0]])
+    np.savez(tmp_path / "rows.npz", x=rows)
+    asked = ["certify", str(tmp_path / "net.npz"), "--data", str(tmp_path / "rows.npz"), "--json"]
+    found = json.loads(CliRunner().invoke(app, [*asked, "--scale", "spread"]).output)
+    np.testing.assert_allclose(found["scale"], rows.std(axis=0))
+    for row, x in zip(found["rows"], rows, strict=True):
+        low, high = row["radius"]
+        assert low <= x.sum() / rows.std(axis=0).sum() <= high
+    bad = CliRunner().invoke(app, [*asked, "--scale", "wide"])
+    assert isinstance(bad.exception, InvalidInputError)
+
+
 def test_an_interrupt_keeps_the_rows_decided_until_then(tmp_path, monkeypatch, capsys):
     net = Network.from_weights([[[1.0], [-1.0]]])
     rows = np.full((6, 1), 4.0)

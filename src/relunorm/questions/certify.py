@@ -44,10 +44,11 @@ ROUNDING = "too close to another answer for the rounding of float64"
 def certify(
     model: Model,
     x: ArrayLike,
-    radius: float | None = None,
+    radius: float | ArrayLike | None = None,
     norm: float | str = "inf",
     label: ArrayLike | None = None,
     *,
+    scale: ArrayLike | None = None,
     delta: float | None = None,
     valid: Place | None = None,
     time_limit: float | Clock | None = 60.0,
@@ -69,13 +70,16 @@ def certify(
     Args:
         model: a `Network`, or anything `load` reads.
         x: one input or rows of them, (n, d) or n times the input's own shape.
-        radius: how far inputs may move; None for the largest safe radius of each row, by
-            bisection.
+        radius: how far inputs may move, one number or one for each input; None for the largest safe
+            radius of each row, by bisection.
         norm: inf, 2 or 1: how distances are measured.
         label: the right class of each row: its number (with one output also -1 and 1), or its name
             (text, one-hot, or any numbers), matched to the outputs by what the model says of its
             classes, else by asking the rows; ``classes_from`` of the result says which. With
             ``delta`` the right outputs. By default what the model itself says.
+        scale: one length for each input, such as its standard deviation, in which radii are
+            measured: input i moves by up to ``radius * scale[i]``, and not at all where that is 0.
+            For the norm inf. A radius for each input is the radius 1 in the scale of these numbers.
         valid: the range of valid inputs: a box in any form that a domain takes, such as (0, 1);
             neighbourhoods are clipped.
         time_limit: wall seconds for all rows together; what one row leaves over the later ones
@@ -96,7 +100,13 @@ def certify(
     >>> low <= 2.0 <= high and high - low <= 0.02
     True
     """
-    job = _Job(model, x, radius, norm, label, delta, valid, tolerance, random_state, workers)
+    if np.ndim(radius):  # type: ignore[arg-type]
+        if scale is not None:
+            raise InvalidInputError("a radius for each input has its scale; pass one of the two")
+        radius, scale = 1.0, radius
+    job = _Job(
+        model, x, radius, norm, label, delta, valid, tolerance, random_state, workers, scale
+    )  # fmt: skip
     clock = Clock(time_limit)
     tell = Teller(progress, clock)
     tell.compile("the search", warm_up)
@@ -110,7 +120,10 @@ def certify(
     names = () if job.classes is None else job.classes.names
     source = "" if job.classes is None else job.classes.source
     of = job.network.head.of
-    return Robustness(rows, job.norm, radius, clock.elapsed(), names, source, of, stopped)
+    units = () if job.scale is None else tuple(job.scale.tolist())
+    return Robustness(
+        rows, job.norm, job.radius, clock.elapsed(), names, source, of, stopped, units
+    )
 
 
 def _answer(job: _Job, found: dict[int, RowRobustness], clock: Clock, tell: Teller) -> None:
@@ -147,7 +160,7 @@ class _Job:
         self,
         network: Network,
         x: ArrayLike,
-        radius: float | None,
+        radius: Any,
         norm: float | str,
         label: ArrayLike | None,
         delta: float | None,
@@ -155,13 +168,15 @@ class _Job:
         tolerance: float,
         random_state: int,
         workers: int,
+        scale: ArrayLike | None,
     ):
         self.network, self.delta, self.tolerance = network, delta, tolerance
         self.random_state, self.workers = random_state, workers
         self.interrupts = Interrupts()
         self.x = _rows(network, x)
         self.norm = _norm(norm)
-        self.radius = radius
+        self.scale = None if scale is None else _scale(scale, network.input_size, self.norm)
+        self.radius: float | None = radius
         if radius is not None and not (_real(radius) and 0 <= radius < math.inf):
             raise InvalidInputError(f"radius is {radius!r}, expected a number of at least 0")
         if delta is not None and not (_real(delta) and 0 < delta < math.inf):
@@ -292,7 +307,9 @@ class _Job:
     def attacked(self, rows: Sequence[int]) -> list[RowRobustness]:
         """Rows for which one attack on all of them finds an adversarial input."""
         assert self.radius is not None
-        places = [neighbourhood(self.x[r], self.radius, self.norm, self.valid) for r in rows]
+        places = [
+            neighbourhood(self.x[r], self.radius, self.norm, self.valid, self.scale) for r in rows
+        ]
         points = attack_all(
             self.network,
             [p.inner for p in places],
@@ -311,7 +328,7 @@ class _Job:
     def _attacked(
         self, row: int, point: Vector, *, correct: bool = True, **more: Any
     ) -> RowRobustness:
-        far = distance(self.x[row], point, self.norm)
+        far = distance(self.x[row], point, self.norm, self.scale)
         single = bool(np.array_equal(point, point.astype(np.float32).astype(np.float64)))
         low = more.pop("low", 0.0)
         return RowRobustness(
@@ -350,7 +367,7 @@ class _Job:
     def _decide(
         self, row: int, radius: float, clock: Clock, attacks: int
     ) -> tuple[RowVerdict, Vector | None, int]:
-        place = neighbourhood(self.x[row], radius, self.norm, self.valid)
+        place = neighbourhood(self.x[row], radius, self.norm, self.valid, self.scale)
         found = decide_any(
             self.network, place.outer, self.groups[row], clock, self.random_state, None,
             self.workers, attacks,
@@ -379,7 +396,8 @@ class _Job:
             verdict, found, more = self._decide(row, guess, part, attacks=0)
             nodes += more
             if verdict == "attacked" and found is not None:
-                point, high = found, min(guess, distance(self.x[row], found, self.norm))
+                far = distance(self.x[row], found, self.norm, self.scale)
+                point, high = found, min(guess, far)
             elif verdict == "robust":
                 low = math.inf if guess >= everything else guess
             else:  # what is below may still be proved
@@ -401,20 +419,23 @@ class _Job:
         Also the radius that reaches every valid input.
         """
         x, groups, surely = self.x[row], self.groups[row], self.surely[row]
-        size = max(1e-3 * float(np.abs(x).max(initial=0.0)), 1e-6)
+        sizes = np.abs(x)
+        if self.scale is not None:
+            sizes = sizes[self.scale > 0] / self.scale[self.scale > 0]
+        size = max(1e-3 * float(sizes.max(initial=0.0)), 1e-6)
         limit = math.inf
         if self.valid is not None:
-            limit = distance_to_corner(x, self.valid, self.norm)
+            limit = distance_to_corner(x, self.valid, self.norm, self.scale)
         radius = min(size, limit)
         for _ in range(DOUBLINGS // TOGETHER):
             radii = [min(radius * 2.0**k, limit) for k in range(TOGETHER)]
-            places = [neighbourhood(x, r, self.norm, self.valid).inner for r in radii]
+            places = [neighbourhood(x, r, self.norm, self.valid, self.scale).inner for r in radii]
             points = attack_all(self.network, places, [groups] * TOGETHER, self.random_state)
             for place, point in zip(places, points, strict=True):
                 value = max(float((b - A @ self.network(point)).min()) for A, b in groups)
                 sure = checked(self.network, surely, place, point) if value >= 0.0 else None
                 if sure is not None and sure[1] >= 0.0:
-                    return sure[0], distance(x, sure[0], self.norm), limit
+                    return sure[0], distance(x, sure[0], self.norm, self.scale), limit
             radius = radii[-1]
             if radius >= limit or clock.expired():
                 break
@@ -422,10 +443,10 @@ class _Job:
         return None, radius, limit
 
 
-def distance_to_corner(x: Vector, box: Box, norm: float) -> float:
+def distance_to_corner(x: Vector, box: Box, norm: float, scale: Vector | None = None) -> float:
     """How far the furthest point of a box is from x, rounded up."""
     corner = np.where(box.hi - x > x - box.lo, box.hi, box.lo)
-    return distance(x, corner, norm) * (1 + 1e-12)
+    return distance(x, corner, norm, scale) * (1 + 1e-12)
 
 
 def _rows(network: Network, x: ArrayLike) -> Array:
@@ -449,6 +470,21 @@ def _norm(norm: float | str) -> float:
     if found is None:
         raise InvalidInputError(f"norm is {norm!r}, expected inf, 2 or 1")
     return found
+
+
+def _scale(scale: ArrayLike, inputs: int, norm: float) -> Vector:
+    try:
+        given = np.asarray(scale, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"scale is not an array of numbers: {error}") from None
+    if len(given) != inputs or not (np.isfinite(given) & (given >= 0)).all() or not given.any():
+        raise InvalidInputError(
+            f"a radius or a scale for each input is {inputs} numbers of at least 0, not all of "
+            f"them 0; given are {len(given)}"
+        )
+    if norm != math.inf:
+        raise InvalidInputError("a radius or a scale for each input needs the norm inf")
+    return given
 
 
 def _valid(valid: Domain | None) -> Box | None:

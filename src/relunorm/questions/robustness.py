@@ -87,6 +87,7 @@ class Robustness(Shown):
         of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
             what comes before its head. The class is the same before and after.
         stopped: ``interrupted`` where Ctrl-C ended the work, else empty.
+        scale: the length of each input in which radii are measured; empty for 1.
     """
 
     rows: tuple[RowRobustness, ...]
@@ -97,6 +98,7 @@ class Robustness(Shown):
     classes_from: str = ""
     of: str = "outputs"
     stopped: str = ""
+    scale: tuple[float, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -133,6 +135,7 @@ class Robustness(Shown):
             "schema": "relunorm.robustness/1",
             "norm": "inf" if math.isinf(self.norm) else int(self.norm),
             "radius": self.asked,
+            "scale": list(self.scale) or None,
             "counts": self.counts,
             "curve": [list(point) for point in self.curve()],
             "rows": [row.to_dict() for row in self.rows],

@@ -11,6 +11,8 @@ from relunorm.cli.output import Jobs, Json, Quiet, emit, showing, threads
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.console import Console
 
 #: Rows shown one by one.
@@ -27,6 +29,13 @@ def certify(
     ] = None,
     eps: Annotated[
         float | None, typer.Option(help="How far inputs may move; left out: how far is safe.")
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="Units of --eps: spread (each input's standard deviation in the table), or a "
+            "length for each input, as 0.1,20,1."
+        ),
     ] = None,
     norm: Annotated[str, typer.Option(help="inf, 2 or 1.")] = "inf",
     valid: Annotated[
@@ -81,7 +90,8 @@ def certify(
             network = network.replace(head=Head(network.head.steps))  # labels are numbers now
     with showing("certifying", json or quiet) as show:
         found = run(
-            network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
+            network, x, eps, norm, label, scale=_lengths(scale, table.x), delta=delta,
+            valid=place, time_limit=limit,
             workers=threads(jobs), random_state=seed, progress=show,
         )  # fmt: skip
     document = {"model": model, "data": data, **found.to_dict(), **named}
@@ -97,6 +107,22 @@ def certify(
     raise typer.Exit(3 if counts["unknown"] else 0)
 
 
+def _lengths(scale: str | None, x: NDArray[np.float64]) -> Any:
+    """The numbers behind `--scale`."""
+    import numpy as np
+
+    if scale is None:
+        return None
+    if scale == "spread":
+        return x[np.isfinite(x).all(axis=1)].std(axis=0)
+    try:
+        return [float(part) for part in scale.split(",")]
+    except ValueError:
+        raise InvalidInputError(
+            f"--scale is {scale!r}, expected spread, or a length for each input, as 0.1,20,1"
+        ) from None
+
+
 def _render(console: Console, document: dict[str, Any]) -> None:
     from rich.table import Table
 
@@ -110,6 +136,8 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         word = row["verdict"] if row["correct"] else "wrong"
         table.add_row(str(row["row"]), str(label), word, *_radii(row["radius"]))
     console.print(table)
+    if document["scale"] is not None:
+        console.print("distances are in the lengths of --scale, one for each input")
     if document["classes_from"] in ("data", "sorted"):
         order = ", ".join(document["classes"])
         console.print(f"the model does not name its classes; taken to be, in order: {order}")

@@ -6,7 +6,7 @@
     return [
       R.el("p", { class: "lead" }, lead(body)),
       body.scales_differ && R.note("The inputs have very different scales, so distances are in units of each input's ",
-        "own spread: its standard deviation in the data, rounded to a power of two."),
+        "own spread: its standard deviation in the data."),
       R.el("h3", {}, "Accuracy against how far inputs move ", R.kind(body.curve.kind)),
       R.figure("robustness", (width) => curve(body, Math.min(width, 720))),
       R.el("ul", { class: "keys" },

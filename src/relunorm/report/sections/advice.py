@@ -107,22 +107,18 @@ def _robustness(entry: dict[str, Any], spell: _Spelling) -> list[dict[str, Any]]
     near = next((row for row in weak if row["correct"] and row["attacked"] is not None), None)
     if body is None or near is None or near["attacked"] == 0:
         return []
-    moved = at_most(near["attacked"], 2)
-    text = f"Row {near['row']} is answered correctly, but moving its inputs by "
+    unit, option, argument = "", "", ""
     if body["scales_differ"]:
-        text += (
-            f"{moved} of their spread each changes the class. Look whether noise of "
-            "that size occurs in practice; more time certifies more rows."
-        )
-        command = f"relunorm report {spell.model} {spell.table} --time-limit 60"
-        return [_item(text, "rn.report(model, X, y, time_limit=60)", "robustness", command)]
-    text += (
-        f"{moved} each changes the class. Choose how far inputs may move in "
-        "practice and count the rows that stand it."
+        unit, option = " of their spread", " --scale spread"
+        argument = ", scale=X.std(axis=0)"
+    text = (
+        f"Row {near['row']} is answered correctly, but moving its inputs by "
+        f"{at_most(near['attacked'], 2)}{unit} each changes the class. Choose how far inputs may "
+        "move in practice and count the rows that stand it."
     )
     radius = body["median"]["value"] or near["attacked"]
-    command = f"relunorm certify {spell.model} {spell.table} --eps {radius:.1g}"
-    call = f"rn.certify(model, X, radius={radius:.1g}, label=y)"
+    command = f"relunorm certify {spell.model} {spell.table} --eps {radius:.1g}{option}"
+    call = f"rn.certify(model, X, radius={radius:.1g}, label=y{argument})"
     return [_item(text, call, "robustness", command)]
 
 
