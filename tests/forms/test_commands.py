@@ -271,4 +271,5 @@ def test_classes_that_differ_are_told_by_name(capsys, tmp_path) -> None:
     asked = ("compare", tmp_path / "a.npz", tmp_path / "b.npz", "--domain", "box:-1,1", "--top1")
     code, text, _ = run(capsys, *asked)
     assert code == 1
-    assert "classes right and left at" in " ".join(text.split())
+    told = "the two models choose different classes, right and left, at x ="
+    assert told in " ".join(text.split())

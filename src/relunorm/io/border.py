@@ -17,7 +17,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from relunorm.domain import Box, Domain
-from relunorm.errors import InvalidDomainError, InvalidInputError, RelunormError
+from relunorm.errors import (
+    InvalidDomainError,
+    InvalidInputError,
+    RelunormError,
+    UnsupportedFormatError,
+)
 from relunorm.network import Network
 from relunorm.network.columns import arranged
 
@@ -58,9 +63,8 @@ def accepts(
             except TypeError:
                 return function(*args, **options)  # raises the error of a wrong call itself
             given = bound.arguments
-            for name in models:
-                if name in given:
-                    given[name] = as_network(given[name], given.get(data))
+            asked = {name: given[name] for name in models if name in given}
+            given.update(_networks(asked, given.get(data)))
             if given.get(data) is not None:
                 given[data] = arranged(given[data], given[models[0]].columns)
             for name in domains:
@@ -85,10 +89,35 @@ def as_network(model: Model, data: Any = None) -> Network:
     from relunorm.io import load
 
     rows = None if isinstance(model, str | Path) else _batch(data)
-    if rows is not None:
-        with suppress(RelunormError):  # without them, what is wrong is said of the model alone
-            return load(model, rows)
-    return load(model)
+    if rows is None:
+        return load(model)
+    try:
+        return load(model, rows)
+    except RelunormError as error:
+        with suppress(RelunormError):  # then what is wrong with the rows is said of them
+            return load(model)
+        raise error
+
+
+def _networks(models: dict[str, Model], data: Any) -> dict[str, Network]:
+    """The networks of several models; one that leaves its input open has the others' shape."""
+    found, left = {}, {}
+    for name, model in models.items():
+        try:
+            found[name] = as_network(model, data)
+        except UnsupportedFormatError as error:
+            left[name] = error
+    for name, error in left.items():
+        if not found:
+            raise error
+        from relunorm.io import load
+
+        shape = next(iter(found.values())).input_shape
+        try:
+            found[name] = load(models[name], shape)
+        except RelunormError:
+            raise error from None
+    return found
 
 
 def _batch(data: Any) -> Any:

@@ -33,7 +33,11 @@ def compare(
     ] = 3.0,
     top1: Annotated[
         bool,
-        typer.Option("--top1", help="Ask, too, whether both choose the same class everywhere."),
+        typer.Option(
+            "--top1",
+            help="Ask, too, whether both choose the same class everywhere; the exit code stays "
+            "that of the outputs.",
+        ),
     ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     certificate: Annotated[
@@ -98,10 +102,13 @@ def _render_classes(console: Console, top1: dict[str, Any], names: list[Any]) ->
     if top1["verdict"] == "different":
         pair = [top1["first"], top1["second"]]
         one, two = [names[k] for k in pair] if names else pair
-        console.print(f"classes  {one} and {two} at {_short(top1['witness'])}", markup=False)
+        where = _short(top1["witness"])
+        told = f"the two models choose different classes, {one} and {two}, at x = {where}"
+    elif top1["verdict"] == "same":
+        told = "the two models choose the same class everywhere, proved"
     else:
-        known = {"same": "the same everywhere, proved", "unknown": "not decided"}
-        console.print(f"classes  {known[top1['verdict']]}")
+        told = "whether the two models always choose the same class was not decided"
+    console.print(told, markup=False)
 
 
 def _short(numbers: list[float]) -> str:
