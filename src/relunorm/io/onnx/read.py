@@ -101,6 +101,7 @@ def _convert(
         head=Head(network.head.steps, classes),
         precision=_precision(model.graph, values),
         columns=columns_in_metadata(model, origin),
+        names=(info.name, graph.output[0].name if len(graph.output) == 1 else ""),
     )
 
 
