@@ -14,7 +14,7 @@ import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.report import runner
 from relunorm.report.case import make_case
-from relunorm.report.sections import quality, regions, robustness, sensitivity
+from relunorm.report.sections import advice, quality, regions, robustness, sensitivity
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 5))
@@ -155,6 +155,16 @@ def test_inputs_have_the_names_of_the_table() -> None:
         rn.report(NET, frame, LABELS, slice=("size", "age"))
     with pytest.raises(rn.errors.InvalidInputError, match="3 names of inputs"):
         rn.report(NET, X, feature_names=["a", "b", "c"])
+
+
+def test_the_scale_of_targets_is_no_advice_once_they_are_fitted() -> None:
+    net = rn.Network.from_weights([np.eye(5), 1e3 * np.ones((1, 5))])
+    noise = RNG.normal(size=(80, 1))
+    told = rn.diagnose(net, X, net(X), optimizer="sgd").advice
+    for y, wanted in ((net(X) + noise, 0), (1e5 * noise, 1)):
+        learned = advice._learned(quality.compute(case(net, y=y), 1.0))
+        items = advice._units({"body": {"sentences": told}}, False, True, learned)
+        assert sum("TargetScaler" in item["call"] for item in items) == wanted
 
 
 def test_slopes_hold_what_jacobians_show() -> None:
