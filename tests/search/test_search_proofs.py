@@ -12,7 +12,7 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.front import decide_any
-from relunorm.search.explore import CLOSED, CUT, FOLDED, TIGHTENED
+from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
 from relunorm.search.proof import SearchProof
 from relunorm.search.tape import Tape
 
