@@ -48,6 +48,7 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
+from relunorm.search.cuts import MOST_REFRESH
 from relunorm.search.folding import Folded, Start, bound_goals, fold
 from relunorm.search.tape import Tape
 
@@ -309,7 +310,6 @@ class Search:
             if start is not None and not self.unit_steps:
                 self.unit_steps = -1  # that much was done before
         steps = goal_steps(form, clock.left())
-        self.pace = max(self.pace, NODE_PASSES * form.rows.size / ROOT_SPEED)
         task, self.whole = first_node(
             form, whole_node(form, start), steps, self.cut, self.unit_steps
         )
@@ -319,6 +319,9 @@ class Search:
         if not math.isfinite(task.bound):
             self.heap, self.ceiling = [task], math.inf
             return
+        entries = float(task.units * (task.units + len(form.lo)))
+        refreshed = task.units if task.units * entries <= MOST_REFRESH else 0
+        self.pace = max(self.pace, (NODE_PASSES + refreshed) * entries / ROOT_SPEED)
         self._wait(task)
 
     def _bound(self, clock: Clock) -> None:
@@ -483,7 +486,8 @@ class Search:
             units, known, start, depth, number = (int(i) for i in space.stack[at])
             size = node_size.py_func(units, known, d, goals, groups)
             numbers = space.arena[start : start + size].copy()
-            bound = float(numbers[size - groups :].max())
+            # tuned anew, a part may come out above the whole
+            bound = min(float(numbers[size - groups :].max()), task.bound)
             left.append(Task(-bound, number, numbers, units, known, depth))
         return _Chunk(
             left, used, float(best[0]), point, float(ceiling[0]),
