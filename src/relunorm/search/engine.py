@@ -332,6 +332,8 @@ class Search:
             self.lost += 1
         if self.proof is not None:
             self.proof.write(tape)
+        self.attack.run(clock, self.target, self.attacks)
+        self.offer(self.attack.value, self.attack.point)
 
     @property
     def cut(self) -> float:

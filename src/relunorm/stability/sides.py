@@ -88,6 +88,11 @@ class Cone:
             own.append(bounds.lower[layer][kept], bounds.upper[layer][kept])
         return own
 
+    def open(self, bounds: Bounds) -> int:
+        """How many inputs it reads, and units whose sign is open."""
+        pairs = ((bounds.lower[k][kept], bounds.upper[k][kept]) for k, kept in self.units.items())
+        return len(self.inputs) + sum(int(((a < 0) & (b > 0)).sum()) for a, b in pairs)
+
     def start(self, bounds: Bounds, sign: int) -> Start | None:
         """Where a search begins; None where too many units are open, or numbers overflow."""
         own = self.own(bounds)
@@ -184,7 +189,7 @@ def ask(
         nodes: of the search, at most.
     """
     cone = cone_of(problem, index, unit)
-    size = sum(cone.network.widths)
+    size = sum(cone.network.widths) if fits(cone.network) else cone.open(bounds)
     if size**3 / ROOT_SPEED > clock.left():
         return Asked()  # there is no time for the first node
     start = cone.start(bounds, sign)
