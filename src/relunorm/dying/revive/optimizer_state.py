@@ -202,13 +202,13 @@ class FreshUnits:
                 ages = self._ages.get(parameter)
                 if ages is None or ages.share < MANY or parameter.numel() < LARGE:
                     continue
-                state = optimizer.state[parameter]
-                if not _plain(parameter, group):
+                if parameter.grad is None:
                     continue
-                if not group["fused"]:
-                    _step(parameter, state, group, ages)
-                elif _fuses(parameter, state, group, ages, optimizer):
+                state = optimizer.state[parameter]
+                if group["fused"] and _fuses(parameter, state, group, ages, optimizer):
                     _step_fused(parameter, state, group, ages)
+                elif not group["fused"] and _plain(parameter, group):
+                    _step(parameter, state, group, ages)
                 else:
                     continue
                 self._hidden.append((parameter, parameter.grad))
@@ -262,7 +262,7 @@ class FreshUnits:
 
 
 def _plain(parameter: Tensor, group: Any) -> bool:
-    """Whether torch makes the step of `_step`, or of its fused kernel on a CPU."""
+    """Whether torch takes the operations of `_step` one after another."""
     gradient: Any = parameter.grad
     return (
         parameter.dtype in (torch.float32, torch.float64)
@@ -304,8 +304,10 @@ def _step(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
 def _fuses(parameter: Tensor, state: Any, group: Any, ages: _Ages, optimizer: Any) -> bool:
     """Whether `_step_fused` does as torch's fused kernel does, and as fast."""
     return (
-        not (group["amsgrad"] or group["maximize"]) and group["betas"][0] > 0.5
-        and parameter.dtype == torch.float32 and parameter.numel() % 16 == 0 and ages.inner == 1
+        not (group["amsgrad"] or group["maximize"] or group["capturable"])
+        and all(type(value) is float for value in (group["lr"], *group["betas"]))
+        and group["betas"][0] > 0.5 and parameter.numel() % 16 == 0 and ages.inner == 1
+        and parameter.dtype is state["step"].dtype is torch.float32
         and _packed(*_held(parameter, state, group), parameter.grad)
         and torch.get_num_threads() <= 2  # the loop has one, torch's kernel shares its work out
         and getattr(optimizer, "grad_scale", None) is None
@@ -326,14 +328,13 @@ def _decay(group: Any) -> tuple[str, float, float]:
 
 def _step_fused(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
     """`_step` as the fused kernel makes it."""
-    from relunorm.dying.revive.adam_kernel import fused_update
-
     gradient: Any = parameter.grad
     held = _held(parameter, state, group)
-    state["step"] += 1
-    ages.steps = state["step"].item()
+    count = ctypes.c_float.from_address(state["step"].data_ptr())  # torch takes 40 us to add to it
+    count.value += 1
+    ages.steps = count.value
     ages.constants[6:] = _decay(group)[1:]
-    fused_update()(
+    _loops().fused_update()(
         *_prepared(ages, group), ages.rows, ages.columns, ctypes.addressof(ages.constants),
         *(each.data_ptr() for each in (*held, gradient)),
     )  # fmt: skip
@@ -362,6 +363,13 @@ def rounds_as_torch(decay: str) -> bool:
             optimizer.step()
         found.append((parameter, *state.values()))
     return all(map(torch.equal, *found))
+
+
+@cache
+def _loops() -> Any:
+    from relunorm.dying.revive import adam_kernel
+
+    return adam_kernel
 
 
 def _held(parameter: Tensor, state: Any, group: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -395,9 +403,7 @@ def _move(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
     """Age by one update; move young entries from where the optimizer left them."""
     _, first, second = tensors = _held(parameter, state, group)
     if _packed(*tensors):
-        from relunorm.dying.revive.adam_kernel import RENEW
-
-        RENEW[parameter.dtype](
+        _loops().RENEW[parameter.dtype](
             *_prepared(ages, group), ages.rows, ages.columns, ages.inner,
             ctypes.addressof(ages.constants), *(each.data_ptr() for each in tensors),
         )  # fmt: skip
