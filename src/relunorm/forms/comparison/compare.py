@@ -17,8 +17,8 @@ from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.floats import float_above
 from relunorm.forms.certificate.certificate import Certificate, certify
+from relunorm.forms.comparison.comparison import Comparison, Verdict
 from relunorm.forms.comparison.counterexample import Counterexample
-from relunorm.forms.comparison.result import Comparison, Verdict
 from relunorm.forms.comparison.same_class import SameClass, same_class
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
 from relunorm.forms.comparison.step_values import largest_difference
