@@ -9,11 +9,11 @@ from relunorm import matrix as mx
 from relunorm.clock import Clock
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.problem import project
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.search.attack import project
 
 METHOD = "search"
 
