@@ -33,8 +33,8 @@ BATCH, POOL = 64, 50_000
 LONGEST = 4
 
 
-#: Parts cut in two, by their numbers, and across which input: the k-th cut makes parts 2k + 1, below
-#: the middle, and 2k + 2; the whole is number 0.
+#: Parts cut in two, by their numbers, and across which input. The whole is number 0, and the k-th
+#: cut makes parts 2k + 1, below the middle, and 2k + 2.
 Cuts = list[tuple[int, int]]
 
 
