@@ -248,7 +248,7 @@ def test_a_section_that_fails_leaves_the_others(
         raise error
 
     monkeypatch.setattr(import_module(f"relunorm.report.sections.{name}"), "compute", fail)
-    data = np.random.default_rng(0).normal(size=(20, 2))
+    data = np.random.default_rng(0).normal(size=(5, 2))
     net = random_network(2, 3, 2)
     labels = np.array(["a", "b"])[net(data).argmax(axis=1)]
     document = check(rn.report(net, data, labels, time_limit=60).to_dict())
