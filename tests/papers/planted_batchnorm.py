@@ -232,6 +232,12 @@ def rising(x):
     return 100 * positive_transformation(x)
 
 
+def one_far(X, *given, **options):
+    """One point starts far from the others, and no layer is a rectifier: it stays there."""
+    apart = np.where(np.arange(len(X))[:, None] == 0, 50.0, 1.0) * X
+    return propagate(apart, *given, **{**options, "nl": "linear"})
+
+
 def odd_from(least):
     """States with an odd point from ``least`` points on."""
 
@@ -301,7 +307,7 @@ PLANTED = {
     "Section I: comparison with Dittmer et al.": {"relu": unchanged},
     "Section II: recentering alone": {"propagate": other_parts(nl="relu")},
     "Section III: every batch": {"propagate": other_parts(nl="linear")},
-    "ours: from seven points on": {"odd_state": odd_from(5)},
+    "ours: from seven points on": ({"odd_state": odd_from(5)}, {"propagate": one_far}),
     "Section III: which projections empty the cluster": (
         {"relu": lambda z: relu(-z)},
         {"relu": lambda z: relu(z + 100)},
