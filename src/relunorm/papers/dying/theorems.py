@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
-from relunorm.papers.dying.laws import ROUNDING, Dying
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.unit import active_points, along_last, random_units
 from relunorm.papers.exhibit import Exhibit, from_claims
 
@@ -50,18 +50,16 @@ def setting(world: Dying) -> Exhibit:
                 "with a unitary O that maps Gamma to (0, ..., 0, gamma), gamma = |Gamma|, the "
                 "target is (0, ..., 0, gamma) O x + Delta, and one may study (0, ..., 0, gamma) x "
                 "+ Delta",
-                Check("largest difference of targets, or of losses", turned, "<=", ROUNDING),
+                exact("largest difference of targets, or of losses", turned),
             ),
             Claim(
                 "(11) equal errors",
                 "where the rectified target is at least the output, both errors are equal",
-                Check("largest difference", np.abs(exact - surrogate)[above].max(), "<=", ROUNDING),
+                exact("largest difference", np.abs(exact - surrogate)[above].max()),
                 "times the unit's activity, that is in the gradients, they are",
-                Check(
+                exact(
                     "largest difference of the products",
                     np.abs((exact - surrogate) * on)[above].max(),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
@@ -108,7 +106,7 @@ def setting(world: Dying) -> Exhibit:
             Claim(
                 "(13)-(14) rotation",
                 "a unitary U maps w to (0, ..., 0, |w|)",
-                Check("largest difference, of U'U from 1 too", turns, "<=", ROUNDING),
+                exact("largest difference, of U'U from 1 too", turns),
             ),
         ),
         settings=world.settings(),
@@ -213,7 +211,7 @@ def scaling(world: Dying) -> Exhibit:
                 "ours: layer-wise rescaling",
                 "(in no paper) the scale moves into the parameters exactly: W_n a and b_n a^n with "
                 "a = gamma^(1/(N+1))",
-                Check("largest relative difference", layerwise, "<=", ROUNDING),
+                exact("largest relative difference", layerwise),
             ),
         ),
         settings=world.settings(),
