@@ -29,7 +29,7 @@ def setting(world: Dying) -> Exhibit:
     turned = max(_turned_target(world, rng, *unit) for unit in units)
     z, y = rng.normal(size=(2, 100_000))
     f = world.relu
-    exact, surrogate = f(z) - f(y), f(z) - y
+    error, surrogate = f(z) - f(y), f(z) - y
     above = f(y) >= f(z)
     on = z > 0
     larger = ~above
@@ -55,21 +55,21 @@ def setting(world: Dying) -> Exhibit:
             Claim(
                 "(11) equal errors",
                 "where the rectified target is at least the output, both errors are equal",
-                exact("largest difference", np.abs(exact - surrogate)[above].max()),
+                exact("largest difference", np.abs(error - surrogate)[above].max()),
                 "times the unit's activity, that is in the gradients, they are",
                 exact(
                     "largest difference of the products",
-                    np.abs((exact - surrogate) * on)[above].max(),
+                    np.abs((error - surrogate) * on)[above].max(),
                 ),
             ),
             Claim(
                 "(12) larger errors",
                 "elsewhere the exact error is at least the surrogate's, which is >= 0",
-                Check("share of points", (exact >= surrogate)[larger].mean(), "=", 1),
+                Check("share of points", (error >= surrogate)[larger].mean(), "=", 1),
                 "reversed: 0 < exact <= surrogate",
                 Check(
                     "share of points",
-                    ((exact > 0) & (exact <= surrogate))[larger].mean(),
+                    ((error > 0) & (error <= surrogate))[larger].mean(),
                     "=",
                     1,
                 ),
@@ -80,7 +80,7 @@ def setting(world: Dying) -> Exhibit:
                 "sign, and so are the gradients",
                 Check(
                     "share of points at which both are",
-                    (_alike(exact, surrogate) & _alike(exact * on, surrogate * on)).mean(),
+                    (_alike(error, surrogate) & _alike(error * on, surrogate * on)).mean(),
                     "=",
                     1,
                 ),
@@ -88,7 +88,7 @@ def setting(world: Dying) -> Exhibit:
                 "where y < 0 and the unit is off",
                 Check(
                     "share of points at which the gradients are",
-                    _alike(exact * on, surrogate * on).mean(),
+                    _alike(error * on, surrogate * on).mean(),
                     "=",
                     1,
                 ),
@@ -247,15 +247,17 @@ def _opposite_gradients(world: Dying) -> float:
     surrogate, oppose; NaN unless quadrature agrees for the unit whose two are farthest apart."""
     rng = world.rng
     w, b = rng.normal(size=(4000, 1)), rng.normal(size=4000)
-    exact, surrogate = (world.gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate"))
-    k = int((exact * surrogate).argmin())
+    rectified, surrogate = (
+        world.gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate")
+    )
+    k = int((rectified * surrogate).argmin())
     x, weights = active_points(w[k], float(b[k]))
     z, y = x[:, 0] * w[k] + b[k], x[:, 0]
     # relu(y) has a kink inside: the rule for polynomials is good to three digits there
     seen = [float(weights @ (z - target)) for target in (np.maximum(y, 0.0), y)]
-    if np.abs(np.array(seen) - [exact[k], surrogate[k]]).max() > 1e-3:
+    if np.abs(np.array(seen) - [rectified[k], surrogate[k]]).max() > 1e-3:
         return math.nan
-    return float((exact * surrogate < -1e-6).mean())
+    return float((rectified * surrogate < -1e-6).mean())
 
 
 def _multiplied(net: Network, factor: float) -> Network:

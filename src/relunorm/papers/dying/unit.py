@@ -37,7 +37,7 @@ def unit(world: Dying) -> Exhibit:
     dead = _cone(world, -1.0, world.dead_below)
     linear = _cone(world, 1.0, world.linear_above)
     mirrored = all(world.linear_above(eps) == -world.dead_below(eps) for eps in EPSILONS)
-    exact = "how often just inside over eps (eps 0.01, 0.001, 0.0001; more than eps just outside)"
+    inside = "how often just inside over eps (eps 0.01, 0.001, 0.0001; more than eps just outside)"
     return from_claims(
         "unit",
         "Section 5: one ReLU unit",
@@ -52,16 +52,16 @@ def unit(world: Dying) -> Exhibit:
                 "after (23): dead cone",
                 "a unit is dead, i.e. fires with probability below eps, if and only if "
                 "b/|w| < -Phi^-1(eps)",
-                Check(f"firing, {exact}", dead[0], "<", 1),
+                Check(f"firing, {inside}", dead[0], "<", 1),
                 "if and only if b/|w| < Phi^-1(eps)",
-                Check(f"firing, {exact}", dead[1], "<", 1),
+                Check(f"firing, {inside}", dead[1], "<", 1),
             ),
             Claim(
                 "after (23): linear cone",
                 "it is linear, the same cone mirrored, if and only if b/|w| > Phi^-1(eps)",
-                Check(f"off, {exact}", linear[0], "<", 1),
+                Check(f"off, {inside}", linear[0], "<", 1),
                 "if and only if b/|w| > -Phi^-1(eps)",
-                Check(f"off, {exact}", linear[1] if mirrored else math.nan, "<", 1),
+                Check(f"off, {inside}", linear[1] if mirrored else math.nan, "<", 1),
             ),
             Claim(
                 "(24) loss",
