@@ -10,7 +10,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.bounds.form import fits
 from relunorm.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, NormBall
@@ -81,12 +80,6 @@ def maximize(
     if not 0 < tolerance < 1:
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     groups = [(-weights[None], np.zeros(1))]
-    if not fits(network):
-        from relunorm.extrema.large import maximize_large
-
-        return maximize_large(
-            network, weights, domain, time_limit, tolerance, progress, random_state
-        )
     search = Search(
         network,
         domain,
@@ -145,6 +138,8 @@ def _maximum(
     interrupted = _ran(search, clock, progress)
     point, lower = certain_point(search.network, search.domain, search.point, search.groups[0])
     upper = max(search.upper, lower)
+    if search.folded is not None:  # its form is made of products that other machines add otherwise
+        upper += MARGIN * max(1.0, abs(upper))
     exact = is_exact(lower, upper, search.tolerance)
 
     def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Maximum:
@@ -157,7 +152,7 @@ def _maximum(
         exact,
         search.nodes,
         clock.elapsed(),
-        search.complete and not interrupted,
+        search.complete and not interrupted and (exact or search.form is not None),
         _proof(search, upper, strict=False),
         resume,
         search.network.head.of,
@@ -176,6 +171,7 @@ def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
         strict,
         search.unit_steps,
         search.proof,
+        None if search.folded is None else search.folded.counts,
     )
 
 
@@ -201,26 +197,35 @@ def certain_point(
     for near in (point, domain.center):
         moved = moved_inside(domain, near)
         if moved is not None:
-            return moved, certain_value(network, moved, *group)
+            return moved, certain_value(network, moved, [group])
     return np.full(domain.dimension, np.nan), -math.inf
 
 
-def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float:
-    """A lower bound, in real arithmetic, of min_i (b - A f(x))_i; as sharp as floats allow.
+def certain_value(network: Network, point: Vector, groups: Sequence[Group]) -> float:
+    """A lower bound, in real arithmetic, of the largest min_i (b - A f(x))_i of a group (A, b); as
+    sharp as floats allow.
 
     >>> network = Network.from_weights([[[1.0]], [[0.1]]])
-    >>> certain_value(network, np.array([3.0]), np.array([[-1.0]]), np.array([0.0]))
+    >>> certain_value(network, np.array([3.0]), [(np.array([[-1.0]]), np.array([0.0]))])
     0.3
     """
-    if network.parameters + A.size <= PARAMETERS:
+    if network.parameters + sum(A.size for A, _ in groups) <= PARAMETERS:
         outputs = exact_output(network, point)
-        values = [
-            Fraction(float(end))
-            - sum((Fraction(float(a)) * y for a, y in zip(row, outputs, strict=True)), Fraction(0))
-            for row, end in zip(A, b, strict=True)
-        ]
-        return _floats(min(values))[0]
+        return _floats(max(_exact_value(outputs, A, b) for A, b in groups))[0]
     value, off = (part[0] for part in certain_outputs(network, point[None]))
+    return max(_least(value, off, A, b) for A, b in groups)
+
+
+def _exact_value(outputs: Sequence[Fraction], A: Array, b: Vector) -> Fraction:
+    return min(
+        Fraction(float(end))
+        - sum((Fraction(float(a)) * y for a, y in zip(row, outputs, strict=True)), Fraction(0))
+        for row, end in zip(A, b, strict=True)
+    )
+
+
+def _least(value: Vector, off: Vector, A: Array, b: Vector) -> float:
+    """At most min_i (b - A y)_i for every y within ``off`` of ``value``."""
     size = np.abs(b) + np.abs(A) @ np.abs(value)
     unsure = slack(size, A.shape[1] + 2) + (np.abs(A) @ off) * (1 + gamma(A.shape[1] + 4))
     return float(np.nextafter((b - A @ value - unsure).min(), -np.inf))
@@ -306,10 +311,6 @@ def decide_any(
     if not constraints:
         raise InvalidInputError("there are no constraints: expected at least one pair (A, b)")
     groups = [_constraints(network, A, b) for A, b in constraints]
-    if not fits(network):
-        from relunorm.extrema.large import decide_large
-
-        return decide_large(network, groups, domain, time_limit, random_state, progress)
     size = max(1.0, max(float(np.abs(b).max()) for _, b in groups))
     search = Search(
         network,
@@ -377,7 +378,7 @@ def checked(
     rounded = _single(domain, moved)
     value = -math.inf
     for candidate in [moved] if rounded is None else [rounded, moved]:
-        value = max(certain_value(network, candidate, A, b) for A, b in groups)
+        value = certain_value(network, candidate, groups)
         if value >= 0.0:
             return candidate, value
     return moved, value

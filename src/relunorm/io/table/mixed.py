@@ -122,8 +122,6 @@ def _table(
     goal = Column(target, tuple(words))
     y = _inputs(path, shape, goal, cells[target], False, "the target may have none")
     y = y.argmax(axis=1).astype(np.float64) if words else y[:, 0]
-    if np.isinf(x).any() or not np.isfinite(y).all():
-        raise InvalidInputError(f"{path}: the table holds infinite values, or NaN in the target")
     return replace(table, y=y, target=target, classes=tuple(words))
 
 
@@ -138,6 +136,11 @@ def _inputs(
         number = None if place else parse_number(cell, shape)
         if word in place:
             values[at, place[word]] = 1.0
+        elif number is not None and np.isinf(number):
+            line = at + shape.first_line
+            raise InvalidInputError(
+                f"{path}: line {line}, column {column.name!r}: {word} is infinite"
+            )
         elif number is not None and number == number:
             values[at] = number
         elif not is_gap(cell, words=bool(place)):
