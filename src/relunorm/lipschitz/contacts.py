@@ -98,24 +98,56 @@ class Contacts:
         key = (unit, side, bits, names, lo.tobytes(), hi.tobytes())
         if key not in self._known:
             full = len(self._known) >= MOST_CONTACTS or self._forms.work(unit) > MOST_WORK
+            self._forms.enter(unit, state.bits, reach)
             self._known[key] = not full and self._is_empty(
-                unit, side, state.bits, walls, bool(bare), (lo, hi, reach)
+                unit, side, walls, bool(bare), (lo, hi, reach)
             )
         self.is_sure = self._known[key]
         return self.is_sure
+
+    def excludes(
+        self,
+        unit: int,
+        side: int,
+        bits: NDArray[np.int8],
+        walls: list[tuple[int, int]],
+        window: tuple[Vector, Vector, float | None],
+        decided: bool,
+    ) -> bool:
+        """Whether no region of a cell lies on a side of a unit.
+
+        Args:
+            walls: what shows it: a side of the box (-1 - 2 i for the upper one of coordinate i,
+                -2 - 2 i for the lower), or a row and whose side it is: 2 unit + bit, -1 for rows of
+                the domain.
+            window: its box, and what (t, s) is multiplied by in a window of the whole space.
+            decided: whether the cell lies on that side: then it is flat if the unit moves at all.
+        """
+        last = max(unit, *(literal >> 1 for _, literal in walls))
+        below = bits[: self._forms.units_below(last)].tobytes()
+        names = tuple((row, literal) if literal < 0 else (0, literal) for row, literal in walls)
+        key = (unit, side, below, names, window[0].tobytes(), window[1].tobytes(), decided)
+        if key not in self._known:
+            full = len(self._known) >= MOST_CONTACTS or self._forms.work(last) > MOST_WORK
+            self._forms.enter(last, bits, window[2])
+            self._known[key] = not full and self._is_empty(
+                unit, side, [(*wall, True) for wall in walls], False, window, decided
+            )
+        return self._known[key]
 
     def _is_empty(
         self,
         unit: int,
         side: int,
-        bits: NDArray[np.int8],
         walls: list[tuple[int, int, bool]],
         bare: bool,
         window: tuple[Vector, Vector, float | None],
+        decided: bool = False,
     ) -> bool:
-        self._forms.enter(unit, bits, window[2])
         sign = 1 if side else -1
         gradient, constant = self._forms.of(unit)
+        if decided and not any(gradient):
+            return False
         goal = [sign * g for g in gradient], sign * constant
         if bare:  # as good as constant: where on the box it is largest
             walls = [(-2 * i - (1 if g > 0 else 2), 0, True) for i, g in enumerate(goal[0])]

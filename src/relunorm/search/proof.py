@@ -116,7 +116,7 @@ class SearchProof:
                 _finite(document["claim"]["limit"]),
                 bool(document["claim"]["strict"]),
                 _steps(document["unit_steps"]),
-                _tape(document["tape"]),
+                decoded(document["tape"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"the proof is damaged: {error}") from None
@@ -141,14 +141,15 @@ def _steps(value: Any) -> int:
     return value
 
 
-def _tape(pieces: Any) -> Tape:
+def decoded(pieces: Any) -> Tape:
+    """The tape of a document."""
     tape = Tape()
-    for numbers in _decoded(pieces):
+    for numbers in _numbers(pieces):
         tape.write(numbers)
     return tape
 
 
-def _decoded(pieces: Any) -> Iterator[Array]:
+def _numbers(pieces: Any) -> Iterator[Array]:
     for piece in pieces:
         try:
             raw = zlib.decompress(base64.b64decode(piece, validate=True))

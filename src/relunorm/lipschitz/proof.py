@@ -1,0 +1,359 @@
+"""Proofs about slopes: what a search wrote down, replayed without a solver and without a search.
+
+A claim is an upper bound on a partial derivative, on its negative, or on a norm of the Jacobian.
+Its tape tells how nodes are split and what holds on them (`slopes`); a replay computes forms, walls
+and bounds again and takes multipliers as they are, with all rounding outward. Sides of units that a
+cell only touches are excluded in rational arithmetic.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relunorm.atomic import atomic_path
+from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.domain import Domain, Polytope
+from relunorm.domain.documents import domain_to_dict, reach_from_dict
+from relunorm.domain.reach import reach_of
+from relunorm.errors import InvalidInputError
+from relunorm.lipschitz.cells import (
+    COUNT,
+    WALLS,
+    aim,
+    dual_bound,
+    new_nodes,
+    steepness,
+    walls,
+)
+from relunorm.lipschitz.magnitude import to_size, up
+from relunorm.lipschitz.setting import Setting
+from relunorm.lipschitz.slopes import (
+    FORMS,
+    NEED,
+    NOTHING,
+    REACH,
+    SHUT,
+    SPLIT,
+    TOUCH,
+    halve,
+    is_empty,
+    narrow,
+    new_place,
+)
+from relunorm.lipschitz.windows import Window
+from relunorm.network import Network
+from relunorm.search.proof import decoded
+from relunorm.search.replay import Replayed
+from relunorm.search.tape import Tape
+
+SCHEMA = "relunorm.slopes/1"
+
+KEYS = {"schema", "network", "domain", "claims"}
+CLAIM_KEYS = {"goal", "upper", "tapes"}
+
+# What `_replay` says: the piece is read, a side is touched, or why it fails.
+READ, ASKED, DAMAGED, NOT_FORMED, TOO_STEEP, POSSIBLE, DECIDED, TOUCHED, UNFINISHED = range(9)
+REASONS = {
+    DAMAGED: "the tape is damaged",
+    NOT_FORMED: "a node is used before its forms are made",
+    TOO_STEEP: "a bound on a slope is above what the proof claims",
+    POSSIBLE: "a cell that the proof calls empty is not",
+    DECIDED: "a sign is decided twice",
+    TOUCHED: "a side that the proof calls empty is not, in rational arithmetic",
+    UNFINISHED: "a part is neither closed nor split",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """An upper bound on slopes.
+
+    Args:
+        goal: output, input and sign, for a partial derivative or its negative; or a norm.
+        upper: the bound, on the network as it was given.
+        tapes: one for every window; none where intervals of slopes are enough.
+    """
+
+    goal: tuple[int, int, float] | float
+    upper: float
+    tapes: tuple[Tape, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SlopeProof:
+    """That slopes of a network are nowhere on a domain above what is claimed.
+
+    Args:
+        digest: of the network.
+        domain: a box or a ball; None for the whole space.
+        claims: what is proved.
+    """
+
+    digest: str
+    domain: Domain | None
+    claims: tuple[Claim, ...]
+
+    @classmethod
+    def of(cls, network: Network, domain: Domain | None, claims: list[Claim]) -> SlopeProof | None:
+        """A proof; none for a polytope, whose box rests on a solver."""
+        if isinstance(domain, Polytope):
+            return None
+        return cls(network.digest, domain, tuple(claims))
+
+    def verify(self, network: Network) -> Replayed:
+        """Compute every bound again, from the network and the tapes alone."""
+        if network.digest != self.digest:
+            return Replayed(False, np.inf, 0, "the proof is about another network")
+        small, exponent = network, 0
+        if any(isinstance(claim.goal, float) for claim in self.claims):
+            small, exponent = to_size(network)
+        setting = Setting.of(small, self.domain)
+        top, nodes = -np.inf, 0
+        for claim in self.claims:
+            found = self._verified(setting, claim, exponent)
+            nodes += found.nodes
+            top = max(top, found.upper)
+            if not found.holds:
+                return Replayed(False, top, nodes, found.reason)
+        return Replayed(True, top, nodes, "")
+
+    def _verified(self, setting: Setting, claim: Claim, exponent: int) -> Replayed:
+        upper, nodes = np.inf, 0
+        goal = claim.goal
+        if isinstance(goal, float):
+            if len(claim.tapes) != len(setting.windows):
+                return Replayed(False, upper, 0, "there is not one tape for every window")
+            free: tuple[int, int, float] | float = goal
+        else:
+            output, column, sign = goal
+            shape = setting.local.original.output_size, setting.local.original.input_size
+            if not (0 <= output < shape[0] and 0 <= column < shape[1] and abs(sign) == 1.0):
+                return Replayed(False, upper, 0, "a claim speaks of an entry that does not exist")
+            place = np.flatnonzero(setting.local.free == column)
+            if not len(place) or len(claim.tapes) > 1:
+                return Replayed(False, upper, 0, "a claim speaks of an input that does not vary")
+            free = (output, int(place[0]), float(sign))
+            low, high = setting.intervals
+            upper = float(high[free[:2]] if sign > 0 else -low[free[:2]])
+        bounds = []
+        for window, tape in zip(setting.windows, claim.tapes, strict=False):
+            bound, count, why = replay(setting, window, free, tape)
+            nodes += count
+            if why:
+                return Replayed(False, upper, nodes, REASONS[why])
+            bounds.append(bound)
+        if isinstance(goal, float):
+            upper = up(setting.norm_bound(goal, max(bounds)), exponent)
+        elif bounds:
+            assert isinstance(free, tuple)
+            upper = min(upper, setting.entry_bound(free[0], free[1], bounds[0]))
+        holds = upper <= claim.upper
+        return Replayed(holds, upper, nodes, "" if holds else REASONS[TOO_STEEP])
+
+    def save(self, path: str | Path) -> None:
+        """Write the document."""
+        with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+            file.write(json.dumps(self.to_dict()) + "\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        domain = None if self.domain is None else domain_to_dict(reach_of(self.domain))
+        claims = [
+            {
+                "goal": list(claim.goal) if isinstance(claim.goal, tuple) else str(claim.goal),
+                "upper": claim.upper,
+                "tapes": [
+                    [base64.b64encode(piece).decode("ascii") for piece in tape.pieces()]
+                    for tape in claim.tapes
+                ],
+            }
+            for claim in self.claims
+        ]
+        return {"schema": SCHEMA, "network": self.digest, "domain": domain, "claims": claims}
+
+    @classmethod
+    def load(cls, path: str | Path) -> SlopeProof:
+        """Read a document."""
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
+        return cls.from_dict(document)
+
+    @classmethod
+    def from_dict(cls, document: Any) -> SlopeProof:
+        """The proof of a document; anything unexpected in it is refused."""
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise InvalidInputError(f"not a proof: the schema is not {SCHEMA}")
+        try:
+            if set(document) != KEYS or any(set(c) != CLAIM_KEYS for c in document["claims"]):
+                raise ValueError("keys too many or too few")
+            where = document["domain"]
+            domain = None if where is None else reach_from_dict(where).domain
+            if isinstance(domain, Polytope):
+                raise ValueError("the domain is a polytope")
+            claims = tuple(_claim(claim) for claim in document["claims"])
+            return cls(str(document["network"]), domain, claims)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInputError(f"the proof is damaged: {error}") from None
+
+
+def _claim(document: dict[str, Any]) -> Claim:
+    goal, upper = document["goal"], document["upper"]
+    if isinstance(upper, bool) or not np.isfinite(float(upper)):
+        raise ValueError("a claim is not a finite number")
+    known: tuple[int, int, float] | float
+    if isinstance(goal, str):
+        if goal not in ("1.0", "2.0", "inf"):
+            raise ValueError(f"the norm {goal} is not known")
+        known = float(goal)
+    else:
+        output, column, sign = goal
+        if not (isinstance(output, int) and isinstance(column, int)):
+            raise ValueError("a claim speaks of an entry that does not exist")
+        known = (output, column, float(sign))
+    return Claim(known, float(upper), tuple(decoded(tape) for tape in document["tapes"]))
+
+
+def replay(
+    setting: Setting, window: Window, goal: tuple[int, int, float] | float, tape: Tape
+) -> tuple[float, int, int]:
+    """The bound that a tape proves, how many nodes were closed, and why it fails (0 if not)."""
+    contacts = setting.contacts
+    window = contacts.seen_through(window)
+    nodes, place = new_nodes(window), new_place(window, goal, setting.margin)
+    # position, whether the top node has its forms, nodes closed, unit and side asked about
+    at, top = np.zeros(5, np.int64), np.full(1, -np.inf)
+    with np.errstate(all="ignore"):
+        for piece in tape:
+            if not np.isfinite(piece).all():
+                return np.inf, 0, DAMAGED
+            at[0], code = 0, ASKED
+            while code == ASKED:
+                code = _replay(window.net, nodes, place, piece, at, top)
+                if code == ASKED:
+                    unit, side = int(at[3]), int(at[4])
+                    basis = nodes.work.basis.tolist()
+                    if not is_empty(contacts, window, nodes, unit, side, basis):
+                        return np.inf, int(at[2]), TOUCHED
+                    _exclude(nodes, at, unit, side)
+            if code != READ:
+                return np.inf, int(at[2]), code
+    if nodes.whole[COUNT]:
+        return np.inf, int(at[2]), UNFINISHED
+    return float(top[0]), int(at[2]), READ
+
+
+def _exclude(nodes: Any, at: Any, unit: int, side: int) -> None:
+    here = int(nodes.whole[COUNT]) - 1
+    if nodes.bits[here, unit] == side:
+        nodes.whole[COUNT] -= 1
+        at[1] = 0
+        at[2] += 1
+    else:
+        nodes.bits[here, unit] = 1 - side
+
+
+@kernel_part
+def _whole(value, end):  # type: ignore[no-untyped-def]
+    """A number of the tape as an integer from 0 to below ``end``; -1 if it is not one."""
+    if not (0.0 <= value < end) or value != np.floor(value):
+        return np.int64(-1)
+    return np.int64(value)
+
+
+@kernel_part
+def _load(nodes, tape, at):  # type: ignore[no-untyped-def]
+    """Take multipliers from the tape; how many, or -1 if they are none."""
+    if at[0] >= len(tape):
+        return np.int64(-1)
+    count = _whole(tape[at[0]], float(len(nodes.picks) + 1))
+    if count < 0 or at[0] + 1 + 2 * count > len(tape):
+        return np.int64(-1)
+    for p in range(count):
+        row = _whole(tape[at[0] + 1 + p], float(nodes.whole[WALLS]))
+        weight = tape[at[0] + 1 + count + p]
+        if row < 0 or not weight >= 0.0:
+            return np.int64(-1)
+        nodes.picks[p], nodes.weights[p] = row, weight
+    at[0] += 1 + 2 * count
+    return count
+
+
+@kernel
+def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
+    """Read a piece on: READ, ASKED, or why it fails."""
+    d, units, whole = net.shape[0], net.shape[2], nodes.whole
+    while at[0] < len(tape):
+        mark = tape[at[0]]
+        at[0] += 1
+        here = whole[COUNT] - 1
+        if here < 0:
+            return DAMAGED
+        bits, low, high = nodes.bits[here], nodes.low[here], nodes.high[here]
+        if mark == FORMS:
+            at[1] = 1
+            if not walls(net, nodes, place):
+                whole[COUNT], at[1], at[2] = here, 0, at[2] + 1
+            else:
+                nodes.kept[here] = min(nodes.kept[here], steepness(net, bits, nodes, place))
+            continue
+        if mark == SHUT:
+            if at[1]:
+                nodes.kept[here] = min(nodes.kept[here], steepness(net, bits, nodes, place))
+            top[0] = max(top[0], nodes.kept[here])
+            whole[COUNT], at[1], at[2] = here, 0, at[2] + 1
+            continue
+        if not at[1]:
+            return NOT_FORMED
+        if mark == NOTHING:
+            count = _load(nodes, tape, at)
+            if count < 0:
+                return DAMAGED
+            for k in range(d):
+                nodes.goal[0, k] = 0.0
+            if dual_bound(nodes, place, 0.0, count) >= 0.0:
+                return POSSIBLE
+            whole[COUNT], at[1], at[2] = here, 0, at[2] + 1
+            continue
+        if at[0] + 2 > len(tape):
+            return DAMAGED
+        unit, side = _whole(tape[at[0]], float(units)), _whole(tape[at[0] + 1], 2.0)
+        at[0] += 2
+        if unit < 0 or side < 0:
+            return DAMAGED
+        if bits[unit] >= 0 and mark != TOUCH:
+            return DECIDED
+        if mark == REACH:
+            count = _load(nodes, tape, at)
+            if count < 0:
+                return DAMAGED
+            constant = aim(net, nodes, unit, side) + place.margin * nodes.size[unit]
+            narrow(bits, low, high, unit, side, dual_bound(nodes, place, constant, count))
+        elif mark == NEED:
+            bits[unit] = 1 - side
+            top[0] = max(top[0], steepness(net, bits, nodes, place))
+            bits[unit] = side
+        elif mark == SPLIT:
+            halve(net, nodes, place, unit, side)
+            at[1] = 0
+        elif mark == TOUCH:
+            if at[0] + d > len(tape) or bits[unit] == 1 - side:
+                return DAMAGED
+            for k in range(d):
+                row = tape[at[0] + k]
+                if row != np.floor(row) or not -2.0 * d <= row < whole[WALLS]:
+                    return DAMAGED
+                nodes.work.basis[k] = np.int64(row)
+            at[0] += d
+            at[3], at[4] = unit, side
+            return ASKED
+        else:
+            return DAMAGED
+    return READ

@@ -1,0 +1,608 @@
+"""The largest slope of a network on a window, by branch and bound over signs of units.
+
+The slope is a derivative of one output along one coordinate, or a norm of the whole Jacobian. A
+node is a set of decided signs (`cells`). Signs follow from it without being decided:
+
+- linear programmes over its cell say how far the units of the first open layer reach, and which
+  signs are left to units of later layers;
+- a sign without which the bound on the slope is not above the best slope seen is decided, too.
+
+What follows makes walls in turn, so that signs of later layers cut the cell before those of the
+first are known. Then the first open layer is split at the unit that lowers the bound most.
+
+Everything that is taken for true is written to a tape, with the multipliers that show it, and
+`proof` replays the tape. Where a cell only touches a side of a unit, floats cannot tell whether a
+region lies there; that question goes to rational arithmetic (`contacts`). A cell of which neither
+can tell that it is empty, nor a point inside of it be found, keeps its bound: the bound of the
+search is then above the best slope seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relunorm.clock import NO_LIMIT, Clock, Teller
+from relunorm.compiled.jit import kernel, kernel_part
+from relunorm.compiled.simplex import (
+    ABSENT,
+    EMPTY,
+    FEASIBLE,
+    FOUND,
+    STOPPED,
+    maximize,
+    pivot_row,
+    violated,
+)
+from relunorm.domain import Box
+from relunorm.lipschitz.cells import (
+    COUNT,
+    EXACT,
+    OPEN,
+    OUTPUT,
+    WALLS,
+    Nodes,
+    Place,
+    aim,
+    decide,
+    dual_bound,
+    first_open,
+    new_nodes,
+    steepness,
+    walls,
+)
+from relunorm.lipschitz.contacts import Contacts
+from relunorm.lipschitz.windows import Window, bounded
+from relunorm.matrix import Vector
+from relunorm.network import Network
+from relunorm.search.tape import Tape
+
+Array = NDArray[np.float64]
+
+#: How far beyond a kink, in half-widths of the box, a cell must reach to enter the other side.
+INSIDE = 1e-9
+#: A node is left when its bound exceeds the best slope by at most this share of the largest one.
+CLOSE = 1e-10
+#: Bounds of a unit are taken over when they are narrower by this share.
+NARROWER = 0.02
+#: Numbers of a tape in memory.
+TAPE = 1 << 16
+
+# What a run of the search ended with.
+DONE, IMPROVED, ASK, FULL, CUT_OFF, CLOSED, ON = range(7)
+# Entries of the record: the best slope, what is added to it, the bound of cells that stay open, how
+# far the node on top has come, where in that stage, corners added up, unit and side asked about.
+BEST, SLACK, FLOOR, STAGE, RESUME, CORNERS, UNIT, SIDE = range(8)
+# Stages of a node.
+START, REACHING, DEEPER, SPLITTING, LEAF, LEFT = range(6)
+
+#: Marks on the tape: forms and walls, a bound of a unit, no point, a sign that is needed, two
+#: halves, a bound that closes, a side that is empty in rational arithmetic.
+FORMS, REACH, NOTHING, NEED, SPLIT, SHUT, TOUCH = (float(k) for k in range(1, 8))
+
+
+def compile_kernels(tell: Teller) -> None:
+    """Compile the search (or load it from the cache), so that no time limit pays for it."""
+    network = Network.from_weights([[[1.0]], [[1.0]]])
+    window, contacts = bounded(network, Box.cube(1)), Contacts.of(network, Box.cube(1))
+    search = Slopes(window, (0, 0, 1.0), 1e-14, 1.0, contacts, lambda x: -np.inf)
+    tell.compile("the search for slopes", lambda: search.run(-np.inf, NO_LIMIT))
+
+
+class Slopes:
+    """A search for the largest slope over a window.
+
+    Args:
+        window: where.
+        goal: output, coordinate of the window and sign, for a derivative along that coordinate; or
+            1, 2 or inf, for the norm of the Jacobian in inputs.
+        margin: of `cells.margin_of`.
+        reach: some bound on the slope.
+        contacts: what decides about sides that are only touched.
+        check: the slope at an input for certain, -inf where there is none.
+
+    Attributes:
+        best: the largest slope that `check` confirmed, or that was known.
+        finished: whether nothing is left to search.
+        tape: everything that was taken for true, as `proof` replays it.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        goal: tuple[int, int, float] | float,
+        margin: float,
+        reach: float,
+        contacts: Contacts,
+        check: Callable[[Vector], float],
+    ):
+        self._window = window = contacts.seen_through(window)
+        self._contacts, self._check, self._reach = contacts, check, reach
+        self._nodes, self.place = new_nodes(window), new_place(window, goal, margin)
+        d, units = len(window.lo), int(window.net.shape[2])
+        self._room = units * (4 * (2 * d + 6) + 2 * (d + 3) + 6) + 8 * d + 64
+        self._buffer = np.zeros(0)
+        self._used = np.zeros(1, np.int64)
+        self._record = np.zeros(8)
+        self._record[[BEST, FLOOR]] = -np.inf
+        self._point, self._signs = np.zeros(d), np.zeros(units, np.int8)
+        self._gains = np.zeros((2, units))
+        self.tape = Tape()
+
+    @property
+    def best(self) -> float:
+        return float(self._record[BEST])
+
+    @property
+    def finished(self) -> bool:
+        return not self._nodes.whole[COUNT]
+
+    @property
+    def bound(self) -> float:
+        """Above all slopes, as computed."""
+        record, nodes = self._record, self._nodes
+        waiting = nodes.kept[: int(nodes.whole[COUNT])].max(initial=-np.inf)
+        return float(max(record[BEST] + record[SLACK], record[FLOOR], waiting))
+
+    def proof(self) -> Tape:
+        """The tape, what is still open left at its bound; the search is over then."""
+        rest = [SHUT] * int(self._nodes.whole[COUNT])
+        self.tape.write(np.concatenate([self._buffer[: int(self._used[0])], rest]))
+        self._used[0] = 0
+        return self.tape
+
+    def run(self, known: float, clock: Clock) -> None:
+        """Go on until all is searched or out of time, for more than ``known``."""
+        record, nodes, window = self._record, self._nodes, self._window
+        if not len(self._buffer):
+            self._buffer = np.zeros(max(TAPE, 2 * self._room))
+        self._raise(known)
+        with clock.watch() as stop:
+            nodes = nodes._replace(work=nodes.work._replace(stop=stop))
+            while not (self.finished or clock.expired()):
+                state = _explore(
+                    window.net, nodes, self.place, record, self._point, self._signs, self._gains,
+                    self._buffer, self._used, np.int64(self._room),
+                )  # fmt: skip
+                if state == FULL:
+                    self.tape.write(self._buffer[: int(self._used[0])])
+                    self._used[0] = 0
+                elif state == IMPROVED:
+                    x = window.to_input(self._point)
+                    self._raise(-np.inf if x is None else self._check(x))
+                elif state == ASK:
+                    self._ask()
+                else:
+                    break
+
+    def _raise(self, value: float) -> None:
+        record = self._record
+        record[BEST] = max(record[BEST], value)
+        size = self._reach if self.place.goal[OUTPUT] >= 0.0 else max(record[BEST], 0.0)
+        record[SLACK] = CLOSE * size
+
+    def _ask(self) -> None:
+        """Settle in rational arithmetic whether a side that the top node touches is empty."""
+        record, nodes, used = self._record, self._nodes, self._used
+        top, unit, side = int(nodes.whole[COUNT]) - 1, int(record[UNIT]), int(record[SIDE])
+        basis = nodes.work.basis.tolist()
+        record[RESUME] += 1
+        if not is_empty(self._contacts, self._window, nodes, unit, side, basis):
+            return
+        entry = [TOUCH, unit, side, *basis]
+        self._buffer[used[0] : used[0] + len(entry)] = entry
+        used[0] += len(entry)
+        if nodes.bits[top, unit] == side:
+            nodes.whole[COUNT] -= 1
+            record[STAGE] = START
+        else:
+            nodes.bits[top, unit] = 1 - side
+
+
+def new_place(window: Window, goal: tuple[int, int, float] | float, margin: float) -> Place:
+    """What kernels need to know of the question."""
+    entries = (-1.0, 0.0, 1.0, goal) if isinstance(goal, float) else (*goal, 2.0)
+    lo, hi = window.lo, window.hi
+    if not window.homogeneous:  # the centre and the half-widths are rounded
+        off = 2.0**-50 * (1.0 + np.abs(window.shift) / window.scale) * (hi > lo)
+        lo, hi = lo - off, hi + off
+    given = np.int64(len(window.rhs))
+    return Place(lo, hi, given, margin, np.array(entries, dtype=float), window.rates)
+
+
+def is_empty(
+    contacts: Contacts, window: Window, nodes: Nodes, unit: int, side: int, basis: list[int]
+) -> bool:
+    """Whether no region of the top node lies on a side of a unit, in rational arithmetic."""
+    bits = nodes.bits[int(nodes.whole[COUNT]) - 1]
+    exact = int(window.net.first[min(int(nodes.whole[EXACT]), int(window.net.shape[1]) - 1) + 1])
+    sides = []
+    for row in basis:
+        owner = int(nodes.owner[row]) if row >= 0 else -1
+        if owner >= exact:
+            return False  # its form is not that of the unit
+        sides.append((row, 2 * owner + int(bits[owner]) if owner >= 0 else -1))
+    reach = float(window.scale[0]) if window.homogeneous else None
+    return unit < exact and contacts.excludes(
+        unit, side, bits, sides, (window.lo, window.hi, reach), bool(bits[unit] == side)
+    )
+
+
+@kernel
+def _explore(net, nodes, place, record, point, signs, gains, tape, used, room):  # type: ignore[no-untyped-def]
+    """Search on: DONE, IMPROVED (maybe, at ``point``), ASK, FULL or CUT_OFF."""
+    whole = nodes.whole
+    while whole[COUNT] > 0:
+        if nodes.work.stop[0]:
+            return CUT_OFF
+        top = whole[COUNT] - 1
+        bits = nodes.bits[top]
+        limit = max(record[BEST] + record[SLACK], record[FLOOR])
+        code = ON
+        if record[STAGE] == START:
+            if used[0] + room > len(tape):
+                return FULL
+            code = _begin(net, nodes, place, record, limit, tape, used)
+        if code == ON and record[STAGE] == REACHING:
+            code = _reaches(net, nodes, place, record, tape, used)
+        if code == ON and record[STAGE] == DEEPER:
+            code = _deeper(net, nodes, place, record, tape, used)
+        if code == ON and record[STAGE] == SPLITTING:
+            value = _slope_at(net, nodes, place, nodes.goal[1], signs)
+            improved = value > record[BEST]
+            if improved:
+                _copy(nodes.goal[1], point)
+            unit = _split(net, nodes, bits, place, gains, limit, tape, used)
+            nodes.kept[top] = min(nodes.kept[top], steepness(net, bits, nodes, place))
+            if unit == -1 or nodes.kept[top] <= limit:
+                code = _shut(nodes, tape, used)
+            elif unit >= 0:
+                _halve(net, nodes, place, unit, gains, tape, used)
+                record[STAGE] = START
+            else:
+                record[STAGE], record[RESUME], record[CORNERS] = LEAF, -1.0, 0.0
+            if improved:
+                record[STAGE] = START if code == CLOSED else record[STAGE]
+                return IMPROVED
+        if code == ON and record[STAGE] == LEAF:
+            code = _enter(net, nodes, place, record, tape, used)
+            if code == ON:
+                record[STAGE] = LEFT
+                value = _slope_at(net, nodes, place, nodes.goal[1], signs)
+                if value > record[BEST]:
+                    _copy(nodes.goal[1], point)
+                    return IMPROVED
+        if code == ON and record[STAGE] == LEFT:
+            # a region that is as steep as the best seen, or one that nobody can enter
+            if nodes.kept[top] > limit:
+                record[FLOOR] = nodes.kept[top]
+            code = _shut(nodes, tape, used)
+        if code == CLOSED:
+            record[STAGE] = START
+        elif code != ON:
+            return code
+    return DONE
+
+
+@kernel_part
+def _put(tape, used, value):  # type: ignore[no-untyped-def]
+    """Write a number."""
+    tape[used[0]] = value
+    used[0] += 1
+
+
+@kernel_part
+def _put_sign(tape, used, mark, unit, side):  # type: ignore[no-untyped-def]
+    """Write a mark, a unit and one of its sides."""
+    at = used[0]
+    tape[at], tape[at + 1], tape[at + 2] = mark, unit, side
+    used[0] = at + 3
+
+
+@kernel_part
+def _put_multipliers(nodes, tape, used, count):  # type: ignore[no-untyped-def]
+    at = used[0]
+    tape[at] = count
+    for p in range(count):
+        tape[at + 1 + p], tape[at + 1 + count + p] = nodes.picks[p], nodes.weights[p]
+    used[0] = at + 1 + 2 * count
+
+
+@kernel_part
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    for k in range(len(target)):
+        target[k] = source[k]
+
+
+@kernel_part
+def _shut(nodes, tape, used):  # type: ignore[no-untyped-def]
+    """Close the top node by its bound."""
+    _put(tape, used, SHUT)
+    nodes.whole[COUNT] -= 1
+    return CLOSED
+
+
+@kernel_part
+def _form(net, nodes, place, tape, used):  # type: ignore[no-untyped-def]
+    """Forms and walls of the top node; False where it is empty, and off the stack."""
+    _put(tape, used, FORMS)
+    if walls(net, nodes, place):
+        return True
+    nodes.whole[COUNT] -= 1
+    return False
+
+
+@kernel_part
+def _begin(net, nodes, place, record, limit, tape, used):  # type: ignore[no-untyped-def]
+    top = nodes.whole[COUNT] - 1
+    if nodes.kept[top] <= limit:
+        return _shut(nodes, tape, used)
+    if not _form(net, nodes, place, tape, used):
+        return CLOSED
+    bound = steepness(net, nodes.bits[top], nodes, place)
+    nodes.kept[top] = min(nodes.kept[top], bound)
+    if nodes.kept[top] <= limit:
+        return _shut(nodes, tape, used)
+    record[STAGE], record[RESUME], record[CORNERS] = REACHING, 0.0, 0.0
+    for k in range(net.shape[0]):
+        nodes.goal[1, k] = 0.0
+    return ON
+
+
+@kernel_part
+def _multipliers(nodes):  # type: ignore[no-untyped-def]
+    """Walls with multipliers after a programme."""
+    count = 0
+    for j in range(len(nodes.work.basis)):
+        if nodes.work.basis[j] >= 0 and nodes.work.multipliers[j] > 0.0:
+            nodes.picks[count] = nodes.work.basis[j]
+            nodes.weights[count] = nodes.work.multipliers[j]
+            count += 1
+    return count
+
+
+@kernel_part
+def _contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
+    """Whether walls contradict each other for certain, after a programme said so."""
+    work, m = nodes.work, nodes.whole[WALLS]
+    row, _ = violated(
+        nodes.rows, nodes.rhs, m, place.lo, place.hi, work.x, FEASIBLE, np.bool_(False)
+    )
+    pivot_row(nodes.rows, row, work.inverse, work.pivot_row)
+    count = 0
+    if row >= 0:
+        nodes.picks[0], nodes.weights[0], count = row, 1.0, 1
+    for j in range(len(work.basis)):
+        if work.basis[j] >= 0 and work.pivot_row[j] < 0.0 and count < len(nodes.picks):
+            nodes.picks[count], nodes.weights[count] = work.basis[j], -work.pivot_row[j]
+            count += 1
+    for k in range(len(place.lo)):
+        nodes.goal[0, k] = 0.0
+    if dual_bound(nodes, place, 0.0, count) >= 0.0:
+        return False
+    _put(tape, used, NOTHING)
+    _put_multipliers(nodes, tape, used, count)
+    nodes.whole[COUNT] -= 1
+    return True
+
+
+@kernel_part
+def _reaches(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-def]
+    """How far the units of the first open layer reach on the cell; their corners in goal[1]."""
+    d, q, m = net.shape[0], nodes.whole[EXACT], nodes.whole[WALLS]
+    top = nodes.whole[COUNT] - 1
+    bits, low, high = nodes.bits[top], nodes.low[top], nodes.high[top]
+    goal, mean, work = nodes.goal[0], nodes.goal[1], nodes.work
+    begin = net.first[q] if q < net.shape[1] else 0
+    units = net.first[q + 1] - begin if q < net.shape[1] else 0
+    for at in range(int(record[RESUME]), 2 * units):
+        i, side = begin + at // 2, at % 2
+        if bits[i] >= 0:
+            continue
+        constant = aim(net, nodes, i, side)
+        status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
+        record[RESUME] = at
+        if status == STOPPED:
+            return CUT_OFF
+        if status == EMPTY and _contradict(nodes, place, tape, used):
+            return CLOSED
+        if status != FOUND:
+            continue
+        reach, square = constant, 0.0
+        for k in range(d):
+            reach += goal[k] * work.x[k]
+            square += goal[k] * goal[k]
+            mean[k] += work.x[k]
+        record[CORNERS] += 1.0
+        count = _multipliers(nodes)
+        off = place.margin * nodes.size[i]
+        value = dual_bound(nodes, place, constant + off, count)
+        old = high[i] if side else -low[i]
+        if value <= 0.0 or value < old - NARROWER * (high[i] - low[i]):
+            _put_sign(tape, used, REACH, i, side)
+            _put_multipliers(nodes, tape, used, count)
+            narrow(bits, low, high, i, side, value)
+        if bits[i] < 0 and reach <= INSIDE * np.sqrt(square) + 4.0 * off:
+            record[UNIT], record[SIDE] = i, side
+            return ASK
+    if record[CORNERS] == 0.0:
+        for k in range(d):
+            goal[k] = 0.0
+        status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
+        if status == STOPPED:
+            return CUT_OFF
+        if status == EMPTY and _contradict(nodes, place, tape, used):
+            return CLOSED
+        _copy(work.x, mean)
+        record[CORNERS] = 1.0
+    for k in range(d):
+        mean[k] /= record[CORNERS]
+    record[STAGE], record[RESUME] = DEEPER, 0.0
+    return ON
+
+
+@kernel_part
+def narrow(bits, low, high, i, side, value):  # type: ignore[no-untyped-def]
+    """Take over a bound of a unit (side 1) or of its negative."""
+    if side:
+        high[i] = min(high[i], value)
+    else:
+        low[i] = max(low[i], -value)
+    decide(bits, low, high, i)
+
+
+@kernel_part
+def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-def]
+    """Decide signs of later layers that the cell leaves no choice."""
+    d, q = net.shape[0], nodes.whole[EXACT]
+    top = nodes.whole[COUNT] - 1
+    bits, low, high = nodes.bits[top], nodes.low[top], nodes.high[top]
+    goal, mean, work = nodes.goal[0], nodes.goal[1], nodes.work
+    record[STAGE] = SPLITTING
+    if q + 1 >= net.shape[1]:
+        return ON
+    if not _form(net, nodes, place, tape, used):
+        return CLOSED
+    m = nodes.whole[WALLS]
+    for i in range(net.first[q + 1], net.shape[2]):
+        for side in range(2):
+            if bits[i] >= 0:
+                break
+            constant = aim(net, nodes, i, side) + place.margin * nodes.size[i]
+            here = constant
+            for k in range(d):
+                here += goal[k] * mean[k]
+            if here > 0.0:
+                continue
+            stop = -constant - 1e-12 * nodes.size[i]
+            status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, stop, work)
+            if status == STOPPED:
+                return CUT_OFF
+            if status == EMPTY and _contradict(nodes, place, tape, used):
+                return CLOSED
+            if status == ABSENT:
+                count = _multipliers(nodes)
+                value = dual_bound(nodes, place, constant, count)
+                if value <= 0.0:
+                    _put_sign(tape, used, REACH, i, side)
+                    _put_multipliers(nodes, tape, used, count)
+                    narrow(bits, low, high, i, side, value)
+    return ON
+
+
+@kernel_part
+def _split(net, nodes, bits, place, gains, limit, tape, used):  # type: ignore[no-untyped-def]
+    """Decide signs without which the bound is not above the limit; the unit to split at.
+
+    Returns -1 where no sign is left to a unit, -2 where all are decided.
+    """
+    for i in range(net.shape[2]):
+        for side in range(2):
+            if bits[i] >= 0:
+                break
+            bits[i] = side
+            gains[side, i] = steepness(net, bits, nodes, place)
+            bits[i] = OPEN
+            if gains[side, i] <= limit:
+                bits[i] = 1 - side
+                _put_sign(tape, used, NEED, i, 1 - side)
+                if steepness(net, bits, nodes, place) <= limit:
+                    return -1
+    first = first_open(net, bits)
+    if first == net.shape[1]:
+        return -2
+    unit, least = -1, np.inf
+    for i in range(net.first[first], net.first[first + 1]):
+        if bits[i] < 0:
+            one, other = gains[0, i] - limit, gains[1, i] - limit
+            score = one * other + 1e-3 * (one + other) * max(one, other)
+            if unit < 0 or score < least:
+                unit, least = i, score
+    return unit
+
+
+@kernel_part
+def _halve(net, nodes, place, unit, gains, tape, used):  # type: ignore[no-untyped-def]
+    first = 1 if gains[1, unit] >= gains[0, unit] else 0
+    _put_sign(tape, used, SPLIT, unit, first)
+    halve(net, nodes, place, unit, first)
+
+
+@kernel_part
+def halve(net, nodes, place, unit, first):  # type: ignore[no-untyped-def]
+    """Put two nodes in the place of the top one, the ``first`` side of a unit on top."""
+    top = nodes.whole[COUNT] - 1
+    for i in range(net.shape[2]):
+        nodes.bits[top + 1, i] = nodes.bits[top, i]
+        nodes.low[top + 1, i], nodes.high[top + 1, i] = nodes.low[top, i], nodes.high[top, i]
+    nodes.bits[top + 1, unit], nodes.bits[top, unit] = first, 1 - first
+    nodes.kept[top + 1] = nodes.kept[top]
+    for at in range(top, top + 2):
+        nodes.kept[at] = min(nodes.kept[at], steepness(net, nodes.bits[at], nodes, place))
+    nodes.whole[COUNT] += 1
+
+
+@kernel_part
+def _slope_at(net, nodes, place, t, signs):  # type: ignore[no-untyped-def]
+    """The slope at a point, as computed; NaN where a unit is at its kink."""
+    d, z = net.shape[0], nodes.memory[0]
+    for q in range(net.shape[1]):
+        for i in range(net.first[q], net.first[q + 1]):
+            at, row = net.bias[i], i - net.first[q]
+            for term in range(net.term_ptr[q], net.term_ptr[q + 1]):
+                source = net.source[term]
+                if source == 0:
+                    for k in range(d):
+                        at += net.weights[net.start[term] + row * d + k] * t[k]
+                    continue
+                offset = net.first[source - 1]
+                width = net.first[source] - offset
+                for j in range(offset, offset + width):
+                    at += net.weights[net.start[term] + row * width + j - offset] * z[j]
+            if abs(at) <= 2.0 * place.margin * nodes.size[i]:
+                return np.nan
+            signs[i] = 1 if at > 0.0 else 0
+            z[i] = net.slopes[q, signs[i]] * at
+    exact = nodes.whole[EXACT]
+    nodes.whole[EXACT] = -1
+    value = steepness(net, signs, nodes, place)
+    nodes.whole[EXACT] = exact
+    return value
+
+
+@kernel_part
+def _enter(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-def]
+    """A point inside the cell, all signs decided, in goal[1]; ASK for a side that may be empty."""
+    d, goal, mean, work = net.shape[0], nodes.goal[0], nodes.goal[1], nodes.work
+    if record[RESUME] < 0.0:
+        if not _form(net, nodes, place, tape, used):
+            return CLOSED
+        record[RESUME] = place.given
+        for k in range(d):
+            mean[k] = 0.0
+    m, bits = nodes.whole[WALLS], nodes.bits[nodes.whole[COUNT] - 1]
+    for at in range(int(record[RESUME]), m):
+        record[RESUME] = at
+        for k in range(d):
+            goal[k] = -nodes.rows[at, k]
+        status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
+        if status == STOPPED:
+            return CUT_OFF
+        if status == EMPTY and _contradict(nodes, place, tape, used):
+            return CLOSED
+        if status != FOUND:
+            continue
+        room = nodes.rhs[at]
+        for k in range(d):
+            room += goal[k] * work.x[k]
+            mean[k] += work.x[k]
+        record[CORNERS] += 1.0
+        if room <= INSIDE:
+            record[UNIT], record[SIDE] = nodes.owner[at], bits[nodes.owner[at]]
+            return ASK
+    if record[CORNERS] > 0.0:
+        for k in range(d):
+            mean[k] /= record[CORNERS]
+    return ON
