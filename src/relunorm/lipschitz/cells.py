@@ -25,6 +25,7 @@ from relunorm.lipschitz.kinks import longest_row
 from relunorm.lipschitz.steepest import steepest, steepest_norm
 from relunorm.lipschitz.windows import Window
 from relunorm.network import Network
+from relunorm.regions.kernels.pack import Packed
 
 Array = NDArray[np.float64]
 
@@ -37,8 +38,9 @@ TINY = 2.0**-960
 # Entries of a goal: output (-1: a norm of the whole Jacobian), axis, sign, norm.
 OUTPUT, AXIS, SIGN, NORM = range(4)
 
-# Entries of Nodes.whole: nodes on the stack, walls, the last layer whose forms are exact.
-COUNT, WALLS, EXACT = range(3)
+# Entries of Nodes.whole: nodes on the stack, walls, the last layer whose forms are exact, whether
+# all forms were made at once.
+COUNT, WALLS, EXACT, MADE = range(4)
 
 
 class Nodes(NamedTuple):
@@ -46,6 +48,7 @@ class Nodes(NamedTuple):
 
     whole: NDArray[np.int64]
     bits: NDArray[np.int8]  # (depth, units)
+    shown: NDArray[np.int8]  # (units,): those that the forms were made for
     low: Array  # (depth, units): bounds of the pre-activations
     high: Array
     kept: Array  # (depth,): a bound on the slope
@@ -79,13 +82,14 @@ def new_nodes(window: Window) -> Nodes:
     d, _, units, outputs = (int(n) for n in window.net.shape)
     depth, given = units + 2, len(window.rhs)
     nodes = Nodes(
-        np.array([1, 0, 0]),
+        np.array([1, 0, 0, 0]),
         np.zeros((depth, units), np.int8),  # touched as deep as the search goes
+        np.full(units, OPEN, np.int8),
         np.zeros((depth, units)),
         np.zeros((depth, units)),
         np.zeros(depth),
         np.zeros((4, units, d + 1)),
-        np.zeros(units),
+        _sizes(window.net),
         np.zeros((given + units + 1, d)),
         np.zeros(given + units + 1),
         np.full(given + units + 1, -1),
@@ -100,6 +104,24 @@ def new_nodes(window: Window) -> Nodes:
     nodes.bits[0], nodes.low[0], nodes.high[0], nodes.kept[0] = OPEN, -np.inf, np.inf, np.inf
     nodes.rows[:given], nodes.rhs[:given] = window.rows, window.rhs
     return nodes
+
+
+def _sizes(net: Packed) -> Array:
+    """For every unit the sum over paths of absolute values, t being at most 1."""
+    d, layers = int(net.shape[0]), int(net.shape[1])
+    sizes = [np.ones(d)]
+    for q in range(layers):
+        begin, end = int(net.first[q]), int(net.first[q + 1])
+        size = net.size0[begin:end].copy()
+        for term in range(int(net.term_ptr[q]), int(net.term_ptr[q + 1])):
+            below = sizes[int(net.source[term])]
+            start = int(net.start[term])
+            matrix = net.weights[start : start + (end - begin) * len(below)]
+            size += np.abs(matrix.reshape(end - begin, len(below))) @ below
+        sizes.append(size * max(1.0, *np.abs(net.slopes[q])))
+    steep = [max(1.0, *np.abs(slopes)) for slopes in net.slopes]
+    parts = [size / by for size, by in zip(sizes[1:], steep, strict=True)]
+    return np.concatenate([np.zeros(0), *parts]) * (1 + 2.0**-20)
 
 
 def margin_of(local: Local) -> float:
@@ -118,11 +140,16 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
     d, m = net.shape[0], place.given
     top = nodes.whole[COUNT] - 1
     bits, low, high = nodes.bits[top], nodes.low[top], nodes.high[top]
-    forms, size, margin = nodes.forms, nodes.size, place.margin
+    forms, shown = nodes.forms, nodes.shown
+    # whether forms are as they were made before, and whether all units below are decided
+    same, exact = nodes.whole[MADE] == 1, True
+    nodes.whole[MADE] = 0
     for q in range(net.shape[1]):
+        before, decided = same, exact
         for i in range(net.first[q], net.first[q + 1]):
-            _add_up(net, nodes, q, i)
-            off = margin * size[i]
+            if not before:
+                _add_up(net, nodes, bits, q, i, decided)
+            off = place.margin * nodes.size[i]
             if bits[i] < 0:
                 least, most = forms[0, i, d] - off, forms[1, i, d] + off
                 for k in range(d):
@@ -149,8 +176,12 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
                         nodes.rows[m, k] = s * forms[side, i, k] / length
                     nodes.rhs[m], nodes.owner[m] = room / length, i
                     m += 1
-            _pass_on(net, nodes, q, i, bits[i], low[i], high[i])
-    nodes.whole[WALLS] = m
+            if not before or bits[i] < 0 or bits[i] != shown[i]:
+                _pass_on(net, nodes, q, i, bits[i], low[i], high[i])
+                same = False
+            exact = exact and bits[i] >= 0
+            shown[i] = bits[i]
+    nodes.whole[WALLS], nodes.whole[MADE] = m, 1
     nodes.whole[EXACT] = first_open(net, bits)
     return True
 
@@ -175,34 +206,40 @@ def first_open(net, bits):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _add_up(net, nodes, layer, i):  # type: ignore[no-untyped-def]
-    """The forms below and above a pre-activation, from those of the activations it reads."""
-    d, forms, size = net.shape[0], nodes.forms, nodes.size
+def _add_up(net, nodes, bits, layer, i, exact):  # type: ignore[no-untyped-def]
+    """The forms below and above a pre-activation, from those of the activations it reads.
+
+    Both are one where all units of earlier layers are decided.
+    """
+    d, forms = net.shape[0], nodes.forms
+    below, above = forms[0, i], forms[1, i]
     for k in range(d):
-        forms[0, i, k] = forms[1, i, k] = 0.0
-    forms[0, i, d] = forms[1, i, d] = net.bias[i]
-    size[i] = net.size0[i]
+        below[k] = above[k] = 0.0
+    below[d] = above[d] = net.bias[i]
     row = i - net.first[layer]
     for term in range(net.term_ptr[layer], net.term_ptr[layer + 1]):
         source = net.source[term]
         if source == 0:
             for k in range(d):
                 w = net.weights[net.start[term] + row * d + k]
-                forms[0, i, k] += w
-                forms[1, i, k] += w
-                size[i] += abs(w)
+                below[k] += w
+                above[k] += w
             continue
         offset = net.first[source - 1]
-        width = net.first[source] - offset
-        steep = max(1.0, abs(net.slopes[source - 1, 0]), abs(net.slopes[source - 1, 1]))
-        for j in range(offset, offset + width):
-            w = net.weights[net.start[term] + row * width + j - offset]
-            below, above = (2, 3) if w > 0.0 else (3, 2)
-            if w != 0.0:
+        begin = net.start[term] + row * (net.first[source] - offset) - offset
+        for j in range(offset, net.first[source]):
+            if bits[j] >= 0 and net.slopes[source - 1, bits[j]] == 0.0:
+                continue
+            w = net.weights[begin + j]
+            first, last = (2, 3) if w > 0.0 else (3, 2)
+            for k in range(d + 1):
+                below[k] += w * forms[first, j, k]
+            if not exact:
                 for k in range(d + 1):
-                    forms[0, i, k] += w * forms[below, j, k]
-                    forms[1, i, k] += w * forms[above, j, k]
-                size[i] += abs(w) * steep * size[j]
+                    above[k] += w * forms[last, j, k]
+    if exact:
+        for k in range(d + 1):
+            above[k] = below[k]
 
 
 @inner

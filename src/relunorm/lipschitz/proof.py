@@ -18,7 +18,7 @@ import numpy as np
 
 from relunorm.atomic import atomic_path
 from relunorm.compiled.jit import kernel, kernel_part
-from relunorm.domain import Domain, Polytope
+from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.documents import domain_to_dict, reach_from_dict
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError
@@ -58,16 +58,19 @@ KEYS = {"schema", "network", "domain", "claims"}
 CLAIM_KEYS = {"goal", "upper", "tapes"}
 
 # What `_replay` says: the piece is read, a side is touched, or why it fails.
-READ, ASKED, DAMAGED, NOT_FORMED, TOO_STEEP, POSSIBLE, DECIDED, TOUCHED, UNFINISHED = range(9)
+READ, ASKED, DAMAGED, NOT_FORMED, POSSIBLE, DECIDED, TOUCHED, UNFINISHED = range(8)
 REASONS = {
     DAMAGED: "the tape is damaged",
     NOT_FORMED: "a node is used before its forms are made",
-    TOO_STEEP: "a bound on a slope is above what the proof claims",
     POSSIBLE: "a cell that the proof calls empty is not",
     DECIDED: "a sign is decided twice",
     TOUCHED: "a side that the proof calls empty is not, in rational arithmetic",
     UNFINISHED: "a part is neither closed nor split",
 }
+
+
+class _Refused(ValueError):
+    """Why a proof does not hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,8 @@ class Claim:
     Args:
         goal: output, input and sign, for a partial derivative or its negative; or a norm.
         upper: the bound, on the network as it was given.
-        tapes: one for every window; none where intervals of slopes are enough.
+        tapes: of a norm, one for every window of every part of the domain; of a derivative one, or
+            none where intervals of slopes are enough.
     """
 
     goal: tuple[int, int, float] | float
@@ -110,51 +114,57 @@ class SlopeProof:
         """Compute every bound again, from the network and the tapes alone."""
         if network.digest != self.digest:
             return Replayed(False, np.inf, 0, "the proof is about another network")
-        small, exponent = network, 0
-        if any(isinstance(claim.goal, float) for claim in self.claims):
-            small, exponent = to_size(network)
-        setting = Setting.of(small, self.domain)
         top, nodes = -np.inf, 0
         for claim in self.claims:
-            found = self._verified(setting, claim, exponent)
-            nodes += found.nodes
-            top = max(top, found.upper)
-            if not found.holds:
-                return Replayed(False, top, nodes, found.reason)
+            try:
+                if isinstance(claim.goal, float):
+                    upper, count = self._norm(network, claim.goal, claim.tapes)
+                else:
+                    upper, count = self._entry(network, claim.goal, claim.tapes)
+            except _Refused as refused:
+                return Replayed(False, np.inf, nodes, str(refused))
+            top, nodes = max(top, upper), nodes + count
+            if not upper <= claim.upper:
+                return Replayed(False, top, nodes, "a bound on a slope is above what is claimed")
         return Replayed(True, top, nodes, "")
 
-    def _verified(self, setting: Setting, claim: Claim, exponent: int) -> Replayed:
-        upper, nodes = np.inf, 0
-        goal = claim.goal
-        if isinstance(goal, float):
-            if len(claim.tapes) != len(setting.windows):
-                return Replayed(False, upper, 0, "there is not one tape for every window")
-            free: tuple[int, int, float] | float = goal
-        else:
-            output, column, sign = goal
-            shape = setting.local.original.output_size, setting.local.original.input_size
-            if not (0 <= output < shape[0] and 0 <= column < shape[1] and abs(sign) == 1.0):
-                return Replayed(False, upper, 0, "a claim speaks of an entry that does not exist")
-            place = np.flatnonzero(setting.local.free == column)
-            if not len(place) or len(claim.tapes) > 1:
-                return Replayed(False, upper, 0, "a claim speaks of an input that does not vary")
-            free = (output, int(place[0]), float(sign))
-            low, high = setting.intervals
-            upper = float(high[free[:2]] if sign > 0 else -low[free[:2]])
-        bounds = []
-        for window, tape in zip(setting.windows, claim.tapes, strict=False):
-            bound, count, why = replay(setting, window, free, tape)
-            nodes += count
-            if why:
-                return Replayed(False, upper, nodes, REASONS[why])
-            bounds.append(bound)
-        if isinstance(goal, float):
-            upper = up(setting.norm_bound(goal, max(bounds)), exponent)
-        elif bounds:
-            assert isinstance(free, tuple)
-            upper = min(upper, setting.entry_bound(free[0], free[1], bounds[0]))
-        holds = upper <= claim.upper
-        return Replayed(holds, upper, nodes, "" if holds else REASONS[TOO_STEEP])
+    def _norm(self, network: Network, norm: float, tapes: tuple[Tape, ...]) -> tuple[float, int]:
+        """The bound on a norm that tapes prove, and how many nodes they close."""
+        small, exponent = to_size(network)
+        parts = Setting.of(small, self.domain).parts(self.domain)
+        windows = [(part, window) for part in parts for window in part.windows]
+        if len(windows) != len(tapes):
+            raise _Refused("there is not one tape for every window")
+        upper, nodes = 0.0, 0
+        for (part, window), tape in zip(windows, tapes, strict=True):
+            bound, count = replay(part, window, norm, tape)
+            upper, nodes = max(upper, part.norm_bound(norm, bound)), nodes + count
+        return up(upper, exponent), nodes
+
+    def _entry(
+        self, network: Network, goal: tuple[int, int, float], tapes: tuple[Tape, ...]
+    ) -> tuple[float, int]:
+        """The bound on an entry, or on its negative."""
+        setting = self._setting(network)
+        output, column, sign = goal
+        place = np.flatnonzero(setting.local.free == column)
+        if not (0 <= output < network.output_size and len(place) and abs(sign) == 1.0):
+            raise _Refused("a claim speaks of an entry that does not exist or does not vary")
+        if len(tapes) > 1:
+            raise _Refused("a claim has more than one tape")
+        axis = int(place[0])
+        low, high = setting.intervals
+        upper, nodes = float(high[output, axis] if sign > 0 else -low[output, axis]), 0
+        for tape in tapes:
+            bound, nodes = replay(setting, setting.windows[0], (output, axis, sign), tape)
+            upper = min(upper, setting.entry_bound(output, axis, bound))
+        return upper, nodes
+
+    def _setting(self, network: Network) -> Setting:
+        """Of all claims about entries."""
+        if "setting" not in self.__dict__:
+            self.__dict__["setting"] = Setting.of(network, self.domain)
+        return self.__dict__["setting"]
 
     def save(self, path: str | Path) -> None:
         """Write the document."""
@@ -221,33 +231,39 @@ def _claim(document: dict[str, Any]) -> Claim:
     return Claim(known, float(upper), tuple(decoded(tape) for tape in document["tapes"]))
 
 
+def compile_kernels() -> None:
+    """Compile the replay (or load it from the cache)."""
+    network, tape = Network.from_weights([[[1.0]], [[1.0]]]), Tape()
+    setting = Setting.of(network, Box.cube(1))
+    tape.write(np.array([SHUT]))
+    replay(setting, setting.windows[0], (0, 0, 1.0), tape)
+
+
 def replay(
     setting: Setting, window: Window, goal: tuple[int, int, float] | float, tape: Tape
-) -> tuple[float, int, int]:
-    """The bound that a tape proves, how many nodes were closed, and why it fails (0 if not)."""
+) -> tuple[float, int]:
+    """The bound that a tape proves, in the window, and how many nodes were closed."""
     contacts = setting.contacts
     window = contacts.seen_through(window)
     nodes, place = new_nodes(window), new_place(window, goal, setting.margin)
     # position, whether the top node has its forms, nodes closed, unit and side asked about
     at, top = np.zeros(5, np.int64), np.full(1, -np.inf)
-    with np.errstate(all="ignore"):
-        for piece in tape:
-            if not np.isfinite(piece).all():
-                return np.inf, 0, DAMAGED
-            at[0], code = 0, ASKED
-            while code == ASKED:
-                code = _replay(window.net, nodes, place, piece, at, top)
-                if code == ASKED:
-                    unit, side = int(at[3]), int(at[4])
-                    basis = nodes.work.basis.tolist()
-                    if not is_empty(contacts, window, nodes, unit, side, basis):
-                        return np.inf, int(at[2]), TOUCHED
-                    _exclude(nodes, at, unit, side)
-            if code != READ:
-                return np.inf, int(at[2]), code
+    for piece in tape:
+        if not np.isfinite(piece).all():
+            raise _Refused(REASONS[DAMAGED])
+        at[0], code = 0, ASKED
+        while code == ASKED:
+            code = _replay(window.net, nodes, place, piece, at, top)
+            if code == ASKED:
+                unit, side, basis = int(at[3]), int(at[4]), nodes.work.basis.tolist()
+                if not is_empty(contacts, window, nodes, unit, side, basis):
+                    raise _Refused(REASONS[TOUCHED])
+                _exclude(nodes, at, unit, side)
+        if code != READ:
+            raise _Refused(REASONS[code])
     if nodes.whole[COUNT]:
-        return np.inf, int(at[2]), UNFINISHED
-    return float(top[0]), int(at[2]), READ
+        raise _Refused(REASONS[UNFINISHED])
+    return float(top[0]), int(at[2])
 
 
 def _exclude(nodes: Any, at: Any, unit: int, side: int) -> None:

@@ -14,16 +14,20 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Domain
+from relunorm.domain import Box, Domain
 from relunorm.extrema.localize import Local, localize
 from relunorm.lipschitz.cells import margin_of
 from relunorm.lipschitz.contacts import Contacts
 from relunorm.lipschitz.jacobian import jacobian_interval
 from relunorm.lipschitz.norms import round_up
 from relunorm.lipschitz.windows import Window, windows
+from relunorm.matrix import Vector
 from relunorm.network import Network
 
 Array = NDArray[np.float64]
+
+#: With at most so many coordinates, a box in which more units than this change sign is halved.
+FEW_INPUTS, MANY_UNITS = 3, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,24 @@ class Setting:
     def of(cls, network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -> Setting:
         """Fold what is stable on the domain; after the clock's end less of it."""
         return cls(localize(network, domain, clock))
+
+    def parts(self, domain: Domain | None, clock: Clock = NO_LIMIT) -> list[Setting]:
+        """The domain in parts on which few units change sign, if it is a box in a small space."""
+        if not isinstance(domain, Box) or len(self.local.free) > FEW_INPUTS:
+            return [self]
+        waiting, done = [(domain, self)], []
+        while waiting:
+            box, part = waiting.pop()
+            k = int(np.argmax(box.hi - box.lo))
+            middle = 0.5 * box.lo[k] + 0.5 * box.hi[k]
+            narrow = not box.lo[k] < middle < box.hi[k]
+            if part.local.network.units <= MANY_UNITS or narrow or clock.expired():
+                done.append(part)
+                continue
+            for lo, hi in ((box.lo[k], middle), (middle, box.hi[k])):
+                half = Box(_put(box.lo, k, lo), _put(box.hi, k, hi))
+                waiting.append((half, Setting.of(self.local.original, half, clock)))
+        return done
 
     @cached_property
     def windows(self) -> list[Window]:
@@ -94,6 +116,12 @@ class Setting:
     def norm_bound(self, norm: float, bound: float) -> float:
         """An upper bound on norms of Jacobians from that of a search."""
         return round_up(bound + matrix_size(self.error, norm), 8)
+
+
+def _put(vector: Vector, k: int, value: float) -> Vector:
+    changed = np.array(vector)
+    changed[k] = value
+    return changed
 
 
 def matrix_size(errors: Array, norm: float) -> float:

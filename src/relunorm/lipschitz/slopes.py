@@ -66,15 +66,16 @@ INSIDE = 1e-9
 #: A node is left when its bound exceeds the best slope by at most this share of the largest one.
 CLOSE = 1e-10
 #: Bounds of a unit are taken over when they are narrower by this share.
-NARROWER = 0.02
+NARROWER = 0.1
 #: Numbers of a tape in memory.
 TAPE = 1 << 16
 
 # What a run of the search ended with.
 DONE, IMPROVED, ASK, FULL, CUT_OFF, CLOSED, ON = range(7)
 # Entries of the record: the best slope, what is added to it, the bound of cells that stay open, how
-# far the node on top has come, where in that stage, corners added up, unit and side asked about.
-BEST, SLACK, FLOOR, STAGE, RESUME, CORNERS, UNIT, SIDE = range(8)
+# far the node on top has come, where in that stage, corners added up, unit and side asked about,
+# whether a side may be empty, whether regions that floats can enter do not count.
+BEST, SLACK, FLOOR, STAGE, RESUME, CORNERS, UNIT, SIDE, DOUBT, LISTED = range(10)
 # Stages of a node.
 START, REACHING, DEEPER, SPLITTING, LEAF, LEFT = range(6)
 
@@ -102,6 +103,8 @@ class Slopes:
         reach: some bound on the slope.
         contacts: what decides about sides that are only touched.
         check: the slope at an input for certain, -inf where there is none.
+        listed: whether regions with a point inside do not count, for they are known. There is no
+            proof of that.
 
     Attributes:
         best: the largest slope that `check` confirmed, or that was known.
@@ -117,6 +120,7 @@ class Slopes:
         reach: float,
         contacts: Contacts,
         check: Callable[[Vector], float],
+        listed: bool = False,
     ):
         self._window = window = contacts.seen_through(window)
         self._contacts, self._check, self._reach = contacts, check, reach
@@ -125,7 +129,8 @@ class Slopes:
         self._room = units * (4 * (2 * d + 6) + 2 * (d + 3) + 6) + 8 * d + 64
         self._buffer = np.zeros(0)
         self._used = np.zeros(1, np.int64)
-        self._record = np.zeros(8)
+        self._record = np.zeros(10)
+        self._record[LISTED] = listed
         self._record[[BEST, FLOOR]] = -np.inf
         self._point, self._signs = np.zeros(d), np.zeros(units, np.int8)
         self._gains = np.zeros((2, units))
@@ -190,6 +195,7 @@ class Slopes:
         basis = nodes.work.basis.tolist()
         record[RESUME] += 1
         if not is_empty(self._contacts, self._window, nodes, unit, side, basis):
+            record[DOUBT] = 1.0
             return
         entry = [TOUCH, unit, side, *basis]
         self._buffer[used[0] : used[0] + len(entry)] = entry
@@ -259,10 +265,15 @@ def _explore(net, nodes, place, record, point, signs, gains, tape, used, room): 
             if unit == -1 or nodes.kept[top] <= limit:
                 code = _shut(nodes, tape, used)
             elif unit >= 0:
-                _halve(net, nodes, place, unit, gains, tape, used)
+                first = 1 if gains[1, unit] >= gains[0, unit] else 0
+                _put_sign(tape, used, SPLIT, unit, first)
+                halve(net, nodes, place, unit, first)
+                record[STAGE] = START
+            elif unit == -3:
                 record[STAGE] = START
             else:
                 record[STAGE], record[RESUME], record[CORNERS] = LEAF, -1.0, 0.0
+                record[DOUBT] = 0.0
             if improved:
                 record[STAGE] = START if code == CLOSED else record[STAGE]
                 return IMPROVED
@@ -276,7 +287,7 @@ def _explore(net, nodes, place, record, point, signs, gains, tape, used, room): 
                     return IMPROVED
         if code == ON and record[STAGE] == LEFT:
             # a region that is as steep as the best seen, or one that nobody can enter
-            if nodes.kept[top] > limit:
+            if nodes.kept[top] > limit and (record[DOUBT] or not record[LISTED]):
                 record[FLOOR] = nodes.kept[top]
             code = _shut(nodes, tape, used)
         if code == CLOSED:
@@ -496,8 +507,10 @@ def _deeper(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-d
 def _split(net, nodes, bits, place, gains, limit, tape, used):  # type: ignore[no-untyped-def]
     """Decide signs without which the bound is not above the limit; the unit to split at.
 
-    Returns -1 where no sign is left to a unit, -2 where all are decided.
+    Returns -1 where no sign is left to a unit, -2 where all are decided, -3 where forms are needed.
     """
+    if place.goal[OUTPUT] < 0.0:
+        return _widest(net, nodes, bits, place)
     for i in range(net.shape[2]):
         for side in range(2):
             if bits[i] >= 0:
@@ -524,10 +537,19 @@ def _split(net, nodes, bits, place, gains, limit, tape, used):  # type: ignore[n
 
 
 @kernel_part
-def _halve(net, nodes, place, unit, gains, tape, used):  # type: ignore[no-untyped-def]
-    first = 1 if gains[1, unit] >= gains[0, unit] else 0
-    _put_sign(tape, used, SPLIT, unit, first)
-    halve(net, nodes, place, unit, first)
+def _widest(net, nodes, bits, place):  # type: ignore[no-untyped-def]
+    """The unit of the first open layer that may change a norm most; see `_split`."""
+    first = first_open(net, bits)
+    if first == net.shape[1]:
+        return -2
+    if first > nodes.whole[EXACT]:
+        return -3
+    steepness(net, bits, nodes, place)
+    unit, most = -1, -1.0
+    for i in range(net.first[first], net.first[first + 1]):
+        if bits[i] < 0 and nodes.memory[2, i] > most:
+            unit, most = i, nodes.memory[2, i]
+    return unit
 
 
 @kernel_part

@@ -97,9 +97,12 @@ def steepest_norm(net, slopes, forms, exact, rates, norm, g, jac):  # type: igno
     Args:
         slopes: (2, units), the least and the largest slope of every unit.
         forms: (units, d + 1), of the pre-activations of layers up to ``exact``.
-        g, jac: memory, (2, units) and (2, outputs, d).
+        g: memory, (3, units); its last row becomes what a unit of these layers may change, roughly.
+        jac: memory, (2, outputs, d).
     """
     d, layers, outputs = net.shape[0], net.shape[1], net.shape[3]
+    for i in range(net.shape[2]):
+        g[2, i] = 0.0
     for o in range(outputs):
         lo, hi = jac[0, o], jac[1, o]
         for i in range(net.shape[2]):
@@ -115,10 +118,12 @@ def steepest_norm(net, slopes, forms, exact, rates, norm, g, jac):  # type: igno
                 if q > exact:
                     _pull(net, q, i - net.first[q], a, b, g, lo, hi)
                     continue
+                width = max(abs(g[0, i]), abs(g[1, i])) * (slopes[1, i] - slopes[0, i])
                 for k in range(d):
                     w = forms[i, k]
                     lo[k] += w * a if w > 0 else w * b
                     hi[k] += w * b if w > 0 else w * a
+                    g[2, i] += width * abs(w) * rates[k]
     return _norm_between(jac, rates, norm)
 
 
@@ -143,12 +148,12 @@ def _norm_between(jac, rates, norm):  # type: ignore[no-untyped-def]
     bound = _norm(jac[0], norm)
     if rest < bound:
         middle = jac[1].T if outputs > d else jac[1]  # as many rows to turn as the shorter side has
-        bound = min(bound, rest + _largest_singular_value(middle))
+        bound = min(bound, rest + largest_singular_value(middle))
     return bound * (1.0 + 4.0 * (outputs + d + 8) * EPS)
 
 
 @kernel_part
-def _largest_singular_value(rows):  # type: ignore[no-untyped-def]
+def largest_singular_value(rows):  # type: ignore[no-untyped-def]
     """The spectral norm of a matrix, which is overwritten, rounded up.
 
     Pairs of rows are turned until all are at right angles to one another; then the longest row is
