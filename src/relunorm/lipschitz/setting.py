@@ -100,17 +100,20 @@ class Setting:
 
     @cached_property
     def error(self) -> Array:
-        """How far entries of Jacobians are off: of folding, of forms, of sums over paths.
-
-        `steepest` adds up one sum over all paths for the entry and one for every layer's lines.
-        """
-        own = 2.0 * (len(self.local.network.layers) + 2) * self.margin * self.paths
+        """How far entries of Jacobians are off: of folding, of forms, of sums over paths."""
+        if self.local.has_exact_jacobians:
+            return np.zeros_like(self.paths)
+        own = 2.0 * self.margin * self.paths
         return own + self.local.jacobian_search_error + self.local.jacobian_error
 
     def entry_bound(self, output: int, axis: int, bound: float) -> float:
-        """An upper bound on an entry (or its negative) from that of a search in its window."""
+        """An upper bound on an entry (or its negative) from that of a search in its window.
+
+        `steepest` adds up one sum over all paths for the entry and one for every layer's lines.
+        """
+        lines = 2.0 * (len(self.local.network.layers) + 1) * self.margin
         top = bound * float(self.windows[0].rates[axis])
-        top += float(self.error[output, axis])
+        top += float(self.error[output, axis] + lines * self.paths[output, axis])
         return float(np.nextafter(top + 4 * abs(top) * 2.0**-53, np.inf))
 
     def norm_bound(self, norm: float, bound: float) -> float:

@@ -605,10 +605,12 @@ def _enter(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-de
         for k in range(d):
             mean[k] = 0.0
     m, bits = nodes.whole[WALLS], nodes.bits[nodes.whole[COUNT] - 1]
-    for at in range(int(record[RESUME]), m):
+    for at in range(int(record[RESUME]), m + 2 * d):
         record[RESUME] = at
-        for k in range(d):
-            goal[k] = -nodes.rows[at, k]
+        for k in range(d):  # away from a wall, then along the axes
+            goal[k] = -nodes.rows[at, k] if at < m else 0.0
+        if at >= m:
+            goal[(at - m) // 2] = 1.0 if (at - m) % 2 else -1.0
         status = maximize(goal, nodes.rows, nodes.rhs, m, place.lo, place.hi, -np.inf, work)
         if status == STOPPED:
             return CUT_OFF
@@ -616,7 +618,7 @@ def _enter(net, nodes, place, record, tape, used):  # type: ignore[no-untyped-de
             return CLOSED
         if status != FOUND:
             continue
-        room = nodes.rhs[at]
+        room = nodes.rhs[at] if at < m else np.inf
         for k in range(d):
             room += goal[k] * work.x[k]
             mean[k] += work.x[k]
