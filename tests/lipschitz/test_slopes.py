@@ -15,7 +15,8 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.proof import SlopeProof
 from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.slopes import FORMS, NEED, NOTHING, REACH, SHUT, SPLIT, TOUCH, Slopes
+from relunorm.lipschitz.signs import FORMS, NEED, NOTHING, REACH, SHUT, SPLIT, TOUCH
+from relunorm.lipschitz.slopes import Slopes
 from relunorm.search.tape import Tape
 
 SHAPES = [(5, 6, 5, 1), (3, 4, 4, 4, 2)]

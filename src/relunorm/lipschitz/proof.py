@@ -33,7 +33,7 @@ from relunorm.lipschitz.cells import (
 )
 from relunorm.lipschitz.magnitude import to_size, up
 from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.slopes import (
+from relunorm.lipschitz.signs import (
     FORMS,
     NEED,
     NOTHING,
@@ -42,13 +42,12 @@ from relunorm.lipschitz.slopes import (
     SPLIT,
     TOUCH,
     halve,
-    is_empty,
     narrow,
-    new_place,
 )
+from relunorm.lipschitz.slopes import is_empty, new_place
 from relunorm.lipschitz.windows import Window
 from relunorm.network import Network
-from relunorm.search.proof import decoded
+from relunorm.search.proof import decoded, read
 from relunorm.search.replay import Replayed
 from relunorm.search.tape import Tape
 
@@ -190,11 +189,7 @@ class SlopeProof:
     @classmethod
     def load(cls, path: str | Path) -> SlopeProof:
         """Read a document."""
-        try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
-        return cls.from_dict(document)
+        return cls.from_dict(read(path))
 
     @classmethod
     def from_dict(cls, document: Any) -> SlopeProof:

@@ -94,11 +94,7 @@ class SearchProof:
     @classmethod
     def load(cls, path: str | Path) -> SearchProof:
         """Read a document."""
-        try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
-        return cls.from_dict(document)
+        return cls.from_dict(read(path))
 
     @classmethod
     def from_dict(cls, document: Any) -> SearchProof:
@@ -120,6 +116,14 @@ class SearchProof:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"the proof is damaged: {error}") from None
+
+
+def read(path: str | Path) -> Any:
+    """The document of a proof, whatever it proves."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"{path}: not a proof that can be read: {error}") from None
 
 
 def _group(group: Any) -> tuple[Array, Vector]:
