@@ -218,6 +218,7 @@ def young(pairs: int, steps: int = 4) -> None:
         ("1,024 in 8 revivals of 128", *with_young(8, 64, None, pairs, steps)),
         ("16 at once", *with_young(1, 8, None, pairs, steps)),
         ("1,024 at once, fused=True", *with_young(1, 512, True, pairs, steps)),
+        ("1,024 in 8 revivals of 128, fused=True", *with_young(8, 64, True, pairs, steps)),
     ]
     record(
         "Adam with a thousand revived units, MLP 784-512-512-10, batch 128",

@@ -24,9 +24,9 @@ from training_figures import CHOSEN_ON, figures, timed
 from training_table import peers
 
 from relunorm.train.estimator import ReLURegressor
-from relunorm.train.lm import minimize
-from relunorm.train.shallow import Bounds, ShallowProblem
-from relunorm.train.spline import SplineProblem, stratified_knots
+from relunorm.train.problem.lm import minimize
+from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.spline import SplineProblem, stratified_knots
 
 NOTE = "CPU seconds of one fit, one thread."
 

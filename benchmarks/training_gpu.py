@@ -11,9 +11,9 @@ import time
 import numpy as np
 import torch
 
-from relunorm.train.lm import minimize
-from relunorm.train.shallow import Bounds, ShallowProblem
-from relunorm.train.spline import SplineProblem, stratified_knots
+from relunorm.train.problem.lm import minimize
+from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.spline import SplineProblem, stratified_knots
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
-"""Affine pieces of a small network by trying every sign vector, one linear programme each.
+"""Affine pieces of a small network by trying the signs of its units one after the other.
 
-Shares nothing with the package but the network's numbers.
+Signs that leave no room for a ball of radius 1e-7 are not looked at further; where the ball found
+so far does not show that there is room, a linear programme looks for the largest one. Shares
+nothing with the package but the network's numbers.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,39 +14,64 @@ from scipy.optimize import linprog
 
 from relunorm import Network
 
+SMALL = 1e-7
+
 
 def pieces(network: Network, lo=None, hi=None) -> Iterator[tuple]:
-    """(A, c, rows, rhs) of every pattern whose cell rows.x <= rhs has an interior (radius 1e-7).
-
-    Signs of the first layer that have no such cell by themselves are not looked at further.
-    """
-    widths = [layer.width for layer in network.layers]
-    first = widths[0] if widths else 0
-    empty: dict[tuple[int, ...], bool] = {}
-    for bits in itertools.product((0, 1), repeat=sum(widths)):
-        A, c, rows, rhs = _compose(network, bits)
-        start = bits[:first]
-        if start not in empty:
-            empty[start] = _radius(rows[:first], rhs[:first], lo, hi) <= 1e-7
-        if empty[start]:
-            continue
-        flat = np.linalg.norm(rows, axis=1) < 1e-12
-        if (rhs[flat] < -1e-12).any():
-            continue
-        # A form that vanishes on the cell counts as off.
-        signs = np.array(bits)
-        if (signs[flat & (np.abs(rhs) < 1e-12)] == 1).any():
-            continue
-        rows, rhs = rows[~flat], rhs[~flat]
-        if _radius(rows, rhs, lo, hi) > 1e-7:
-            yield A, c, rows, rhs
+    """(A, c, rows, rhs) of every pattern whose cell rows.x <= rhs has an interior (radius 1e-7)."""
+    d = network.input_size
+    rows, rhs = np.zeros((0, d)), np.zeros(0)
+    ball = (np.zeros(d), 1.0) if lo is None else _largest_ball(rows, rhs, lo, hi)
+    yield from _through_layers(network, [(np.eye(d), np.zeros(d))], rows, rhs, ball, lo, hi)
 
 
-def _radius(rows, rhs, lo, hi) -> float:
-    """The radius of the largest ball in rows.x <= rhs and the box, 1 at most; -inf if empty."""
+def _through_layers(network, maps, rows, rhs, ball, lo, hi) -> Iterator[tuple]:
+    """The pieces of a cell on which the values so far are the affine ``maps``."""
+    done = len(maps) - 1
+    if done == len(network.layers):
+        yield *_compose(network.output, maps), rows, rhs
+        return
+    layer = network.layers[done]
+    A, c = _compose(layer.affine, maps)
+    below, above = layer.activation.slopes
+    for bits, more, limits, inner in _signs(A, c, (), rows, rhs, ball, lo, hi):
+        slope = np.where(bits, above, below)
+        values = (slope[:, None] * A, slope * c)
+        yield from _through_layers(network, [*maps, values], more, limits, inner, lo, hi)
+
+
+def _signs(A, c, bits, rows, rhs, ball, lo, hi) -> Iterator[tuple]:
+    """(signs, rows, rhs, a ball inside) of the cells into which the units A x + c cut a cell."""
+    if len(bits) == len(A):
+        yield bits, rows, rhs, ball
+        return
+    for bit in (0, 1):
+        sign = 2 * bit - 1
+        row, limit = -sign * A[len(bits)], sign * c[len(bits)]
+        more, limits, inner = rows, rhs, ball
+        if np.linalg.norm(row) < 1e-12:
+            # A form that vanishes on the cell counts as off.
+            if limit < -1e-12 or (bit == 1 and abs(limit) < 1e-12):
+                continue
+        else:
+            more, limits = np.vstack([rows, row]), np.append(rhs, limit)
+            inner = _what_is_left(ball, row, limit)
+            if inner[1] <= SMALL:
+                inner = _largest_ball(more, limits, lo, hi)
+            if inner[1] <= SMALL:
+                continue
+        yield from _signs(A, c, (*bits, bit), more, limits, inner, lo, hi)
+
+
+def _what_is_left(ball, row, limit) -> tuple[np.ndarray, float]:
+    """The ball, as small as row.x <= limit asks for."""
+    centre, radius = ball
+    return centre, min(radius, float((limit - row @ centre) / np.linalg.norm(row)))
+
+
+def _largest_ball(rows, rhs, lo, hi) -> tuple[np.ndarray, float]:
+    """The largest ball in rows.x <= rhs and the box, of radius 1 at most; -inf if empty."""
     d = rows.shape[1]
-    flat = np.linalg.norm(rows, axis=1) < 1e-12
-    rows, rhs = rows[~flat], rhs[~flat]
     lengths = np.linalg.norm(rows, axis=1)
     box = [(None, None)] * d if lo is None else list(zip(lo, hi, strict=True))
     extra_rows, extra_rhs = np.zeros((0, d + 1)), np.zeros(0)
@@ -59,7 +85,7 @@ def _radius(rows, rhs, lo, hi) -> float:
         b_ub=np.concatenate([rhs, extra_rhs]),
         bounds=[*box, (None, 1.0)],
     )
-    return float(found.x[-1]) if found.status == 0 else -np.inf
+    return (found.x[:-1], float(found.x[-1])) if found.status == 0 else (np.zeros(d), -np.inf)
 
 
 def maximum(network: Network, direction, lo, hi) -> float:
@@ -77,27 +103,11 @@ def maximum(network: Network, direction, lo, hi) -> float:
     return best
 
 
-def _compose(network: Network, bits) -> tuple:
-    d = network.input_size
-    maps = [(np.eye(d), np.zeros(d))]
-    rows, rhs, at = [np.zeros((0, d))], [np.zeros(0)], 0
-
-    def through(affine):
-        A, c = np.zeros((affine.size, d)), np.array(affine.bias)
-        for source, matrix in affine.terms.items():
-            dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
-            A, c = A + dense @ maps[source][0], c + dense @ maps[source][1]
-        return A, c
-
-    for layer in network.layers:
-        A, c = through(layer.affine)
-        on = np.array(bits[at : at + layer.width], dtype=float)
-        at += layer.width
-        sign = 2 * on - 1
-        rows.append(-sign[:, None] * A)
-        rhs.append(sign * c)
-        below, above = layer.activation.slopes
-        slope = np.where(on > 0, above, below)
-        maps.append((slope[:, None] * A, slope * c))
-    A, c = through(network.output)
-    return A, c, np.concatenate(rows), np.concatenate(rhs)
+def _compose(affine, maps) -> tuple[np.ndarray, np.ndarray]:
+    """The affine map of values that are affine maps of the input."""
+    d = maps[0][0].shape[1]
+    A, c = np.zeros((affine.size, d)), np.array(affine.bias)
+    for source, matrix in affine.terms.items():
+        dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+        A, c = A + dense @ maps[source][0], c + dense @ maps[source][1]
+    return A, c

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -20,8 +21,13 @@ def room(file: Path) -> str:
     return file.relative_to(SOURCE).with_suffix("").parts[0]
 
 
-def imports(file: Path) -> Iterator[tuple[str, str]]:
+@cache
+def imports(file: Path) -> tuple[tuple[str, str], ...]:
     """(module below ``relunorm``, name) of every import that runs, in functions too."""
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[tuple[str, str]]:
     tree = ast.parse(file.read_text("utf-8"))
     for_types = {
         id(inner)

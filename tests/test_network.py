@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from strategies import ACTIVATIONS, networks
 
 import relunorm as rn
-from relunorm import network as network_module
-from relunorm.encoding import HEADER, encoding
 from relunorm.errors import InvalidInputError, InvalidNetworkError
+from relunorm.network import network as network_module
+from relunorm.network.encoding import HEADER, encoding
 from relunorm.stability import stability
 
 KINKS = tuple(a for a in ACTIVATIONS if a.kind != "step")

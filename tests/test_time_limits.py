@@ -7,6 +7,7 @@ looks is a place where some test stops. What comes back is checked against point
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -61,11 +62,16 @@ PROPERTY = parse_vnnlib(
 )
 
 
+@cache
+def all_regions(method):
+    return {row.tobytes() for row in rn.regions(NET, BOX, method=method).packed}
+
+
 @pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("method", ["tree", "cells"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_regions(looks, method, workers):
-    whole = {row.tobytes() for row in rn.regions(NET, BOX, method=method).packed}
+    whole = all_regions(method)
     found = rn.regions(NET, BOX, method=method, time_limit=clock(looks), workers=workers)
     some = {row.tobytes() for row in found.packed}
     assert some <= whole
@@ -110,12 +116,17 @@ def test_maximize(looks, form, monkeypatch):
     assert found.exact or not found.complete
 
 
+@cache
+def highest():
+    return float(rn.maximize(NET, BOX, 0, None).upper)
+
+
 @pytest.mark.parametrize("looks", LOOKS)
 @pytest.mark.parametrize("form", ["one form", "too large for one"])
 def test_decide(looks, form, monkeypatch):
     if form == "too large for one":
         monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
-    top = float(rn.maximize(NET, BOX, 0, None).upper)
+    top = highest()
     never = rn.decide(NET, BOX, [[-1.0, 0.0]], [-top - 1], clock(looks))
     assert never.verdict in ("proved", "unknown")
     there = rn.decide(NET, BOX, [[-1.0, 0.0]], [-float(VALUES[:, 0].max())], clock(looks))
@@ -195,9 +206,14 @@ def test_fingerprint_is_whole_or_an_error(looks):
     assert len(found) == len(rn.fingerprint(NET, BOX))
 
 
+@cache
+def rescaled():
+    return rn.normalize(NET, "unit", BOX).network
+
+
 @pytest.mark.parametrize("looks", LOOKS)
 def test_compare(looks):
-    copy = rn.normalize(NET, "unit", BOX).network
+    copy = rescaled()
     found = rn.compare(NET, copy, BOX, time_limit=clock(looks))
     assert found.verdict in ("equal", "within", "unknown")
     assert found.upper >= np.abs(copy(POINTS) - VALUES).max()

@@ -50,20 +50,20 @@ _HOME = {
     "Polytope": "relunorm.domain",
     "Region": "relunorm.regions.region",
     "region_at": "relunorm.regions.region",
-    "Regions": "relunorm.regions.result",
+    "Regions": "relunorm.regions.partition",
     "regions": "relunorm.regions.enumerate",
-    "report": "relunorm.report.front",
-    "Report": "relunorm.report.result",
+    "report": "relunorm.report.report",
+    "Report": "relunorm.report.report",
     "ReLUClassifier": "relunorm.train.classifier",
     "ReLURegressor": "relunorm.train.estimator",
     "save": "relunorm.io",
     "sensitivity": "relunorm.questions.sensitivity",
     "Step": "relunorm.head",
     "Store": "relunorm.sweep.store",
-    "Sweep": "relunorm.sweep.front",
-    "sweep": "relunorm.sweep.front",
+    "Sweep": "relunorm.sweep.sweep",
+    "sweep": "relunorm.sweep.sweep",
     "theorem6": "relunorm.lipschitz.theorem6",
-    "to_c": "relunorm.embedded.front",
+    "to_c": "relunorm.embedded.export",
     "to_keras": "relunorm.io.keras",
     "to_onnx": "relunorm.io.onnx.write",
     "to_sklearn": "relunorm.io.sklearn",
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from relunorm.domain import Polytope as Polytope
     from relunorm.dying.diagnosis.diagnose import diagnose as diagnose
     from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
-    from relunorm.embedded.front import to_c as to_c
+    from relunorm.embedded.export import to_c as to_c
     from relunorm.extrema.front import decide as decide
     from relunorm.extrema.front import maximize as maximize
     from relunorm.extrema.front import never_smallest as never_smallest
@@ -116,16 +116,16 @@ if TYPE_CHECKING:
     from relunorm.questions.sensitivity import sensitivity as sensitivity
     from relunorm.regions.enumerate import regions as regions
     from relunorm.regions.lines import along as along
+    from relunorm.regions.partition import Regions as Regions
     from relunorm.regions.planes import on_plane as on_plane
     from relunorm.regions.region import Region as Region
     from relunorm.regions.region import region_at as region_at
-    from relunorm.regions.result import Regions as Regions
     from relunorm.regions.views.storage import load_regions as load_regions
-    from relunorm.report.front import report as report
-    from relunorm.report.result import Report as Report
-    from relunorm.sweep.front import Sweep as Sweep
-    from relunorm.sweep.front import sweep as sweep
+    from relunorm.report.report import Report as Report
+    from relunorm.report.report import report as report
     from relunorm.sweep.store import Store as Store
+    from relunorm.sweep.sweep import Sweep as Sweep
+    from relunorm.sweep.sweep import sweep as sweep
     from relunorm.train.classifier import ReLUClassifier as ReLUClassifier
     from relunorm.train.estimator import ReLURegressor as ReLURegressor
 

@@ -71,6 +71,13 @@ def nnz(matrix: Matrix) -> int:
     return int(entries(matrix).size)
 
 
+def longest_row(matrix: Matrix) -> int:
+    """The most entries that a row stores."""
+    if sp.issparse(matrix):
+        return int(np.diff(matrix.indptr).max(initial=0))
+    return matrix.shape[1]
+
+
 def csr_parts(matrix: Matrix) -> tuple[NDArray[Any], NDArray[Any], Vector]:
     """Row ends, columns and values of the nonzero entries, as canonical CSR has them.
 

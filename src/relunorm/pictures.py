@@ -21,12 +21,12 @@ def draw(result: Any, ax: Axes | None = None) -> Figure:
     return PICTURES[type(result).__name__](result, ax)
 
 
-def _axes(ax: Axes | None, width: float = 6.4, height: float = 3.6) -> tuple[Any, Any]:
+def _axes(ax: Axes | None, height: float = 3.6) -> tuple[Any, Any]:
     if ax is not None:
         return ax.get_figure(root=True), ax
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(6.4, height), layout="constrained")
     return figure, figure.add_subplot()
 
 

@@ -5,12 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from relunorm.batchnorm.fixed_points import (
-    fixed_points,
-    gram_derivative,
-    odd_state,
-    symmetric_state,
-)
 from relunorm.batchnorm.gram import (
     arccos_kernel,
     center_gram,
@@ -20,6 +14,12 @@ from relunorm.batchnorm.gram import (
 )
 from relunorm.batchnorm.measure import odd_points, pair_angles, soft_rank
 from relunorm.errors import InvalidInputError
+from relunorm.papers.batchnorm.theory.fixed_points import (
+    fixed_points,
+    gram_derivative,
+    odd_state,
+    symmetric_state,
+)
 
 
 def sampled_step(gram, rng, samples, slope=0.0, recenter=True, rescale=False, statistic="std"):

@@ -168,6 +168,16 @@ def test_what_does_not_go_together(tmp_path, capsys, arguments, message):
     assert message in " ".join(error.split())
 
 
+@pytest.mark.parametrize("column", ["b", "y"])
+def test_an_infinite_cell_is_named(tmp_path, capsys, column):
+    values = {"a": X[:, 0], "b": X[:, 1].copy(), "y": X[:, 0] + X[:, 1]}
+    values[column][4] = -np.inf
+    table = write(tmp_path / "d.csv", **values)
+    code, _, error = run(capsys, table, "--target", "y", "--missing", "median")
+    assert code == 2
+    assert f"line 6, column '{column}': -inf is infinite" in " ".join(error.split())
+
+
 def test_a_target_of_words_points_to_classify(tmp_path, capsys):
     table = write(tmp_path / "d.csv", a=X[:, 0], kind=KIND)
     code, _, error = run(capsys, table, "--target", "kind", "--one-hot")

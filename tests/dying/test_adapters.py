@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import subprocess
-import sys
-import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,7 +17,7 @@ from relunorm.dying import DeadUnitMonitor
 from relunorm.dying.adapters.callback import Reviving
 from relunorm.dying.adapters.mlflow import to_mlflow
 from relunorm.dying.adapters.tensorboard import to_tensorboard
-from relunorm.errors import MissingDependencyError
+from relunorm.errors import InvalidInputError, MissingDependencyError
 
 
 def model() -> nn.Module:
@@ -220,98 +218,84 @@ def test_hugging_face(tmp_path):
     assert logged[-1]["relu/dead/net.1"] == 0.25
 
 
+#: Keras' own conversions of torch tensors.
+of_keras = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@of_keras
 def test_keras_on_torch():
-    """In its own process: the backend is chosen when keras is first imported."""
-    if find_spec("keras") is None:
-        pytest.skip("keras is not installed")
-    code = """
-        import numpy as np, keras
-        from relunorm.dying.adapters.keras import DeadUnits
-        dense = keras.layers.Dense
-        layers = [keras.Input((3,)), dense(4, "relu", name="first"), dense(4, name="second")]
-        net = keras.Sequential([*layers, keras.layers.ReLU(name="act"), dense(1)])
-        kernel, bias = net.layers[0].get_weights()
-        kernel[:], bias[:] = 0.5, [0.1, -1e3, 0.1, 0.1]
-        net.layers[0].set_weights([kernel, bias])
-        net.compile("sgd", "mse")
-        x = np.random.default_rng(0).random((64, 3))
-        watch = DeadUnits()
-        history = net.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[watch]).history
-        print(history["relu_dead_first"][-1], *[s.name for s in watch.monitor.report().sites])
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert run.stdout.split() == ["0.25", "first", "act"]
+    keras = pytest.importorskip("keras", reason="keras is not installed")
+    from relunorm.dying.adapters.keras import DeadUnits
+
+    dense = keras.layers.Dense
+    layers = [keras.Input((3,)), dense(4, "relu", name="first"), dense(4, name="second")]
+    net = keras.Sequential([*layers, keras.layers.ReLU(name="act"), dense(1)])
+    kernel, bias = net.layers[0].get_weights()
+    kernel[:], bias[:] = 0.5, [0.1, -1e3, 0.1, 0.1]
+    net.layers[0].set_weights([kernel, bias])
+    net.compile("sgd", "mse")
+    x = np.random.default_rng(0).random((64, 3))
+    watch = DeadUnits()
+    history = net.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[watch]).history
+    assert history["relu_dead_first"][-1] == 0.25
+    assert [site.name for site in watch.monitor.report().sites] == ["first", "act"]
 
 
+@of_keras
 def test_keras_revival():
     """A dead unit's renewal leaves Keras's own predictions as they are; its moments are 0."""
-    if find_spec("keras") is None:
-        pytest.skip("keras is not installed")
-    code = """
-        import numpy as np, keras
-        from relunorm.dying.adapters.keras import Revive
-        from relunorm.errors import InvalidInputError
-        dense, adam = keras.layers.Dense, keras.optimizers.Adam
-        keras.utils.set_random_seed(0)
-        x = np.random.default_rng(0).random((64, 3)).astype("float32")
-        def build():
-            layers = [keras.Input((3,)), dense(4, "relu", name="first"), dense(4)]
-            net = keras.Sequential([*layers, keras.layers.ReLU(name="act"), dense(1)])
-            for at, unit in ((0, 1), (1, 2)):
-                kernel, bias = net.layers[at].get_weights()
-                kernel[:], bias[:] = abs(kernel) + 0.1, 0.1
-                bias[unit] = -1e3
-                net.layers[at].set_weights([kernel, bias])
-            return net
-        def fit(net, optimizer, epochs, **options):
-            net.compile(optimizer, "mse")
-            revive = Revive(**options)
-            net.fit(x, x[:, :1], batch_size=16, epochs=epochs, verbose=0, callbacks=[revive])
-            return revive.history
-        net = build()
-        before, old = net.predict(x, verbose=0), [w.copy() for w in net.get_weights()]
-        history = fit(net, keras.optimizers.SGD(0.0), 1, every=4, tau=0.0)
-        assert history == [(4, {"first": [1], "act": [2]})], history
-        new = net.get_weights()
-        assert np.array_equal(before, net.predict(x, verbose=0))
-        assert not new[4][2].any() and new[1][1] == 0 and new[3][2] == 0
-        assert not np.delete(new[2][1], 2).any() and new[2][1, 2]  # drawn by the later new unit
-        assert (new[0][:, 1] != old[0][:, 1]).all()
-        assert np.array_equal(np.delete(new[0], 1, 1), np.delete(old[0], 1, 1))
-        optimizer, net = adam(1e-3), build()
-        fit(net, optimizer, 1, every=4, tau=0.0)  # the last batch's end
-        for moments in (optimizer._momentums, optimizer._velocities):
-            kernel, bias, after = (v.numpy() for v in moments[:3])
-            assert not kernel[:, 1].any() and not bias[1] and not after[1].any()
-            assert kernel[:, 0].any() and after[0].any()
-        refused = [(keras.optimizers.Nadam(), build()), (adam(use_ema=True), build())]
-        given = keras.Input((3,))
-        refused.append((adam(), keras.Model(given, dense(1)(dense(4, "relu")(given)))))
-        for optimizer, net in refused:
-            try:
-                fit(net, optimizer, 1)
-            except InvalidInputError as error:
-                print(str(error).split(";")[0])
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    said = run.stdout.splitlines()
-    assert [line.split()[:3] for line in said] == [
-        ["the", "optimizer", "is"], ["the", "optimizer", "averages"], ["the", "model", "is"],
-    ]  # fmt: skip
+    keras = pytest.importorskip("keras", reason="keras is not installed")
+    from relunorm.dying.adapters.keras import Revive
+
+    dense, adam = keras.layers.Dense, keras.optimizers.Adam
+    keras.utils.set_random_seed(0)
+    x = np.random.default_rng(0).random((64, 3)).astype("float32")
+
+    def build():
+        layers = [keras.Input((3,)), dense(4, "relu", name="first"), dense(4)]
+        net = keras.Sequential([*layers, keras.layers.ReLU(name="act"), dense(1)])
+        for at, unit in ((0, 1), (1, 2)):
+            kernel, bias = net.layers[at].get_weights()
+            kernel[:], bias[:] = abs(kernel) + 0.1, 0.1
+            bias[unit] = -1e3
+            net.layers[at].set_weights([kernel, bias])
+        return net
+
+    def fit(net, optimizer, epochs, **options):
+        net.compile(optimizer, "mse")
+        revive = Revive(**options)
+        net.fit(x, x[:, :1], batch_size=16, epochs=epochs, verbose=0, callbacks=[revive])
+        return revive.history
+
+    net = build()
+    before, old = net.predict(x, verbose=0), [w.copy() for w in net.get_weights()]
+    history = fit(net, keras.optimizers.SGD(0.0), 1, every=4, tau=0.0)
+    assert history == [(4, {"first": [1], "act": [2]})], history
+    new = net.get_weights()
+    assert np.array_equal(before, net.predict(x, verbose=0))
+    assert not new[4][2].any()
+    assert new[1][1] == 0
+    assert new[3][2] == 0
+    assert not np.delete(new[2][1], 2).any()
+    assert new[2][1, 2]
+    assert (new[0][:, 1] != old[0][:, 1]).all()
+    assert np.array_equal(np.delete(new[0], 1, 1), np.delete(old[0], 1, 1))
+    optimizer, net = adam(1e-3), build()
+    fit(net, optimizer, 1, every=4, tau=0.0)  # the last batch's end
+    for moments in (optimizer._momentums, optimizer._velocities):
+        kernel, bias, after = (v.numpy() for v in moments[:3])
+        assert not kernel[:, 1].any()
+        assert not bias[1]
+        assert not after[1].any()
+        assert kernel[:, 0].any()
+        assert after[0].any()
+    refused = [(keras.optimizers.Nadam(), build()), (adam(use_ema=True), build())]
+    given = keras.Input((3,))
+    refused.append((adam(), keras.Model(given, dense(1)(dense(4, "relu")(given)))))
+    words = ("the optimizer is", "the optimizer averages", "the model is")
+    for (optimizer, net), said in zip(refused, words, strict=True):
+        with pytest.raises(InvalidInputError, match=f"^{said}"):
+            fit(net, optimizer, 1)
 
 
 def documented() -> dict[str, str]:
@@ -327,17 +311,12 @@ def documented() -> dict[str, str]:
     [("lightning", ["lightning"]), ("huggingface", ["transformers", "accelerate"]),
      ("skorch", ["skorch"]), ("keras", ["keras"])],
 )  # fmt: skip
-def test_the_programs_in_the_docs_run(adapter, packages, tmp_path):
+@of_keras
+def test_the_programs_in_the_docs_run(adapter, packages, tmp_path, monkeypatch, capsys):
     for package in packages:
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    run = subprocess.run(
-        [sys.executable, "-c", documented()[adapter]],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert 0 <= float(run.stdout.split()[-1]) <= 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_BACKEND", os.environ["KERAS_BACKEND"])  # the program sets it
+    exec(compile(documented()[adapter], "docs/dying.md", "exec"), {"__name__": "__main__"})
+    assert 0 <= float(capsys.readouterr().out.split()[-1]) <= 1

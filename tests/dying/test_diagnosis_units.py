@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import warnings
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import nn
 
 import relunorm as rn
 from relunorm.errors import InvalidInputError, InvalidNetworkError
-from relunorm.layer import Affine, Layer
+from relunorm.network.layer import Affine, Layer
 
 
 class Whole(nn.Module):
@@ -182,7 +181,6 @@ def test_onnx(tmp_path):
 def test_keras():
     if importlib.util.find_spec("keras") is None:
         pytest.skip("keras is not installed (the extra relunorm[keras])")
-    os.environ.setdefault("KERAS_BACKEND", "torch")
     keras = pytest.importorskip("keras", reason="keras has no backend here", exc_type=ImportError)
     L = keras.layers
     model = keras.Sequential(

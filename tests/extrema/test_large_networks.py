@@ -1,6 +1,9 @@
-"""Networks too large for one triangular form: the same answers, by another search."""
+"""Networks too large for one triangular form: folded first, and the same answers."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,16 +15,27 @@ from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.bounds.form import fits
 from relunorm.certain import exact_output
 from relunorm.clock import Progress
+from relunorm.errors import InvalidInputError
 from relunorm.extrema.front import decide_any
+from relunorm.search.proof import SearchProof
+from relunorm.search.tape import Tape
 
 SQUARE = Box.cube(2)
 TRIANGLE = Polytope([[-1, 0], [0, -1], [1, 1]], [1.0, 1.0, 0.0])
 DISK = Ball([0.3, -0.2], 0.8)
+SQUARE3 = Box.cube(3)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every network is too large for a form until it is folded."""
+    for where in ("engine", "proof"):
+        monkeypatch.setattr(f"relunorm.search.{where}.fits", lambda network: False)
 
 
 @pytest.fixture
 def no_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No network is small enough."""
+    """No network is small enough, folded or not."""
     monkeypatch.setattr("relunorm.bounds.form.MOST_ENTRIES", 0)
 
 
@@ -36,7 +50,7 @@ def with_skips(seed: int, d: int, slope: float = 0.0, width: int = 3) -> Network
     return Network([linear, first, second], output, input_shape=d)
 
 
-@pytest.mark.usefixtures("no_form")
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("slope", [0.0, 0.2, 1.7, -0.5])
 def test_maxima_equal_brute_force(slope):
     for seed in range(3):
@@ -52,9 +66,11 @@ def test_maxima_equal_brute_force(slope):
         first, second = exact_output(network, found.point)
         value = first - second / 2
         assert found.lower <= value <= found.upper
+        assert found.certificate is not None
+        assert found.certificate.verify(network).holds
 
 
-@pytest.mark.usefixtures("no_form")
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("domain", [TRIANGLE, DISK], ids=["polytope", "ball"])
 def test_intervals_hold_on_other_domains(domain):
     network = with_skips(1, 2)
@@ -64,7 +80,7 @@ def test_intervals_hold_on_other_domains(domain):
     assert network(domain.sample(4000, 0))[:, 0].max() <= found.upper < np.inf
 
 
-@pytest.mark.usefixtures("no_form")
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("seed", range(3))
 def test_thresholds_around_the_maximum_are_decided(seed):
     network = with_skips(seed, 2)
@@ -72,6 +88,8 @@ def test_thresholds_around_the_maximum_are_decided(seed):
     above, below = ([[-1.0, 0.0]], [-top - 1e-3]), ([[-1.0, 0.0]], [-top + 1e-3])
     never = rn.decide(network, SQUARE, *above)
     assert never.verdict == "proved"
+    assert never.certificate is not None
+    assert never.certificate.verify(network).holds
     assert never.margin[0] <= -1e-3 + 1e-6
     assert -1e-3 - 1e-6 <= never.margin[1] < 0
     there = rn.decide(network, SQUARE, *below)
@@ -84,7 +102,7 @@ def test_thresholds_around_the_maximum_are_decided(seed):
     assert decide_any(network, SQUARE, [below, above]).verdict == "counterexample"
 
 
-@pytest.mark.usefixtures("no_form")
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("seed", range(3))
 def test_conjunctions_against_samples(seed):
     """Both outputs within narrow bounds at once."""
@@ -106,7 +124,7 @@ def test_conjunctions_against_samples(seed):
             assert found.verdict == "proved"
 
 
-@pytest.mark.usefixtures("no_form")
+@pytest.mark.usefixtures("large")
 def test_interrupts_keep_what_is_known():
     def stop(said: Progress) -> None:
         if "upper" in said.facts:
@@ -116,10 +134,56 @@ def test_interrupts_keep_what_is_known():
     found = rn.maximize(network, Box.cube(12), 0, progress=stop)
     assert not found.complete
     assert found.lower <= found.upper < np.inf
-    never = ([[-1.0, 0.0]], [-found.upper + 1e-3])
-    decided = decide_any(network, Box.cube(12), [never, never], progress=stop)
-    assert decided.verdict == "unknown"
-    assert decided.margin[1] == np.inf  # the second pair was not looked at
+    assert found.resume is not None
+    further = found.resume(0.2)
+    assert further.lower >= found.lower
+    assert further.upper <= found.upper
+
+
+@pytest.mark.usefixtures("no_form")
+@pytest.mark.parametrize("slope", [0.0, 0.2, -0.5])
+def test_what_does_not_fit_even_folded_is_bounded_once(slope):
+    """Against the maximum that the search finds."""
+    network = with_skips(5, 3, slope, width=8)
+    box, rows = Box.cube(3), np.array([[1.0, -0.5], [0.0, 1.0]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("relunorm.bounds.form.MOST_ENTRIES", 1 << 20)
+        true = rn.maximize(network, box, rows[0])
+        first = rn.maximize(network, box, -rows[1])
+    found = rn.maximize(network, box, rows[0])
+    assert true.exact
+    assert found.lower <= true.upper
+    assert true.lower <= found.upper
+    assert found.certificate is not None
+    assert found.certificate.verify(network).holds
+    assert not replace(found.certificate, limit=found.upper - 1e-6).verify(network).holds
+    assert not replace(found.certificate, tape=Tape()).verify(network).holds
+    # rows . f <= rhs at once: the second row alone is never satisfied
+    never = rn.decide(network, box, rows, [found.upper, -10.0 - first.upper])
+    assert never.verdict == "proved"
+    assert never.certificate is not None
+    assert never.certificate.verify(network).holds
+    closer = rn.decide(network, box, [-rows[0]], [-true.upper - 1e-6])
+    assert closer.verdict == "unknown"
+    assert closer.certificate is None
+
+
+@pytest.mark.usefixtures("large")
+def test_a_changed_proof_is_refused(tmp_path):
+    network = with_skips(3, 3, width=6)
+    found = rn.maximize(network, SQUARE3, 0)
+    proof = found.certificate
+    assert proof is not None
+    proof.save(tmp_path / "proof.json")
+    assert SearchProof.load(tmp_path / "proof.json").verify(network).holds
+    assert proof.counts is not None
+    assert not replace(proof, limit=found.lower - 1e-6).verify(network).holds
+    assert not replace(proof, counts=proof.counts[:-1]).verify(network).holds
+    assert not replace(proof, counts=None).verify(network).holds
+    document = json.loads((tmp_path / "proof.json").read_text())
+    for wrong in (["1"], [-1] * len(proof.counts), 3):
+        with pytest.raises(InvalidInputError):
+            SearchProof.from_dict({**document, "counts": wrong})
 
 
 def test_a_convolution_with_many_units():
@@ -151,7 +215,10 @@ def test_a_convolution_with_many_units():
     assert values[:, 0].max() <= found.upper
     assert found.lower == pytest.approx(float(network(found.point)[0]), abs=1e-9)
     assert found.upper - found.lower <= 0.5 * np.abs(found.lower - network(center)[0])
-    assert rn.decide(network, box, [[-1.0, 0]], [-found.upper - 1], 5).verdict == "proved"
+    never = rn.decide(network, box, [[-1.0, 0]], [-found.upper - 1], 5)
+    assert never.verdict == "proved"
+    assert never.certificate is not None
+    assert never.certificate.verify(network).holds
     assert (
         rn.decide(network, box, [[-1.0, 0]], [-found.lower + 1e-6], 5).verdict == "counterexample"
     )

@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from relunorm.layer import RELU, Activation, Affine, Layer
 from relunorm.network import Network
+from relunorm.network.layer import RELU, Activation, Affine, Layer
 
 
 def rounded(array: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 
 import relunorm as rn
 from relunorm.cli import main
-from relunorm.structure import Structure
+from relunorm.network.structure import Structure
 
 SHAPE = (1, 6, 6)
 

@@ -25,7 +25,7 @@ from relunorm.forms.relation.arrangement import same_arrangement
 from relunorm.forms.relation.residual import residual
 from relunorm.io.graph.structured import lower
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.structure import Structure
+from relunorm.network.structure import Structure
 
 
 def random_net(seed: int, widths: list[int], scale: float = 1.0) -> Network:

@@ -8,8 +8,8 @@ from oracle import exact_value
 from splitting import random_perceptron, split_units
 
 import relunorm as rn
-from relunorm.layer import Activation
 from relunorm.network import Network
+from relunorm.network.layer import Activation
 
 LEAKY = Activation("leaky", 0.125)
 

@@ -13,8 +13,8 @@ import relunorm as rn
 from relunorm.clock import Clock
 from relunorm.forms.comparison.shallow import shallow_form, steps_apart
 from relunorm.forms.comparison.step_values import largest_difference
-from relunorm.layer import Activation, Layer
 from relunorm.network import Affine, Network
+from relunorm.network.layer import Activation, Layer
 
 BOX = rn.Box([-2.0], [2.0])
 

@@ -6,7 +6,6 @@ and say with which sentence that is told.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
 
 #: Rows of four features in units as people have them.
 X = np.random.default_rng(0).normal(size=(24, 4)) * [1.0, 3.0, 0.2, 10.0] + [0.0, 5.0, 1.0, -20.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import relunorm as rn
 from relunorm.errors import InvalidNetworkError, ModelFileError, UnsupportedOperationError
 from relunorm.head import Head, Step
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(7, 4))
 

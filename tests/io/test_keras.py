@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from relunorm.network import Activation
 
 if importlib.util.find_spec("keras") is None:
     pytest.skip("keras is not installed (the extra relunorm[keras])", allow_module_level=True)
-os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="keras has no backend here", exc_type=ImportError)
 L = keras.layers
 # Keras' own conversions of torch tensors, in the oracle.

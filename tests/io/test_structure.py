@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ import relunorm as rn
 from relunorm.errors import RelunormError
 from relunorm.head import Head, Step
 from relunorm.io.graph.structured import lower
-from relunorm.structure import axes_of
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
+from relunorm.network.structure import axes_of
 
 
 def small_cnn() -> nn.Module:

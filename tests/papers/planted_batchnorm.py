@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from planted_pieces import Lying
 
-from relunorm.batchnorm.cells import gamma
-from relunorm.batchnorm.fixed_points import odd_state, symmetric_state
 from relunorm.batchnorm.gram import gram_step, kernel_gram
-from relunorm.batchnorm.invariants import invariant_gram, theorem14
 from relunorm.batchnorm.random_nets import propagate
-from relunorm.batchnorm.rank import rank_bounds, sample_neuron_counts
-from relunorm.batchnorm.tree import Tree, negative_transformation, positive_transformation
 from relunorm.papers.batchnorm.laws import alpha13, both_signs, positive_entries, push, relu
+from relunorm.papers.batchnorm.theory.cells import gamma
+from relunorm.papers.batchnorm.theory.fixed_points import odd_state, symmetric_state
+from relunorm.papers.batchnorm.theory.invariants import invariant_gram, theorem14
+from relunorm.papers.batchnorm.theory.rank import rank_bounds, sample_neuron_counts
+from relunorm.papers.batchnorm.theory.tree import (
+    Tree,
+    negative_transformation,
+    positive_transformation,
+)
 from relunorm.papers.batchnorm.training import train_shallow
 
 
@@ -71,6 +76,7 @@ def leaning(X, *args, **kwargs):
     return replace(found, grams=np.array([*found.grams[:-1], last]))
 
 
+@cache
 def other_parts(**forced):
     """Networks with other parts of batch norm than asked for."""
 
@@ -86,6 +92,10 @@ def tilted(X, layers, *args, **options):
     if options.get("method") == "infinite":
         X = np.asarray(X) * np.r_[5.0, np.ones(len(X) - 1)][:, None]
     return propagate(X, layers, *args, **options)
+
+
+def unchanged(z):
+    return z
 
 
 def same_sign(z):
@@ -104,6 +114,7 @@ def by_method(**forced):
     return wrong
 
 
+@cache
 def other_tree(change=lambda gram: gram, **lies):
     """Trees whose Gram matrices are changed at every depth, and whose clusters lie."""
 
@@ -221,6 +232,12 @@ def rising(x):
     return 100 * positive_transformation(x)
 
 
+def one_far(X, *given, **options):
+    """One point starts far from the others, and no layer is a rectifier: it stays there."""
+    apart = np.where(np.arange(len(X))[:, None] == 0, 50.0, 1.0) * X
+    return propagate(apart, *given, **{**options, "nl": "linear"})
+
+
 def odd_from(least):
     """States with an odd point from ``least`` points on."""
 
@@ -268,12 +285,12 @@ PLANTED = {
     "Figure 3, the cluster is one point": {"odd_state": lambda n: Lying(odd_state(n), angle=2.0)},
     "Discussion: active for the odd point only": {"propagate": echoing},
     "(1)-(4) batch norm": {"batch_norm": lambda z: z - z.mean(axis=1, keepdims=True)},
-    "Section I: rank of a product": {"relu": lambda z: z},
+    "Section I: rank of a product": {"relu": unchanged},
     "Definition 1, example": {"printed_gamma": lambda n: 1 / (2 * n)},
-    "Lemma 2": {"relu": lambda z: z},
+    "Lemma 2": {"relu": unchanged},
     "Lemma 2, proof (18)-(20)": (
         {"push": lambda w, x, e: np.array([-1.0, 0.2])},  # crosses x_1 and keeps x_2
-        {"relu": lambda z: z},
+        {"relu": unchanged},
     ),
     "Lemma 2, proof (19)": (
         {"push": lambda w, x, e: push(w, x / np.linalg.norm(x), e)},
@@ -287,10 +304,10 @@ PLANTED = {
     "(28b)-(28d) Chernoff's bound": {"rank_bounds": other_bounds(sure=lambda b, a: (0.5, 0.4))},
     "ours: 2 + (n-1)/(2 gamma)": {"rank_bounds": other_bounds(sharper=0.2)},
     "Corollary 4": {"batch_norm": lambda z: z},
-    "Section I: comparison with Dittmer et al.": {"relu": lambda z: z},
+    "Section I: comparison with Dittmer et al.": {"relu": unchanged},
     "Section II: recentering alone": {"propagate": other_parts(nl="relu")},
     "Section III: every batch": {"propagate": other_parts(nl="linear")},
-    "ours: from seven points on": {"odd_state": odd_from(5)},
+    "ours: from seven points on": ({"odd_state": odd_from(5)}, {"propagate": one_far}),
     "Section III: which projections empty the cluster": (
         {"relu": lambda z: relu(-z)},
         {"relu": lambda z: relu(z + 100)},
@@ -338,8 +355,8 @@ PLANTED = {
         {"positive": top_only, "negative": bottom_only},
         {"positive": pairs_only, "negative": lambda x: pairs_only(-np.asarray(x))},
     ),
-    "Appendix D: after (41) the points together": {"relu": lambda z: z},
-    "Appendix D: (42) one set for all pairs": {"relu": lambda z: z},
+    "Appendix D: after (41) the points together": {"relu": unchanged},
+    "Appendix D: (42) one set for all pairs": {"relu": unchanged},
     "Appendix D: (46)-(47) norms of the ends": {"tree": other_tree(apart)},
     "Appendix D: (48) the ratio": {"tree": other_tree(one_weight)},
     "Appendix D: (49)-(52) the ratio's bound": {"tree": other_tree(apart)},

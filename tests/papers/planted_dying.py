@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from planted_pieces import Lying
 
 from relunorm.dying.basins import basin
 from relunorm.dying.cones import dead_below, firing_probability, linear_above
-from relunorm.dying.oscillation import momentum
-from relunorm.dying.trajectories import trajectory
-from relunorm.dying.unit_loss import gradient, loss
 from relunorm.network import Network
 from relunorm.papers.dying.laws import (
     rotation,
@@ -20,6 +18,9 @@ from relunorm.papers.dying.laws import (
     train,
     train_deep,
 )
+from relunorm.papers.dying.theory.oscillation import momentum
+from relunorm.papers.dying.theory.trajectories import trajectory
+from relunorm.papers.dying.theory.unit_loss import gradient, loss
 from relunorm.papers.random_networks import he_network
 
 
@@ -61,6 +62,7 @@ def wide_inputs():
     return np.sqrt(2) * points, weights
 
 
+@cache
 def other_momentum(eta=lambda e: e, beta=lambda b: b):
     """The momentum system of another step size or momentum."""
 
@@ -70,6 +72,13 @@ def other_momentum(eta=lambda e: e, beta=lambda b: b):
     return system
 
 
+@cache
+def always(value):
+    """The same number whatever is given."""
+    return lambda _: value
+
+
+@cache
 def other_basin(gamma=lambda g: g, beta=lambda b: b, change=lambda found: found):
     def wrong(g, b, **options):
         return change(basin(gamma(g), beta(b), **options))
@@ -82,6 +91,7 @@ def mirrored(found):
     return replace(found, classes=found.classes[:, ::-1])
 
 
+@cache
 def everybody(kind):
     """Every start ends alike: 0 at the optimum, 1 dead."""
     return lambda found: replace(
@@ -99,6 +109,7 @@ def shallow(found):
     return replace(found, b=np.where(found.classes == 1, -0.5 * np.abs(found.w), found.b))
 
 
+@cache
 def shares(**dead):
     """Training whose share of dead units at the small scale is given by the optimizer."""
 
@@ -124,12 +135,23 @@ def relabelled(where):
     return wrong
 
 
+TRAINED = {}
+
+
+def few_updates(plan, x, y):
+    """Deep training cut to three updates, once for all worlds that start from it."""
+    key = replace(plan, updates=3)
+    if key not in TRAINED:
+        TRAINED[key] = train_deep(key, x, y)
+    return TRAINED[key]
+
+
 def deep_world(change):
     """Deep training with another outcome: change(depth, born) gives the shares dead at the end and
     after a third of the updates."""
 
     def wrong(plan, x, y):
-        found = train_deep(replace(plan, updates=3), x, y)
+        found = few_updates(plan, x, y)
         return {
             key: (born, *[change(key[2], np.array(born))] * 2) for key, (born, *_) in found.items()
         }
@@ -147,13 +169,13 @@ def die_when_flat(depth, born):
 
 def all_alive(plan, x, y):
     """Nobody is born dead."""
-    found = train_deep(replace(plan, updates=3), x, y)
+    found = few_updates(plan, x, y)
     return {key: tuple([0.0] * len(born) for _ in range(3)) for key, (born, *_) in found.items()}
 
 
 def born_alike(plan, x, y):
     """Perceptrons of every depth are born with the same share of dead units."""
-    found = train_deep(replace(plan, updates=3), x, y)
+    found = few_updates(plan, x, y)
     return {
         key: ([0.3] * len(born) if key[0] == "mlp" else born, *rest)
         for key, (born, *rest) in found.items()
@@ -183,6 +205,18 @@ def flattened(w, rng):
 def doubled(w, rng):
     """Twice a rotation."""
     return 2 * rotation(w, rng)
+
+
+def unchanged(z):
+    return z
+
+
+def later(eta):
+    return eta + 1.0
+
+
+def fires_less(w, b):
+    return 0.98 * firing_probability(w, b)
 
 
 def sheared(w, rng):
@@ -215,9 +249,9 @@ PLANTED = {
         {"loss": lambda w, b, goal, delta: loss(w, b, goal, delta + w[0])},
         {"rotation": turned},
     ),
-    "(11) equal errors": {"relu": lambda z: z},
-    "(12) larger errors": {"relu": lambda z: z},
-    "Section 3: same sign": ({"relu": lambda z: z}, {"relu": np.abs}),
+    "(11) equal errors": {"relu": unchanged},
+    "(12) larger errors": {"relu": unchanged},
+    "Section 3: same sign": ({"relu": unchanged}, {"relu": np.abs}),
     "ours: signs in expectation": {"gradient": of_one_target},
     "(13)-(14) rotation": ({"rotation": turned}, {"rotation": flattened}),
     "(17)-(18) affine gradients": {"inputs": wide_inputs},
@@ -228,10 +262,10 @@ PLANTED = {
     ),
     "Section 4: right half": (
         {"momentum": other_momentum(beta=lambda b: max(b, 0.05))},
-        {"momentum": other_momentum(eta=lambda e: e + 1.0)},
-        {"momentum": other_momentum(beta=lambda b: 0.0)},
+        {"momentum": other_momentum(eta=later)},
+        {"momentum": other_momentum(beta=always(0.0))},
     ),
-    "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=lambda e: e + 1.0)},
+    "Section 4: step sizes up to 2": {"momentum": other_momentum(eta=later)},
     "Section 4: independent of gamma": {"model": lambda z: (np.maximum(z, 0.0), 1.0 * (z > 0))},
     "Figure 2": {"momentum": other_momentum(eta=lambda e: 2 * e)},
     "ours: where the eigenvalues become complex": {
@@ -239,12 +273,10 @@ PLANTED = {
     },
     "Figure 2: ends at 1": {"momentum": other_momentum(beta=lambda b: 0.9 * b)},
     "Figure 2: oscillation": (
-        {"momentum": other_momentum(beta=lambda b: 0.0)},
+        {"momentum": other_momentum(beta=always(0.0))},
         {"momentum": other_momentum(beta=lambda b: b + 0.05 * (b < 0.7))},
     ),
-    "(21)-(23) firing probability": {
-        "firing_probability": lambda w, b: 0.98 * firing_probability(w, b)
-    },
+    "(21)-(23) firing probability": {"firing_probability": fires_less},
     "after (23): dead cone": (
         {"dead_below": lambda eps: -dead_below(eps)},
         {"dead_below": lambda eps: 2 * dead_below(eps)},
@@ -256,7 +288,7 @@ PLANTED = {
     "(24) loss": {"loss": lambda w, b, goal, delta: 1.1 * loss(w, b, goal, delta)},
     "(25)-(26) gradients": ({"gradient": biased}, {"gradient": crooked}),
     "(27)-(29) rotated gradients": (
-        {"firing_probability": lambda w, b: 0.98 * firing_probability(w, b)},
+        {"firing_probability": fires_less},
         {"rotation": turned},
     ),
     "Section 5: critical points": {"gradient": biased},
@@ -267,9 +299,9 @@ PLANTED = {
     "Section 5: an attracting line": {
         "gradient": lambda w, b, gamma, **more: gradient(w, b, 1.0, **more)
     },
-    "Section 5: starts in the linear cone": {"basin": other_basin(beta=lambda b: 0.9)},
+    "Section 5: starts in the linear cone": {"basin": other_basin(beta=always(0.9))},
     "Section 5: from the linear cone into the dead one": (
-        {"basin": other_basin(beta=lambda b: 0.0)},
+        {"basin": other_basin(beta=always(0.0))},
         {"basin": other_basin(change=shallow)},
     ),
     "Section 5: linear cone is affine": {"gradient": lambda *a: [1.1 * g for g in gradient(*a)]},
@@ -278,30 +310,30 @@ PLANTED = {
     "Lemma C.1": {"rotation": doubled},
     "Lemma C.2": {"rotation": flattened},
     "Lemma C.3": {"rotation": sheared},
-    "Proposition C.1": {"firing_probability": lambda w, b: 0.98 * firing_probability(w, b)},
-    "Figure 3": {"basin": other_basin(gamma=lambda g: 1.0)},
+    "Proposition C.1": {"firing_probability": fires_less},
+    "Figure 3": {"basin": other_basin(gamma=always(1.0))},
     "Figure 3: gradients in the dead cone": {"gradient": biased},
     "Section 5: lower left quadrant": {"basin": other_basin(change=everybody(0))},
-    "Figure 4: the region switches sign": {"basin": other_basin(gamma=lambda g: 1.0)},
+    "Figure 4: the region switches sign": {"basin": other_basin(gamma=always(1.0))},
     "Figure 4: the majority converges": (
         {"basin": other_basin(change=everybody(0))},
         {"basin": other_basin(change=everybody(1))},
     ),
     "Section 5: dead units stop on the cone's surface": {"basin": other_basin(change=deeper)},
     "Figure 5": (
-        {"basin": other_basin(gamma=lambda g: 1.0)},
+        {"basin": other_basin(gamma=always(1.0))},
         {"basin": other_basin(change=everybody(1))},
     ),
     "Figure 5, caption": (
-        {"basin": other_basin(beta=lambda b: 0.99)},
-        {"basin": other_basin(beta=lambda b: 0.0)},
+        {"basin": other_basin(beta=always(0.99))},
+        {"basin": other_basin(beta=always(0.0))},
     ),
     "Figure 5: no change up to beta 0.7": (
         {"basin": other_basin(beta=lambda b: 0.9 if b == 0.7 else b)},
-        {"basin": other_basin(beta=lambda b: 0.0)},
+        {"basin": other_basin(beta=always(0.0))},
     ),
-    "Figure 5: the interior fills": {"basin": other_basin(beta=lambda b: 0.0)},
-    "ours: momentum at gamma 1": {"basin": other_basin(gamma=lambda g: 0.01)},
+    "Figure 5: the interior fills": {"basin": other_basin(beta=always(0.0))},
+    "ours: momentum at gamma 1": {"basin": other_basin(gamma=always(0.01))},
     "Figure 6, born dead": (
         {"train_deep": all_alive},
         {"train_deep": born_alike},
@@ -311,7 +343,7 @@ PLANTED = {
     "Figure 6, residual depth": DEPTHS,
     "Figure 6, faster with depth": DEPTHS,
     "Figure 6, SGD": DEPTHS[0],
-    "Figure 6, caption: gradients": {"activation": lambda z: z},
+    "Figure 6, caption: gradients": {"activation": unchanged},
     "Section 6: one unit rescales": {
         "trajectory": lambda w, b, gamma, **more: trajectory(w, b, gamma**1.1, **more)
     },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 
@@ -172,6 +174,7 @@ def fewer_supports(net, x):
     return Lying(found, supports=(*found.supports[:-1], found.supports[-1][:-1]))
 
 
+@cache
 def lower_bounds(factor):
     """Theorem 6 with every bound multiplied."""
 
@@ -200,6 +203,14 @@ class SlopeOneAtZero(torch.autograd.Function):
 LOWER_POWER = {"power_bound": lambda width, weight, power: 0.9 * power_bound(width, weight, power)}
 
 
+def other_side(net, x):
+    return ~pattern(net, x)
+
+
+def of_figure2(net, domain):
+    return regions(FIGURE2, domain)
+
+
 def closed_pattern(net, x):
     """A unit at 0 is on."""
     return np.hstack([z >= 0 for z in net.preactivations(x)])
@@ -215,25 +226,25 @@ PLANTED = {
         {"tight_frame": loose_frame},
     ),
     "(5)-(9) rectifier as a diagonal matrix": (
-        {"pattern": lambda net, x: ~pattern(net, x)},
+        {"pattern": other_side},
         {"pattern": closed_pattern},
     ),
     "(10) affine map of a configuration": ({"product": ungated}, {"region_at": shifted_region}),
     "Section 3.1: M1 = 0 has the zero configuration only": (
         {"pattern": lambda net, x: 0 * pattern(net, x)},
-        {"pattern": lambda net, x: ~pattern(net, x)},
+        {"pattern": other_side},
     ),
-    "Example 1": {"pattern": lambda net, x: ~pattern(net, x)},
+    "Example 1": {"pattern": other_side},
     "Example 2, regions of the first layer": {"region_at": swapped_region},
     "Example 2, zero configuration": (
         {"network": lambda rng, widths: he_network(rng, widths, 0.0)},
         {"regions": negated_b2},
     ),
     "Example 2, number of regions": {"regions": lossy},
-    "Figure 1": {"regions": lambda net, domain: regions(FIGURE2, domain)},
+    "Figure 1": {"regions": of_figure2},
     "Figure 2, left": {"regions": leaky_regions},
     "Figure 2, right": (
-        {"regions": lambda net, domain: regions(FIGURE2, domain)},
+        {"regions": of_figure2},
         {"regions": translated_regions},
     ),
     "ours: configurations need an interior": {"regions": lossy},

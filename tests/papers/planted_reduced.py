@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from relunorm.errors import InvalidDomainError
 from relunorm.forms.normalize import normalize
-from relunorm.layer import Affine, Layer
 from relunorm.network import Network
+from relunorm.network.layer import Affine, Layer
 from relunorm.papers.reduced.laws import relu, step
 
 
+@cache
 def spoiled(spoil, *forms):
     """`normalize` whose result is spoiled for the named forms."""
 
@@ -140,6 +142,15 @@ def blind(network, form, *args, **kwargs):
     return replace(found, network=Network.from_weights([np.zeros((1, 2)), [[0.0]]]))
 
 
+def open_step(z):
+    """0 at 0."""
+    return np.where(z == 0, 0.0, step(z))
+
+
+def leaky(z):
+    return np.maximum(z, 0.1 * z)
+
+
 class Constant:
     """A model that predicts one number."""
 
@@ -150,6 +161,7 @@ class Constant:
         return np.full(len(x), self.value)
 
 
+@cache
 def broken(*labels):
     """Runs whose label starts so predict a number far off."""
 
@@ -172,11 +184,11 @@ BROKEN = ({"fit": broken("unconstrained")}, {"fit": broken("constrained")})
 PLANTED = {
     "(2.4) scaling": ({"relu": lambda z: relu(z) ** 1.1}, {"step": lambda z: np.tanh(z)}),
     "(2.4) at alpha = 0": (
-        {"step": lambda z: np.where(z == 0, 0.0, step(z))},
+        {"step": open_step},
         {"relu": lambda z: relu(z + 0.1)},
     ),
-    "(2.5) constant by steps": {"step": lambda z: np.where(z == 0, 0.0, step(z))},
-    "(2.6) constant by ReLUs": {"relu": lambda z: np.maximum(z, 0.1 * z)},
+    "(2.5) constant by steps": {"step": open_step},
+    "(2.6) constant by ReLUs": {"relu": leaky},
     "Proposition 2.1, (2.7)": (
         {"normalize": spoiled(longer, "unit")},
         {"normalize": spoiled(shifted, "unit")},
@@ -209,7 +221,7 @@ PLANTED = {
     "ours: clipping needs no extra unit": (
         {"normalize": spoiled(padded, "bounded")},
         {"normalize": spoiled(tripled, "bounded")},
-        {"relu": lambda z: np.maximum(z, 0.1 * z)},
+        {"relu": leaky},
     ),
     "ours: tight thresholds": {"normalize": never_clips},
     "Theorem 3.1, if": {"target": lambda x: np.sign(x[:, 0])},

@@ -33,8 +33,8 @@ def test_registry():
 @pytest.mark.parametrize(
     "name", ["figure3", "figure6", "attractor_angle", "theorem3", "theorem11", "theorem13"]
 )
-def test_exhibits_run_and_save(name, digits, tmp_path):
-    found = exhibits("batchnorm")[name](world_of("batchnorm", digits))
+def test_exhibits_run_and_save(name, quick, tmp_path):
+    found = quick("batchnorm", name)
     paths = found.save(tmp_path)
     document = json.loads(paths[0].read_text())
     assert document["schema"] == "relunorm.exhibit/1"
@@ -74,8 +74,8 @@ def test_figure5_is_judged_by_its_own_table(digits):
     assert {claim.item for claim in found.claims} == set(CHECKLIST["batchnorm"]["figure5"])
 
 
-def test_figure3_shows_an_odd_point_in_every_batch(digits):
-    exhibit = exhibits("batchnorm")["figure3"](world_of("batchnorm", digits))
+def test_figure3_shows_an_odd_point_in_every_batch(quick):
+    exhibit = quick("batchnorm", "figure3")
     within = np.mean(exhibit.column("angle within the cluster"))
     assert f"here it is at {within:.1f} in the mean" in exhibit.note
     assert exhibit.column("odd points") == [1] * 5

@@ -37,26 +37,21 @@ CLAIMS = [
 ]
 
 
+sample = cache(read_sample)
+
+
 @cache
-def sample(paper):
-    return read_sample(paper)
-
-
 def verdicts(paper, name, **laws):
+    """The claims of an exhibit in a world; several claims may share a planted one."""
     found = exhibits(paper)[name](world_of(paper, sample(paper), tiny=True, **laws))
     return {claim.item: claim for claim in found.claims}
-
-
-@cache
-def real(paper, name):
-    return verdicts(paper, name)
 
 
 @pytest.mark.parametrize(("paper", "name", "item"), CLAIMS)
 def test_planted_worlds_change_the_verdict_and_one_refutes_the_claim(paper, name, item):
     """Every planted world changes it; a claim that stands as printed is refuted in one of them, one
     that was corrected holds as printed there, or not even corrected."""
-    before = real(paper, name)[item]
+    before = verdicts(paper, name)[item]
     planted = PLANTED[paper][item]
     worlds = planted if isinstance(planted, tuple) else (planted,)
     after = [verdicts(paper, name, **world)[item] for world in worlds]

@@ -9,8 +9,8 @@ import pytest
 from report.validation import check, random_network
 
 import relunorm as rn
-from relunorm.classes import as_classes
 from relunorm.errors import InvalidInputError
+from relunorm.questions.classes import as_classes
 from relunorm.report.case import make_case
 
 X = np.random.default_rng(0).normal(size=(30, 2))

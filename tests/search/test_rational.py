@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import relunorm as rn
 from relunorm.errors import InvalidDomainError, InvalidInputError
-from relunorm.layer import Activation, Affine, Layer
+from relunorm.network.layer import Activation, Affine, Layer
 
 
 def random_net(seed, slope=0.0, outputs=1, scale=1.0):

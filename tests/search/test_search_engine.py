@@ -158,7 +158,7 @@ def test_units_bounded_under_a_goal_hold_wherever_the_goal_is_reached(seed):
     points = domain.sample(20_000, seed)
     goal = network(points)[:, 0]
     cut = float(np.quantile(goal, 0.98))
-    space = Space(search.form, search.whole[2], 1 << 16)
+    space = Space(search.form, search.whole[2])
     work = space.views[2]
     n, never = task.units, np.zeros(1, np.uint8)
     found = kernel(tighten.py_func)(

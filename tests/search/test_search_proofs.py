@@ -12,9 +12,8 @@ import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.extrema.front import decide_any
-from relunorm.search.explore import CLOSED, CUT, FOLDED, TIGHTENED
 from relunorm.search.proof import SearchProof
-from relunorm.search.tape import Tape
+from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, Tape
 
 
 def network(seed: int, widths: tuple[int, ...] = (3, 8, 8, 2), slope: float = 0.0) -> Network:

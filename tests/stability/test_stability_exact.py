@@ -16,6 +16,7 @@ from strategies import networks
 from relunorm import Affine, Ball, Box, Layer, Network, Polytope
 from relunorm.network import Activation
 from relunorm.stability import Proofs, replay, stability
+from relunorm.stability.proof import SearchedProof
 
 PIECEWISE = (
     Activation("relu"),
@@ -171,3 +172,27 @@ def test_no_sample_contradicts_a_verdict(network: Network, seed: int) -> None:
                     values = network.preactivations(points[shown])[order][:, shown]
                     assert (sign * np.diagonal(values) > 0).all()
         replay(network, domain, found.proofs)
+
+
+@pytest.mark.parametrize("seed", [0, 10, 33])
+def test_sides_of_networks_that_fit_only_when_folded(monkeypatch, seed):
+    """The search of a side begins with the units whose sign is open; nothing else changes."""
+    rng = np.random.default_rng(seed)
+    sizes = [4, 12, 12, 12, 1]
+    weights = [1.5 * rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+    network = Network.from_weights(weights, [0.7 * rng.normal(size=b) for b in sizes[1:]])
+    box = Box(np.full(4, -0.6), np.full(4, 0.6))
+    whole = stability(network, box)
+    only_folded = lambda network, bounds=None: bounds is not None  # noqa: E731
+    monkeypatch.setattr("relunorm.stability.sides.fits", only_folded)
+    folded = stability(network, box)
+    assert any(isinstance(item, SearchedProof) for item in folded.proofs.items)
+    assert folded.complete
+    for a, b in zip(whole.layers, folded.layers, strict=True):
+        assert (a.verdict == b.verdict).all()
+    again = replay(network, box, folded.proofs)
+    for layer in folded.layers:
+        assert np.array_equal(again.lower[layer.layer], layer.lower)
+        assert np.array_equal(again.upper[layer.layer], layer.upper)
+    monkeypatch.setattr("relunorm.stability.sides.fits", lambda network, bounds=None: False)
+    assert not stability(network, box).complete

@@ -18,9 +18,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.train.classifier import ReLUClassifier
+from relunorm.train.problem.task import Task, row_losses
 from relunorm.train.solve.descent import descend
 from relunorm.train.solve.logistic import LogisticPerceptron, log_losses, stretch_of
-from relunorm.train.task import Task, row_losses
 
 CHEAP = {"hidden": 3, "alpha": 1e-2, "n_init": 1, "random_state": 0}
 

@@ -6,8 +6,8 @@ import pytest
 
 from relunorm.errors import InvalidInputError
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.problem.task import Fit
 from relunorm.train.scaling import Scaling, network_of, start_of
-from relunorm.train.task import Fit
 
 RNG = np.random.default_rng(0)
 X = RNG.random((90, 2)) * [1.0, 50.0]

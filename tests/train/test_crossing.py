@@ -8,9 +8,9 @@ import torch
 
 from relunorm.clock import Clock
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.problem.spline import SplineProblem
 from relunorm.train.solve.bound import spline_bound
 from relunorm.train.solve.crossing import crossing_bound
-from relunorm.train.spline import SplineProblem
 
 
 def _squares(x, y, weight, knots):

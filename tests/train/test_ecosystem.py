@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 
 from relunorm.clock import Progress
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.problem.task import Task
 from relunorm.train.solve.by_name import SOLVERS, solver
-from relunorm.train.task import Task
 
 RNG = np.random.default_rng(5)
 X = RNG.random((60, 3))

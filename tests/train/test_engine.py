@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from relunorm.train.layered import LayeredProblem, live_start
-from relunorm.train.lm import Model, dense_step, minimize
-from relunorm.train.shallow import Bounds, ShallowProblem
-from relunorm.train.spline import (
+from relunorm.train.problem.layered import LayeredProblem, live_start
+from relunorm.train.problem.lm import Model, dense_step, minimize
+from relunorm.train.problem.shallow import Bounds, ShallowProblem
+from relunorm.train.problem.spline import (
     SplineProblem,
     refit,
     solve_blocks,
@@ -210,7 +210,7 @@ def test_rows_are_sliced_without_changing_the_answer(monkeypatch):
     whole = ShallowProblem(x, y, Bounds.around(x), weight).linearize(start)
     whole_deep = LayeredProblem(x, y, weight).linearize(deep)
     for module in ("shallow", "layered"):
-        monkeypatch.setattr(f"relunorm.train.{module}.SLICE_DOUBLES", 100)
+        monkeypatch.setattr(f"relunorm.train.problem.{module}.SLICE_DOUBLES", 100)
     sliced = ShallowProblem(x, y, Bounds.around(x), weight).linearize(start)
     sliced_deep = LayeredProblem(x, y, weight).linearize(deep)
     torch.testing.assert_close(whole.parts[0], sliced.parts[0], rtol=1e-7, atol=1e-8)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.ensemble import Ensemble, Sizes
+from relunorm.train.problem.ensemble import Ensemble, Sizes
 
 SIZES = Sizes(members=4, inputs=3, hidden=7, outputs=2)
 

@@ -18,8 +18,8 @@ import relunorm as rn
 from relunorm.errors import InvalidInputError
 from relunorm.train.base import merge_rows
 from relunorm.train.estimator import ReLURegressor
+from relunorm.train.problem.task import Fit
 from relunorm.train.scaling import Scaling, network_of
-from relunorm.train.task import Fit
 
 
 @parametrize_with_checks([ReLURegressor()])

@@ -11,16 +11,16 @@ import torch
 from relunorm.clock import Clock, Progress
 from relunorm.errors import InvalidInputError
 from relunorm.papers.reduced import franke
-from relunorm.train.layered import LayeredProblem
-from relunorm.train.perceptron import FlatPerceptron
-from relunorm.train.shallow import ShallowProblem
+from relunorm.train.problem.layered import LayeredProblem
+from relunorm.train.problem.perceptron import FlatPerceptron
+from relunorm.train.problem.shallow import ShallowProblem
+from relunorm.train.problem.spline import SplineProblem
+from relunorm.train.problem.task import Fit, Task
 from relunorm.train.solve.bound import Pieces, spline_bound
 from relunorm.train.solve.by_name import solver
 from relunorm.train.solve.deep import solve_deep
 from relunorm.train.solve.exact import solve_exact, tube_knots
 from relunorm.train.solve.greedy import solve_greedy
-from relunorm.train.spline import SplineProblem
-from relunorm.train.task import Fit, Task
 
 
 def task(x, y, hidden, **rest) -> Task:
@@ -251,7 +251,9 @@ def test_time_limit_holds_on_a_clock_that_only_steps_move(solve, hidden, limit, 
             return plain(self, point)
 
         monkeypatch.setattr(kind, "linearize", timed)
-    monkeypatch.setattr("relunorm.train.task.SPEED", (27 if hidden == 8 else 45) ** 2 / pace)
+    monkeypatch.setattr(
+        "relunorm.train.problem.task.SPEED", (27 if hidden == 8 else 45) ** 2 / pace
+    )
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 2))
     y = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=600)

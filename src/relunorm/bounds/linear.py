@@ -13,6 +13,9 @@ of slopes is sound, the optimal ones give the value of the triangle relaxation, 
 Slopes are written with two numbers per unit, a = lam+ * chord + lam- * tilted + offset: ``tilt`` in
 [0, 1] places the slope between the two sides of the kink where a tangent is needed, ``offset`` adds
 a multiplier for l <= z <= u itself.
+
+Rows of a convolution stay sparse on the way down, while they follow the fixed rule, until what they
+read has grown to a share of a layer.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from relunorm import matrix as mx
 from relunorm.bounds.problem import Bounds, Kink, Problem
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.floats import SMALLEST, rounded_up, slack
-from relunorm.matrix import Vector
+from relunorm.matrix import Matrix, Vector
 
 Array = NDArray[np.float64]
 
@@ -99,33 +104,49 @@ def _descend(
     bias = problem.maps[index].bias[rows]
     value, magnitude = signs * bias, np.abs(bias)
     lost = 0.0  # to coefficients that underflow
-    pending: dict[int, Array] = {}
-    for source, matrix in problem.rows(index, rows).items():
-        pending[source] = signs[:, None] * matrix
-        magnitude = magnitude + np.abs(matrix) @ bounds.span(source)
+    pending: dict[int, Matrix] = {}
+    for source, matrix in problem.maps[index].terms.items():
+        pending[source] = mx.scale_rows(matrix[rows], signs)
+        magnitude = magnitude + abs(pending[source]) @ bounds.span(source)
     for layer in range(index - 1, -1, -1):
         lam = pending.pop(layer + 1, None)
         if lam is None:
             continue
-        lower, upper = bounds.lower[layer], bounds.upper[layer]
-        kink, affine = problem.kinks[layer], problem.maps[layer]
-        a = slope(kink, lam, lower, upper, slopes.tilt.get(layer), slopes.offset.get(layer))
-        value += remainder(kink, lam, a, lower, upper).sum(axis=1) + a @ affine.bias
-        size = np.abs(a)
+        affine = problem.maps[layer]
+        a, rest = _through(problem.kinks[layer], mx.compact(lam), bounds, layer, slopes)
+        value += rest + a @ affine.bias
+        size = abs(a)
         reach = np.maximum(np.abs(bounds.lower[layer]), np.abs(bounds.upper[layer]))
         magnitude = magnitude + size @ (reach + np.abs(affine.bias))
-        magnitude += np.abs(lam) @ bounds.span(layer + 1)
+        magnitude += abs(lam) @ bounds.span(layer + 1)
         for source, matrix in affine.terms.items():
             below = a @ matrix
-            pending[source] = pending[source] + below if source in pending else below
+            pending[source] = mx.add(pending[source], below) if source in pending else below
             span = bounds.span(source)
             magnitude += size @ (problem.absolute[layer][source] @ span)
             lost += matrix.shape[0] * SMALLEST * float(span[np.isfinite(span)].sum())
     if 0 in pending:
-        top, weight = problem.reach.support_upper(pending[0], slopes.multipliers)
+        top, weight = problem.reach.support_upper(mx.dense(pending[0]), slopes.multipliers)
         value, magnitude = value + top, magnitude + weight
     result = rounded_up(value, slack(magnitude, problem.operations) + lost)
     return np.where(np.isnan(result), np.inf, result)
+
+
+def _through(
+    kink: Kink, lam: Matrix, bounds: Bounds, layer: int, slopes: Slopes
+) -> tuple[Matrix, Vector]:
+    """Coefficients on values to slopes on pre-activations, and what that leaves, row by row."""
+    lower, upper = bounds.lower[layer], bounds.upper[layer]
+    tilt, offset = slopes.tilt.get(layer), slopes.offset.get(layer)
+    if sp.issparse(lam) and tilt is None and offset is None:
+        at = lam.indices
+        a = slope(kink, lam.data, lower[at], upper[at])
+        rest = remainder(kink, lam.data, a, lower[at], upper[at])
+        a, rest = (sp.csr_array((x, at, lam.indptr), shape=lam.shape) for x in (a, rest))
+        return a, np.asarray(rest.sum(axis=1)).ravel()
+    lam = mx.dense(lam)
+    a = slope(kink, lam, lower, upper, tilt, offset)
+    return a, remainder(kink, lam, a, lower, upper).sum(axis=1)
 
 
 def slope(

@@ -25,6 +25,9 @@ LARGE = 1e9
 #: Inputs and open units of a node whose programme is solved, together.
 MOST_VARIABLES = 128
 
+#: Inputs of a programme without units, at most.
+MOST_INPUTS = 2_048
+
 #: How far a point may be outside a row of unit length.
 NEAR = 1e-9
 
@@ -35,50 +38,61 @@ def solve(node, ball, d, m, kept, first, last, q, cut, limit, lp, work, x, y):  
 
     Returns the bound, not above the node's own. ``x`` and ``y`` become the point reached: a
     maximiser, unless the bound came down to ``cut`` before or ``limit`` pivots were made. With more
-    than `MOST_VARIABLES` the units are left out, and known rows that read them; ``y`` is zero then.
+    than `MOST_VARIABLES` the units are left out, and known rows that read them; ``y`` is zero then,
+    and so are inputs that no known row reads, which are at their best ends (`solvable`).
     """
     T, tc, tu = node[ROWS], node[CONST], node[HIGH]
     A, B, tau = node[ALPHA][q], node[BETA][q], node[TAU]
-    space, rhs, cost, plo, phi, scale, weight, flat, point, mult, u, basis, stop = lp
+    space, rhs, cost, plo, phi, scale, weight, flat, point, mult, u, basis, read, stop = lp
     v, size, best_a, best_b, best_t = work[0], work[6], work[9], work[10], work[11]
     p = m if d + m <= MOST_VARIABLES else 0
     many = last - first
     extra = 1 if many > 1 else 0  # with several rows: maximise t with t <= every row
-    dim = d + p + extra
+    e = _read(node, d, m, p, kept, first, last, read)
+    dim = e + p + extra
     total = 2 * p + kept + (many if extra else 0)
     rows = space[: total * dim].reshape((total, dim))
     solver = Workspace(
         point[:dim], flat[: dim * dim].reshape((dim, dim)), mult[:dim], u[:dim], basis[:dim], stop
     )
-    _rows(node, d, m, p, kept, first, extra, rows, rhs, scale)
+    _rows(node, d, m, p, kept, first, extra, read, e, rows, rhs, scale)
+    offset = 0.0 if extra else tc[m + kept + first]
     for k in range(d):
-        plo[k], phi[k] = node[LO][k], node[HI][k]
+        # where no row reads it: at its best end
+        w = 0.0 if extra else T[m + kept + first, k]
+        x[k] = node[HI][k] if w >= 0.0 else node[LO][k]
+        offset += w * x[k]
+    for i in range(e):
+        k = read[i]
+        plo[i], phi[i] = node[LO][k], node[HI][k]
+        cost[i] = 0.0 if extra else T[m + kept + first, k]
+        offset -= cost[i] * x[k]
     for j in range(p):
-        plo[d + j], phi[d + j] = 0.0, tu[j]
-    for k in range(dim):
-        cost[k] = 0.0 if extra else T[m + kept + first, k]
+        plo[e + j], phi[e + j] = 0.0, tu[j]
+        cost[e + j] = 0.0 if extra else T[m + kept + first, d + j]
     top = first
     if extra:
         cost[dim - 1], plo[dim - 1], phi[dim - 1] = 1.0, -np.inf, np.inf
         for g in range(first, last):
             if tau[g] > tau[top]:
                 top = g
-    bound = _start(node, d, m, p, kept, top, first, q, extra, rows, rhs, cost, plo, phi, v, solver)
-    offset = 0.0 if extra else tc[m + kept + first]
+    bound = _start(
+        node, d, m, p, kept, top, first, q, extra, read, e, rows, rhs, cost, plo, phi, v, solver
+    )
     status, row = descend(
         cost[:dim], rows, rhs, total, plo[:dim], phi[:dim], cut - offset, NEAR, limit, bound, solver
     )
-    for k in range(d):
-        x[k] = min(max(solver.x[k], plo[k]), phi[k])
+    for i in range(e):
+        x[read[i]] = min(max(solver.x[i], plo[i]), phi[i])
     for j in range(m):
-        y[j] = min(max(solver.x[d + j], 0.0), tu[j]) if j < p else 0.0
+        y[j] = min(max(solver.x[e + j], 0.0), tu[j]) if j < p else 0.0
         best_a[j] = A[j]
     for r in range(kept):
         best_b[r] = B[r]
     for g in range(first, last):
         best_t[g] = tau[g]
     old = bound_of(node, ball, d, m, kept, first, last, q, size, v, work[1], work[2], work[12])
-    _weights(status, row, d, p, total, scale, solver, weight)
+    _weights(status, row, e, p, total, scale, solver, weight)
     _slopes(node, p, kept, first, last, q, extra, total, weight)
     new = bound_of(node, ball, d, m, kept, first, last, q, size, v, work[1], work[2], work[12])
     if new < old:
@@ -93,7 +107,28 @@ def solve(node, ball, d, m, kept, first, last, q, cut, limit, lp, work, x, y):  
 
 
 @part
-def _rows(node, d, m, p, kept, first, extra, rows, rhs, scale):  # type: ignore[no-untyped-def]
+def _read(node, d, m, p, kept, first, last, read):  # type: ignore[no-untyped-def]
+    """The inputs that some row of a programme reads, and the first one; all if it has units, or
+    several goals."""
+    count = 0
+    for k in range(d):
+        used = k == 0 or p > 0 or last - first > 1
+        for r in range(kept):
+            used = used or node[ROWS][m + r, k] != 0.0
+        if used:
+            read[count] = k
+            count += 1
+    return count
+
+
+@part
+def solvable(node, d, m, kept, first, last, lp):  # type: ignore[no-untyped-def]
+    """Whether the programme of a node without open units is small enough."""
+    return _read(node, d, m, np.int64(0), kept, first, last, lp[12]) <= MOST_INPUTS
+
+
+@part
+def _rows(node, d, m, p, kept, first, extra, read, e, rows, rhs, scale):  # type: ignore[no-untyped-def]
     """Rows of the programme, of unit length: y >= z, y <= chord(z), known rows, goals."""
     T, tc, tl, tu = node[ROWS], node[CONST], node[LOW], node[HIGH]
     total, dim = rows.shape
@@ -109,15 +144,17 @@ def _rows(node, d, m, p, kept, first, extra, rows, rhs, scale):  # type: ignore[
                 if tl[j] < 0.0:
                     slope, shift = chord(tl[j], tu[j])
                     factor = -slope
-            for k in range(d + j):
+            for k in range(d + j):  # with units all inputs are read
                 rows[r, k] = factor * T[j, k]
             rows[r, d + j] = -1.0 if r < p else 1.0
             rhs[r] = shift - factor * tc[j]
         else:
             known = r < 2 * p + kept
             t = m + r - 2 * p + (0 if known else first)
-            for k in range(d + p):
-                rows[r, k] = -T[t, k]
+            for i in range(e):
+                rows[r, i] = -T[t, read[i]]
+            for j in range(p):
+                rows[r, e + j] = -T[t, d + j]
             for k in range(d + p, d + m):
                 hidden = hidden or T[t, k] != 0.0
             if extra:
@@ -133,13 +170,17 @@ def _rows(node, d, m, p, kept, first, extra, rows, rhs, scale):  # type: ignore[
 
 
 @part
-def _start(node, d, m, p, kept, top, first, q, extra, rows, rhs, cost, plo, phi, v, solver):  # type: ignore[no-untyped-def]
+def _start(  # type: ignore[no-untyped-def]
+    node, d, m, p, kept, top, first, q, extra, read, e, rows, rhs, cost, plo, phi, v, solver
+):
     """The basis of the lines that the slopes choose; its point, inverse and weights; the bound."""
     T, tl, tu, A = node[ROWS], node[LOW], node[HIGH], node[ALPHA][q]
     x, inverse, mult, basis = solver.x, solver.inverse, solver.multipliers, solver.basis
     dim = len(x)
-    for k in range(d + p):
-        v[k] = T[m + kept + top, k]
+    for i in range(e):
+        v[i] = T[m + kept + top, read[i]]
+    for j in range(p):
+        v[e + j] = T[m + kept + top, d + j]
     for j in range(p - 1, -1, -1):
         w = v[d + j]
         if w > 0.0:
@@ -154,7 +195,7 @@ def _start(node, d, m, p, kept, top, first, q, extra, rows, rhs, cost, plo, phi,
         if w != 0.0:
             for k in range(d + j):
                 v[k] += w * T[j, k]
-    for k in range(d):
+    for k in range(e):
         basis[k] = -2 * k - 1 if v[k] >= 0.0 else -2 * k - 2
     if extra:
         basis[dim - 1] = 2 * p + kept + top - first

@@ -13,29 +13,29 @@ from typing import Annotated
 import typer
 
 import relunorm
-from relunorm.cli.certify import certify
-from relunorm.cli.check import check
-from relunorm.cli.compare import compare
-from relunorm.cli.convert import convert
-from relunorm.cli.diagnose import diagnose
-from relunorm.cli.dying import dying
 from relunorm.cli.examples import epilog
-from relunorm.cli.export import export
-from relunorm.cli.fingerprint import fingerprint
-from relunorm.cli.fit import fit
-from relunorm.cli.geometry import geometry
-from relunorm.cli.info import info
-from relunorm.cli.lipschitz import lipschitz
-from relunorm.cli.maximize import maximize
-from relunorm.cli.normalize import normalize
+from relunorm.cli.models.compare import compare
+from relunorm.cli.models.convert import convert
+from relunorm.cli.models.export import export
+from relunorm.cli.models.fingerprint import fingerprint
+from relunorm.cli.models.info import info
+from relunorm.cli.models.normalize import normalize
+from relunorm.cli.models.verify import verify
 from relunorm.cli.output import printable
-from relunorm.cli.papers import papers
-from relunorm.cli.region import region
-from relunorm.cli.regions import regions
+from relunorm.cli.questions.certify import certify
+from relunorm.cli.questions.check import check
+from relunorm.cli.questions.lipschitz import lipschitz
+from relunorm.cli.questions.maximize import maximize
+from relunorm.cli.questions.region import region
+from relunorm.cli.questions.regions import regions
+from relunorm.cli.questions.sensitivity import sensitivity
 from relunorm.cli.report import report
-from relunorm.cli.sensitivity import sensitivity
-from relunorm.cli.sweep import sweep
-from relunorm.cli.verify import verify
+from relunorm.cli.training.diagnose import diagnose
+from relunorm.cli.training.dying import dying
+from relunorm.cli.training.fit import fit
+from relunorm.cli.training.geometry import geometry
+from relunorm.cli.training.papers import papers
+from relunorm.cli.training.sweep import sweep
 from relunorm.cli.warm_up import warm_up
 from relunorm.errors import RelunormError, optional_packages
 from relunorm.interrupts import Interrupts

@@ -67,7 +67,7 @@ def report(
     from relunorm.cli.tables import parse_table
     from relunorm.io import load
     from relunorm.io.domains import parse_domain
-    from relunorm.report.front import report as run
+    from relunorm.report.report import report as run
 
     if out is None and (open_it or not json):
         out = Path("report.html")

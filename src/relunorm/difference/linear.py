@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from relunorm.bounds.linear import chord_slope, default_tilt, fixed_sides
+from relunorm.bounds.problem import Kink
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference.pair import Pair, PairedMap
 from relunorm.floats import rounded_up, slack
@@ -29,6 +31,8 @@ Array = NDArray[np.float64]
 
 #: Coefficients per pass over the rows of a map.
 CHUNK = 1 << 20
+
+RELU = Kink(0.0, 1.0, step=False)
 
 #: Lower and upper ends of z, of e and of y = z + e: (boxes, 6, units).
 Ends = Array
@@ -59,11 +63,7 @@ class LayerBounds:
 
     def __post_init__(self) -> None:
         zl, zu = self.z
-        with np.errstate(invalid="ignore", divide="ignore"):
-            chord = np.where(zu > zl, zu / (zu - zl), 0.0)
-        self.steep = np.where(zl >= 0, 1.0, np.where(zu <= 0, 0.0, chord))
-        self.rise = np.where((zl < 0) & (zu > 0), -self.steep * zl, 0.0)
-        self.flat = np.where(zl >= 0, 1.0, np.where(zu <= 0, 0.0, (zu > -zl) * 1.0))
+        self.steep, self.flat, self.rise = _relu_lines(zl, zu)
         self.upper, self.lower = self._lines()
         self.span = np.maximum(np.maximum(zu, 0.0), np.abs(self.below * zl))
         self.gap = np.maximum(np.abs(self.e[0]), np.abs(self.e[1]))
@@ -86,11 +86,7 @@ class LayerBounds:
         fixed, zero = on | off, np.zeros_like(zl)
         wide = np.where(eu > el, eu - el, 1.0)
         middle_e, middle_z = el / 2 + eu / 2, zl / 2 + zu / 2
-        with np.errstate(invalid="ignore", divide="ignore"):
-            chord = np.where(yu > yl, yu / (yu - yl), 0.0)
-        steep = np.where(yl >= 0, 1.0, np.where(yu <= 0, 0.0, chord))
-        rise = np.where((yl < 0) & (yu > 0), -steep * yl, 0.0)
-        flat = np.where(yl >= 0, 1.0, np.where(yu <= 0, 0.0, (yu > -yl) * 1.0))
+        steep, flat, rise = _relu_lines(yl, yu)
         lines = []
         for sign, ours, theirs, lift in (
             (1.0, steep, self.flat, rise),
@@ -115,6 +111,14 @@ class LayerBounds:
                 )
             )
         return lines[0], lines[1]
+
+
+def _relu_lines(low: Array, high: Array) -> tuple[Array, Array, Array]:
+    """Slopes of the line above relu and of the one below it, and the height of the first at 0."""
+    with np.errstate(invalid="ignore"):
+        steep = chord_slope(RELU, low, high)
+        rise = np.where((low < 0) & (high > 0), -steep * low, 0.0)
+    return steep, fixed_sides(default_tilt(low, high), low, high), rise
 
 
 @dataclass(frozen=True, eq=False)

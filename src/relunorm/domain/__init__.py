@@ -5,10 +5,9 @@ in closed form for a box and a ball, by one linear programme a side for a polyto
 that needs "what can reach this unit" asks here.
 """
 
-from relunorm.domain.ball import Ball
+from relunorm.domain.ball import Ball, NormBall
 from relunorm.domain.base import Domain, RandomState
 from relunorm.domain.box import Box
-from relunorm.domain.norm_ball import NormBall
 from relunorm.domain.polytope import Polytope
 
 __all__ = ["Ball", "Box", "Domain", "NormBall", "Polytope", "RandomState"]

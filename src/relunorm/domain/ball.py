@@ -1,4 +1,4 @@
-"""Euclidean balls."""
+"""Balls: Euclidean ones, and those of the norms 2 and 1 within a box."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ from relunorm.domain.base import (
     vector,
 )
 from relunorm.domain.box import Box
-from relunorm.dyadic import dyadic
+from relunorm.dyadic import Dyadic, dyadic
 from relunorm.errors import InvalidDomainError
 from relunorm.matrix import Vector
 
+Array = NDArray[np.float64]
+
 
 @dataclass(frozen=True, eq=False, init=False)
-class Ball(Domain):
-    """All x within ``reach`` of ``middle``, in the Euclidean norm.
-
-    Note the two radii: ``Ball(center, radius).reach`` is the ball's own radius, while ``.radius``
-    is X_B = sup |x|, as for every domain. They agree for a ball around 0.
-    """
+class Around(Domain):
+    """A domain around a point: what balls of every norm share."""
 
     middle: Vector
     reach: float
 
-    def __init__(self, center: ArrayLike, radius: float):
+    def _place(self, center: ArrayLike, radius: float) -> None:
         try:
             reach = float(radius)
         except (TypeError, ValueError):
@@ -55,20 +53,57 @@ class Ball(Domain):
 
     @property
     def center(self) -> Vector:
+        """The middle; where it lies on a side of a ball's box it is not an interior point."""
         return self.middle
+
+    def _lengths(self, steps: Array) -> Vector:
+        """The norm of every row."""
+        return lengths(steps)
+
+    def project(self, points: Array) -> Array:
+        step = points - self.middle
+        length = self._lengths(step)[:, None]
+        share = np.divide(self.reach, length, out=np.ones_like(length), where=length > 0)
+        return self.middle + step * np.minimum(1.0, share)
+
+    def _exactly_near(self, shift: Dyadic, reach: Dyadic) -> bool:
+        return (reach.dot(reach) - shift.dot(shift)).whole[0] >= 0
+
+    def _near(self, rows: Array) -> NDArray[np.bool_]:
+        """|x - middle| <= reach, in whole numbers where float64 is too close to tell."""
+        far, unsure = self._lengths(rows - self.middle), rounding(self.dimension)
+        inside = far * (1 + unsure) + UNDERFLOW < self.reach
+        reach, middle = dyadic([self.reach]), dyadic(self.middle)
+        for i in np.flatnonzero(~inside & ~(far * (1 - unsure) - UNDERFLOW > self.reach)):
+            inside[i] = self._exactly_near(dyadic(rows[i]) - middle, reach)
+        return inside
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Ball(Around):
+    """All x within ``reach`` of ``middle``, in the Euclidean norm.
+
+    Note the two radii: ``Ball(center, radius).reach`` is the ball's own radius, while ``.radius``
+    is X_B = sup |x|, as for every domain. They agree for a ball around 0.
+    """
+
+    def __init__(self, center: ArrayLike, radius: float):
+        self._place(center, radius)
 
     @cached_property
     def bounding_box(self) -> Box:
         return Box(*ends_outward(self.middle, self.reach))
 
-    def far_points(self, points: ArrayLike, directions: ArrayLike) -> NDArray[np.float64]:
-        along = self._directions(directions)
-        norms = np.linalg.norm(along, axis=1, keepdims=True)
-        step = along / np.where(norms > 0, norms, 1.0)
-        return self.middle + self.reach * (1 - 1e-12) * step
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
+        far = self.maximizer(self._directions(directions))
+        return self.middle + (1 - 1e-12) * (far - self.middle)
+
+    def maximizer(self, rows: Array) -> Array:
+        length = lengths(rows)[:, None]
+        return self.middle + self.reach * rows / np.where(length > 0, length, 1.0)
 
     @property
-    def numbers(self) -> tuple[NDArray[np.float64], ...]:
+    def numbers(self) -> tuple[Array, ...]:
         return self.middle, np.array([self.reach])
 
     def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
@@ -81,17 +116,10 @@ class Ball(Domain):
         rows = self._points(points)
         return lengths(rows - self.middle) <= self.reach + tolerance
 
-    def _holds(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """|x - middle|^2 <= reach^2, in whole numbers where lengths in float64 are too close."""
-        far, unsure = lengths(rows - self.middle), rounding(self.dimension)
-        inside = far * (1 + unsure) + UNDERFLOW < self.reach
-        reach = dyadic([self.reach])
-        for i in np.flatnonzero(~inside & ~(far * (1 - unsure) - UNDERFLOW > self.reach)):
-            shift = dyadic(rows[i]) - dyadic(self.middle)
-            inside[i] = (reach.dot(reach) - shift.dot(shift)).whole[0] >= 0
-        return inside
+    def _holds(self, rows: Array) -> NDArray[np.bool_]:
+        return self._near(rows)
 
-    def sample(self, count: int, random_state: RandomState = None) -> NDArray[np.float64]:
+    def sample(self, count: int, random_state: RandomState = None) -> Array:
         count = check_count(count)
         rng = np.random.default_rng(random_state)
         steps = rng.standard_normal((count, self.dimension))
@@ -105,3 +133,107 @@ class Ball(Domain):
 
     def __repr__(self) -> str:
         return f"Ball({short(self.middle)}, {self.reach:g})"
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class NormBall(Around):
+    """All x of a box within ``reach`` of ``middle``, a point of the box, in the norm 2 or 1.
+
+    >>> ball = NormBall([0.0, 0.0], 1.0, 1, Box([-1, -0.25], [1, 0.25]))
+    >>> ball.support([1.0, 2.0])  # a quarter upwards, the rest of the way to the right
+    (array([-1.25]), array([1.25]))
+    """
+
+    norm: int
+    box: Box
+
+    def __init__(self, center: ArrayLike, radius: float, norm: int, box: Box):
+        if norm not in (1, 2):
+            raise InvalidDomainError(f"the norm of a ball is {norm!r}, expected 1 or 2")
+        self._place(center, radius)
+        box.check_dimension(self.dimension, "the centre")
+        if not box.holds(self.middle)[0]:
+            raise InvalidDomainError("the centre of the ball lies outside of its box")
+        object.__setattr__(self, "norm", int(norm))
+        object.__setattr__(self, "box", box)
+
+    @cached_property
+    def bounding_box(self) -> Box:
+        low, high = ends_outward(self.middle, self.reach)
+        return Box(np.maximum(low, self.box.lo), np.minimum(high, self.box.hi))
+
+    def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
+        far = self.maximizer(self._directions(directions))
+        return self.middle + (1 - 1e-12) * (far - self.middle)
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        return self.middle, np.array([self.reach, self.norm]), self.box.lo, self.box.hi
+
+    def support(self, directions: ArrayLike) -> tuple[Vector, Vector]:
+        rows = self._directions(directions)
+        low = np.einsum("nd,nd->n", rows, self.maximizer(-rows))
+        return low, np.einsum("nd,nd->n", rows, self.maximizer(rows))
+
+    def maximizer(self, rows: Array) -> Array:
+        room = np.where(rows > 0, self.box.hi - self.middle, self.middle - self.box.lo)
+        size = np.abs(rows)
+        if self.norm == 1:  # the largest weights first, until the radius is used up
+            order = np.argsort(-size, axis=1, kind="stable")
+            taken = np.where(size > 0, room, 0.0)
+            used = np.cumsum(np.take_along_axis(taken, order, axis=1), axis=1)
+            before = used - np.take_along_axis(taken, order, axis=1)
+            part = np.clip(self.reach - before, 0.0, np.take_along_axis(taken, order, axis=1))
+            step = np.empty_like(rows)
+            np.put_along_axis(step, order, part, axis=1)
+        else:  # steps min(t |c|, room) for the t that uses up the radius
+            largest = np.maximum(size.max(axis=1, keepdims=True), 1e-300)
+            share = size / largest
+            low, high = np.zeros((len(rows), 1)), np.full((len(rows), 1), np.inf)
+            t = np.full((len(rows), 1), max(self.reach, 1e-300))
+            for _ in range(80):
+                inside = lengths(np.minimum(t * share, room))[:, None] <= self.reach
+                low, high = np.where(inside, t, low), np.where(inside, high, t)
+                t = np.where(np.isinf(high), 4.0 * t, 0.5 * (low + high))
+                t = np.minimum(t, 1e200)
+            step = np.minimum(low * share, room)
+        return np.clip(self.middle + np.sign(rows) * step, self.box.lo, self.box.hi)
+
+    def project(self, points: Array) -> Array:
+        return super().project(np.clip(points, self.box.lo, self.box.hi))
+
+    def _lengths(self, steps: Array) -> Vector:
+        return lengths(steps) if self.norm == 2 else np.abs(steps).sum(axis=1)
+
+    def contains(self, points: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
+        rows = self._points(points)
+        near = self._lengths(rows - self.middle) <= self.reach + tolerance
+        return near & self.box.contains(rows, tolerance)
+
+    def _exactly_near(self, shift: Dyadic, reach: Dyadic) -> bool:
+        if self.norm == 2:
+            return super()._exactly_near(shift, reach)
+        total = dyadic([0.0])
+        for number in np.abs(shift.whole).tolist():
+            total = total + Dyadic(np.array([number], dtype=object), shift.exponent)
+        return (reach - total).whole[0] >= 0
+
+    def _holds(self, rows: Array) -> NDArray[np.bool_]:
+        return self._near(rows) & self.box.holds(rows)
+
+    def sample(self, count: int, random_state: RandomState = None) -> Array:
+        """Points of the ball around the middle, drawn into the box; not uniform."""
+        rng = np.random.default_rng(random_state)
+        shape = (check_count(count), self.dimension)
+        steps = rng.standard_normal(shape) if self.norm == 2 else rng.laplace(size=shape)
+        size = np.maximum(self._lengths(steps), 1e-300)[:, None]
+        shrink = rng.random((count, 1)) ** (1 / self.dimension)
+        return self.project(self.middle + self.reach * shrink * steps / size)
+
+    @property
+    def radius(self) -> float:
+        """An upper bound on sup |x|: the smaller one of the ball's and the box's."""
+        return min(float(lengths(self.middle[None])[0] + self.reach), self.bounding_box.radius)
+
+    def __repr__(self) -> str:
+        return f"NormBall({short(self.middle)}, {self.reach:g}, norm {self.norm})"

@@ -1,14 +1,16 @@
-"""Dying ReLU (seed 002): the theory of one unit, and tools to see, explain, prevent and revive.
+"""Dying ReLU (seed 002): tools to see, explain, prevent and revive; the theory of one unit.
 
-Names are imported on first use, so that the theory loads no torch.
+What of the theory only the paper's re-run needs lives in `relunorm.papers.dying.theory` and is
+reached from here. Names are imported on first use, so that the theory loads no torch.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relunorm.errors import optional_packages
+from relunorm.lazy import on_first_use
+
+_THEORY = "relunorm.papers.dying.theory"
 
 _HOME = {
     "TargetScaler": "target",
@@ -19,19 +21,19 @@ _HOME = {
     "linear_above": "cones",
     "in_dead_cone": "cones",
     "in_linear_cone": "cones",
-    "loss": "unit_loss",
-    "gradient": "unit_loss",
-    "bivariate_cdf": "unit_loss",
-    "momentum": "oscillation",
-    "MomentumSystem": "oscillation",
-    "beta_star": "oscillation",
-    "trajectory": "trajectories",
-    "vector_field": "trajectories",
-    "critical_points": "trajectories",
+    "loss": f"{_THEORY}.unit_loss",
+    "gradient": f"{_THEORY}.unit_loss",
+    "bivariate_cdf": f"{_THEORY}.unit_loss",
+    "momentum": f"{_THEORY}.oscillation",
+    "MomentumSystem": f"{_THEORY}.oscillation",
+    "beta_star": f"{_THEORY}.oscillation",
+    "trajectory": f"{_THEORY}.trajectories",
+    "vector_field": f"{_THEORY}.trajectories",
+    "critical_points": f"{_THEORY}.trajectories",
     "basin": "basins",
     "BasinMap": "basins",
-    "rescale_targets": "rescale",
-    "single_factor": "rescale",
+    "rescale_targets": f"{_THEORY}.rescale",
+    "single_factor": f"{_THEORY}.rescale",
     "DeadUnitMonitor": "watch.monitor",
     "MonitorReport": "watch.report",
     "wiring": "revive.wiring",
@@ -61,11 +63,6 @@ if TYPE_CHECKING:
     from relunorm.dying.cones import linear_above as linear_above
     from relunorm.dying.diagnosis.diagnose import Diagnosis as Diagnosis
     from relunorm.dying.diagnosis.diagnose import diagnose as diagnose
-    from relunorm.dying.oscillation import MomentumSystem as MomentumSystem
-    from relunorm.dying.oscillation import beta_star as beta_star
-    from relunorm.dying.oscillation import momentum as momentum
-    from relunorm.dying.rescale import rescale_targets as rescale_targets
-    from relunorm.dying.rescale import single_factor as single_factor
     from relunorm.dying.revive.continual import ContinualBackprop as ContinualBackprop
     from relunorm.dying.revive.initial import he_ as he_
     from relunorm.dying.revive.initial import live_ as live_
@@ -78,23 +75,18 @@ if TYPE_CHECKING:
     from relunorm.dying.revive.wiring import wiring as wiring
     from relunorm.dying.target import RunningTargetScaler as RunningTargetScaler
     from relunorm.dying.target import TargetScaler as TargetScaler
-    from relunorm.dying.trajectories import critical_points as critical_points
-    from relunorm.dying.trajectories import trajectory as trajectory
-    from relunorm.dying.trajectories import vector_field as vector_field
-    from relunorm.dying.unit_loss import bivariate_cdf as bivariate_cdf
-    from relunorm.dying.unit_loss import gradient as gradient
-    from relunorm.dying.unit_loss import loss as loss
     from relunorm.dying.watch.monitor import DeadUnitMonitor as DeadUnitMonitor
     from relunorm.dying.watch.report import MonitorReport as MonitorReport
+    from relunorm.papers.dying.theory.oscillation import MomentumSystem as MomentumSystem
+    from relunorm.papers.dying.theory.oscillation import beta_star as beta_star
+    from relunorm.papers.dying.theory.oscillation import momentum as momentum
+    from relunorm.papers.dying.theory.rescale import rescale_targets as rescale_targets
+    from relunorm.papers.dying.theory.rescale import single_factor as single_factor
+    from relunorm.papers.dying.theory.trajectories import critical_points as critical_points
+    from relunorm.papers.dying.theory.trajectories import trajectory as trajectory
+    from relunorm.papers.dying.theory.trajectories import vector_field as vector_field
+    from relunorm.papers.dying.theory.unit_loss import bivariate_cdf as bivariate_cdf
+    from relunorm.papers.dying.theory.unit_loss import gradient as gradient
+    from relunorm.papers.dying.theory.unit_loss import loss as loss
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'relunorm.dying' has no attribute {name!r}")
-    with optional_packages():
-        return getattr(import_module(f"relunorm.dying.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__ = on_first_use(__name__, _HOME)

@@ -1,6 +1,6 @@
 """Figure 1 of seed 002 as one batched training: data sets x gamma x delta x optimizers x seeds.
 
-All members are trained together on `relunorm.train.ensemble.Ensemble`, with inputs padded by zero
+All members are trained together on one `Ensemble`, with inputs padded by zero
 columns to one width. A seed fixes a member's initial weights and its batches, which do not depend
 on gamma, delta or the optimizer, on the device, or on where a run was interrupted: the batches of
 each stretch of updates come from their own generator.
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.errors import InvalidInputError
-from relunorm.train.ensemble import Ensemble, Sizes
+from relunorm.train.problem.ensemble import Ensemble, Sizes
 
 #: Updates whose batches are drawn at once; checkpoints fall on multiples.
 STRETCH = 100
@@ -340,8 +340,9 @@ class _Part:
         self.pick.copy_(picks)
         self.at.zero_()
         if self.sweep.device.type != "cuda":
-            for _ in range(count):
-                self._once()
+            with torch.inference_mode():
+                for _ in range(count):
+                    self._once()
             return
         for _ in range(count):
             if self._replay is None:

@@ -2,6 +2,6 @@
 
 from relunorm.embedded.arithmetic.integers import IntegerNetwork
 from relunorm.embedded.certificate import ProgramCertificate, verify
-from relunorm.embedded.front import Export, to_c
+from relunorm.embedded.export import Export, to_c
 
 __all__ = ["Export", "IntegerNetwork", "ProgramCertificate", "to_c", "verify"]

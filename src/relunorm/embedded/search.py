@@ -121,13 +121,13 @@ def around(points: Array, exponent: Integers) -> Array:
     return np.vstack([points, *mixed])
 
 
-def thresholds(network: Network, box: Box, random_state: int, lines: int = 64) -> Array:
+def thresholds(network: Network, box: Box, random_state: int) -> Array:
     """Points beside the thresholds of step units, both sides: by bisection between random points.
 
     A program that rounds may be on the other side there, and its output jumps.
     """
     rng = np.random.default_rng(random_state)
-    ends = box.sample(lines, rng), box.sample(lines, rng)
+    ends = box.sample(64, rng), box.sample(64, rng)
     found = []
     kinds = [x.activation.kind for x in network.layers if x.activation.kind != "identity"]
     for index in (k for k, kind in enumerate(kinds) if kind == "step"):

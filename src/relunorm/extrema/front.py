@@ -10,7 +10,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.bounds.form import fits
 from relunorm.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Ball, Box, Domain, NormBall
@@ -81,12 +80,6 @@ def maximize(
     if not 0 < tolerance < 1:
         raise InvalidInputError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     groups = [(-weights[None], np.zeros(1))]
-    if not fits(network):
-        from relunorm.extrema.large import maximize_large
-
-        return maximize_large(
-            network, weights, domain, time_limit, tolerance, progress, random_state
-        )
     search = Search(
         network,
         domain,
@@ -145,6 +138,8 @@ def _maximum(
     interrupted = _ran(search, clock, progress)
     point, lower = certain_point(search.network, search.domain, search.point, search.groups[0])
     upper = max(search.upper, lower)
+    if search.folded is not None:  # its form is made of products that other machines add otherwise
+        upper += MARGIN * max(1.0, abs(upper))
     exact = is_exact(lower, upper, search.tolerance)
 
     def resume(seconds: float | Clock | None = 60.0, progress: Listener | None = None) -> Maximum:
@@ -176,6 +171,7 @@ def _proof(search: Search, limit: float, *, strict: bool) -> SearchProof | None:
         strict,
         search.unit_steps,
         search.proof,
+        None if search.folded is None else search.folded.counts,
     )
 
 
@@ -306,10 +302,6 @@ def decide_any(
     if not constraints:
         raise InvalidInputError("there are no constraints: expected at least one pair (A, b)")
     groups = [_constraints(network, A, b) for A, b in constraints]
-    if not fits(network):
-        from relunorm.extrema.large import decide_large
-
-        return decide_large(network, groups, domain, time_limit, random_state, progress)
     size = max(1.0, max(float(np.abs(b).max()) for _, b in groups))
     search = Search(
         network,

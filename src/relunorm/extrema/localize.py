@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm import rounding
+from relunorm.bounds.layers import layer_bounds
 from relunorm.clock import NO_LIMIT, Clock
 from relunorm.domain import Box, Domain
-from relunorm.extrema.relaxation import UnitBounds, unit_bounds
+from relunorm.domain.reach import reach_of
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network, substitute
 
@@ -213,10 +214,10 @@ def localize(network: Network, domain: Domain | None, clock: Clock = NO_LIMIT) -
             network = fix_inputs(network, free, fixed)
             domain = Box(domain.lo[free], domain.hi[free])
             everything = free
-    box = domain.bounding_box
-    bounds = unit_bounds(network, box.lo[None], box.hi[None], domain, clock=clock)
-    folded, expressed, kept = fold_stable(network, bounds)
-    pairs = [(a[0], b[0]) for a, b in zip(bounds.lows, bounds.highs, strict=True)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        bounds, _ = layer_bounds(network, reach_of(domain), clock, solve=True)
+    pairs = list(zip(bounds.lower, bounds.upper, strict=True))
+    folded, expressed, kept = fold_stable(network, pairs)
     return Local(folded, domain, everything, fixed, original, pairs, expressed, kept)
 
 
@@ -236,12 +237,12 @@ def fix_inputs(network: Network, free: NDArray[np.intp], fixed: Vector) -> Netwo
 
 
 def fold_stable(
-    network: Network, bounds: UnitBounds
+    network: Network, bounds: Sequence[tuple[Vector, Vector]]
 ) -> tuple[Network, list[Affine], list[NDArray[np.intp]]]:
     """Replace units that keep one sign by their line; layers without units left disappear.
 
     Args:
-        bounds: pre-activation bounds for one box.
+        bounds: of the pre-activations, layer by layer.
 
     Returns:
         the network, every value of the given one as a map of its values, and the units kept.
@@ -251,7 +252,7 @@ def fold_stable(
     layers: list[Layer] = []
     units: list[NDArray[np.intp]] = []
     for index, layer in enumerate(network.layers):
-        low, high = bounds.lows[index][0], bounds.highs[index][0]
+        low, high = bounds[index]
         below, above = layer.activation.slopes
         affine = substitute(layer.affine, expressed)
         if layer.activation.kind == "step":

@@ -36,10 +36,8 @@ class Maximum(Shown):
         nodes: how many parts were looked at.
         seconds: wall time.
         complete: False when a time limit or an interrupt ended the search.
-        certificate: a proof of ``upper`` that replays; None if the search is not complete, or if
-            the network is too large for one triangular form.
-        resume: called with further seconds it goes on and returns another result; None for
-            networks as large as that.
+        certificate: a proof of ``upper`` that replays; None if the search is not complete.
+        resume: called with further seconds it goes on and returns another result.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         value: the maximum itself, where it was asked for in fractions; ``fractions`` is a point
             that has it, and ``point`` one of the domain beside it in floats.
@@ -94,10 +92,8 @@ class Decision(Shown):
             a lower end of at least 0 is a counterexample.
         nodes: how many parts were looked at.
         seconds: wall time.
-        certificate: a proof that replays, for ``proved``; None if the network is too large for one
-            triangular form.
-        resume: called with further seconds it goes on and returns another result; None for
-            networks as large as that.
+        certificate: a proof that replays, for ``proved``.
+        resume: called with further seconds it goes on and returns another result.
         of: what the numbers speak of: the model's outputs, or what comes before its head.
         fractions: a counterexample found in fractions; ``point`` is the same in floats, which may
             miss it by their rounding.

@@ -32,8 +32,8 @@ from relunorm.forms.shapes.pow2 import pow2
 from relunorm.forms.shapes.signed import signed
 from relunorm.forms.shapes.unit import atoms, unit
 from relunorm.network import Network
+from relunorm.network.structure import Structure
 from relunorm.stability import Stability
-from relunorm.structure import Structure
 
 Dtype = Literal["float32", "float64"]
 #: Forms whose thresholds lie within what reaches a unit over the domain.

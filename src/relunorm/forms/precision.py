@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm import matrix as mx
 from relunorm.network import Affine, Layer, Network
-from relunorm.structure import Structure
+from relunorm.network.structure import Structure
 
 #: What models in double precision may differ by.
 DOUBLE = 1e-9

@@ -19,8 +19,9 @@ from relunorm.errors import (
     optional_packages,
 )
 from relunorm.examples import example_path
+from relunorm.head import Head
 from relunorm.io.border import Model, accepts
-from relunorm.network import Head, Network
+from relunorm.network import Network
 
 DType = Literal["float32", "float64"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.columns import Column
 from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.errors import InvalidDomainError
 from relunorm.io.table import read_arrays, read_table
 from relunorm.network import Network
+from relunorm.network.columns import Column
 
 
 def parse_domain(text: str, inputs: int | Network) -> Domain:

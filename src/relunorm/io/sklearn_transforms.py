@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from relunorm.errors import InvalidNetworkError, UnsupportedOperationError
 from relunorm.head import Head, Step
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
-from relunorm.layer import Affine
 from relunorm.matrix import scale_rows
 from relunorm.network import Network
+from relunorm.network.layer import Affine
 
 Array = NDArray[np.float64]
 

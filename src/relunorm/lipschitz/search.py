@@ -9,7 +9,6 @@ from relunorm import matrix as mx
 from relunorm.clock import Clock
 from relunorm.domain import Ball, Box, Domain
 from relunorm.errors import InvalidInputError
-from relunorm.extrema.problem import project
 from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, slope_sums
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
 from relunorm.matrix import Vector
@@ -236,7 +235,7 @@ def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.floa
     if domain is None:
         return points
     if isinstance(domain, Box | Ball):
-        return project(points, domain)
+        return domain.project(points)
     for _ in range(6):
         outside = ~domain.contains(points)
         points[outside] = (points[outside] + domain.center) / 2

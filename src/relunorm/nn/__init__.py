@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relunorm.errors import optional_packages
+from relunorm.lazy import on_first_use
 
 #: Public name -> module that defines it.
 _HOME = {
@@ -37,16 +36,4 @@ if TYPE_CHECKING:
     from relunorm.nn.reduced_space import constrain as constrain
     from relunorm.nn.reduced_space import release as release
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'relunorm.nn' has no attribute {name!r}")
-    with optional_packages():
-        value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__ = on_first_use(__name__, _HOME)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from relunorm.errors import InvalidInputError
 from relunorm.nn.hidden import flat_rows, hidden_linears, unwrapped
-from relunorm.train.thresholds import live_thresholds
+from relunorm.train.problem.thresholds import live_thresholds
 
 
 def live_init_(module: nn.Module, X: Tensor, generator: torch.Generator | None = None) -> nn.Module:

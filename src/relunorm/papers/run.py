@@ -24,12 +24,11 @@ import relunorm
 from relunorm.clock import INTERRUPTED, Clock, Listener, Progress, Teller
 from relunorm.papers import PAPERS, TITLES, exhibits, read_sample, world_of
 from relunorm.papers.checklist import CHECKLIST
-from relunorm.papers.exhibit import Exhibit, Make, cost_of, source_of
-from relunorm.papers.margins import draw_margins
-from relunorm.sweep.front import sweep
+from relunorm.papers.exhibit import Exhibit, Make, cost_of, draw_margins, source_of
 from relunorm.sweep.identity import identify, source_version
 from relunorm.sweep.record import Run
 from relunorm.sweep.store import Store
+from relunorm.sweep.sweep import sweep
 
 #: Said of the items of an exhibit that raised; not a verdict.
 FAILED = "failed"

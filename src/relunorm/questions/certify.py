@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.classes import Classes, as_classes
 from relunorm.clock import Clock, Listener, Teller
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidDomainError, InvalidInputError
@@ -17,6 +16,7 @@ from relunorm.extrema.front import checked, decide_any
 from relunorm.io.border import Model, Place, accepts
 from relunorm.matrix import Vector
 from relunorm.network import Network
+from relunorm.questions.classes import Classes, as_classes
 from relunorm.questions.neighbourhood import (
     Group,
     attack_all,

@@ -75,7 +75,7 @@ class Robustness(Shown):
         asked: the radius asked for; None where the largest safe one was.
         seconds: wall time without compiling.
         classes: the name of each class, where the labels or the model have names.
-        classes_from: who says which class belongs to which output (see `relunorm.classes`);
+        classes_from: who says which class belongs to which output (see `classes.py`);
             ``data`` and ``sorted`` are guesses.
         of: what the outputs of adversarial inputs (and ``delta``) speak of: the model's outputs, or
             what comes before its head. The class is the same before and after.

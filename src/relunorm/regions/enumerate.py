@@ -20,7 +20,7 @@ from relunorm.domain import Ball
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Model, Place, accepts
 from relunorm.network import Network
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 from relunorm.regions.search.budget import Budget, CellLimitError
 from relunorm.regions.search.engines import search
 from relunorm.regions.search.window import Window, open_window

@@ -17,7 +17,7 @@ from relunorm.network import Affine, Layer, Network
 from relunorm.regions.balance import balanced
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import packed_size
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 from relunorm.shown import Shown
 
 if TYPE_CHECKING:

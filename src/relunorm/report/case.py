@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relunorm.classes import Classes, as_classes
 from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.io.border import Place, as_domain
 from relunorm.network import Affine, Network
+from relunorm.questions.classes import Classes, as_classes
 
 if TYPE_CHECKING:
     from relunorm.stability.result import Stability

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box, Domain
 from relunorm.network import Network
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 from relunorm.report.numbers import rounded
 from relunorm.report.plane import Plane
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock
-from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
+from relunorm.domain import Box, Domain, NormBall
 from relunorm.domain.base import lengths
 from relunorm.matrix import Vector
-from relunorm.network import Network
+from relunorm.network import Affine, Network
 
 Array = NDArray[np.float64]
 
@@ -38,10 +38,15 @@ class Attack:
         self.rng = np.random.default_rng(random_state)
         self.value = -np.inf
         self.point = np.array(domain.center)
+        #: per group a network of its rows, where those are fewer than the outputs
+        self.goals = [
+            _composed(network, -A) if len(A) < network.output_size else None for A, _ in groups
+        ]
 
     def run(self, clock: Clock, target: float = np.inf, rounds: int = 1) -> None:
         """Rounds of ascent for every group, until one brings nothing or the target is reached."""
-        size = max(self.network.widths) + self.network.input_size * self.network.output_size
+        most = min(self.network.output_size, max(len(A) for A, _ in self.groups))
+        size = max(self.network.widths) + self.network.input_size * most
         starts = max(4, min(STARTS, ENTRIES // size))
         self.offer(self.domain.center[None])
         for _ in range(rounds):
@@ -59,7 +64,7 @@ class Attack:
         reach = 10.0 ** self.rng.uniform(-4, 0, (STARTS // 2, 1))
         noise = self.rng.uniform(-1, 1, (STARTS // 2, len(point)))
         points = np.concatenate([point[None], point + reach * half * noise])
-        self.offer(project(point[None], self.domain))
+        self.offer(self.domain.project(point[None]))
         for q in range(len(self.groups)):
             if not clock.expired() and self.value < target:
                 self._ascend(q, points, clock, target)
@@ -87,21 +92,19 @@ class Attack:
     ) -> None:
         """Corner steps that shrink: on a box along the sign of the gradient, else along it."""
         A, rhs = self.groups[q]
-        points = project(points, self.domain)
+        points = self.domain.project(points)
         half = self.domain.bounding_box.halfwidth if half is None else half
         pace = np.ones((len(points), 1))
         best, kept = np.full(len(points), -np.inf), points.copy()
         for step in range(STEPS):
-            outputs, jacobian = self.network(points), self.network.jacobian(points)
-            slack = rhs - outputs @ A.T
+            slack = rhs - self.network(points) @ A.T
             values = slack.min(axis=1)
             better = values > best
             best, kept = np.where(better, values, best), np.where(better[:, None], points, kept)
             pace = np.where(better[:, None], pace, pace * 0.6)
             if best.max() >= target or clock.expired():
                 break
-            rows = A[slack.argmin(axis=1)]
-            gradient = -np.einsum("no,nod->nd", rows, jacobian)
+            gradient = self._gradient(q, points, slack.argmin(axis=1))
             start = points if step % 4 else kept
             move = half * np.sign(gradient)
             if isinstance(self.domain, NormBall):  # to where the gradient alone would lead
@@ -112,23 +115,19 @@ class Attack:
                     half * half * gradient, length, out=np.zeros_like(gradient), where=length > 0
                 )
             scale = 2.0 if step == 0 else pace * self.rng.uniform(0.2, 1.0, (len(points), 1))
-            points = project(start + scale * move, self.domain)
+            points = self.domain.project(start + scale * move)
         self.offer(np.concatenate([kept, points]))
 
+    def _gradient(self, q: int, points: Array, rows: NDArray[np.intp]) -> Array:
+        """Of one row of a group at every point."""
+        goal = self.goals[q]
+        if goal is not None:
+            return goal.jacobian(points)[np.arange(len(points)), rows]
+        return -np.einsum("no,nod->nd", self.groups[q][0][rows], self.network.jacobian(points))
 
-def project(points: Array, domain: Domain) -> Array:
-    """Points of the domain near the given ones: clipped for a box, else drawn to the centre."""
-    if isinstance(domain, Box):
-        return np.clip(points, domain.lo, domain.hi)
-    if isinstance(domain, NormBall):
-        return domain.project(points)
-    if isinstance(domain, Ball):
-        step = points - domain.center
-        length = lengths(step)[:, None]
-        share = np.divide(domain.reach, length, out=np.ones_like(length), where=length > 0)
-        return domain.center + step * np.minimum(1.0, share)
-    assert isinstance(domain, Polytope)
-    step = points - domain.center
-    rates, slack = step @ domain.A.T, np.maximum(domain.b - domain.A @ domain.center, 0.0)
-    share = np.divide(slack, rates, out=np.ones_like(rates), where=rates > slack)
-    return domain.center + share.min(axis=1, initial=1.0)[:, None] * step
+
+def _composed(network: Network, rows: Array) -> Network:
+    """rows . f, up to rounding."""
+    terms = {source: rows @ matrix for source, matrix in network.output.terms.items()}
+    output = Affine(terms, rows @ network.output.bias)
+    return network.replace(output=output, output_shape=(len(rows),))

@@ -17,6 +17,10 @@ from relunorm.bounds.node import (
     place_child,
 )
 
+#: Units of a half are bounded again while that takes at most this many multiplications; of larger
+#: ones intervals have to do.
+MOST_REFRESH = 1e9
+
 
 @part
 def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side, space):  # type: ignore[no-untyped-def]
@@ -27,8 +31,9 @@ def half(arena, where, node, ball, d, n, known, firsts, kind, index, value, side
     scratch, out, _, _, refresh = space
     groups = len(firsts) - 1
     goals = firsts[groups]
+    dear = float(n) * n * (d + n) > MOST_REFRESH
     for j in range(n):
-        refresh[j] = 0 if (kind == ON_INPUT or j > index) else -1
+        refresh[j] = 0 if (kind == ON_INPUT or j > index) and not dear else -1
     m, kept = child(
         node, ball, d, n, known, goals, kind, index, value, side, refresh, FOLDED_ERROR, scratch,
         out,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.bounds.form import Form, triangular
+from relunorm.bounds.form import Form, fits, triangular
 from relunorm.bounds.node import (
     ALPHA,
     BOUND,
@@ -40,7 +40,7 @@ from relunorm.bounds.node import (
     place_child,
     tune,
 )
-from relunorm.bounds.programme import MOST_VARIABLES
+from relunorm.bounds.programme import MOST_INPUTS, MOST_VARIABLES
 from relunorm.clock import Clock, Teller
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
@@ -48,6 +48,8 @@ from relunorm.matrix import Vector
 from relunorm.network import Network
 from relunorm.search import explore as kernel
 from relunorm.search.attack import Attack
+from relunorm.search.cuts import MOST_REFRESH
+from relunorm.search.folding import Folded, Start, bound_goals, fold
 from relunorm.search.tape import Tape
 
 Array = NDArray[np.float64]
@@ -68,6 +70,9 @@ ROOT_SPEED = 2e9
 #: Nodes of the first chunks, and the share of all nodes so far that a later one may take.
 FIRST_CHUNK, GROWTH = 100, 0.125
 
+#: Share of the time for bounding the units of a network that has to be folded.
+FOLD_SHARE = 0.25
+
 #: Rounds of the first attack.
 ATTACKS = 8
 
@@ -77,8 +82,15 @@ ATTACK_SHARE = 0.1
 #: Numbers that waiting nodes may take before the search goes depth first: 1 GB.
 MOST_WAITING = 1 << 27
 
+#: Nodes that a thread has room for at first, and numbers that they take at most; pages that are not
+#: used cost nothing.
+ROOM, MOST_ROOM = 64, 1 << 25
+
 #: Length of the tape of one chunk.
 TAPE = 1 << 17
+
+#: Passes over the rows of a form that its first nodes are taken to cost.
+NODE_PASSES = 50
 
 #: Seconds a chunk should take at most, so that an interrupt is heard.
 CHUNK_SECONDS = 0.5
@@ -89,9 +101,9 @@ Whole = tuple[Array, Vector, int, int, int, Vector, Vector, NDArray[np.int64], V
 
 
 class Space:
-    """Scratch memory of one thread."""
+    """Scratch memory of one thread, with room for some nodes."""
 
-    def __init__(self, form: Form, units: int, first: int):
+    def __init__(self, form: Form, units: int, nodes: int = ROOM):
         d, n, groups = len(form.lo), units, len(form.firsts) - 1
         goals = int(form.firsts[-1])
         known = form.known + n + 1
@@ -123,15 +135,15 @@ class Space:
         )  # fmt: skip
         # the programme of a node of few units, or of a leaf that has none
         units = max(min(n, MOST_VARIABLES - d), 0)
-        many, total = d + units + 1, 2 * units + known + goals
+        many, total = min(d, MOST_INPUTS) + units + 1, 2 * units + known + goals
         lp = (
             floats(total * many), floats(total), floats(many), floats(many), floats(many),
             floats(total), floats(total + units), floats(many * many), floats(many), floats(many),
-            floats(many), whole(many), np.zeros(1, np.uint8),
+            floats(many), whole(many), whole(d), np.zeros(1, np.uint8),
         )  # fmt: skip
         self.views = (scratch, out, work, lp, whole(m))
         room = node_size.py_func(n, form.known + 64, d, goals, groups)
-        self.arena = np.zeros(max(first, 4 * room))
+        self.arena = np.zeros(max(min(nodes * room, MOST_ROOM), 4 * room))
         self.stack = np.zeros((256, 5), np.int64)
         self.tape = np.zeros(0)
 
@@ -155,15 +167,6 @@ class Task:
     @property
     def bound(self) -> float:
         return -self.key
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """A form made before, and bounds of its units that were proved elsewhere."""
-
-    form: Form
-    low: Vector
-    high: Vector
 
 
 @dataclass
@@ -191,7 +194,8 @@ class Search:
         tolerance: for a maximum, the width at which the interval counts as closed, relative.
         proof: where to write what happens; None to write nothing.
         attacks: rounds of ascent before anything is bounded.
-        start: where to begin; the form is made and its units are bounded if it is left out.
+        start: where to begin; the form is made, folded if it would be too large, and its units are
+            bounded if it is left out.
 
     After `run`: ``value`` and ``point`` (the best found, in floats), ``upper`` (a bound in real
     arithmetic), ``nodes``, ``complete``. `run` may be called again to go on.
@@ -225,6 +229,7 @@ class Search:
         self.turn = False
         self.running: dict[Future[_Chunk], Task] = {}
         self.form: Form | None = None
+        self.folded: Folded | None = None
         self.rooted = False
         self.pace = 1e-3  # seconds a node
         self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
@@ -256,7 +261,7 @@ class Search:
     def run(self, clock: Clock, tell: Teller, nodes: float = math.inf) -> None:
         """Go on until the question is settled, the time or ``nodes`` are used up, or Ctrl-C."""
         self.most = self.nodes + nodes
-        if self.form is None:
+        if self.form is None and not self.rooted:
             self._begin(clock, tell)
         if not self.reached and not self.rooted:
             self._root(clock, tell)
@@ -279,30 +284,56 @@ class Search:
         self.spent[0] += clock.elapsed() - began
         if self.start is None:
             self.reach = reach_of(self.domain)
-            self.form = triangular(self.network, self.reach, self.groups)
-        else:
+            if fits(self.network):
+                self.form = triangular(self.network, self.reach, self.groups)
+            elif not self.reached:
+                tell("folding what is stable", lower=self.value)
+                part = clock.part(share=FOLD_SHARE)
+                self.folded = fold(self.network, self.reach, self.groups, part)
+                self.start = self.folded.start
+        if self.start is not None:
             self.form = self.start.form
-        form = self.form
-        self.learned = np.zeros((form.units + len(form.lo) + 3, 2, 2))
         self.marks = 1  # the root is number 0
 
     def _root(self, clock: Clock, tell: Teller) -> None:
         """Bound and fold the whole domain's form: the first node."""
-        form = self.form
-        assert form is not None
         tell("bounding", lower=self.value)
-        self.unit_steps = tuning_steps(form, clock.left()) if self.start is None else -1
-        node = whole_node(form, self.start)
-        task, self.whole = first_node(form, node, ROOT_STEPS, self.cut, self.unit_steps)
-        self.rooted = True
-        self.spaces = []
+        form, start = self.form, self.start
+        self.spaces: list[Space] = []
+        self.unit_steps, self.rooted = -1, True
+        if form is None:
+            self._bound(clock)
+            return
+        self.learned = np.zeros((len(form.jump) + len(form.lo) + 3, 2, 2))
+        if start is None or start.tune:
+            self.unit_steps = tuning_steps(form, clock.left())
+            if start is not None and not self.unit_steps:
+                self.unit_steps = -1  # that much was done before
+        steps = goal_steps(form, clock.left())
+        task, self.whole = first_node(
+            form, whole_node(form, start), steps, self.cut, self.unit_steps
+        )
         if task is None:
             self.ceiling = -math.inf  # nothing is feasible
             return
         if not math.isfinite(task.bound):
             self.heap, self.ceiling = [task], math.inf
             return
+        entries = float(task.units * (task.units + len(form.lo)))
+        refreshed = task.units if task.units * entries <= MOST_REFRESH else 0
+        self.pace = max(self.pace, (NODE_PASSES + refreshed) * entries / ROOT_SPEED)
         self._wait(task)
+
+    def _bound(self, clock: Clock) -> None:
+        """Bound the goals on the whole domain: what is left of the network is too large to cut."""
+        assert self.folded is not None
+        self.ceiling, tape = bound_goals(self.folded, ROOT_STEPS, clock)
+        if self.target < math.inf and not self.ceiling < self.below:
+            self.lost += 1
+        if self.proof is not None:
+            self.proof.write(tape)
+        self.attack.run(clock, self.target, self.attacks)
+        self.offer(self.attack.value, self.attack.point)
 
     @property
     def cut(self) -> float:
@@ -332,7 +363,7 @@ class Search:
         return task
 
     def _budget(self) -> int:
-        most = min(max(4.0, CHUNK_SECONDS / self.pace), self.most - self.nodes)
+        most = min(max(2.0, CHUNK_SECONDS / self.pace), self.most - self.nodes)
         return int(min(most, max(FIRST_CHUNK, GROWTH * self.nodes)))
 
     def _settled(self, clock: Clock) -> bool:
@@ -381,7 +412,7 @@ class Search:
     def _space(self, place: int) -> Space:
         assert self.form is not None
         while len(self.spaces) <= place:
-            self.spaces.append(Space(self.form, self.whole[2], 1 << 16))
+            self.spaces.append(Space(self.form, self.whole[2]))
         return self.spaces[place]
 
     def _keep(self, found: _Chunk) -> None:
@@ -457,7 +488,8 @@ class Search:
             units, known, start, depth, number = (int(i) for i in space.stack[at])
             size = node_size.py_func(units, known, d, goals, groups)
             numbers = space.arena[start : start + size].copy()
-            bound = float(numbers[size - groups :].max())
+            # tuned anew, a part may come out above the whole
+            bound = min(float(numbers[size - groups :].max()), task.bound)
             left.append(Task(-bound, number, numbers, units, known, depth))
         return _Chunk(
             left, used, float(best[0]), point, float(ceiling[0]),
@@ -499,7 +531,7 @@ def whole_node(form: Form, start: Start | None = None) -> tuple[Array, ...]:
     node[ROWS][:], node[CONST][:], node[ERR][:] = form.rows, form.const, form.err
     node[MAG][:] = 0.0  # children weigh their rows anew
     node[LOW][:], node[HIGH][:] = (-np.inf, np.inf) if start is None else (start.low, start.high)
-    node[UNITS][:], node[NAMES][:] = np.arange(form.units), -1.0 - np.arange(form.known)
+    node[UNITS][:], node[NAMES][:] = form.names, -1.0 - np.arange(form.known)
     for first, last in zip(form.firsts[:-1], form.firsts[1:], strict=True):
         node[TAU][first:last] = 1.0 / (last - first)
     node[BOUND][:] = np.inf
@@ -512,7 +544,7 @@ def first_node(
     """The root: stable units folded, goals tuned; None if the domain holds no point."""
     d, groups = len(form.lo), len(form.firsts) - 1
     goals = int(form.firsts[-1])
-    space = Space(form, form.units, 0)
+    space = Space(form, form.units, 1)
     scratch, out, work, _, refresh = space.views
     refresh[:] = unit_steps
     units, known = child(
@@ -523,7 +555,7 @@ def first_node(
     if units < 0:
         empty = np.zeros(0)
         none = form.jump[:0]
-        return None, (np.zeros((0, d)), empty, 0, 0, form.units, empty, sides, none, empty)
+        return None, (np.zeros((0, d)), empty, 0, 0, len(form.jump), empty, sides, none, empty)
     numbers = np.zeros(node_size.py_func(units, known, d, goals, groups))
     place_child(numbers, 0, d, units, known, goals, groups, node, form.units, out, 0.0)
     root = parts.py_func(numbers, 0, units, known, d, goals, groups)
@@ -539,8 +571,14 @@ def first_node(
     rows, const = root[ROWS].copy(), root[CONST].copy()
     names = root[UNITS].astype(np.intp)
     jumps = form.jump[names], form.at_zero[names]
-    whole = (rows, const, int(units), int(known), form.units, near, sides, *jumps)
+    whole = (rows, const, int(units), int(known), len(form.jump), near, sides, *jumps)
     return Task(-float(root[BOUND].max()), 0, numbers, int(units), int(known)), whole
+
+
+def goal_steps(form: Form, seconds: float) -> int:
+    """Steps of descent for the goals at the root: fewer of a large form in little time."""
+    once = 8.0 * form.rows.size * (len(form.firsts) - 1)
+    return int(min(ROOT_STEPS, max(0.3 * seconds * ROOT_SPEED / max(once, 1.0), 1.0)))
 
 
 def tuning_steps(form: Form, seconds: float) -> int:

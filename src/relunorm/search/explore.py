@@ -44,19 +44,16 @@ from relunorm.bounds.node import (
     parts,
     tune,
 )
-from relunorm.bounds.programme import MOST_VARIABLES, solve
+from relunorm.bounds.programme import MOST_VARIABLES, solvable, solve
 from relunorm.bounds.tighten import MOST, STEPS, tighten
 from relunorm.search.cuts import half, middle, splits, straightened, wider
+from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED
 
 #: Integers kept for a node on the stack: open units, known rows, offset, depth, number.
 N, K, AT, DEPTH, NUMBER = 0, 1, 2, 3, 4
 
 #: Why `explore` came back.
 DONE, OUT_OF_NODES, REACHED, FULL, TAPE_FULL, STOPPED = 0, 1, 2, 3, 4, 5
-
-#: Marks of entries on the tape: a cut, a group closed on a node, or on the node folded whole, and
-#: a node whose units were bounded under what is known there.
-CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
 
 #: A node is tightened when it is this many average cuts away from being closed: sooner where it is
 #: too large for its programme, since then decided signs tell through tightened units alone.
@@ -65,8 +62,9 @@ FAR, FAR_UNSOLVED = 8.0, 3.0
 #: Pivots of the programme of a node, and of a leaf, at most.
 PIVOTS, LEAF_PIVOTS = np.int64(400), np.int64(100_000)
 
-#: Trials after which what was learned of a cut is believed, and cuts tried at a node until then.
-RELIABLE, LOOK = 4.0, 6
+#: Trials after which what was learned of a cut is believed, and cuts tried at a node until then:
+#: fewer where a node has more entries than LARGE.
+RELIABLE, LOOK, LOOK_LARGE, LARGE = 4.0, 6, 0, 1e6
 
 
 @part
@@ -357,7 +355,8 @@ def explore(  # type: ignore[no-untyped-def]
             )
         _scores(node, d, n, real, jump, lam, z, y, v, score)
         idle = not matters(score, n)  # no open unit costs the bound anything
-        if idle and len(ball) == 0:
+        curved = len(ball) > 0
+        if idle and not curved:
             m, kept = straightened(arena, begin, node, ball, d, n, known, firsts, space)
             if m == -2:
                 return FULL, count, used
@@ -365,7 +364,8 @@ def explore(  # type: ignore[no-untyped-def]
                 count = top  # nothing is feasible
                 continue
             leaf = parts(arena, begin, m, kept, d, goals, disjuncts)
-            if linear(leaf, d, m, kept, first, last):
+            curved = not solvable(leaf, d, m, kept, first, last, lp)
+            if not curved and linear(leaf, d, m, kept, first, last):
                 value = solve(
                     leaf, ball, d, m, kept, first, last, worst, cut, LEAF_PIVOTS, lp, work, x, y
                 )
@@ -388,8 +388,9 @@ def explore(  # type: ignore[no-untyped-def]
                 low, high = node[LOW][j], node[HIGH][j]
                 score[j] = high * -low / (high - low) if low < 0.0 else 0.0
             idle = not matters(score, n)
-        elif idle:
-            # on a ball the multipliers of the known rows are all there is to find
+        if idle and curved:
+            # on a ball, or with too many inputs for a programme, the multipliers of the known rows
+            # are all there is to find
             bound[worst] = tune(
                 node, ball, d, n, known, first, last, worst, cut, 20 * steps, np.bool_(True), work
             )
@@ -408,7 +409,8 @@ def explore(  # type: ignore[no-untyped-def]
             for k in range(real):
                 if wider(node, k, pick - n):
                     pick = n + k
-        for _ in range(0 if idle else LOOK):
+        look = LOOK if n * (d + n) <= LARGE else LOOK_LARGE
+        for _ in range(0 if idle else look):
             i = np.int64(-1)
             for j in range(from_, to):
                 if rank[j] > 0.0 and (i < 0 or rank[j] > rank[i]):
@@ -421,6 +423,8 @@ def explore(  # type: ignore[no-untyped-def]
                 break
             measured = 1.0
             for side in range(2):
+                if stop[0]:
+                    return STOPPED, count, used
                 m, kept, highest = _half(
                     arena, begin, node, ball, d, n, known, firsts, i, side, cut, steps // 2, space
                 )
@@ -447,6 +451,8 @@ def explore(  # type: ignore[no-untyped-def]
         where, fresh = begin, 0
         left, right = -1.0, -1.0
         for side in range(2):
+            if stop[0]:
+                return STOPPED, count, used
             m, kept, highest = _half(
                 arena, where, node, ball, d, n, known, firsts, pick, side, cut, steps, space
             )

@@ -25,14 +25,15 @@ from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.search.replay import BrokenTape, Replayed, replay
-from relunorm.search.tape import Tape
+from relunorm.search.folding import fold
+from relunorm.search.replay import Replayed, replay, replay_whole
+from relunorm.search.tape import BrokenTape, Tape
 
 Array = NDArray[np.float64]
 
 SCHEMA = "relunorm.proof/1"
 
-KEYS = ("schema", "network", "domain", "groups", "claim", "unit_steps", "tape")
+KEYS = ("schema", "network", "domain", "groups", "claim", "unit_steps", "counts", "tape")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,8 @@ class SearchProof:
         limit: the largest value; with ``strict`` every value is below it.
         unit_steps: descent steps of the root's units.
         tape: cuts, and the numbers behind the bound of every part.
+        counts: of a network too large for one form, how many units of each layer the linear rule
+            has bounded before it was folded.
     """
 
     digest: str
@@ -55,18 +58,31 @@ class SearchProof:
     strict: bool
     unit_steps: int
     tape: Tape
+    counts: tuple[int, ...] | None = None
 
     def verify(self, network: Network) -> Replayed:
         """Compute every bound again, from the network and the tape alone."""
         if network.digest != self.digest:
             return Replayed(False, np.inf, 0, "the proof is about another network")
-        if not fits(network):
-            return Replayed(False, np.inf, 0, "the network is too large to be replayed")
-        form = triangular(network, self.reach, self.groups)
+        if (self.counts is None) != fits(network):
+            return Replayed(False, np.inf, 0, "the proof is about a network of another size")
         try:
-            return replay(form, self.unit_steps, self.tape, self.limit, self.strict)
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self._replayed(network)
         except BrokenTape as error:
             return Replayed(False, np.inf, 0, f"the tape is damaged: {error}")
+
+    def _replayed(self, network: Network) -> Replayed:
+        if self.counts is None:
+            form = triangular(network, self.reach, self.groups)
+            return replay(form, self.unit_steps, self.tape, self.limit, self.strict)
+        if len(self.counts) != len(network.layers) + 1:
+            raise BrokenTape("it counts the units of another number of layers")
+        folded = fold(network, self.reach, self.groups, counts=self.counts)
+        start = folded.start
+        if start is None:
+            return replay_whole(folded, self.tape, self.limit, self.strict)
+        return replay(start.form, self.unit_steps, self.tape, self.limit, self.strict, start)
 
     def save(self, path: str | Path) -> None:
         """Write the document."""
@@ -89,6 +105,7 @@ class SearchProof:
             "groups": [{"A": A.tolist(), "b": b.tolist()} for A, b in self.groups],
             "claim": {"limit": self.limit, "strict": self.strict},
             "unit_steps": self.unit_steps,
+            "counts": None if self.counts is None else list(self.counts),
         }
 
     @classmethod
@@ -101,6 +118,7 @@ class SearchProof:
         """The proof of a document; anything unexpected in it is refused."""
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise InvalidInputError(f"not a proof: the schema is not {SCHEMA}")
+        document = {"counts": None, **document}  # not in the first proofs
         if set(document) != set(KEYS):
             odd = sorted(set(document) ^ set(KEYS))
             raise InvalidInputError(f"the proof has keys too many or too few: {', '.join(odd)}")
@@ -113,6 +131,7 @@ class SearchProof:
                 bool(document["claim"]["strict"]),
                 _steps(document["unit_steps"]),
                 decoded(document["tape"]),
+                _counts(document["counts"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"the proof is damaged: {error}") from None
@@ -143,6 +162,14 @@ def _steps(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= 1000:
         raise ValueError(f"unit_steps is {value!r}")
     return value
+
+
+def _counts(value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value):
+        raise ValueError(f"counts is {value!r}")
+    return tuple(value)
 
 
 def decoded(pieces: Any) -> Tape:

@@ -35,18 +35,10 @@ from relunorm.domain import Box
 from relunorm.domain.reach import reach_of
 from relunorm.network import Network
 from relunorm.search.cuts import half, straightened
-from relunorm.search.engine import Space, Start, Task, first_node, whole_node
-from relunorm.search.explore import (
-    AT,
-    CLOSED,
-    CUT,
-    DEPTH,
-    FOLDED,
-    NUMBER,
-    TIGHTENED,
-    K,
-    N,
-)
+from relunorm.search.engine import Space, Task, first_node, whole_node
+from relunorm.search.explore import AT, DEPTH, NUMBER, K, N
+from relunorm.search.folding import Folded, Start, proved_goals
+from relunorm.search.tape import CLOSED, CUT, FOLDED, TIGHTENED, BrokenTape
 
 Array = NDArray[np.float64]
 
@@ -65,10 +57,6 @@ REASONS = (
     "a bound is not below what the proof claims",
     "units are bounded for a goal that does not stand alone, or above what the proof claims",
 )
-
-
-class BrokenTape(ValueError):
-    """The tape does not hold what a search writes."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +150,7 @@ def replay(
     task, whole = first_node(form, whole_node(form, start), 0, -np.inf, steps)
     if task is None:
         return Replayed(True, -np.inf, 0, "")
-    space = Space(form, whole[2], 1 << 16)
+    space = Space(form, whole[2])
     result, never = np.zeros(3), np.zeros(1, np.uint8)
     result[0] = -np.inf
     while True:
@@ -177,6 +165,14 @@ def replay(
         space.grow()
         result[:] = -np.inf, 0, 0
     return Replayed(why == HOLDS, float(result[0]), int(result[1]), REASONS[int(result[2])])
+
+
+def replay_whole(folded: Folded, pieces: Iterable[Array], limit: float, strict: bool) -> Replayed:
+    """The same where nothing was cut: every group is bounded on the whole domain."""
+    found = record(pieces)
+    upper = proved_goals(folded, found.tape, found.closed_at)
+    holds = upper < limit or (upper == limit and not strict)
+    return Replayed(holds, upper, 1, "" if holds else REASONS[7])
 
 
 def warm_up() -> None:

@@ -13,6 +13,14 @@ from numpy.typing import NDArray
 #: Bytes kept in memory.
 IN_MEMORY = 1 << 26
 
+#: Marks of entries: a cut, a group closed on a node, or on the node folded whole, and a node whose
+#: units were bounded under what is known there.
+CUT, CLOSED, FOLDED, TIGHTENED = 1.0, 2.0, 3.0, 4.0
+
+
+class BrokenTape(ValueError):
+    """The tape does not hold what a search writes."""
+
 
 class Tape:
     """Pieces of a float array, appended and read back in order.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm import matrix as mx
-from relunorm.bounds.form import fits, triangular
+from relunorm.bounds.form import TooLarge, fits, triangular
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.clock import NO_LIMIT, Clock, Teller
 from relunorm.domain import Box, Domain, Polytope
@@ -28,10 +28,11 @@ from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Layer, Network
-from relunorm.search.engine import ROOT_SPEED, Search, Start
+from relunorm.search.engine import ROOT_SPEED, Search
+from relunorm.search.folding import Start
 from relunorm.search.rational import largest
-from relunorm.search.replay import BrokenTape, replay
-from relunorm.search.tape import Tape
+from relunorm.search.replay import replay
+from relunorm.search.tape import BrokenTape, Tape
 from relunorm.stability.proof import FractionProof, SearchedProof
 
 #: A part is closed when its bound is below minus this share of the unit's range. What rests on a
@@ -80,17 +81,29 @@ class Cone:
         full[self.inputs] = point
         return full
 
+    def own(self, bounds: Bounds) -> Bounds:
+        """Bounds of the smaller network, from those of the whole one."""
+        own = Bounds(Problem(self.network, self.reach))
+        for layer, kept in self.units.items():
+            own.append(bounds.lower[layer][kept], bounds.upper[layer][kept])
+        return own
+
+    def open(self, bounds: Bounds) -> int:
+        """How many inputs it reads, and units whose sign is open."""
+        pairs = ((bounds.lower[k][kept], bounds.upper[k][kept]) for k, kept in self.units.items())
+        return len(self.inputs) + sum(int(((a < 0) & (b > 0)).sum()) for a, b in pairs)
+
     def start(self, bounds: Bounds, sign: int) -> Start | None:
-        """Where a search begins; None where there are too many units, or numbers overflow."""
-        if not fits(self.network):
+        """Where a search begins; None where too many units are open, or numbers overflow."""
+        own = self.own(bounds)
+        folds = None if fits(self.network) else own
+        if folds is not None and not fits(self.network, folds):
             return None
-        form = triangular(self.network, self.reach, [self.goal(sign)])
-        hidden = [k for k in self.units if bounds.problem.network.layers[k].has_units]
-        low = np.concatenate([np.zeros(0), *(bounds.lower[k][self.units[k]] for k in hidden)])
-        high = np.concatenate([np.zeros(0), *(bounds.upper[k][self.units[k]] for k in hidden)])
-        low, high = low[form.origin], high[form.origin]
-        parts = (form.rows, form.const, form.err, low, high)
-        return Start(form, low, high) if all(np.isfinite(x).all() for x in parts) else None
+        try:
+            form = triangular(self.network, self.reach, [self.goal(sign)], folds)
+        except TooLarge:
+            return None
+        return Start.of(form, self.network, own)
 
 
 def cone_of(problem: Problem, index: int, unit: int) -> Cone:
@@ -138,7 +151,7 @@ def _part(
 ) -> Affine:
     """Rows of a map over the values that are kept."""
     terms = {
-        number[source]: mx.dense(matrix[rows])[:, kept[source]]
+        number[source]: mx.compact(matrix[rows][:, kept[source]])
         for source, matrix in affine.terms.items()
         if source in number
     }
@@ -176,7 +189,7 @@ def ask(
         nodes: of the search, at most.
     """
     cone = cone_of(problem, index, unit)
-    size = sum(cone.network.widths)
+    size = sum(cone.network.widths) if fits(cone.network) else cone.open(bounds)
     if size**3 / ROOT_SPEED > clock.left():
         return Asked()  # there is no time for the first node
     start = cone.start(bounds, sign)

@@ -22,7 +22,7 @@ from relunorm.train.scaling import Scaling, network_of, start_of, varying, widen
 from relunorm.train.solve.by_name import check_options, check_size
 
 if TYPE_CHECKING:
-    from relunorm.train.task import Fit, Start, Task
+    from relunorm.train.problem.task import Fit, Start, Task
 
 Floats = NDArray[np.float64]
 
@@ -144,7 +144,7 @@ class ReLUEstimator(BaseEstimator):
         """
         import torch
 
-        from relunorm.train.task import Task, Watch
+        from relunorm.train.problem.task import Task, Watch
 
         (x, y, weight), (inputs, targets) = rows, scalings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

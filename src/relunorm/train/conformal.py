@@ -85,9 +85,10 @@ class Conformal:
         rank = math.ceil((count + 1) * coverage - 1e-9)
         if rank > count:
             least = math.ceil(coverage / (1 - coverage) - 1e-9)
+            other = "" if len(self.fold) else ", or use interval='jackknife+'"
             raise InvalidInputError(
                 f"coverage={coverage:g} needs the errors of at least {least} rows, but there are "
-                f"{count}; ask for less, use more rows, or interval='jackknife+'"
+                f"{count}; ask for less or fit more rows{other}"
             )
         if not len(self.fold):
             reach = np.sort(self.errors, axis=0)[rank - 1]

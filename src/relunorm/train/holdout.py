@@ -14,8 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from relunorm.train.lm import Point
-from relunorm.train.task import Penalty, Task
+from relunorm.train.problem.lm import Point
+from relunorm.train.problem.task import Penalty, Task
 
 #: Fits a task once per penalty and predicts on the inputs given last.
 Predict = Callable[[Task, tuple[Penalty, ...], Tensor], Tensor]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.network import Affine, Layer, Network
-from relunorm.train.task import Fit, Start
+from relunorm.train.problem.task import Fit, Start
 
 #: Rows at a time, so that a large table is not copied for its deviations.
 BLOCK = 8192

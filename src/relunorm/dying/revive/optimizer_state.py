@@ -13,16 +13,18 @@ rounding. The optimizer's own step does the rest, so entries that are not young 
 training bit for bit. step and root depend on the age alone, so one number per row and one per
 column of a weight say it all.
 
-That reads a parameter and both moments once more. Where most entries of a large parameter are young
+That reads a parameter and both moments once more. Where many entries of a large parameter are young
 the operations of torch's step are called here instead, in its order and with roots and steps by
 entry, and the optimizer does not see the gradient: no pass is added, and entries that are not young
-still have every operation of plain training.
+still have every operation of plain training. With ``fused=True`` a loop of our own does that, where
+it was found to round as torch's does.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from functools import cache
 from typing import Any
 
 import torch
@@ -57,6 +59,7 @@ class _Ages:
         # Room for the compiled loop.
         self.factors = torch.empty(2, size + 2, dtype=parameter.dtype, device=device)
         self.picked = torch.empty(self.columns, dtype=torch.int64, device=device)
+        self.constants = (ctypes.c_double * 8)()
         self.share, self.wide = 0.0, False  # of the entries, those young; any young column
 
     def count(self) -> None:
@@ -199,10 +202,17 @@ class FreshUnits:
                 ages = self._ages.get(parameter)
                 if ages is None or ages.share < MANY or parameter.numel() < LARGE:
                     continue
-                if parameter.grad is not None and _plain(parameter, group):
-                    _step(parameter, optimizer.state[parameter], group, ages)
-                    self._hidden.append((parameter, parameter.grad))
-                    parameter.grad = None
+                if parameter.grad is None:
+                    continue
+                state = optimizer.state[parameter]
+                if group["fused"] and _fuses(parameter, state, group, ages, optimizer):
+                    _step_fused(parameter, state, group, ages)
+                elif not group["fused"] and _plain(parameter, group):
+                    _step(parameter, state, group, ages)
+                else:
+                    continue
+                self._hidden.append((parameter, parameter.grad))
+                parameter.grad = None
 
     @torch.no_grad()
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -253,14 +263,13 @@ class FreshUnits:
 
 def _plain(parameter: Tensor, group: Any) -> bool:
     """Whether torch takes the operations of `_step` one after another."""
-    gradient = parameter.grad
+    gradient: Any = parameter.grad
     return (
-        gradient is not None
-        and parameter.dtype in (torch.float32, torch.float64)
-        and parameter.device.type == "cpu"
+        parameter.dtype in (torch.float32, torch.float64)
+        and parameter.is_cpu
         and all(type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
                 for t in (parameter, gradient))
-        and not (group["fused"] or group["capturable"] or group["differentiable"])
+        and not (group["capturable"] or group["differentiable"])
         and not any(isinstance(value, Tensor) for value in (group["lr"], *group["betas"]))
     )  # fmt: skip
 
@@ -292,28 +301,116 @@ def _step(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
     parameter.addcdiv_(first, size, value=-(lr / (1 - beta1**t)))
 
 
+def _fuses(parameter: Tensor, state: Any, group: Any, ages: _Ages, optimizer: Any) -> bool:
+    """Whether `_step_fused` does as torch's fused kernel does, and as fast."""
+    return (
+        not (group["amsgrad"] or group["maximize"] or group["capturable"])
+        and all(type(value) is float for value in (group["lr"], *group["betas"]))
+        and group["betas"][0] > 0.5 and parameter.numel() % 16 == 0 and ages.inner == 1
+        and parameter.dtype is state["step"].dtype is torch.float32
+        and _packed(*_held(parameter, state, group), parameter.grad)
+        and torch.get_num_threads() <= 2  # the loop has one, torch's kernel shares its work out
+        and getattr(optimizer, "grad_scale", None) is None
+        and getattr(optimizer, "found_inf", None) is None
+        and rounds_as_torch(_decay(group)[0])
+    )  # fmt: skip
+
+
+def _decay(group: Any) -> tuple[str, float, float]:
+    """The kind of weight decay, what it adds to a gradient, and what it leaves of a parameter."""
+    weight = group["weight_decay"]
+    if weight == 0:
+        return "none", 0.0, 1.0
+    if group.get("decoupled_weight_decay", False):
+        return "decoupled", 0.0, 1 - group["lr"] * weight
+    return "added", weight, 1.0
+
+
+def _step_fused(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
+    """`_step` as the fused kernel makes it."""
+    gradient: Any = parameter.grad
+    held = _held(parameter, state, group)
+    count = ctypes.c_float.from_address(state["step"].data_ptr())  # torch takes 40 us to add to it
+    count.value += 1
+    ages.steps = count.value
+    ages.constants[6:] = _decay(group)[1:]
+    _loops().fused_update()(
+        *_prepared(ages, group), ages.rows, ages.columns, ctypes.addressof(ages.constants),
+        *(each.data_ptr() for each in (*held, gradient)),
+    )  # fmt: skip
+    torch.autograd.graph.increment_version(held)
+
+
+@cache
+def rounds_as_torch(decay: str) -> bool:
+    """Whether 16,384 entries get the same bits from `_step_fused` as from torch's fused kernel.
+
+    Which products are added before they are rounded is the choice of the compiler that built torch.
+    """
+    start, *gradients = torch.randn(3, 64, 256, generator=torch.Generator().manual_seed(0))
+    kind = torch.optim.AdamW if decay == "decoupled" else torch.optim.Adam
+    found = []
+    for ours in (False, True):
+        parameter = start.clone().requires_grad_()
+        optimizer = kind([parameter], weight_decay=0.1 * (decay != "none"), fused=True)
+        state = optimizer.state[parameter]
+        parameter.grad = gradients[0]
+        optimizer.step()
+        parameter.grad = gradients[1]
+        if ours:
+            _step_fused(parameter, state, optimizer.param_groups[0], _Ages(parameter, 1.0))
+        else:
+            optimizer.step()
+        found.append((parameter, *state.values()))
+    return all(map(torch.equal, *found))
+
+
+@cache
+def _loops() -> Any:
+    from relunorm.dying.revive import adam_kernel
+
+    return adam_kernel
+
+
+def _held(parameter: Tensor, state: Any, group: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """A parameter, its first moment, and the second that its step divides by."""
+    return (
+        parameter,
+        state["exp_avg"],
+        state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"],
+    )
+
+
+def _packed(*tensors: Any) -> bool:
+    """Whether compiled loops can read them."""
+    kind = tensors[0].dtype
+    return kind in (torch.float32, torch.float64) and all(
+        type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
+        and t.is_cpu and t.dtype == kind and t.is_contiguous()
+        for t in tensors
+    )  # fmt: skip
+
+
+def _prepared(ages: _Ages, group: Any) -> tuple[int, int, int]:
+    """Addresses of what compiled loops age and write over, with the optimizer's constants set."""
+    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
+    step, root = lr / (1 - beta1**ages.steps), math.sqrt(1 - beta2**ages.steps)
+    ages.constants[:6] = (beta1, beta2, lr, step, root, eps)
+    return ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr()
+
+
 def _move(parameter: Tensor, state: Any, group: Any, ages: _Ages) -> None:
     """Age by one update; move young entries from where the optimizer left them."""
-    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
-    step, root = lr / (1 - beta1**ages.steps), 1 / math.sqrt(1 - beta2**ages.steps)
-    first = state["exp_avg"]
-    second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
-    kind = parameter.dtype
-    if kind in (torch.float32, torch.float64) and all(
-        type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided
-        and t.device.type == "cpu" and t.dtype == kind and t.is_contiguous()
-        for t in (parameter, first, second)
-    ):  # fmt: skip
-        from relunorm.dying.revive.adam_kernel import RENEW
-
-        constants = (ctypes.c_double * 6)(beta1, beta2, lr, step, root, eps)
-        RENEW[kind](
-            ages.table.data_ptr(), ages.factors.data_ptr(), ages.picked.data_ptr(),
-            ages.rows, ages.columns, ages.inner, ctypes.addressof(constants),
-            parameter.data_ptr(), first.data_ptr(), second.data_ptr(),
+    _, first, second = tensors = _held(parameter, state, group)
+    if _packed(*tensors):
+        _loops().RENEW[parameter.dtype](
+            *_prepared(ages, group), ages.rows, ages.columns, ages.inner,
+            ctypes.addressof(ages.constants), *(each.data_ptr() for each in tensors),
         )  # fmt: skip
         torch.autograd.graph.increment_version(parameter)
         return
+    lr, beta1, beta2, eps = map(float, (group["lr"], *group["betas"], group["eps"]))
+    step, root = lr / (1 - beta1**ages.steps), 1 / math.sqrt(1 - beta2**ages.steps)
     young = ages.grow(group)
     rates = torch.where(young, lr / (1 - ages.table[0]), step).clamp_min(step)
     roots = torch.where(young, (1 - ages.table[1]).rsqrt(), root).clamp_min(root)

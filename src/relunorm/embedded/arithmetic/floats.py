@@ -22,9 +22,9 @@ from relunorm.embedded.arithmetic.integers import chosen
 from relunorm.embedded.arithmetic.terms import Dense, Integers, Kernel, Listed, Term, geometry_of
 from relunorm.embedded.proof.difference import Change, Ends, Rounding
 from relunorm.errors import InvalidInputError
-from relunorm.layer import Kind
 from relunorm.matrix import Matrix, Vector
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.network.layer import Kind
 
 #: Unit roundoff and the smallest normal number of single precision.
 UNIT, LEAST = 2.0**-24, 2.0**-126

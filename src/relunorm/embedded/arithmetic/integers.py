@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from relunorm.embedded.arithmetic.terms import Integers, Term
 from relunorm.errors import InvalidInputError
-from relunorm.layer import Kind
 from relunorm.network import Activation, Affine, Layer, Network
+from relunorm.network.layer import Kind
 
 #: Names of C types, narrowest first, with the smallest and largest number they hold.
 RANGES = {

@@ -32,9 +32,9 @@ from relunorm.bounds.linear import CHUNK_DOUBLES, linear_upper, remainder, slope
 from relunorm.bounds.problem import Bounds, Problem
 from relunorm.embedded.proof.norms import Norms
 from relunorm.floats import SMALLEST, rounded_down, rounded_up, slack
-from relunorm.layer import Affine
 from relunorm.lipschitz.norms import operator_norm
 from relunorm.matrix import Matrix, Vector
+from relunorm.network.layer import Affine
 
 Array = NDArray[np.float64]
 #: Lower and upper ends, entry by entry.

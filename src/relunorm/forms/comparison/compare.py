@@ -17,8 +17,8 @@ from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
 from relunorm.floats import float_above
 from relunorm.forms.certificate.certificate import Certificate, certify
+from relunorm.forms.comparison.comparison import Comparison, Verdict
 from relunorm.forms.comparison.counterexample import Counterexample
-from relunorm.forms.comparison.result import Comparison, Verdict
 from relunorm.forms.comparison.same_class import SameClass, same_class
 from relunorm.forms.comparison.shallow import ShallowForm, shallow_cost, shallow_form, steps_apart
 from relunorm.forms.comparison.step_values import largest_difference
@@ -415,11 +415,9 @@ class _Search:
 
     def _branch(self, rest: Network, error: Vector) -> None:
         """Search the residual for a verdict, or for both ends once that is known."""
-        from relunorm.bounds.form import fits
-
         most, decided = float(error.max()), self.seen.found or self.upper <= self.tolerance
         below = self.seen.lower if decided or self.tolerance == 0 else self.tolerance - most
-        if not fits(rest) or self.clock.expired() or not below > 0:
+        if self.clock.expired() or not below > 0:
             return
         factor = self.factor if decided or self.tolerance == 0 else None
         tell = Teller(self._listener("branch and bound"), self.clock)

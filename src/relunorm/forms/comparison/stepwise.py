@@ -24,9 +24,9 @@ from relunorm.clock import Clock
 from relunorm.domain import Box
 from relunorm.io.graph.structured import compute
 from relunorm.io.graph.windows import sliding_windows
-from relunorm.layer import RELU
 from relunorm.network import Network
-from relunorm.structure import Step, Structure
+from relunorm.network.layer import RELU
+from relunorm.network.structure import Step, Structure
 
 Array = NDArray[np.float64]
 #: Rounding of one operation in float64.

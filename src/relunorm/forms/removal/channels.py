@@ -24,9 +24,9 @@ from relunorm.forms.outward import Range
 from relunorm.forms.removal.linear_units import by_sign, nothing_known
 from relunorm.forms.removal.reduced import Reduced, Removal, Rules, Straight
 from relunorm.forms.removal.sweeps import remove
-from relunorm.layer import Activation, Affine, Layer
 from relunorm.network import Network
-from relunorm.structure import Step, Structure
+from relunorm.network.layer import Activation, Affine, Layer
+from relunorm.network.structure import Step, Structure
 
 #: Steps that act on every channel by itself.
 APART = ("activation", "clip", "max_pool", "average_pool")

@@ -8,7 +8,7 @@ batch size one, literally, so no operation needs to know which axis is the batch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from relunorm.io.graph.signs import Signs
 from relunorm.io.graph.windows import Windows, averaging, check_entries, convolution
 from relunorm.matrix import Matrix
 from relunorm.network import IDENTITY, RELU, Activation, Affine, Layer, Network, substitute
-from relunorm.structure import Geometry, Recorder, axes_of
+from relunorm.network.structure import Geometry, Recorder, axes_of
 
 #: A product of two affine maps is multiplied out when it has at most this many entries, ...
 FILL_FREE = 1 << 16
@@ -485,14 +485,6 @@ class Lowering:
         self.layers.append(Layer(x.affine, IDENTITY, "linear stage", shape))
         x.affine = self._value(len(self.layers), x.shape).affine
         x.weighed = x.large = False
-
-
-def as_index(x: Tensor, move: Callable[[NDArray[np.intp]], NDArray[np.intp]]) -> NDArray[np.intp]:
-    """The moved index array of x; numpy's complaints become the package's."""
-    try:
-        return move(x.index)
-    except (ValueError, IndexError) as error:
-        raise InvalidNetworkError(f"a tensor of shape {x.shape}: {error}") from None
 
 
 def _without_batch(shape: Sequence[int]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relunorm.layer import Activation
+from relunorm.network.layer import Activation
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from relunorm.io.graph.lower import CannotLower, Lowering, Tensor
 from relunorm.io.graph.windows import sliding_windows
 from relunorm.network import RELU, Network
-from relunorm.structure import Step, Structure
+from relunorm.network.structure import Step, Structure
 
 
 def lower(structure: Structure, like: Network) -> Network:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from relunorm.errors import InvalidNetworkError
-from relunorm.structure import Geometry
+from relunorm.network.structure import Geometry
 
 #: A lowered matrix may hold this many entries (about 2 GB); more is refused before allocating.
 MAX_ENTRIES = 1 << 27

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from relunorm.structure import Geometry, Step, Structure
+from relunorm.network.structure import Geometry, Step, Structure
 
 
 def can_build(structure: Structure | None) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from relunorm.columns import Column, columns_from
 from relunorm.errors import ModelFileError
 from relunorm.head import Head, Step, plain_labels
 from relunorm.io.graph import heads
@@ -19,6 +18,7 @@ from relunorm.io.graph.heads import Headed, Stuck
 from relunorm.io.graph.lower import CannotLower, Tensor
 from relunorm.io.onnx.layers import linear_model
 from relunorm.io.onnx.ops import OPERATIONS, Node, operation
+from relunorm.network.columns import Column, columns_from
 
 _ENTRY = {
     "Sigmoid": "sigmoid",

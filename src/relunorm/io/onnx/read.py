@@ -19,6 +19,7 @@ from relunorm.errors import (
     RelunormError,
     UnsupportedOperationError,
 )
+from relunorm.head import Head
 from relunorm.io import input_shape
 from relunorm.io.archive import coarsest
 from relunorm.io.graph.heads import Headed, Stuck, finished
@@ -34,7 +35,7 @@ from relunorm.io.onnx.head import (
 )
 from relunorm.io.onnx.layers import MACHINE_LEARNING, OPERATIONS
 from relunorm.io.onnx.ops import Node, check_count
-from relunorm.network import Head, Network
+from relunorm.network import Network
 
 #: Operations that treat the first axis of their data input as the batch.
 _BATCHED = {"Gemm", "Conv", "Flatten", "BatchNormalization", "MaxPool", "AveragePool"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.structure import Geometry, Step, Structure
+from relunorm.network.structure import Geometry, Step, Structure
 
 #: Emits a node (kind, inputs, name, attributes) and returns the name of its output.
 Emit = Callable[..., str]

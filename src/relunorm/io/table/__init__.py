@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.columns import Column
 from relunorm.errors import (
     InvalidInputError,
     MissingDependencyError,
@@ -26,6 +25,7 @@ from relunorm.io.table.csv import (
     read_csv,
     target_hint,
 )
+from relunorm.network.columns import Column
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.columns import Column, input_names
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 from relunorm.io.table import Table
 from relunorm.io.table.csv import CsvShape, check_target, csv_shape, is_gap, open_text, parse_number
+from relunorm.network.columns import Column, input_names
 
 #: Different words of a column above which it is a name, not a kind.
 MOST_WORDS = 100
@@ -102,8 +102,6 @@ def _table(
     goal = Column(target, tuple(words))
     y = _inputs(path, shape, goal, cells[target], False, "the target may have none")
     y = y.argmax(axis=1).astype(np.float64) if words else y[:, 0]
-    if np.isinf(x).any() or not np.isfinite(y).all():
-        raise InvalidInputError(f"{path}: the table holds infinite values, or NaN in the target")
     return replace(table, y=y, target=target, classes=tuple(words))
 
 
@@ -118,6 +116,11 @@ def _inputs(
         number = None if place else parse_number(cell, shape)
         if word in place:
             values[at, place[word]] = 1.0
+        elif number is not None and np.isinf(number):
+            line = at + shape.first_line
+            raise InvalidInputError(
+                f"{path}: line {line}, column {column.name!r}: {word} is infinite"
+            )
         elif number is not None and number == number:
             values[at] = number
         elif not is_gap(cell, words=bool(place)):

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from relunorm.columns import Column, columns_from
 from relunorm.errors import ModelFileError
 from relunorm.io.torch.aten.program import Operation, Program, Ref, place_of
+from relunorm.network.columns import Column, columns_from
 
 #: Major version of the graph's schema (torch._export.serde.schema).
 SCHEMA = 8

@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm.invariants import check_invariant
 from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.batchnorm.theory.invariants import check_invariant
 from relunorm.papers.claim import Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, from_claims
 

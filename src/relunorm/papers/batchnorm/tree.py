@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.batchnorm.tree import cluster_count
 from relunorm.papers.batchnorm.laws import BatchNorm
+from relunorm.papers.batchnorm.theory.tree import cluster_count
 from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 

@@ -11,6 +11,7 @@ import numpy as np
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.maps import EVERY, SURFACE, WINDOWS, sides_dead, starts
+from relunorm.papers.dying.theory.trajectories import vector_field
 from relunorm.papers.dying.unit import left_at
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure
 
@@ -183,11 +184,28 @@ def _approach(world: Dying, gamma: float) -> float:
 
 
 def _draw_fields(gammas: list[float]) -> Any:
-    from relunorm.dying.plots import field_bar, plot_field
-
     figure, axes = empty_figure((14, 3.7), 1, len(gammas))
     for ax, gamma in zip(axes, gammas, strict=True):
-        plot_field(gamma, ax)
+        _draw_field(gamma, ax)
         ax.label_outer()
-    field_bar(figure, axes)
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label="log10 |gradient|")
     return figure
+
+
+def _draw_field(gamma: float, ax: Any, extent: float = 2.0) -> None:
+    """Streamlines of gradient descent over the size of the gradient (figure 3)."""
+    from relunorm.dying.plots import OPTIMUM, draw_cone
+
+    axis = np.linspace(-extent, extent, 161)
+    w, b = np.meshgrid(axis, axis)
+    dw, db = vector_field(w, b, gamma)
+    size = np.log10(np.maximum(np.hypot(dw, db), 1e-9))
+    ax.imshow(
+        size, origin="lower", extent=(-extent, extent, -extent, extent), cmap="viridis",
+        vmin=-5, vmax=0.5, aspect="equal",
+    )  # fmt: skip
+    ax.streamplot(axis, axis, dw, db, color="white", density=0.9, linewidth=0.5, arrowsize=0.6)
+    draw_cone(ax, extent)
+    ax.plot(gamma, 0.0, zorder=5, **OPTIMUM)
+    ax.set(xlim=(-extent, extent), ylim=(-extent, extent), xlabel="w", ylabel="b")
+    ax.set_title(f"$\\gamma$={gamma:g}", fontsize=9)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.dying.unit_loss import normal_pdf
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.dying.laws import ROUNDING, Dying
+from relunorm.papers.dying.theory.unit_loss import normal_pdf
 from relunorm.papers.exhibit import Exhibit, from_claims
 
 Array = NDArray[np.float64]

@@ -15,7 +15,7 @@ from relunorm.network import Network
 from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
 #: A network as in figure 1 whose second layer cuts three of the four polygons of the first.

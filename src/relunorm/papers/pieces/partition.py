@@ -19,7 +19,7 @@ from relunorm.papers.claim import Check, Claim
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.pieces.examples import leave
 from relunorm.papers.pieces.laws import ROUNDING, Pieces
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
 
@@ -153,7 +153,9 @@ def _surplus(world: Pieces, rng: np.random.Generator) -> tuple[int, int]:
             on, signs = np.diag(bits[:3]), 2 * np.array(bits) - 1
             rows = signs[:, None] * np.vstack([m1, m2 @ on @ m1])
             shifts = signs * np.r_[b1, m2 @ on @ b1 + b2]
-            some += _margin(rows, shifts, signs > 0) > 0  # (9): a unit at 0 is off
+            if _margin(rows, shifts, signs > 0) <= 0:  # (9): a unit at 0 is off
+                continue  # empty, and so without an interior
+            some += 1
             zero = ~rows.any(axis=1) & (shifts == 0) & (signs < 0)
             thick += _margin(rows[~zero], shifts[~zero]) > 0
         not_empty = max(not_empty, some - count)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from relunorm.errors import InvalidInputError
 from relunorm.regions.geometry.level_pieces import SAME, level_pieces, polygons_of
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
 

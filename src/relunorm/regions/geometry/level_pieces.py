@@ -22,7 +22,7 @@ from relunorm.network import Affine, Layer, Network
 from relunorm.regions.enumerate import regions
 from relunorm.regions.kernels.pack import affine_maps
 from relunorm.regions.kernels.tolerance import TOLERANCE
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from relunorm.regions.result import Regions
+    from relunorm.regions.partition import Regions
 from typing import Any
 
 from relunorm.network import Affine, Network

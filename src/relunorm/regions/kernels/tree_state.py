@@ -63,19 +63,17 @@ def new_state(
     rows: NDArray[np.float64],
     rhs: NDArray[np.float64],
     witnesses: NDArray[np.float64],
-    keep: int = 0,
     stop: NDArray[np.uint8] | None = None,
 ) -> State:
     """A search at the root: the cell is the box ``lo .. hi`` cut by ``rows . t <= rhs``.
 
     Args:
         witnesses: shape (k, d), points of the cell; the first one strictly inside it.
-        keep: witnesses kept per cell; by default 2 d + 8.
         stop: of `Clock.watch`: ends the search wherever it is (`is_cut_off`).
     """
     d, _, units, _ = (int(n) for n in net.shape)
     check_memory(d, units)
-    keep = max(keep or 2 * d + 8, len(witnesses) + 2)
+    keep = max(2 * d + 8, len(witnesses) + 2)  # witnesses kept per cell
     try:
         state = _empty_state(net, lo, hi, len(rhs), keep, stop)
     except MemoryError:

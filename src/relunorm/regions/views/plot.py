@@ -13,8 +13,8 @@ from relunorm.regions.enumerate import regions
 from relunorm.regions.geometry.atoms import Atoms, atom_images
 from relunorm.regions.geometry.boundaries import LevelSet
 from relunorm.regions.lines import Line, along
+from relunorm.regions.partition import Regions
 from relunorm.regions.planes import Slice
-from relunorm.regions.result import Regions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

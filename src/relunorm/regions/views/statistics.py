@@ -26,7 +26,7 @@ from relunorm.domain import Domain, RandomState
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.lines import along
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
 

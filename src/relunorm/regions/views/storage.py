@@ -14,7 +14,7 @@ from relunorm.domain import Ball, Box, Domain, Polytope
 from relunorm.errors import InvalidInputError
 from relunorm.head import NO_HEAD, Head
 from relunorm.network import Activation, Affine, Layer, Network
-from relunorm.regions.result import Regions
+from relunorm.regions.partition import Regions
 
 
 def save(found: Regions, path: str | Path) -> None:

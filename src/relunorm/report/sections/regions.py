@@ -11,8 +11,8 @@ from relunorm.domain import Box, Domain
 from relunorm.errors import InvalidInputError
 from relunorm.network import Network
 from relunorm.regions.enumerate import regions
+from relunorm.regions.partition import Regions
 from relunorm.regions.planes import on_plane
-from relunorm.regions.result import Regions
 from relunorm.report.case import Case, first_outputs
 from relunorm.report.numbers import finite, quantity, rounded, series
 from relunorm.report.plane import Plane, choose_plane

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from relunorm.clock import TIME_LIMIT
 from relunorm.train.holdout import CAUTIOUS, affine_ridge, ladder, spent_patience, strongest
-from relunorm.train.layered import live_start
-from relunorm.train.shallow import ridge_diagonal, ridge_table
+from relunorm.train.problem.layered import live_start
+from relunorm.train.problem.shallow import ridge_diagonal, ridge_table
+from relunorm.train.problem.task import Fit, Penalty, Task, assemble, row_losses
+from relunorm.train.problem.thresholds import revived_layers
 from relunorm.train.solve.logistic import stretch_of
-from relunorm.train.task import Fit, Penalty, Task, assemble, row_losses
-from relunorm.train.thresholds import revived_layers
 
 #: Updates that the default number of epochs aims at, and how often thresholds are clipped.
 UPDATES, CLIP_EVERY = 12_000, 16

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from relunorm.clock import Clock
 from relunorm.train.holdout import SMALL, Clean, within
+from relunorm.train.problem.task import Fit, Task
 from relunorm.train.solve.deep import STAGES, STARTS, solve_deep
 from relunorm.train.solve.exact import solve_exact
 from relunorm.train.solve.greedy import solve_greedy
-from relunorm.train.task import Fit, Task
 
 #: Seconds on one modest core that the second search may take where no time limit is set.
 WORTH = 5.0

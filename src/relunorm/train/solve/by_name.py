@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from relunorm.errors import InvalidInputError
-from relunorm.train.task import Fit, Task
+from relunorm.train.problem.task import Fit, Task
 
 #: Name -> (module, function); each solver is one file.
 SOLVERS = {

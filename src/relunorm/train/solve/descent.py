@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT
 from relunorm.errors import TimeLimitError
-from relunorm.train.perceptron import FlatPerceptron, Vector
-from relunorm.train.task import Fit, Task
+from relunorm.train.problem.perceptron import FlatPerceptron, Vector
+from relunorm.train.problem.task import Fit, Task
 
 
 class Watched(Exception):

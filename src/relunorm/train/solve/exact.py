@@ -19,11 +19,11 @@ from torch import Tensor
 
 from relunorm.clock import INTERRUPTED, TIME_LIMIT
 from relunorm.errors import InvalidInputError
-from relunorm.train.lm import Solution, minimize
+from relunorm.train.problem.lm import Solution, minimize
+from relunorm.train.problem.spline import SplineProblem, refit
+from relunorm.train.problem.task import Fit, Task, assemble
 from relunorm.train.solve.bound import CELLS, Pieces, SplineBound, spline_bound
 from relunorm.train.solve.crossing import crossing_bound
-from relunorm.train.spline import SplineProblem, refit
-from relunorm.train.task import Fit, Task, assemble
 
 Floats = NDArray[np.float64]
 Rows = tuple[Floats, Floats, Floats]

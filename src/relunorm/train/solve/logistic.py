@@ -21,11 +21,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from relunorm.clock import INTERRUPTED
-from relunorm.train.layered import live_start
-from relunorm.train.perceptron import FlatPerceptron, Vector
+from relunorm.train.problem.layered import live_start
+from relunorm.train.problem.perceptron import FlatPerceptron, Vector
+from relunorm.train.problem.task import Fit, Penalty, Task
 from relunorm.train.solve.descent import descend
 from relunorm.train.solve.greedy import CANDIDATES, greedy_units
-from relunorm.train.task import Fit, Penalty, Task
 
 #: Penalties of the units that are tried, weakest first, and that of the slopes beside them.
 LADDER, BESIDE = (1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.5e-2), 1e-2

@@ -16,9 +16,9 @@ from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock
 from relunorm.errors import RelunormError
 from relunorm.sweep.backends import placed
 from relunorm.sweep.tasks import WorkerDiedError, single_threaded, spread
+from relunorm.train.problem.task import Fit, Task
 from relunorm.train.solve.automatic import objective
 from relunorm.train.solve.by_name import solver
-from relunorm.train.task import Fit, Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,1 @@
+"""Commands that read, rewrite and compare models."""

@@ -1,0 +1,107 @@
+"""``relunorm compare``: whether two models are the same function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.models.normalize import check_certifiable
+from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT = {"equal": 0, "within": 0, "different": 1, "unknown": 3}
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A model file.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The model to compare it with.")],
+    domain: Annotated[
+        str, typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
+    ],
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="How far the outputs may be apart; by default it follows the models' precision."
+        ),
+    ] = None,
+    factor: Annotated[
+        float, typer.Option(help="How close the two ends are brought, as a ratio.")
+    ] = 3.0,
+    top1: Annotated[
+        bool,
+        typer.Option("--top1", help="Ask, too, whether both choose the same class everywhere."),
+    ] = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+    certificate: Annotated[
+        str | None, typer.Option(help="Write the proof of the upper bound, as JSON.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Decide whether A and B agree over the domain.
+
+    Exit code 0: equal or within the tolerance; 1: different; 2: bad input; 3: unknown.
+    """
+    from relunorm.forms.comparison.compare import compare as run
+    from relunorm.io import load
+    from relunorm.io.domains import parse_domain
+
+    a, b = load(first), load(second)
+    place = parse_domain(domain, a)
+    if certificate is not None:
+        check_certifiable(place)
+    with showing("comparing", json or quiet) as show:
+        found = run(
+            a, b, place, tolerance=tolerance, factor=factor, top1=top1, time_limit=time_limit,
+            progress=show,
+        )  # fmt: skip
+    document = {**found.to_dict(), "models": [first, second], "certificate": None}
+    document["classes"] = list(a.head.classes or b.head.classes)
+    if certificate is not None:
+        if found.certificate is None:
+            raise InvalidInputError(
+                f"there is no certificate to write for {found!r}; leave --certificate out"
+            )
+        found.certificate.save(certificate)
+        document["certificate"] = certificate
+    emit(document, json, lambda console: _render(console, document))
+    raise typer.Exit(EXIT[found.verdict])
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    upper = "unbounded" if document["upper"] is None else f"{document['upper']:.3g}"
+    console.print(f"[bold]{document['verdict']}[/bold] (by {document['method']})")
+    console.print(f"{document['lower']:.3g} <= max |A - B| <= {upper}")
+    if document["upper_after_head"] is not None and document["of"] != "outputs":
+        console.print(
+            f"so the models' outputs differ by at most {document['upper_after_head']:.3g}"
+        )
+    if document["apart"] is not None:
+        console.print(f"away from the thresholds of steps: max |A - B| <= {document['apart']:.3g}")
+    follows = "" if document["precision"] == "given" else f" (for {document['precision']} models)"
+    console.print(f"tolerance {document['tolerance']:.3g}{follows}")
+    if document["top1"] is not None:
+        _render_classes(console, document["top1"], document["classes"])
+    if document["verdict"] == "different":
+        console.print(f"input    {_short(document['witness'])}")
+        console.print(f"A there  {_short(document['first'])}")
+        console.print(f"B there  {_short(document['second'])}")
+
+
+def _render_classes(console: Console, top1: dict[str, Any], names: list[Any]) -> None:
+    if top1["verdict"] == "different":
+        pair = [top1["first"], top1["second"]]
+        one, two = [names[k] for k in pair] if names else pair
+        console.print(f"classes  {one} and {two} at {_short(top1['witness'])}", markup=False)
+    else:
+        known = {"same": "the same everywhere, proved", "unknown": "not decided"}
+        console.print(f"classes  {known[top1['verdict']]}")
+
+
+def _short(numbers: list[float]) -> str:
+    shown = ", ".join(f"{v:.6g}" for v in numbers[:8])
+    return f"{shown}, ... ({len(numbers)} numbers; all with --json)" if len(numbers) > 8 else shown

@@ -1,0 +1,1 @@
+"""Commands that answer a question about a model."""

@@ -1,0 +1,128 @@
+"""``relunorm certify``: robustness of the answers to the rows of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Jobs, Json, Quiet, emit, showing, threads
+from relunorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Rows shown one by one.
+SHOWN = 20
+
+
+def certify(
+    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    data: Annotated[
+        str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The column of right answers; else what the model says.")
+    ] = None,
+    eps: Annotated[
+        float | None, typer.Option(help="How far inputs may move; left out: how far is safe.")
+    ] = None,
+    norm: Annotated[str, typer.Option(help="inf, 2 or 1.")] = "inf",
+    valid: Annotated[
+        str | None, typer.Option(help="Valid inputs: box:LO,HI, box:@f.npz or data:F.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="For a regression: how far outputs may move.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    limit: Annotated[
+        float, typer.Option("--time-limit", help="Seconds for all rows together.")
+    ] = 60.0,
+    jobs: Jobs = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the attacks.")] = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Decide for each row whether MODEL answers the same for every valid input nearby.
+
+    robust is proved, attacked comes with an input that changes the answer. Without --eps the
+    largest safe radius of each row is enclosed in an interval.
+
+    Exit code 0: all rows robust (without --eps: all rows answered); 1: a row is attacked; 2: bad
+    input, or a row that is; 3: a row is undecided within the time.
+    """
+    import numpy as np
+
+    from relunorm.cli.tables import parse_table
+    from relunorm.domain import Box
+    from relunorm.head import Head
+    from relunorm.io import load
+    from relunorm.io.domains import parse_domain
+    from relunorm.questions.certify import certify as run
+    from relunorm.questions.classes import as_classes
+
+    network = load(model)
+    table = parse_table(data, target, network, labels=True, finite=False)
+    place = None if valid is None else parse_domain(valid, network)
+    if place is not None and not isinstance(place, Box):
+        raise InvalidInputError(f"--valid is {valid!r}, expected a box: box:LO,HI or data:F")
+    x = table.x[:rows]
+    label = None if table.labels is None else table.labels[:rows]
+    named: dict[str, Any] = {}
+    if table.classes and table.labels is not None and delta is None:
+        # text is matched to the outputs by all rows, not only by those that are asked about
+        outputs = network(np.nan_to_num(table.x))
+        found_classes = as_classes(table.labels, None, network.head, outputs)
+        if found_classes is not None and found_classes[1].decided(outputs) is not None:
+            codes, classes = found_classes
+            label = codes[:rows].astype(int)
+            named = {"classes": list(classes.names), "classes_from": classes.source}
+            network = network.replace(head=Head(network.head.steps))  # labels are numbers now
+    with showing("certifying", json or quiet) as show:
+        found = run(
+            network, x, eps, norm, label, delta=delta, valid=place, time_limit=limit,
+            workers=threads(jobs), random_state=seed, progress=show,
+        )  # fmt: skip
+    document = {"model": model, "data": data, **found.to_dict(), **named}
+    for row in found.rows:
+        if row.reason:
+            typer.echo(f"relunorm: {data}: {row.reason}", err=True)
+    emit(document, json, lambda console: _render(console, document))
+    counts = found.counts
+    if counts["invalid"]:
+        raise typer.Exit(2)
+    if eps is not None and counts["attacked"]:
+        raise typer.Exit(1)
+    raise typer.Exit(3 if counts["unknown"] else 0)
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    rows = [row for row in document["rows"] if row["verdict"] != "invalid"]
+    weak = sorted(rows, key=lambda row: (_end(row["radius"][1]), _end(row["radius"][0])))
+    table = Table("row", "label", "verdict", "safe up to", "attacked at", title="the weakest rows")
+    for row in weak[:SHOWN]:
+        label = row["label"]
+        if label is not None and document["classes"]:
+            label = document["classes"][label]
+        word = row["verdict"] if row["correct"] else "wrong"
+        table.add_row(str(row["row"]), str(label), word, *(_radius(end) for end in row["radius"]))
+    console.print(table)
+    if document["classes_from"] in ("data", "sorted"):
+        order = ", ".join(document["classes"])
+        console.print(f"the model does not name its classes; taken to be, in order: {order}")
+    counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n)
+    console.print(f"{len(document['rows'])} rows: {counts}; {document['seconds']:.1f} s")
+    curve = Table("radius", "certified", "possible", title="accuracy against radius")
+    for radius, sure, possible in document["curve"][:: 2 if document["radius"] is None else 1]:
+        curve.add_row(f"{radius:.4g}", f"{sure:.1%}", f"{possible:.1%}")
+    console.print(curve)
+
+
+def _end(value: float | None) -> float:
+    return float("inf") if value is None else value
+
+
+def _radius(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}"

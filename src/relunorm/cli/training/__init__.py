@@ -1,0 +1,1 @@
+"""Commands that train networks, or look at how they train."""

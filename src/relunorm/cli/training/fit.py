@@ -1,0 +1,406 @@
+"""``relunorm fit``: a small ReLU network for a table, beside simpler models and boosted trees."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, Quiet, emit, markup
+from relunorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from relunorm.io.table import Table
+    from relunorm.network import Network
+
+#: Change of a prediction by float32, as a share of the target's range, that is worth a note.
+FLOAT32_SHARE = 1e-3
+
+
+def fit(
+    data: Annotated[
+        str, typer.Argument(help="A table: .csv (also .gz), .parquet, or .npz with x and y.")
+    ],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of the column to predict (an .npz has y already); repeat it for several."
+        ),
+    ] = None,
+    classify: Annotated[
+        bool, typer.Option("--classify", help="The target holds classes, numbers or words.")
+    ] = False,
+    pieces: Annotated[
+        int | None,
+        typer.Option(min=2, help="One input: the best fit of so many straight pieces, certified."),
+    ] = None,
+    hidden: Annotated[
+        str, typer.Option(help="ReLU units; one number per hidden layer, such as 20 or 20,10.")
+    ] = "20",
+    out: Annotated[
+        str | None,
+        typer.Option("-o", "--out", help="Write the network here; the ending says the format."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(help="Draw the pieces of --pieces, or else the effect of every input (.png)."),
+    ] = None,
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="auto, exact, greedy, deep, adam, slsqp, bfgs, lbfgs; to classify logistic, adam."
+        ),
+    ] = "auto",
+    constraint: Annotated[str, typer.Option(help="tight, bounded, unit or none.")] = "tight",
+    alpha: Annotated[
+        str, typer.Option(help="Penalty on the output weights; auto chooses it by hold-out.")
+    ] = "auto",
+    restarts: Annotated[
+        int, typer.Option(min=1, help="Fits from different seeds; the best one is kept.")
+    ] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", help="Restarts at a time, or threads of one fit.")
+    ] = None,
+    holdout: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the rows kept aside to measure the error; 0.2, none for pieces."
+        ),
+    ] = None,
+    one_hot: Annotated[
+        bool, typer.Option("--one-hot", help="A column of words becomes one column a word.")
+    ] = False,
+    missing: Annotated[
+        str, typer.Option(help="Empty cells of the inputs: refuse, or median to fill them.")
+    ] = "refuse",
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds; the best network until then is kept.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")] = "cpu",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Fit a small ReLU network to DATA and compare it with a linear model and boosted trees.
+
+    Ctrl-C or a spent time limit keeps the best network found so far and says so.
+    """
+    from relunorm.cli.training.fit_table import Reading, read, split
+
+    if out is not None:
+        _check_out(Path(out))
+    if plot is not None:
+        _check_plot(Path(plot))
+    if missing not in ("refuse", "median"):
+        raise InvalidInputError(f"--missing {missing}: use refuse or median")
+    if pieces is not None and (classify or len(target or []) > 1):
+        raise InvalidInputError(
+            "--pieces fits one number; it goes with one --target, no --classify"
+        )
+    table = read(Path(data), Reading(target or [], classify, one_hot, missing == "median"))
+    share = (0.2 if pieces is None else 0.0) if holdout is None else holdout
+    train, held = split(table, share, seed, classify)
+    settings = {
+        "hidden": _widths(hidden),
+        "solver": solver,
+        "constraint": None if constraint == "none" else constraint,
+        "alpha": _penalty(alpha),
+        "n_jobs": jobs,
+        "time_limit": time_limit,
+        "random_state": seed,
+        "device": device,
+        "missing": missing,
+        "verbose": not quiet and not json and sys.stderr.isatty(),
+    }
+    if pieces is not None:
+        _check_pieces(table, data)
+        settings |= {"hidden": pieces - 1, "solver": "exact", "alpha": 0.0}
+    if not classify:
+        settings["restarts"] = restarts
+    elif restarts > 1:
+        raise InvalidInputError("--restarts is for regression; --classify has its own starts")
+    model = _fit(train, settings, classify)
+    document = _report(model, table, train, held, data)
+    if pieces is not None:
+        from relunorm.train.piecewise import PiecewiseLinear
+
+        found = PiecewiseLinear.of(model, train.x, train.y)  # type: ignore[arg-type]
+        document["pieces"] = found.to_dict()
+        if plot is not None:
+            found.plot((table.names[0], table.target or "y")).savefig(plot, dpi=150)
+    elif plot is not None:
+        _draw_effects(model, train, plot, document)
+    if plot is not None:
+        document["plot"] = plot
+    if out is not None:
+        _write(_network(model, table, document), model.stopped_, Path(out))
+        document["output"] = out
+        document["notes"] += _float32_note(model, train, Path(out))
+    emit(document, json, lambda console: _render(console, document))
+
+
+def _check_plot(path: Path) -> None:
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InvalidInputError(f"--plot {path}: a picture is .png, .svg or .pdf")
+    if not path.resolve().parent.is_dir():
+        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
+
+
+def _check_pieces(table: Table, source: str) -> None:
+    if table.x.shape[1] != 1:
+        names = ", ".join(table.names[:10])
+        raise InvalidInputError(
+            f"{source}: --pieces fits one input, but there are {table.x.shape[1]} ({names}); keep "
+            "one column beside the target"
+        )
+
+
+def _draw_effects(model: Any, train: Table, plot: str, document: dict[str, Any]) -> None:
+    from relunorm.cli.training.fit_models import filler
+    from relunorm.train.effects import feature_effects, plot_effects
+
+    effects = feature_effects(model.network_, filler(train)(train.x), names=train.names)
+    assert train.y is not None
+    target = train.target or "y"
+    labels = [target] if train.y.ndim == 1 else target.split(", ")
+    if "classes" in document:
+        classes, binary = document["classes"], len(document["classes"]) == 2
+        labels = [f"log-odds of {classes[1]}"] if binary else [f"score of {c}" for c in classes]
+    several = model.network_.output_size != len(labels)  # an .npz names its columns of y once
+    plot_effects(effects, labels=None if several else labels).savefig(plot, dpi=150)
+
+
+def _check_out(path: Path) -> None:
+    """A wrong ending or folder is an error before the fit, not after it."""
+    from relunorm import io
+
+    io.check_ending(path)
+    if not path.resolve().parent.is_dir():
+        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        widths = ()
+    if not widths or min(widths) < 1:
+        raise InvalidInputError(f"--hidden {text}: expected positive numbers, such as 20 or 20,10")
+    return widths
+
+
+def _penalty(text: str) -> float | str:
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInputError(f"--alpha {text}: expected auto or a number") from None
+
+
+def _fit(train: Table, settings: dict[str, Any], classify: bool) -> Any:
+    from relunorm.train.classifier import ReLUClassifier
+    from relunorm.train.estimator import ReLURegressor
+
+    kind = ReLUClassifier if classify else ReLURegressor
+    with warnings.catch_warnings():
+        # an interrupted fit is reported in the document, not as a warning
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return kind(**settings).fit(train.x, train.y)
+
+
+def _compared(model: Any, train: Table, held: Table | None) -> list[dict[str, Any]]:
+    """The network and simpler models, with their errors; the simplest one second."""
+    from relunorm.cli.training import fit_models
+
+    if not hasattr(model, "classes_"):
+        models = {"relu network": model.predict, **fit_models.regression_baselines(train)}
+        return [
+            {"model": name, **fit_models.regression_errors(predict, train, held)}
+            for name, predict in models.items()
+        ]
+    models = {"relu network": model.predict_proba, **fit_models.classification_baselines(train)}
+    return [
+        {"model": name, **fit_models.classification_errors(chances, model.classes_, train, held)}
+        for name, chances in models.items()
+    ]
+
+
+def _report(
+    model: Any, table: Table, train: Table, held: Table | None, source: str
+) -> dict[str, Any]:
+    classify = hasattr(model, "classes_")
+    rows = _compared(model, train, held)
+    asked = model.hidden if isinstance(model.hidden, tuple) else (model.hidden,)
+    document = {
+        "schema": "relunorm.fit/1",
+        "source": source,
+        "target": table.target,
+        "inputs": list(table.names),
+        "train_rows": len(train.x),
+        "holdout_rows": 0 if held is None else len(held.x),
+        "network": repr(model.network_),
+        "units": model.network_.units,
+        "solver": model.solver_,
+        "alpha": model.alpha_,
+        "iterations": model.n_iter_,
+        "stopped": model.stopped_,
+        "errors": [{k: _finite(v) for k, v in row.items()} for row in rows],
+        "notes": _notes(model, table, train, sum(asked)) + _better(rows, table, held),
+    }
+    if classify:
+        names = table.classes or [f"{value:g}" for value in model.classes_]
+        document["classes"] = [names[int(k)] for k in model.classes_] if table.classes else names
+        document["stretch"] = model.stretch_
+    else:
+        document["optimality_gap"] = _finite(model.optimality_gap_)
+        document["lower_bound_mse"] = _finite(model.lower_bound_)
+    return document
+
+
+def _notes(model: Any, table: Table, train: Table, asked: int) -> list[str]:
+    import numpy as np
+
+    notes, units = [], model.network_.units
+    if model.stopped_:
+        notes.append(f"stopped early ({model.stopped_}): this is the best network until then")
+    if table.y is not None and np.ptp(table.y) == 0:
+        notes.append("the target is constant, and so is the network")
+    if units < asked:
+        notes.append(f"{asked} units were asked for, {units} placed: at most one for two rows")
+    if units > len(train.x):
+        notes.append(f"{units} units for {len(train.x)} rows: it can repeat them, not explain them")
+    return notes
+
+
+def _better(rows: list[dict[str, Any]], table: Table, held: Table | None) -> list[str]:
+    """A note where the simplest model is better by more than a twentieth."""
+    import numpy as np
+
+    kind = "rmse" if "train_rmse" in rows[0] else "log_loss"
+    measured = f"holdout_{kind}" if held is not None else f"train_{kind}"
+    rounding = 1e-9 * float(np.abs(table.y).max()) if table.y is not None else 0.0
+    if not rows[0][measured] > 1.05 * rows[1][measured] + rounding:
+        return []
+    where = "on the rows held out" if held is not None else "on these few rows"
+    simple = "a linear model" if kind == "rmse" else "logistic regression"
+    return [f"{simple} predicts better {where}: use that instead"]
+
+
+def _network(model: Any, table: Table, document: dict[str, Any]) -> Network:
+    """The fitted network with its classes and what it needs to read the same table again."""
+    from dataclasses import replace
+
+    from relunorm.io import load
+
+    network, columns, at = load(model), [], 0
+    for column in table.columns:
+        fill = None
+        if model.missing == "median":  # of words, a gap is 0 in all their inputs
+            fill = 0.0 if column.words else float(model.imputed_[at])
+        columns.append(replace(column, fill=fill))
+        at += len(column.inputs)
+    head = network.head
+    if "classes" in document and table.classes:
+        head = replace(head, classes=tuple(document["classes"]))
+    return network.replace(head=head, columns=columns)
+
+
+def _write(network: Network, stopped: str, path: Path) -> None:
+    """Save the network; an .onnx of a fit that was cut short says so in its metadata."""
+    if path.suffix.lower() == ".onnx":
+        from relunorm.io.onnx.write import write_onnx
+
+        write_onnx(network, path, stopped=stopped)
+    else:
+        from relunorm.io import save
+
+        save(network, path)
+
+
+def _float32_note(model: Any, train: Table, path: Path) -> list[str]:
+    """A note if an .onnx, which is float32, predicts otherwise than the network."""
+    if path.suffix.lower() != ".onnx":
+        return []
+    import numpy as np
+
+    from relunorm.io import load
+
+    assert train.y is not None
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = train.x[~np.isnan(train.x).any(axis=1)]  # gaps are filled before the network
+        rounded = whole.astype(np.float32).astype(np.float64)
+    if not len(whole):
+        return []
+    exact = model.network_(whole)
+    finite = bool(np.isfinite(rounded).all())
+    change = np.abs(load(path)(rounded) - exact).max() if finite else math.inf
+    if change <= FLOAT32_SHARE * np.ptp(train.y, axis=0).max():
+        return []
+    return [
+        f"{path.name} is float32, as runtimes expect, and differs by up to {change:.3g} from the "
+        "network; inputs with a large offset (times, years) lose their digits: subtract it first, "
+        "or write .npz"
+    ]
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _render(console: Console, document: dict[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    title = f"{markup(document['source'])}: {markup(document['target'] or 'y')}"
+    rows = f"{document['train_rows']:,} rows to fit, {document['holdout_rows']:,} held out"
+    console.print(f"[bold]{title}[/bold], {rows}")
+    kinds = ("rmse", "r2") if "optimality_gap" in document else ("log_loss", "accuracy")
+    words = {"rmse": "RMSE", "r2": "R²", "log_loss": "log-loss", "accuracy": "accuracy"}
+    parts = {"train": "train", "holdout": "held-out"}
+    columns = [
+        (f"{part}_{kind}", f"{parts[part]} {words[kind]}") for kind in kinds for part in parts
+    ]
+    grid = Grid("model", *(title for _, title in columns))
+    for row in document["errors"]:
+        values = [row[key] for key, _ in columns]
+        grid.add_row(row["model"], *("-" if v is None else f"{v:.4g}" for v in values))
+    console.print(grid)
+    console.print(
+        f"{markup(document['network'])}, solver {document['solver']}, penalty "
+        f"{document['alpha']:g}, {document['iterations']:,} iterations"
+    )
+    if "pieces" in document:
+        _render_pieces(console, document["pieces"])
+    if document.get("optimality_gap") is not None:
+        gap = document["optimality_gap"]
+        console.print(
+            f"certified: the squared error is at most {100 * gap:.3g} % above the smallest of any "
+            "network of this size"
+        )
+    for note in document["notes"]:
+        console.print(f"[yellow]note:[/yellow] {note}")
+    if "output" in document:
+        console.print(f"written to {markup(document['output'])}")
+    if "plot" in document:
+        console.print(f"drawn in {markup(document['plot'])}")
+
+
+def _render_pieces(console: Console, found: dict[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    grid = Grid("piece", "from", "to", "value at its start", "at its end", "slope")
+    ends = list(zip(found["knots"], found["values"], strict=True))
+    for number, slope in enumerate(found["slopes"], start=1):
+        (a, low), (b, high) = ends[number - 1], ends[number]
+        grid.add_row(str(number), *(f"{value:.5g}" for value in (a, b, low, high, slope)))
+    console.print(grid)
+    bound = found["lower_bound_mse"]
+    shown = "" if bound is None else f", at least {bound:.5g} for any fit with so many pieces"
+    console.print(f"mean squared error {found['mse']:.5g}{shown}")

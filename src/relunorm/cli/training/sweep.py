@@ -1,0 +1,168 @@
+"""``relunorm sweep``: a function of a Python file over a grid, here or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relunorm.cli.output import Json, Quiet, emit, markup, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from relunorm.clock import Listener, Progress
+    from relunorm.sweep.sweep import Sweep
+
+#: Rows shown on a terminal; a store or an export has all of them.
+SHOWN = 20
+
+
+def sweep(
+    target: Annotated[
+        str, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="A function that returns a dict.")
+    ],
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="One parameter: a=1,2,3 or seed=0:10. Repeat it for more of them."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="SQLite file that keeps finished runs; they are not run again."),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="loky (default), threading, dask, ray or sequential.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler (tcp://...) or Ray cluster.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", help="Runs at a time; all cores if omitted.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which no further run is begun.")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try runs again that the store has as failed.")
+    ] = False,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the rows of this sweep as .csv or .parquet.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run FUNCTION for every combination of the grid. Ctrl-C keeps what is finished.
+
+    Exit code 1: a run failed. 3: the time limit left some undone.
+    """
+    from relunorm.sweep.grid import grid as combinations
+    from relunorm.sweep.script import script_function
+    from relunorm.sweep.sweep import sweep as run
+
+    if export is not None:
+        _check_export(export)
+    runs = combinations(grid or [])
+    function = script_function(target)
+    if scheduler is not None and not quiet:
+        typer.echo(f"relunorm: connecting to {printable(scheduler)} ...", err=True)
+    with _stdout_kept_clean(json), _progress(quiet or json) as progress:
+        found = run(
+            function,
+            runs,
+            store=store,
+            backend=backend or "loky",
+            scheduler=scheduler,
+            workers=jobs,
+            progress=progress,
+            time_limit=time_limit,
+            retry_failed=retry_failed,
+        )
+    document: dict[str, Any] = found.to_dict()
+    if export is not None:
+        from relunorm.sweep.export import write
+
+        document["written"] = str(write(found.table(), export))
+    emit(document, json, lambda console: _render(console, found, document))
+    if found.stopped == "interrupted":
+        raise typer.Exit(130)
+    if found.failed:
+        raise typer.Exit(1)
+    if not found.complete:
+        raise typer.Exit(3)
+
+
+def _check_export(path: Path) -> None:
+    """A wrong ending or folder is an error before the sweep, not after it."""
+    from relunorm.errors import InvalidInputError, UnsupportedFormatError
+
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise UnsupportedFormatError(f"{path}: a table of runs is written as .csv or .parquet")
+    if not path.resolve().parent.is_dir():
+        raise InvalidInputError(f"{path}: the folder {path.resolve().parent} does not exist")
+
+
+@contextmanager
+def _stdout_kept_clean(wanted: bool) -> Iterator[None]:
+    """What runs print goes to stderr, from this process and from those it starts meanwhile."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextmanager
+def _progress(off: bool) -> Iterator[Listener | None]:
+    """A bar on stderr with runs done, failures and the time left."""
+    if off:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rest]}"),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        item = bar.add_task("runs", total=None, rest="")
+
+        def listen(said: Progress) -> None:
+            failed = said.facts["failed"]
+            rest = f"{failed} failed, " if failed else ""
+            rest += said.left_in_words
+            bar.update(item, completed=said.done, total=said.total, rest=rest)
+
+        yield listen
+
+
+def _render(console: Console, found: Sweep, document: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    console.print(repr(found)[len("Sweep(") : -1], markup=False)
+    rows = document["rows"]
+    if rows:
+        table = Table(*map(markup, rows[0]))
+        for row in rows[:SHOWN]:
+            table.add_row(*(markup("" if v is None else str(v)) for v in row.values()))
+        console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"... and {len(rows) - SHOWN:,} more rows")
+    if "written" in document:
+        console.print(f"written to {document['written']}", markup=False)

@@ -1,0 +1,182 @@
+"""`report`: look at a network from every side the package knows, within a time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+import relunorm
+from relunorm.atomic import write_bytes
+from relunorm.clock import Clock, Listener
+from relunorm.errors import InvalidInputError
+from relunorm.io.border import Model, Place, as_network
+from relunorm.report.case import Case, make_case
+from relunorm.report.plane import PRINTED, printed
+from relunorm.report.runner import run_sections
+from relunorm.report.sections.advice import advise
+
+SCHEMA = "relunorm.report/2"
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """Everything that was found about one network.
+
+    Attributes:
+        document: the one JSON document; its schema ships as ``relunorm/report/schema.json``.
+    """
+
+    document: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, JSON-safe."""
+        return self.document
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The sections by name: network, quality, robustness, sensitivity, removal, ..."""
+        return self.document["sections"]
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do next, in words."""
+        return [item["text"] for item in self.document["advice"]]
+
+    def html(self) -> str:
+        """The page: one self-contained file that asks the network for nothing."""
+        from relunorm.report.page import render
+
+        return render(self.document)
+
+    def save(self, path: str | Path) -> None:
+        """Write the page, atomically."""
+        write_bytes(path, self.html().encode())
+
+    def _repr_html_(self) -> str:
+        """The page itself, in a frame."""
+        return (
+            f'<iframe srcdoc="{escape(self.html())}" width="100%" height="720" '
+            'style="border:1px solid #ccc"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        done = [name for name, entry in self.sections.items() if entry["body"] is not None]
+        missing = [n for n, entry in self.sections.items() if entry["status"] == "not computed"]
+        tail = f"; not computed: {', '.join(missing)}" if missing else ""
+        return f"Report({self.document['model']['name']}: {', '.join(done)}{tail})"
+
+
+def report(
+    model: Model,
+    data: ArrayLike | None = None,
+    target: ArrayLike | None = None,
+    domain: Place | None = None,
+    *,
+    slice: Any = None,
+    name: str = "",
+    target_name: str = "",
+    data_name: str = "",
+    classes: ArrayLike | None = None,
+    feature_names: Sequence[str] | None = None,
+    time_limit: float | Clock = 10.0,
+    progress: Listener | None = None,
+) -> Report:
+    """One document (and page) about a network: how well it does, what to do, and what it is.
+
+    Args:
+        model: a `Network`, or anything `load` reads.
+        data: rows of inputs: an array (n, d), n inputs of the network's own shape, or a DataFrame.
+        target: their targets: numbers, for the advice about scale, or class labels (text).
+        domain: where to look; by default the box around the data, else [-1, 1]^d, and it says so.
+        slice: for more than two inputs, the plane to draw: two inputs by number or name, or the
+            plane through three inputs given as rows. By default, for a classifier, the plane
+            through a typical row of each class; else that of the data's two main directions.
+        name: what to call the network; its origin by default.
+        target_name: what to call the target.
+        data_name: the file of the data, for the commands the page suggests.
+        classes: the class labels in the order of the outputs; makes a target of numbers one of
+            classes, too. By default those of a scikit-learn classifier, else the labels sorted.
+        feature_names: what the inputs are called; by default the columns of a DataFrame, or the
+            names a scikit-learn model keeps.
+        time_limit: seconds in all. Sections that need more say what is missing; what one leaves
+            over the later ones get. Reading the model and compiling, the first time on a machine,
+            are not counted.
+        progress: called before each section with its title, its number, how many there are and
+            the seconds left.
+
+    Every number says whether it is exact, a sound bound or an estimate. Ctrl-C keeps the sections
+    that are finished.
+
+    >>> import relunorm as rn
+    >>> found = rn.report(rn.Network.from_weights([[[1.0], [-1.0]], [[1.0, 1.0]]]), time_limit=5)
+    >>> found.sections["lipschitz"]["body"]["upper"]["kind"]
+    'exact'
+    """
+    whole = Clock()
+    clock = Clock(time_limit)
+    if not clock.limited:
+        raise InvalidInputError(
+            f"time_limit is {time_limit!r}, expected a number of seconds: without one a report on "
+            "all but small networks never ends"
+        )
+    network = as_network(model, data)
+    name = name or (Path(model).name if isinstance(model, str | Path) else "")
+    case = make_case(
+        network, data, target, domain, name=name, target_name=target_name, classes=classes,
+        model=model, plane=slice, names=feature_names,
+        data_name=data_name,
+    )  # fmt: skip
+    clock.grant(whole.elapsed())  # reading a model takes what it takes
+    sections, interrupted = run_sections(case, clock, progress)
+    return Report(
+        {
+            "schema": SCHEMA,
+            "relunorm": relunorm.__version__,
+            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "model": {"name": case.name, "digest": _digest(case, sections)},
+            "inputs": list(case.names) if case.named and len(case.names) <= PRINTED else None,
+            "domain": _domain(case),
+            "data": _data(case),
+            "time": {
+                "limit": round(clock.limit, 6),
+                "seconds": round(whole.elapsed(), 3),
+                "interrupted": interrupted,
+            },
+            "sections": sections,
+            "advice": advise(sections, case, clock.limit),
+        }
+    )
+
+
+def _digest(case: Case, sections: dict[str, Any]) -> str:
+    """As the first section found it: of a large network it is not cheap."""
+    body = sections["network"]["body"]
+    return case.network.digest if body is None else body["digest"]
+
+
+def _domain(case: Case) -> dict[str, Any]:
+    box = case.domain.bounding_box
+    return {
+        "words": repr(case.domain),
+        "from": case.domain_from,
+        "lo": printed(box.lo),
+        "hi": printed(box.hi),
+    }
+
+
+def _data(case: Case) -> dict[str, Any] | None:
+    if case.x is None:
+        return None
+    return {
+        "rows": case.rows,
+        "used": len(case.x),
+        "columns": case.network.input_size,
+        "target": case.target if case.y is not None else None,
+        "classes": None if case.classes is None else case.classes.to_dict(),
+    }

@@ -1,0 +1,190 @@
+"""Any depth: variable projection for ReLU perceptrons, many at once.
+
+Every hidden row has unit length and every threshold lies between the extremes of w.h over the
+training data, so no unit is dead on them (docs/errata, seed 001: the data-driven interval replaces
+eq. 4.5, which is wrong as printed). The output layer is eliminated by least squares; the Jacobian
+of the rest is one backward pass, projected off the rows and off the output features.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from relunorm.train.problem.lm import Model, Point, dense_step
+from relunorm.train.problem.shallow import SLICE_DOUBLES, factor, ridge_diagonal, ridge_table
+from relunorm.train.problem.thresholds import live_thresholds
+
+
+class LayeredProblem:
+    """Least squares over the hidden layers of a perceptron, the output layer eliminated.
+
+    Args:
+        x: (n, d) inputs, scaled to order one.
+        y: (n, m) targets.
+        weight: (n,) non-negative row weights; ones if omitted.
+        ridge: penalty ridge * sum(weight) * |c|^2 on the output weights of the last hidden layer;
+            one number, or one per member.
+        affine: the same for the slopes S that read x directly.
+        skip: whether the output also reads x.
+        clip: whether thresholds stay within their data-driven interval.
+
+    A point is ``(w_1, b_1, w_2, b_2, ...)`` with w_l (B, K_l, K_{l-1}) of unit rows, b_l (B, K_l).
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        ridge: float | Tensor = 0.0,
+        skip: bool = True,
+        clip: bool = True,
+        affine: float | Tensor = 0.0,
+    ):
+        self.x, self.y, self.skip, self.clip = x, y, skip, clip
+        self.root = torch.ones_like(x[:, 0]) if weight is None else weight.sqrt()
+        self.energy = float(((y * self.root[:, None]) ** 2).sum())
+        self.ridges = ridge_table(self.root.square().sum(), ridge, affine)
+
+    def linearize(self, point: Point) -> Model:
+        """Loss and normal equations in all hidden parameters, layer by layer, weights first."""
+        output, root, scale, top, info = self._project(point)
+        loss = self.energy - top.square().sum(dim=(1, 2))
+        q, hessian, descent = output.shape[1], 0.0, 0.0
+        for k in range(self.y.shape[1]):
+            gram = self._gram(point, output, k)
+            half = torch.linalg.solve_triangular(
+                root, gram[:, :q, q:-1] * scale[:, :, None], upper=False
+            )
+            hessian = hessian + gram[:, q:-1, q:-1] - half.mT @ half
+            descent = descent + gram[:, q:-1, -1]
+        sound = (info == 0) & loss.isfinite()
+        loss = torch.where(sound, loss.clamp_min(0), torch.inf)
+        return Model(loss, (torch.as_tensor(hessian), torch.as_tensor(descent)))
+
+    def step(self, model: Model, factor: Tensor) -> Tensor:
+        return dense_step(model.parts[0], model.parts[1], factor)
+
+    def move(self, point: Point, step: Tensor) -> Point:
+        """Rows back to unit length, thresholds back into their interval, first layer first."""
+        moved: list[Tensor] = []
+        h, at = self.x.expand(len(step), -1, -1), 0
+        for w, b in layers(point):
+            size = w[0].numel()
+            w = w + step[:, at : at + size].view_as(w)
+            w = w / w.norm(dim=2, keepdim=True).clamp_min(1e-300)
+            b = b + step[:, at + size : at + size + b.shape[1]]
+            at += size + b.shape[1]
+            z = h @ w.mT
+            if self.clip:
+                b = torch.minimum(torch.maximum(b, -z.amax(dim=1)), -z.amin(dim=1))
+            h = (z + b[:, None]).clamp_min(0)
+            moved += [w, b]
+        return tuple(moved)
+
+    def output(self, point: Point) -> tuple[Tensor, Tensor]:
+        """Best output layer (B, q, m), rows (a, [S], c), and the loss without penalty."""
+        weights = self._project(point)[0]
+        total = torch.zeros(len(weights), dtype=weights.dtype, device=weights.device)
+        for rows in self._slices(point, 4):
+            features = self._features(self._forward(point, rows)[-1], rows)
+            fit = features @ weights - self.y[rows]
+            total = total + (fit * self.root[rows, None]).square().sum(dim=(1, 2))
+        return weights, total
+
+    def predict(self, point: Point, x: Tensor) -> Tensor:
+        """Outputs (B, rows, m) of every member with its best output layer on other inputs."""
+        weights = self._project(point)[0]
+        other = LayeredProblem(x, x.new_zeros(len(x), 1), skip=self.skip)
+        everything = slice(None)
+        return other._features(other._forward(point, everything)[-1], everything) @ weights
+
+    def _project(self, point: Point) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Output weights by least squares, with the factor they came from."""
+        gram = None
+        for rows in self._slices(point, 4):
+            features = self._features(self._forward(point, rows)[-1], rows)
+            block = torch.cat([features, self.y[rows].expand(len(features), -1, -1)], dim=2)
+            block = block * self.root[rows, None]
+            gram = block.mT @ block if gram is None else gram + block.mT @ block
+        assert gram is not None
+        m = self.y.shape[1]
+        slopes = self.x.shape[1] * self.skip
+        ridge = ridge_diagonal(self.ridges, slopes, gram.shape[1] - m - 1 - slopes)
+        root, scale, info = factor(gram[:, :-m, :-m], ridge)
+        top = torch.linalg.solve_triangular(
+            root, gram[:, :-m, -m:] * scale[:, :, None], upper=False
+        )
+        output = torch.linalg.solve_triangular(root.mT, top, upper=True) * scale[:, :, None]
+        return output, root, scale, top, info
+
+    def _gram(self, point: Point, output: Tensor, k: int) -> Tensor:
+        """Gram matrix of [output features | hidden Jacobian | residual] for output k."""
+        total = None
+        for rows in self._slices(point, sum(part[0].numel() for part in point)):
+            values = self._forward(point, rows)
+            features = self._features(values[-1], rows)
+            weights = output[:, :, k]
+            residual = self.y[rows, k] - (features @ weights[..., None])[..., 0]
+            columns = self._jacobian(point, values, weights[:, -values[-1].shape[2] :])
+            block = torch.cat([features, columns, residual[..., None]], dim=2)
+            block = block * self.root[rows, None]
+            total = block.mT @ block if total is None else total + block.mT @ block
+        assert total is not None
+        return total
+
+    def _jacobian(self, point: Point, values: list[Tensor], c: Tensor) -> Tensor:
+        """d output / d (w_1, b_1, w_2, ...), weights projected on the tangent of their row."""
+        parts: list[Tensor] = []
+        signal = c[:, None].expand_as(values[-1])
+        for index in range(len(point) // 2 - 1, -1, -1):
+            w, h = point[2 * index], values[index]
+            delta = signal * (values[index + 1] > 0)
+            along = (h @ w.mT)[..., None] * w[:, None]
+            columns = delta[..., None] * (h[:, :, None] - along)
+            parts += [delta, columns.flatten(2)]
+            signal = delta @ w
+        return torch.cat(parts[::-1], dim=2)
+
+    def _forward(self, point: Point, rows: slice) -> list[Tensor]:
+        values = [self.x[rows].expand(len(point[0]), -1, -1)]
+        for w, b in layers(point):
+            values.append(torch.baddbmm(b[:, None], values[-1], w.mT).clamp_min(0))
+        return values
+
+    def _features(self, last: Tensor, rows: slice) -> Tensor:
+        x = self.x[rows] if self.skip else self.x[rows, :0]
+        shared = torch.cat([torch.ones_like(self.x[rows, :1]), x], dim=1)
+        return torch.cat([shared.expand(len(last), -1, -1), last], dim=2)
+
+    def _slices(self, point: Point, columns: int) -> list[slice]:
+        width = columns + max(w.shape[1] for w in point[::2]) + self.x.shape[1]
+        step = max(64, SLICE_DOUBLES // (len(point[0]) * width))
+        return [slice(at, at + step) for at in range(0, len(self.x), step)]
+
+
+def layers(point: Point) -> list[tuple[Tensor, Tensor]]:
+    """The (w, b) pairs of a point, first layer first."""
+    return list(zip(point[::2], point[1::2], strict=True))
+
+
+def live_start(
+    x: Tensor, widths: tuple[int, ...], members: int, generator: torch.Generator
+) -> Point:
+    """Random layers whose every unit has its hyperplane between training points.
+
+    w uniform on the sphere, -b between two neighbouring values of w . h on the data, h what the
+    layer reads: no unit is dead and none active everywhere, at any depth (constant data aside).
+    """
+    options = {"generator": generator, "device": x.device, "dtype": x.dtype}
+    h, parts = x.expand(members, -1, -1), []
+    for width in widths:
+        w = torch.randn(members, width, h.shape[2], **options)
+        w = w / w.norm(dim=2, keepdim=True).clamp_min(1e-300)
+        z = h @ w.mT
+        size = h.norm(dim=2).amax(dim=1)[:, None, None]
+        b = live_thresholds(z, size, generator)
+        h = (z + b[:, None]).clamp_min(0)
+        parts += [w, b]
+    return tuple(parts)

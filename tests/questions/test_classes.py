@@ -1,0 +1,126 @@
+"""Labels of every kind matched to outputs: by what is said, by convention, or by the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relunorm as rn
+from relunorm.errors import InvalidInputError
+from relunorm.head import Head, Step
+from relunorm.questions.classes import as_classes
+from relunorm.report.case import make_case
+from relunorm.report.sections.quality import compute
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(0.1, 2.0, size=(60, 3))
+NET = rn.Network.from_weights([np.eye(3), np.eye(3)])
+OUTPUTS = NET(X)
+WINNER = OUTPUTS.argmax(axis=1)
+FEW = np.argsort([list(WINNER[:k]).count(WINNER[k]) for k in range(60)], kind="stable")[:6]
+ONE = OUTPUTS[:, :1] - np.median(OUTPUTS[:, 0])
+
+
+def found(target: Any, **options: Any) -> tuple[list[float], Any]:
+    codes = as_classes(target, **options)
+    assert codes is not None
+    return codes[0].tolist(), codes[1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "source"),
+    [
+        ([0, 1, 2], "numbers"),
+        ([1, 2, 3], "sorted"),
+        ([7, -4, 100], "data"),
+        (["c", "a", "b"], "data"),
+        (["a", "b", "c"], "sorted"),
+    ],
+)
+def test_any_labels_find_their_outputs(labels: list[Any], source: str) -> None:
+    codes, classes = found(np.array(labels)[WINNER], outputs=OUTPUTS)
+    assert codes == WINNER.tolist()
+    assert classes.names == tuple(map(str, labels))
+    assert classes.source == source
+    assert classes.guessed == (source in ("data", "sorted"))
+
+
+def test_a_model_that_is_often_wrong_is_asked_all_the_same() -> None:
+    """The best order is that of the confusion table's best assignment, found by brute force."""
+    from itertools import permutations
+
+    truth = np.where(RNG.random(60) < 0.5, WINNER, RNG.integers(0, 3, 60))
+    labels = np.array(["x", "z", "y"])[truth]
+    codes, classes = found(labels, outputs=OUTPUTS)
+    best = max(
+        sum(order[w] == label for w, label in zip(WINNER, labels, strict=True))
+        for order in permutations(["x", "y", "z"])
+    )
+    assert (np.array(codes) == WINNER).sum() == best
+    assert classes.source == "data"
+
+
+def test_one_hot_rows_are_in_the_order_of_the_outputs() -> None:
+    codes, classes = found(np.eye(3)[WINNER], outputs=OUTPUTS)
+    assert codes == WINNER.tolist()
+    assert (classes.source, classes.names) == ("columns", ("0", "1", "2"))
+    named = found(np.eye(3, dtype=int)[WINNER], given=["a", "b", "c"], outputs=OUTPUTS)[1]
+    assert (named.source, named.names) == ("given", ("a", "b", "c"))
+    with pytest.raises(InvalidInputError, match="2 classes, but the target has 3 columns"):
+        as_classes(np.eye(3)[WINNER], ["a", "b"], outputs=OUTPUTS)
+    assert as_classes(np.eye(3)[WINNER] * 0.5, outputs=OUTPUTS) is None
+
+
+def test_of_one_output_the_side_is_asked_for() -> None:
+    above = ONE[:, 0] > 0
+    codes, classes = found(np.where(above, "no", "yes"), outputs=ONE)
+    assert codes == above.tolist()
+    assert (classes.names, classes.source) == (("yes", "no"), "data")
+
+
+def test_what_the_model_says_comes_first() -> None:
+    head = Head((Step("softmax"),), ("c", "a", "b"))
+    codes, classes = found(np.array(["b", "c", "a"])[WINNER], model=head, outputs=OUTPUTS)
+    assert codes == [[2, 0, 1][w] for w in WINNER]
+    assert (classes.source, classes.guessed) == ("model", False)
+    by_number = found(WINNER, model=head, outputs=OUTPUTS)
+    assert by_number[0] == WINNER.tolist()
+    assert (by_number[1].source, by_number[1].names) == ("numbers", ("c", "a", "b"))
+
+
+def test_numbers_that_are_no_labels_stay_numbers() -> None:
+    for target in (OUTPUTS[:, 0], np.arange(60), WINNER + 0.5, OUTPUTS):
+        assert as_classes(target, outputs=OUTPUTS) is None
+    assert as_classes(WINNER, outputs=ONE) is None
+
+
+def test_a_guess_is_not_called_exact() -> None:
+    labels = np.array(["c", "a", "b"])[WINNER]
+    guessed = compute(make_case(NET, X, labels, None, name=""), 1.0)
+    assert guessed["accuracy"] == {"kind": "estimate", "right": 60, "rows": 60}
+    said = NET.replace(head=Head((), ("c", "a", "b")))
+    known = compute(make_case(said, X, labels, None, name=""), 1.0)
+    assert known["accuracy"] == {"kind": "exact", "right": 60, "rows": 60}
+
+
+@pytest.mark.parametrize("labels", [["c", "a", "b"], [5, 3, 4], [0, 1, 2], [1, 2, 3]])
+def test_certify_takes_labels_of_every_kind(labels: list[Any]) -> None:
+    shown = rn.certify(NET, X[FEW], radius=1e-6, label=np.array(labels)[WINNER[FEW]])
+    assert [row.label for row in shown.rows] == WINNER[FEW].tolist()
+    assert shown.counts["robust"] == 6
+
+
+def test_labels_that_cannot_be_matched_are_an_error() -> None:
+    with pytest.raises(InvalidInputError, match=r"1 different ones.*between 3 classes"):
+        rn.certify(NET, X[:1], radius=1e-6, label=["c"])
+
+
+def test_certify_matches_labels_to_the_classes_of_the_model() -> None:
+    said = NET.replace(head=Head((Step("softmax"),), (5, 3, 4)))
+    shown = rn.certify(said, X[:3], radius=1e-6, label=[*np.array([5, 3, 4])[WINNER[:2]], 8])
+    assert [row.label for row in shown.rows[:2]] == WINNER[:2].tolist()
+    assert shown.rows[2].verdict == "invalid"
+    assert "label 8, but the model has classes 5, 3, 4" in shown.rows[2].reason
+    assert (shown.classes, shown.classes_from) == (("5", "3", "4"), "model")
