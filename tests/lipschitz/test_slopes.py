@@ -15,7 +15,7 @@ from relunorm.clock import NO_LIMIT, Clock
 from relunorm.errors import InvalidInputError
 from relunorm.lipschitz.proof import SlopeProof
 from relunorm.lipschitz.setting import Setting
-from relunorm.lipschitz.signs import FORMS, NEED, NOTHING, REACH, SHUT, SPLIT, TOUCH
+from relunorm.lipschitz.signs import FORMS, NEED, NO_MARK, NOTHING, REACH, SHUT, SPLIT, TOUCH
 from relunorm.lipschitz.slopes import Slopes
 from relunorm.search.tape import Tape
 
@@ -149,7 +149,7 @@ def test_on_a_ball_the_proof_speaks_of_the_ball():
 
 
 def numbers(tape: Tape) -> np.ndarray:
-    return np.concatenate([np.zeros(0), *tape])
+    return np.concatenate([np.zeros(0), *(pairs.view(np.float32) for pairs in tape)])
 
 
 def entries(tape: np.ndarray, inputs: int) -> list[tuple[float, int, int]]:
@@ -157,7 +157,7 @@ def entries(tape: np.ndarray, inputs: int) -> list[tuple[float, int, int]]:
     found, at = [], 0
     while at < len(tape):
         mark = tape[at]
-        if mark in (FORMS, SHUT):
+        if mark in (NO_MARK, FORMS, SHUT):
             size = 1
         elif mark == NOTHING:
             size = 2 + 2 * int(tape[at + 1])
@@ -181,7 +181,7 @@ def marks(proof: SlopeProof, mark: float) -> int:
 
 def changed(proof: SlopeProof, tape: np.ndarray) -> SlopeProof:
     new = Tape()
-    new.write(tape)
+    new.write(np.append(tape, [NO_MARK] * (len(tape) % 2)).astype(np.float32).view(float))
     return replace(proof, claims=(replace(proof.claims[0], tapes=(new,)),))
 
 

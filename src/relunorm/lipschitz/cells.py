@@ -187,6 +187,13 @@ def walls(net, nodes, place):  # type: ignore[no-untyped-def]
 
 
 @inner
+def keep(nodes, at, value):  # type: ignore[no-untyped-def]
+    """Lower the bound of a node; what is not a number lowers nothing."""
+    if value < nodes.kept[at]:
+        nodes.kept[at] = value
+
+
+@inner
 def decide(bits, low, high, i):  # type: ignore[no-untyped-def]
     """Decide a unit whose bounds leave it one sign (at 0 on a whole region its slope is idle)."""
     if low[i] >= 0.0:

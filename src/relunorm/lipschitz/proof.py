@@ -27,6 +27,7 @@ from relunorm.lipschitz.cells import (
     WALLS,
     aim,
     dual_bound,
+    keep,
     new_nodes,
     steepness,
     walls,
@@ -36,6 +37,7 @@ from relunorm.lipschitz.setting import Setting
 from relunorm.lipschitz.signs import (
     FORMS,
     NEED,
+    NO_MARK,
     NOTHING,
     REACH,
     SHUT,
@@ -230,7 +232,7 @@ def compile_kernels() -> None:
     """Compile the replay (or load it from the cache)."""
     network, tape = Network.from_weights([[[1.0]], [[1.0]]]), Tape()
     setting = Setting.of(network, Box.cube(1))
-    tape.write(np.array([SHUT]))
+    tape.write(np.array([SHUT, NO_MARK], np.float32).view(float))
     replay(setting, setting.windows[0], (0, 0, 1.0), tape)
 
 
@@ -243,7 +245,8 @@ def replay(
     nodes, place = new_nodes(window), new_place(window, goal, setting.margin)
     # position, whether the top node has its forms, nodes closed, unit and side asked about
     at, top = np.zeros(5, np.int64), np.full(1, -np.inf)
-    for piece in tape:
+    for pairs in tape:
+        piece = pairs.view(np.float32).astype(np.float64)
         if not np.isfinite(piece).all():
             raise _Refused(REASONS[DAMAGED])
         at[0], code = 0, ASKED
@@ -280,6 +283,13 @@ def _whole(value, end):  # type: ignore[no-untyped-def]
 
 
 @kernel_part
+def _raise(top, value):  # type: ignore[no-untyped-def]
+    """The largest bound used; what is not a number is none."""
+    if not value <= top[0]:
+        top[0] = value if value > top[0] else np.inf
+
+
+@kernel_part
 def _load(nodes, tape, at):  # type: ignore[no-untyped-def]
     """Take multipliers from the tape; how many, or -1 if they are none."""
     if at[0] >= len(tape):
@@ -304,6 +314,8 @@ def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
     while at[0] < len(tape):
         mark = tape[at[0]]
         at[0] += 1
+        if mark == NO_MARK:
+            continue
         here = whole[COUNT] - 1
         if here < 0:
             return DAMAGED
@@ -313,12 +325,12 @@ def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
             if not walls(net, nodes, place):
                 whole[COUNT], at[1], at[2] = here, 0, at[2] + 1
             else:
-                nodes.kept[here] = min(nodes.kept[here], steepness(net, bits, nodes, place))
+                keep(nodes, here, steepness(net, bits, nodes, place))
             continue
         if mark == SHUT:
             if at[1]:
-                nodes.kept[here] = min(nodes.kept[here], steepness(net, bits, nodes, place))
-            top[0] = max(top[0], nodes.kept[here])
+                keep(nodes, here, steepness(net, bits, nodes, place))
+            _raise(top, nodes.kept[here])
             whole[COUNT], at[1], at[2] = here, 0, at[2] + 1
             continue
         if not at[1]:
@@ -329,7 +341,7 @@ def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
                 return DAMAGED
             for k in range(d):
                 nodes.goal[0, k] = 0.0
-            if dual_bound(nodes, place, 0.0, count) >= 0.0:
+            if not dual_bound(nodes, place, 0.0, count) < 0.0:
                 return POSSIBLE
             whole[COUNT], at[1], at[2] = here, 0, at[2] + 1
             continue
@@ -349,7 +361,7 @@ def _replay(net, nodes, place, tape, at, top):  # type: ignore[no-untyped-def]
             narrow(bits, low, high, unit, side, dual_bound(nodes, place, constant, count))
         elif mark == NEED:
             bits[unit] = 1 - side
-            top[0] = max(top[0], steepness(net, bits, nodes, place))
+            _raise(top, steepness(net, bits, nodes, place))
             bits[unit] = side
         elif mark == SPLIT:
             halve(net, nodes, place, unit, side)

@@ -29,12 +29,16 @@ from relunorm.lipschitz.cells import (
     decide,
     dual_bound,
     first_open,
+    keep,
     steepness,
     walls,
 )
 
 #: How far beyond a kink, in half-widths of the box, a cell must reach to enter the other side.
 INSIDE = 1e-9
+#: A sign is tried where the bound exceeds the limit by at most so many times what it can change,
+#: roughly; and so many units of the first open layer at which to split.
+PULL, LOOKS = 1.2, 6
 #: Bounds of a unit are taken over when they are narrower by this share.
 NARROWER = 0.1
 # What a run of the search ended with.
@@ -46,9 +50,9 @@ BEST, SLACK, FLOOR, STAGE, RESUME, CORNERS, UNIT, SIDE, DOUBT, LISTED = range(10
 # Stages of a node.
 START, REACHING, DEEPER, SPLITTING, LEAF, LEFT = range(6)
 
-#: Marks on the tape: forms and walls, a bound of a unit, no point, a sign that is needed, two
+#: Marks on the tape: none, forms and walls, a bound of a unit, no point, a sign that is needed, two
 #: halves, a bound that closes, a side that is empty in rational arithmetic.
-FORMS, REACH, NOTHING, NEED, SPLIT, SHUT, TOUCH = (float(k) for k in range(1, 8))
+NO_MARK, FORMS, REACH, NOTHING, NEED, SPLIT, SHUT, TOUCH = (float(k) for k in range(8))
 
 
 @kernel
@@ -76,7 +80,7 @@ def explore(net, nodes, place, record, point, signs, gains, tape, used, room):  
             if improved:
                 _copy(nodes.goal[1], point)
             unit = _split(net, nodes, bits, place, gains, limit, tape, used)
-            nodes.kept[top] = min(nodes.kept[top], steepness(net, bits, nodes, place))
+            keep(nodes, top, steepness(net, bits, nodes, place))
             if unit == -1 or nodes.kept[top] <= limit:
                 code = _shut(nodes, tape, used)
             elif unit >= 0:
@@ -167,8 +171,7 @@ def _begin(net, nodes, place, record, limit, tape, used):  # type: ignore[no-unt
         return _shut(nodes, tape, used)
     if not _form(net, nodes, place, tape, used):
         return CLOSED
-    bound = steepness(net, nodes.bits[top], nodes, place)
-    nodes.kept[top] = min(nodes.kept[top], bound)
+    keep(nodes, top, steepness(net, nodes.bits[top], nodes, place))
     if nodes.kept[top] <= limit:
         return _shut(nodes, tape, used)
     record[STAGE], record[RESUME], record[CORNERS] = REACHING, 0.0, 0.0
@@ -184,7 +187,7 @@ def _multipliers(nodes):  # type: ignore[no-untyped-def]
     for j in range(len(nodes.work.basis)):
         if nodes.work.basis[j] >= 0 and nodes.work.multipliers[j] > 0.0:
             nodes.picks[count] = nodes.work.basis[j]
-            nodes.weights[count] = nodes.work.multipliers[j]
+            nodes.weights[count] = np.float32(nodes.work.multipliers[j])  # as on the tape
             count += 1
     return count
 
@@ -202,11 +205,12 @@ def _contradict(nodes, place, tape, used):  # type: ignore[no-untyped-def]
         nodes.picks[0], nodes.weights[0], count = row, 1.0, 1
     for j in range(len(work.basis)):
         if work.basis[j] >= 0 and work.pivot_row[j] < 0.0 and count < len(nodes.picks):
-            nodes.picks[count], nodes.weights[count] = work.basis[j], -work.pivot_row[j]
+            nodes.picks[count] = work.basis[j]
+            nodes.weights[count] = np.float32(-work.pivot_row[j])
             count += 1
     for k in range(len(place.lo)):
         nodes.goal[0, k] = 0.0
-    if dual_bound(nodes, place, 0.0, count) >= 0.0:
+    if not dual_bound(nodes, place, 0.0, count) < 0.0:
         return False
     _put(tape, used, NOTHING)
     _put_multipliers(nodes, tape, used, count)
@@ -326,29 +330,59 @@ def _split(net, nodes, bits, place, gains, limit, tape, used):  # type: ignore[n
     """
     if place.goal[OUTPUT] < 0.0:
         return _widest(net, nodes, bits, place)
+    excess = steepness(net, bits, nodes, place) - limit
+    pulls = nodes.memory[5]
+    for q in range(net.shape[1]):
+        jump = abs(net.slopes[q, 1] - net.slopes[q, 0])
+        for i in range(net.first[q], net.first[q + 1]):
+            size = max(abs(nodes.memory[0, i]), abs(nodes.memory[1, i]))
+            pulls[i] = abs(nodes.memory[4, i]) * size * jump if bits[i] < 0 else -1.0
+            gains[0, i] = np.nan
     for i in range(net.shape[2]):
-        for side in range(2):
-            if bits[i] >= 0:
-                break
-            bits[i] = side
-            gains[side, i] = steepness(net, bits, nodes, place)
-            bits[i] = OPEN
-            if gains[side, i] <= limit:
-                bits[i] = 1 - side
-                _put_sign(tape, used, NEED, i, 1 - side)
-                if steepness(net, bits, nodes, place) <= limit:
-                    return -1
+        if PULL * pulls[i] >= excess and _try(net, nodes, bits, place, gains, i, limit, tape, used):
+            return -1
     first = first_open(net, bits)
     if first == net.shape[1]:
         return -2
     unit, least = -1, np.inf
-    for i in range(net.first[first], net.first[first + 1]):
-        if bits[i] < 0:
-            one, other = gains[0, i] - limit, gains[1, i] - limit
-            score = one * other + 1e-3 * (one + other) * max(one, other)
-            if unit < 0 or score < least:
-                unit, least = i, score
-    return unit
+    for _ in range(LOOKS):
+        i = -1
+        for j in range(net.first[first], net.first[first + 1]):
+            if bits[j] < 0 and pulls[j] >= 0.0 and (i < 0 or pulls[j] > pulls[i]):
+                i = j
+        if i < 0:
+            break
+        pulls[i] = -1.0
+        if np.isnan(gains[0, i]):
+            if _try(net, nodes, bits, place, gains, i, limit, tape, used):
+                return -1
+            if bits[i] >= 0:
+                continue
+        one, other = gains[0, i] - limit, gains[1, i] - limit
+        score = one * other + 1e-3 * (one + other) * max(one, other)
+        if unit < 0 or score < least:
+            unit, least = i, score
+    return unit if unit >= 0 else -3
+
+
+@kernel_part
+def _try(net, nodes, bits, place, gains, i, limit, tape, used):  # type: ignore[no-untyped-def]
+    """Bounds with a unit decided; decide it where one side is not above the limit.
+
+    True where neither is.
+    """
+    for side in range(2):
+        if bits[i] >= 0:
+            break
+        bits[i] = side
+        gains[side, i] = steepness(net, bits, nodes, place)
+        bits[i] = OPEN
+        if gains[side, i] <= limit:
+            bits[i] = 1 - side
+            _put_sign(tape, used, NEED, i, 1 - side)
+            if steepness(net, bits, nodes, place) <= limit:
+                return True
+    return False
 
 
 @kernel_part
@@ -377,7 +411,7 @@ def halve(net, nodes, place, unit, first):  # type: ignore[no-untyped-def]
     nodes.bits[top + 1, unit], nodes.bits[top, unit] = first, 1 - first
     nodes.kept[top + 1] = nodes.kept[top]
     for at in range(top, top + 2):
-        nodes.kept[at] = min(nodes.kept[at], steepness(net, nodes.bits[at], nodes, place))
+        keep(nodes, at, steepness(net, nodes.bits[at], nodes, place))
     nodes.whole[COUNT] += 1
 
 

@@ -37,6 +37,7 @@ from relunorm.lipschitz.signs import (
     FULL,
     IMPROVED,
     LISTED,
+    NO_MARK,
     RESUME,
     SHUT,
     SIDE,
@@ -130,9 +131,15 @@ class Slopes:
     def proof(self) -> Tape:
         """The tape, what is still open left at its bound; the search is over then."""
         rest = [SHUT] * int(self._nodes.whole[COUNT])
-        self.tape.write(np.concatenate([self._buffer[: int(self._used[0])], rest]))
-        self._used[0] = 0
+        self._write(np.concatenate([self._buffer[: int(self._used[0])], rest]))
         return self.tape
+
+    def _write(self, numbers: Array) -> None:
+        """Numbers of single precision, an even number of them, which two by two are the tape's."""
+        self.tape.write(
+            np.append(numbers, [NO_MARK] * (len(numbers) % 2)).astype(np.float32).view(float)
+        )
+        self._used[0] = 0
 
     def run(self, known: float, clock: Clock) -> None:
         """Go on until all is searched or out of time, for more than ``known``."""
@@ -148,8 +155,7 @@ class Slopes:
                     self._buffer, self._used, np.int64(self._room),
                 )  # fmt: skip
                 if state == FULL:
-                    self.tape.write(self._buffer[: int(self._used[0])])
-                    self._used[0] = 0
+                    self._write(self._buffer[: int(self._used[0])])
                 elif state == IMPROVED:
                     x = window.to_input(self._point)
                     self._raise(-np.inf if x is None else self._check(x))

@@ -17,6 +17,7 @@ from relunorm.head import of_words
 from relunorm.io.border import Model, Place, accepts
 from relunorm.lipschitz.kinks import near_kink
 from relunorm.lipschitz.proof import Claim, SlopeProof
+from relunorm.lipschitz.search import clipped, flips
 from relunorm.lipschitz.setting import Setting
 from relunorm.lipschitz.slopes import Slopes, compile_kernels
 from relunorm.matrix import Vector
@@ -36,6 +37,9 @@ EXACT = 1e-7
 
 #: Points at which the Jacobian is looked at first.
 SAMPLES = 2048
+
+#: Neighbours of a steep point that are looked at.
+NEIGHBOURS = 128
 
 #: Seconds for one slope before it is the turn of the next, and numbers that the searches of all
 #: slopes may keep.
@@ -327,6 +331,7 @@ class _Search:
             x = np.clip(x, self.place.lo, self.place.hi) if isinstance(self.place, Box) else x
             if self.place.contains(x)[0]:
                 self.offer(x[None])
+                self.climb(end)
             return known()
 
         if end not in self.searches:
@@ -343,6 +348,16 @@ class _Search:
         else:
             self.low[i, j] = max(self.low[i, j], -top)
         self.searched[end] = search.finished
+
+    def climb(self, end: tuple[int, int, int]) -> None:
+        """From the steepest point of an end across the kink of one unit, as long as that is up."""
+        side, i, j = end
+        at, seen = (self.at_most if side else self.at_least), -1
+        while at[i, j] != seen and not self.clock.expired():
+            seen = int(at[i, j])
+            parent = self.points[seen][None, self.local.free]
+            near = flips(self.network, parent, NEIGHBOURS, self.rng)
+            self.offer(clipped(near, self.place))
 
     def certificate(self) -> SlopeProof | None:
         """The proof of every end."""
