@@ -118,10 +118,10 @@ class SlopeProof:
         top, nodes = -np.inf, 0
         for claim in self.claims:
             try:
-                if isinstance(claim.goal, float):
-                    upper, count = self._norm(network, claim.goal, claim.tapes)
-                else:
+                if isinstance(claim.goal, tuple):
                     upper, count = self._entry(network, claim.goal, claim.tapes)
+                else:
+                    upper, count = self._norm(network, claim.goal, claim.tapes)
             except _Refused as refused:
                 return Replayed(False, np.inf, nodes, str(refused))
             top, nodes = max(top, upper), nodes + count

@@ -45,7 +45,8 @@ class Setting:
         """The domain in parts on which few units change sign, if it is a box in a small space."""
         if not isinstance(domain, Box) or len(self.local.free) > FEW_INPUTS:
             return [self]
-        waiting, done = [(domain, self)], []
+        waiting: list[tuple[Box, Setting]] = [(domain, self)]
+        done: list[Setting] = []
         while waiting:
             box, part = waiting.pop()
             k = int(np.argmax(box.hi - box.lo))

@@ -191,7 +191,7 @@ class Slopes:
 
 def new_place(window: Window, goal: tuple[int, int, float] | float, margin: float) -> Place:
     """What kernels need to know of the question."""
-    entries = (-1.0, 0.0, 1.0, goal) if isinstance(goal, float) else (*goal, 2.0)
+    entries = (*goal, 2.0) if isinstance(goal, tuple) else (-1.0, 0.0, 1.0, goal)
     lo, hi = window.lo, window.hi
     if not window.homogeneous:  # the centre and the half-widths are rounded
         off = 2.0**-50 * (1.0 + np.abs(window.shift) / window.scale) * (hi > lo)
