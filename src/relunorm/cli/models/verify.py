@@ -115,7 +115,7 @@ def _render_search(console: Console, document: dict[str, Any]) -> None:
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:
-    from relunorm.embedded.claims import at_most
+    from relunorm.floats import at_most
 
     if document["holds"]:
         bound = f"|A - B| <= {at_most(document['bound'], 3)} over the domain"
@@ -123,7 +123,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         console.print(str(document["domain"]), markup=False)
         if document["threshold_margin"] is not None:
             away = document["threshold_margin"]
-            console.print(f"where no step is within {away:.2g} of its threshold")
+            console.print(f"where no step is within {at_most(away, 2)} of its threshold")
         return
     console.print("[bold]does not hold[/bold]")
     for problem in document["problems"]:

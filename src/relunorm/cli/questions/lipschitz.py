@@ -56,14 +56,18 @@ def lipschitz(
 def _render(console: Console, result: LipschitzResult) -> None:
     from rich.table import Table
 
+    from relunorm.floats import at_least, at_most
+
     table = Table("method", "side", "bound", "seconds", "note")
     for bound in result.bounds:
-        shown = f"{bound.value:.9g}" if bound.value == bound.value else "-"
+        outward = at_most if bound.side == "upper" else at_least
+        shown = outward(bound.value, 9) if bound.value == bound.value else "-"
         table.add_row(bound.method, bound.side, shown, f"{bound.seconds:.3f}", bound.note)
     console.print(table)
     name = "inf" if result.norm > 2 else f"{result.norm:g}"
     if result.exact:
         text = f"{result.lower:.12g}, exact by {result.method}"
     else:
-        text = f"in [{result.lower:.9g}, {result.upper:.9g}], upper end by {result.method}"
+        ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
+        text = f"in {ends}, upper end by {result.method}"
     console.print(f"l{name} Lipschitz constant over {result.domain}: {text}", markup=False)

@@ -70,14 +70,15 @@ def _combination(weights: list[float]) -> str:
 
 
 def _render(console: Console, result: Maximum, what: str) -> None:
+    from relunorm.floats import at_least, at_most
+
     if result.exact:
         console.print(f"maximum of {what}: {result.lower:.12g} (exact)", markup=False)
         if result.value is not None:
             console.print(f"without rounding: {result.value}", markup=False)
     else:
-        console.print(
-            f"maximum of {what} in [{result.lower:.9g}, {result.upper:.9g}]", markup=False
-        )
+        ends = f"[{at_least(result.lower, 9)}, {at_most(result.upper, 9)}]"
+        console.print(f"maximum of {what} in {ends}", markup=False)
     shown = ", ".join(f"{v:.9g}" for v in result.point[:12])
     more = f", ... {len(result.point)} entries" if len(result.point) > 12 else ""
     console.print(f"at [{shown}{more}]", markup=False)
