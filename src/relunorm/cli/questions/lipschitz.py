@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, showing, write_proof
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,9 @@ def lipschitz(
         typer.Option(help="auto, product, paths, theorem6, sdp, search, enumeration or branch."),
     ] = "auto",
     time_limit: Annotated[float, typer.Option(help="Seconds for the long methods.")] = 10.0,
+    proof: Annotated[
+        str | None, typer.Option(help="Write a proof of the search's bound to this file, JSON.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search for the lower end.")] = 0,
     quiet: Quiet = False,
     json: Json = False,
@@ -44,7 +47,9 @@ def lipschitz(
     where = None if domain is None else parse_domain(domain, network)
     with showing("bounding", json or quiet) as show:
         result = compute(network, where, norm, time_limit, method, seed, progress=show)
-    emit({"model": model, **result.to_dict()}, json, lambda console: _render(console, result))
+    write_proof(result.certificate, proof)
+    document = {"model": model, **result.to_dict(), "proof": proof}
+    emit(document, json, lambda console: _render(console, result))
     raise typer.Exit(0 if result.exact or result.complete else 3)
 
 

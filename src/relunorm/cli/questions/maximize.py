@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing, write_proof
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -46,12 +46,7 @@ def maximize(
     with showing("searching", json or quiet) as show:
         result = compute(network, where, weights, time_limit, progress=show, rational=rational)
     what = f"output {weights}" if isinstance(weights, int) else _combination(weights)
-    if proof is not None:
-        if result.certificate is None:
-            raise InvalidInputError(
-                "there is no proof yet: the search did not finish; give it more --time-limit"
-            )
-        result.certificate.save(proof)
+    write_proof(result.certificate, proof)
     document = {"model": model, "of": what, **result.to_dict(), "proof": proof}
     emit(document, json, lambda console: _render(console, result, what))
     raise typer.Exit(0 if result.exact else 3)
