@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,6 +28,14 @@ _SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long tests first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_are_heard():
+    """Python leaves SIGINT ignored where a shell started it in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "save": lambda m, d: rn.save(m, _target()),
     "sensitivity": lambda m, d: rn.sensitivity(m, d),
     "theorem6": lambda m, d: rn.theorem6(m),
-    "to_c": lambda m, d: rn.to_c(m, d, floats=True, samples=100),
+    "to_c": lambda m, d: rn.to_c(m, d, floats=True, parts=1, samples=20),
     "to_keras": lambda m, d: rn.to_keras(m),
     "to_onnx": lambda m, d: rn.to_onnx(m),
     "to_sklearn": lambda m, d: rn.to_sklearn(m),

@@ -54,6 +54,32 @@ def test_ball_support_and_samples(seed: int, d: int) -> None:
     assert np.linalg.norm(X, axis=1).max() <= ball.radius + 1e-12
 
 
+@given(seeds, st.integers(1, 4), st.sampled_from(["box", "ball", "norm ball", "polytope"]))
+def test_points_drawn_in_and_points_farthest_out(seed: int, d: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    box, middle = random_box(rng, d), rng.normal(size=d)
+    around = rn.Box(middle - 0.5, middle + 1.0)
+    domains = {
+        "box": lambda: box,
+        "ball": lambda: rn.Ball(middle, 1.5),
+        "norm ball": lambda: rn.NormBall(middle, 1.5, int(rng.integers(1, 3)), around),
+        "polytope": lambda: rn.Polytope(
+            np.vstack([np.eye(d), -np.eye(d), np.ones((1, d))]),
+            np.concatenate([box.hi, -box.lo, [box.center.sum()]]),
+        ),
+    }
+    domain = domains[kind]()
+    rows, points = rng.normal(size=(5, d)), rng.normal(size=(40, d)) * 6
+    farthest, inside = domain.maximizer(rows), domain.project(points)
+    assert domain.contains(farthest, 1e-9).all()
+    heights = (farthest * rows).sum(axis=1)
+    assert (domain.sample(200, seed) @ rows.T <= heights + 1e-9).all()
+    np.testing.assert_allclose(heights, domain.support(rows)[1], rtol=1e-9, atol=1e-9)
+    assert domain.contains(inside, 1e-9).all()
+    already = domain.contains(points)
+    np.testing.assert_allclose(inside[already], points[already], atol=1e-12)
+
+
 @given(seeds, st.integers(1, 4))
 def test_polytope_equals_the_box_it_describes(seed: int, d: int) -> None:
     rng = np.random.default_rng(seed)

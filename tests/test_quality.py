@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ def run(*command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env={**os.environ, "NODE_OPTIONS": "--max-semi-space-size=64"},  # collects less often
         capture_output=True,
         text=True,
     )

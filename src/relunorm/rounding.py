@@ -236,27 +236,6 @@ def slopes_on(activation: Activation, low: Vector, high: Vector) -> tuple[Vector
     return least, most
 
 
-def value_with_error(network: Network, point: Vector) -> tuple[Vector, Vector]:
-    """The outputs at a point and how far they can be from those in real arithmetic."""
-    values: list[Vector] = [np.asarray(point, dtype=np.float64)]
-    sizes, errors, bounds = [np.abs(values[0])], [np.zeros(len(values[0]))], []
-    for layer in network.layers:
-        z = layer.affine([v[None] for v in values])[0]
-        error = _local(layer.affine, sizes, True, EXTRA)
-        for source, matrix in layer.affine.terms.items():
-            error = error + abs(matrix) @ errors[source]
-        error = _up(error)
-        bounds.append((z - 2 * error, z + 2 * error))
-        least, most = slopes_on(layer.activation, *bounds[-1])
-        values.append(layer.activation.apply_(z.copy()))
-        errors.append(_up(np.maximum(np.abs(least), np.abs(most)) * error))
-        sizes.append(np.abs(values[-1]) + errors[-1])
-    value = network.output([v[None] for v in values])[0]
-    if any(layer.activation.kind == "step" for layer in network.layers):
-        return value, np.full(len(value), np.inf)  # a step may jump; ask for the exact value
-    return value, sensitivity(network, bounds).total(sizes)
-
-
 def _local(affine: Affine, sizes: Sequence[Any], constant: bool, extra: float) -> Any:
     """What the roundings of a map's own rows add."""
     count = np.full(affine.size, len(affine.terms) + extra)

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from relunorm.cli import main
+
 DOMAIN = ("--domain", "box:-2,3")
+Command = Callable[..., CompletedProcess[str]]
 
 
-def relunorm(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-c", "from relunorm.cli import main; main()"]
-    return subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, timeout=300
-    )
+@pytest.fixture
+def relunorm(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process: what it exits with, prints and complains of."""
+
+    def run(*arguments: object) -> CompletedProcess[str]:
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return CompletedProcess(arguments, stopped.value.code, said.out, said.err)  # type: ignore[arg-type]
+
+    return run
 
 
-def test_export_then_verify(tmp_path: Path) -> None:
+def test_export_then_verify(relunorm: Command, tmp_path: Path) -> None:
     source, proof, header = (tmp_path / name for name in ("net.c", "net.json", "net.h"))
     done = relunorm(
         "export", "example:moons", "-o", source, *DOMAIN, "--certificate", proof,
@@ -40,7 +49,9 @@ def test_export_then_verify(tmp_path: Path) -> None:
     assert json.loads(changed.stdout)["holds"] is False
 
 
-def test_the_page_says_what_was_proved_and_what_was_found(tmp_path: Path) -> None:
+def test_the_page_says_what_was_proved_and_what_was_found(
+    relunorm: Command, tmp_path: Path
+) -> None:
     done = relunorm("export", "example:moons", "-o", tmp_path / "net.c", *DOMAIN, "--parts", 1)
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
@@ -63,7 +74,7 @@ def test_the_page_says_what_was_proved_and_what_was_found(tmp_path: Path) -> Non
     ],
 )
 def test_nothing_is_written_when_something_is_wrong(
-    arguments: tuple[str, ...], message: str, tmp_path: Path
+    relunorm: Command, arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     done = relunorm("export", "example:moons", "-o", tmp_path / "net.c", *arguments)
     assert done.returncode == 2
@@ -72,7 +83,7 @@ def test_nothing_is_written_when_something_is_wrong(
     assert not list(tmp_path.iterdir())
 
 
-def test_one_path_for_two_files_is_refused(tmp_path: Path) -> None:
+def test_one_path_for_two_files_is_refused(relunorm: Command, tmp_path: Path) -> None:
     target, model = tmp_path / "my net.c", tmp_path / "net.npz"
     twice = relunorm("export", "example:moons", "-o", target, *DOMAIN, "--certificate", target)
     assert twice.returncode == 2
@@ -86,7 +97,7 @@ def test_one_path_for_two_files_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [model]
 
 
-def test_a_quantized_onnx_model(tmp_path: Path) -> None:
+def test_a_quantized_onnx_model(relunorm: Command, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     target = tmp_path / "net.onnx"
     done = relunorm(

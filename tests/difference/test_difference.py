@@ -11,10 +11,13 @@ import pytest
 import relunorm as rn
 from relunorm import Activation, Affine, Ball, Box, Layer, Network
 from relunorm.clock import NO_LIMIT
-from relunorm.difference.front import bound_difference
+from relunorm.difference.front import bound_difference, repeat
 from relunorm.difference.linear import linear_bounds
 from relunorm.difference.pair import pair_up
 from relunorm.difference.quadratic import Quadratic, affine_forms, tighten
+from relunorm.domain.reach import reach_of
+from relunorm.errors import InvalidInputError
+from relunorm.forms.certificate.certificate import Certificate, seal
 
 
 def random_net(rng: np.random.Generator, *widths: int) -> Network:
@@ -142,9 +145,17 @@ def test_a_search_closes_in_on_the_exact_maximum(seed: int) -> None:
         if len(points):
             best[0] = max(best[0], float(np.abs(net(points) - copy(points)).max()))
 
-    found = bound_difference(net, copy, box, offer, lambda: 1.01 * best[0], NO_LIMIT)
+    reach = reach_of(box)
+    found = bound_difference(net, copy, reach, offer, lambda: 1.01 * best[0], NO_LIMIT)
     assert found is not None
     assert Fraction(found.largest) >= exact
+    again = repeat(net, copy, reach, found.cuts, [])
+    np.testing.assert_allclose(again, found.upper, rtol=1e-9)
+    if found.cuts:
+        assert repeat(net, copy, reach, found.cuts[:-1], []).max() >= (1 - 1e-9) * found.largest
+        for wrong in ((found.cuts[-1][0], 1), (2 * len(found.cuts) + 1, 0), found.cuts[0]):
+            with pytest.raises(InvalidInputError):
+                repeat(net, copy, reach, [*found.cuts, wrong], [])
     if seed % 4 < 3:  # at 1e-12 the floats of `offer` are too coarse to close in
         assert found.largest <= 1.02 * float(exact)
 
@@ -182,15 +193,44 @@ def test_units_bounded_together_beat_units_bounded_alone() -> None:
     lo, hi = -np.ones(24), np.ones(24)
     alone = linear_bounds(pair, lo[None], hi[None])
     told: list[float] = []
-    together = tighten(
+    together, used = tighten(
         pair, alone.layers, (lo, hi), alone.upper[0], lambda: 0.0, NO_LIMIT, told.append
     )
+    again = repeat(net, copy, reach_of(Box(lo, hi)), [], used)
+    np.testing.assert_allclose(again, together, rtol=1e-9)
+    with pytest.raises(InvalidInputError):
+        repeat(net, copy, reach_of(Box(lo, hi)), [], [used[0][:-1]])
     assert together.max() < 0.7 * alone.upper.max()
     assert told[-1] == together.max()
     points = rng.uniform(-1, 1, (20_000, 24))
     points[:5000] = np.sign(points[:5000])
     gap = copy(points) - net(points)
     assert (np.concatenate([gap, -gap], axis=1).max(axis=0) <= together).all()
+
+
+@pytest.mark.parametrize("widths", [(1, 6, 5, 2), (12, 10, 10, 2)], ids=["boxes", "quadratic"])
+def test_a_certificate_proves_what_was_found(widths, tmp_path) -> None:
+    """Its bound is the one of the comparison, not that of related units, and it replays."""
+    rng = np.random.default_rng(4)
+    net = random_net(rng, *widths)
+    copy = moved(net, rng, 1e-3)
+    box = Box.cube(widths[0])
+    first = rn.compare(net, copy, box, tolerance=1.0)
+    found = rn.compare(net, copy, box, tolerance=(first.lower + first.upper) / 2, factor=1.05)
+    assert "difference" in first.method
+    for result in (first, found):
+        proof = result.certificate
+        assert proof is not None
+        assert proof.document["difference"] is not None
+        assert proof.bound == pytest.approx(result.upper, rel=1e-6)
+        proof.save(tmp_path / "proof.json")
+        assert rn.verify(Certificate.load(tmp_path / "proof.json"), net, copy).holds
+        without = {**proof.document, "difference": None}
+        without["digest"] = seal(without)
+        assert not rn.verify(Certificate(without), net, copy).holds
+        less = {**proof.document, "bounds": [0.9 * v for v in proof.bounds]}
+        less["digest"] = seal(less)
+        assert not rn.verify(Certificate(less), net, copy).holds
 
 
 def test_reordered_and_missing_units_find_their_partners() -> None:

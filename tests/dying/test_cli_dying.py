@@ -7,10 +7,7 @@ import pytest
 
 import relunorm as rn
 from relunorm.cli import main
-from relunorm.dying.basins import basin
 from relunorm.errors import InvalidInputError
-from relunorm.papers import exhibits, world_of
-from relunorm.papers.dying import read_sample
 from relunorm.papers.regression_data import load_tables
 
 
@@ -90,28 +87,6 @@ def test_diagnose_in_80_columns(domain, capsys, tmp_path, monkeypatch):
     rows = text[text.index("feature") :].splitlines()
     assert "".join(row.split()[0] for row in rows[: len(path)] if row.strip()).startswith(path)
     assert "silent at 2 of 6 in all" in " ".join(text.split())
-
-
-@pytest.mark.parametrize("name", ["figure2", "figure3"])
-def test_exhibits_draw(name, tmp_path):
-    made = exhibits("dying")[name](world_of("dying", read_sample(None, None)))
-    assert all(path.stat().st_size for path in made.save(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["figure4", "figure5"])
-def test_maps_have_room_for_their_titles_and_name_every_mark(name):
-    small = lambda *a, grid, near: basin(*a, grid=21, near=near, max_steps=100)  # noqa: E731
-    figure = exhibits("dying")[name](world_of("dying", basin=small)).figure
-    assert figure is not None
-    figure.draw_without_rendering()
-    page = figure.bbox
-    for ax in figure.axes:
-        box = ax.get_tightbbox()
-        assert box.y1 <= page.y1 - 3
-        assert box.x0 >= page.x0
-        assert box.x1 <= page.x1
-        assert not figure.legends[0].get_window_extent().overlaps(box)
-    assert "the optimum" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_data_sources(tmp_path):

@@ -291,6 +291,7 @@ def called_dead(first: Network, second: Network, line: dict, schema: str = BOUND
         "order": [0, 1],
         "proofs": [proofs, None],
         "relations": [[DEAD], [DEAD]],
+        "difference": None,
     }
     document["digest"] = seal(document)
     return Certificate(document)

@@ -427,14 +427,14 @@ def _exported(padding: int, pool: type[nn.Module], last: nn.Module) -> tuple[Net
         nn.Conv2d(1, 3, 3, padding=padding), nn.BatchNorm2d(3), nn.ReLU(), pool(2), last,
         nn.Flatten(), nn.LazyLinear(2),
     ).eval()  # fmt: skip
-    body(torch.zeros(1, 1, 8, 8))
+    body(torch.zeros(1, 1, 6, 6))
     with torch.no_grad():
         for value in body.state_dict().values():
             if value.is_floating_point():
                 value.copy_(torch.rand(value.shape, generator=rng) + 0.1)
     fused = torch.nn.utils.fusion.fuse_conv_bn_eval(body[0], body[1])
     single = nn.Sequential(fused, *list(body)[2:])
-    return rn.load(body, example=(1, 8, 8)), rn.load(single, example=(1, 8, 8))
+    return rn.load(body, example=(1, 6, 6)), rn.load(single, example=(1, 6, 6))
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def _exported(padding: int, pool: type[nn.Module], last: nn.Module) -> tuple[Net
 )
 def test_two_exports_of_a_convolutional_model(padding: int, pool: Any, last: nn.Module) -> None:
     first, second = _exported(padding, pool, last)
-    box = rn.Box.cube(64, -1, 1)
+    box = rn.Box.cube(36, -1, 1)
     found = rn.compare(first, second, box)
     assert found.verdict == "within"
     assert found.method == "following the difference step by step"

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -249,7 +248,7 @@ def test_a_section_that_fails_leaves_the_others(
         raise error
 
     monkeypatch.setattr(import_module(f"relunorm.report.sections.{name}"), "compute", fail)
-    data = np.random.default_rng(0).normal(size=(20, 2))
+    data = np.random.default_rng(0).normal(size=(5, 2))
     net = random_network(2, 3, 2)
     labels = np.array(["a", "b"])[net(data).argmax(axis=1)]
     document = check(rn.report(net, data, labels, time_limit=60).to_dict())
@@ -260,18 +259,8 @@ def test_a_section_that_fails_leaves_the_others(
     assert failed["call"] in [item["call"] for item in document["advice"]]
 
 
-@pytest.fixture
-def heard() -> Iterator[None]:
-    """SIGINT as in a foreground process: one in the background starts with it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught by the room"])
-def test_an_interrupt_keeps_what_was_found(
-    caught: bool, monkeypatch: pytest.MonkeyPatch, heard: None
-) -> None:
+def test_an_interrupt_keeps_what_was_found(caught: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> dict[str, Any]:
         try:
             signal.raise_signal(signal.SIGINT)

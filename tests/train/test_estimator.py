@@ -22,7 +22,7 @@ from relunorm.train.problem.task import Fit
 from relunorm.train.scaling import Scaling, network_of
 
 
-@parametrize_with_checks([ReLURegressor()])
+@parametrize_with_checks([ReLURegressor(hidden=4)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
     from relunorm.clock import Listener, Progress
 
+#: What most commands are about.
+ModelFile = Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")]
+
+#: Where inputs live, spelled out.
+DOMAIN: Any = typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
+
 #: The option every command has.
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Example, Json, Quiet, emit, parse_example
+from relunorm.cli.output import Example, Json, ModelFile, Quiet, emit, parse_example
 from relunorm.errors import InvalidInputError, UnsupportedFormatError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     data: Annotated[
         str | None,
         typer.Option(help="A table: csv, npz with x, npy or parquet; or example:moons."),

@@ -10,16 +10,17 @@ those that are open are bounded again. With few of them a box costs a small shar
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.clock import Clock
+from relunorm.clock import NO_LIMIT, Clock
 from relunorm.difference.linear import Bounded, Ends, linear_bounds, open_units
 from relunorm.difference.pair import Pair
-from relunorm.errors import TimeLimitError
+from relunorm.errors import InvalidInputError, TimeLimitError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -32,6 +33,21 @@ BATCH, POOL = 64, 50_000
 LONGEST = 4
 
 
+#: Parts cut in two, by their numbers, and across which input. The whole is number 0, and the k-th
+#: cut makes parts 2k + 1, below the middle, and 2k + 2.
+Cuts = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A box of inputs, the bounds of g - f and f - g on it, and the signs of units there."""
+
+    lo: Vector
+    hi: Vector
+    upper: Vector
+    signs: _Signs
+
+
 def cut(
     pair: Pair,
     first: Network,
@@ -41,7 +57,7 @@ def cut(
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float], None],
-) -> Vector:
+) -> tuple[Vector, Cuts]:
     """Lower the bounds of g - f, then of f - g, over a box, until they are enough.
 
     Args:
@@ -49,40 +65,84 @@ def cut(
         offer: takes inputs at which the networks may differ.
         enough: the bound at which to stop.
         tell: called with the largest bound now and then.
+
+    Returns:
+        the bounds, and the cuts from which `repeat` finds them again.
     """
     whole = np.where(box[1] > box[0], box[1] - box[0], 1.0)
     kept = _Kept([layer.ends for layer in root.layers])
-    lo, hi, bounds = box[0][None], box[1][None], root.upper
-    signs = [kept.pack([layer.ends for layer in root.layers], 0)]
-    while bounds.max() > enough() and not clock.expired() and len(lo) <= POOL:
-        order = np.argsort(-bounds.max(axis=1), kind="stable")
-        open_ = bounds[order[:BATCH]].max(axis=1) > enough()
-        chosen, rest = order[:BATCH][open_], np.append(order[:BATCH][~open_], order[BATCH:])
-        low, high = lo[chosen], hi[chosen]
-        middle = low / 2 + high / 2
-        across = _across(first, middle, high - low, whole)
-        at = np.arange(len(chosen))
-        left, right = high.copy(), low.copy()
-        left[at, across] = right[at, across] = middle[at, across]
-        parts = np.concatenate([low, right]), np.concatenate([left, high])
-        if not ((left > low).any(axis=1) & (high > right).any(axis=1)).all():
-            break  # as small as floats allow
-        known = kept.unpack([signs[k] for k in chosen] * 2)
+    heap = [(-float(root.upper.max()), 0, kept.whole(root, box))]
+    cuts: Cuts = []
+    while -heap[0][0] > enough() and not clock.expired() and len(heap) <= POOL:
+        taken = []
+        while heap and len(taken) < BATCH and -heap[0][0] > enough():
+            taken.append(heapq.heappop(heap))
+        parts = [part for _, _, part in taken]
+        low, high = (np.stack(ends) for ends in zip(*((p.lo, p.hi) for p in parts), strict=True))
+        across = _across(first, low / 2 + high / 2, high - low, whole)
         try:
-            found = linear_bounds(pair, *parts, clock, known)
+            halves, corners = _halved(pair, kept, parts, across, clock)
         except TimeLimitError:
+            halves = None
+        if halves is None:  # no time, or as small as floats allow
+            heap += taken
             break
-        tighter = np.minimum(found.upper, np.tile(bounds[chosen], (2, 1)))
-        worst = found.slope[np.arange(len(tighter)), found.upper.argmax(axis=1)]
-        corners = np.where(worst > 0, parts[1], parts[0])
-        offer(np.concatenate([parts[0] / 2 + parts[1] / 2, corners]))
-        ends = [layer.ends for layer in found.layers]
-        signs = [signs[k] for k in rest] + [kept.pack(ends, k) for k in range(len(tighter))]
-        lo = np.concatenate([lo[rest], parts[0]])
-        hi = np.concatenate([hi[rest], parts[1]])
-        bounds = np.concatenate([bounds[rest], tighter])
-        tell(float(bounds.max()))
-    return np.minimum(root.upper[0], bounds.max(axis=0))
+        offer(corners)
+        for k, (below, above) in enumerate(halves):
+            cuts.append((taken[k][1], int(across[k])))
+            for number, part in ((2 * len(cuts) - 1, below), (2 * len(cuts), above)):
+                heapq.heappush(heap, (-float(part.upper.max()), number, part))
+        tell(-heap[0][0])
+    return np.max([part.upper for _, _, part in heap], axis=0), cuts
+
+
+def repeat(pair: Pair, box: tuple[Vector, Vector], root: Bounded, cuts: Cuts) -> Vector:
+    """The bounds that cuts lead to.
+
+    Raises:
+        InvalidInputError: something is cut that is not there.
+    """
+    kept = _Kept([layer.ends for layer in root.layers])
+    open_ = {0: kept.whole(root, box)}
+    done = 0
+    while done < len(cuts):
+        batch = cuts[done : done + BATCH]
+        fresh = (k for k, (number, _) in enumerate(batch) if number > 2 * done)
+        some = batch[: next(fresh, len(batch))]  # what is there before any of them is cut
+        numbers, across = [n for n, _ in some], np.array([k for _, k in some], dtype=np.intp)
+        there = len(set(numbers) & open_.keys()) == len(numbers) > 0
+        if not there or not ((across >= 0) & (across < len(box[0]))).all():
+            raise InvalidInputError("a proof cuts a box that is not there")
+        halves, _ = _halved(pair, kept, [open_.pop(n) for n in numbers], across, NO_LIMIT)
+        if halves is None:
+            raise InvalidInputError("a proof cuts a box that has no middle")
+        for below, above in halves:
+            done += 1
+            open_[2 * done - 1], open_[2 * done] = below, above
+    return np.max([part.upper for part in open_.values()], axis=0)
+
+
+def _halved(
+    pair: Pair, kept: _Kept, parts: list[_Part], across: NDArray[np.intp], clock: Clock
+) -> tuple[list[tuple[_Part, _Part]] | None, Array]:
+    """Both halves of every part, and inputs worth a look; None where a side has no middle."""
+    low, high = np.stack([p.lo for p in parts]), np.stack([p.hi for p in parts])
+    at, middle = np.arange(len(parts)), low / 2 + high / 2
+    left, right = high.copy(), low.copy()
+    left[at, across] = right[at, across] = middle[at, across]
+    if not ((left > low)[at, across] & (high > right)[at, across]).all():
+        return None, middle
+    lo, hi = np.concatenate([low, right]), np.concatenate([left, high])
+    found = linear_bounds(pair, lo, hi, clock, kept.unpack([p.signs for p in parts] * 2))
+    worst = found.slope[np.arange(len(lo)), found.upper.argmax(axis=1)]
+    upper = np.minimum(found.upper, np.tile([p.upper for p in parts], (2, 1)))
+    ends = [layer.ends for layer in found.layers]
+    halves = [
+        _Part(lo[k], hi[k], upper[k], kept.pack([layer[k] for layer in ends]))
+        for k in range(len(lo))
+    ]
+    corners = np.concatenate([lo / 2 + hi / 2, np.where(worst > 0, hi, lo)])
+    return list(zip(halves[: len(parts)], halves[len(parts) :], strict=True)), corners
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +161,11 @@ class _Kept:
         self.root = np.concatenate(root, axis=2)[0]
         self.cuts = np.cumsum([layer.shape[2] for layer in root])[:-1]
 
-    def pack(self, layers: list[Ends], box: int) -> _Signs:
-        ends = np.concatenate([layer[box] for layer in layers], axis=1)
+    def whole(self, root: Bounded, box: tuple[Vector, Vector]) -> _Part:
+        return _Part(*box, root.upper[0], self.pack([layer.ends[0] for layer in root.layers]))
+
+    def pack(self, layers: list[Ends]) -> _Signs:
+        ends = np.concatenate(layers, axis=1)
         units = np.flatnonzero(open_units(ends[None])[0])
         return _Signs((ends[0] >= 0) & (ends[4] >= 0), units, ends[:, units])
 

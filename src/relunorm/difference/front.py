@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.clock import Clock
-from relunorm.difference.boxes import cut
+from relunorm.clock import NO_LIMIT, Clock
+from relunorm.difference import boxes, quadratic
 from relunorm.difference.linear import linear_bounds
 from relunorm.difference.pair import ALIKE, pair_up
-from relunorm.difference.quadratic import tighten
-from relunorm.domain import Domain
-from relunorm.errors import TimeLimitError
+from relunorm.domain.reach import Reach
+from relunorm.errors import InvalidInputError, TimeLimitError
 from relunorm.matrix import Vector
 from relunorm.network import Network
 
@@ -26,10 +25,12 @@ FEW_INPUTS = 8
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Bounds on g - f, then on f - g, output by output, and what gave them."""
+    """Bounds on g - f, then on f - g, output by output, and what gave them (`repeat`)."""
 
     upper: Vector
     method: str
+    cuts: boxes.Cuts = field(default_factory=list)
+    multipliers: list[Vector] = field(default_factory=list)
 
     @property
     def largest(self) -> float:
@@ -40,7 +41,7 @@ class Ends:
 def bound_difference(
     first: Network,
     second: Network,
-    domain: Domain,
+    reach: Reach,
     offer: Callable[[Array], None],
     enough: Callable[[], float],
     clock: Clock,
@@ -54,14 +55,13 @@ def bound_difference(
 
     Args:
         first, second: without linear stages.
-        domain: any; what is bounded is the box around it.
+        reach: of any domain; what is bounded is the box around it.
         offer: takes inputs at which the networks may differ; given none, it looks for some by
             itself.
         enough: the bound at which to stop, asked again as better inputs are found.
         tell: called with the largest bound and what gave it, now and then.
     """
-    around = domain.bounding_box
-    box = np.asarray(around.lo), np.asarray(around.hi)
+    box = reach.lo, reach.hi
     method = "linear bounds on the difference"
     try:
         pair = pair_up(first, second, clock)
@@ -79,14 +79,37 @@ def bound_difference(
     offer(np.empty((0, len(box[0]))))
     if (box[1] > box[0]).sum() <= FEW_INPUTS:
         method = "boxes of inputs, " + method
-        upper = cut(
+        upper, cuts = boxes.cut(
             pair, first, box, found, offer, enough, clock, lambda bound: tell(bound, method)
         )
-    else:
-        before = upper.max()
-        joint = "quadratic bounds on the difference"
-        upper = tighten(
-            pair, found.layers, box, upper, enough, clock, lambda bound: tell(bound, joint)
-        )
-        method = joint if upper.max() < before else method
-    return Ends(upper, method)
+        return Ends(upper, method, cuts)
+    before = upper.max()
+    joint = "quadratic bounds on the difference"
+    upper, used = quadratic.tighten(
+        pair, found.layers, box, upper, enough, clock, lambda bound: tell(bound, joint)
+    )
+    return Ends(upper, joint if upper.max() < before else method, multipliers=used)
+
+
+def repeat(
+    first: Network,
+    second: Network,
+    reach: Reach,
+    cuts: boxes.Cuts,
+    multipliers: list[Vector],
+) -> Vector:
+    """The bounds of `bound_difference` from the cuts or the multipliers it found, without a search.
+
+    Raises:
+        InvalidInputError: they do not fit the networks.
+    """
+    pair, box = pair_up(first, second, NO_LIMIT), (reach.lo, reach.hi)
+    if pair is None:
+        raise InvalidInputError("a proof bounds the difference of networks that have no pair")
+    found = linear_bounds(pair, box[0][None], box[1][None])
+    upper = found.upper[0]
+    if cuts:
+        upper = boxes.repeat(pair, box, found, cuts)
+    if multipliers:
+        upper = quadratic.repeat(pair, found.layers, box, upper, multipliers)
+    return upper

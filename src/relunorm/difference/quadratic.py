@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from relunorm.clock import Clock
 from relunorm.difference.linear import LayerBounds
 from relunorm.difference.pair import Pair, PairedMap
+from relunorm.errors import InvalidInputError
 from relunorm.floats import UNIT, slack
 from relunorm.matrix import Vector
 
@@ -365,20 +366,22 @@ def tighten(
     enough: Callable[[], float],
     clock: Clock,
     tell: Callable[[float], None],
-) -> Vector:
+) -> tuple[Vector, list[Vector]]:
     """Lower the bounds of g - f, then of f - g, over one box, the largest first.
 
     Args:
         upper: (2 outputs,), what is known.
         enough: the bound at which to stop.
         tell: called with the largest bound now and then.
+
+    Returns:
+        the bounds, and the multipliers from which `repeat` finds them again.
     """
-    upper = upper.copy()
+    upper, used = upper.copy(), []
     problem = Quadratic(affine_forms(pair, layers, *box))
     if not 0 < problem.size <= MOST or not problem.multipliers:
-        return upper
-    outputs = len(upper) // 2
-    rows = [(k % outputs, 1.0 if k < outputs else -1.0) for k in range(len(upper))]
+        return upper, used
+    rows = _rows(len(upper) // 2)
     own: dict[int, Vector] = {}  # multipliers of every row that was looked at
     latest: Vector | None = None
     reached = np.full(len(upper), np.inf)  # by the multipliers, which may begin above ``upper``
@@ -395,6 +398,33 @@ def tighten(
         settled[k] = k in own and found[k] > (1 - GAIN) * reached[k]
         own[k] = latest
         reached = np.minimum(reached, found)
+        if (found < upper).any():
+            used.append(latest)
         upper = np.minimum(upper, found)
         tell(float(upper.max()))
+    return upper, used
+
+
+def repeat(
+    pair: Pair,
+    layers: list[LayerBounds],
+    box: tuple[Vector, Vector],
+    upper: Vector,
+    used: list[Vector],
+) -> Vector:
+    """The bounds that multipliers prove.
+
+    Raises:
+        InvalidInputError: they do not fit the networks.
+    """
+    problem = Quadratic(affine_forms(pair, layers, *box))
+    for p in used:
+        if p.shape != (problem.size + problem.multipliers,) or not np.isfinite(p).all():
+            raise InvalidInputError("a proof has multipliers of other networks")
+        upper = np.minimum(upper, problem.certified(p, _rows(len(upper) // 2)))
     return upper
+
+
+def _rows(outputs: int) -> list[tuple[int, float]]:
+    """The rows of g - f, then of f - g: output and sign."""
+    return [(k % outputs, 1.0 if k < outputs else -1.0) for k in range(2 * outputs)]

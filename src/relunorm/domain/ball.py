@@ -60,6 +60,12 @@ class Around(Domain):
         """The norm of every row."""
         return lengths(steps)
 
+    def project(self, points: Array) -> Array:
+        step = points - self.middle
+        length = self._lengths(step)[:, None]
+        share = np.divide(self.reach, length, out=np.ones_like(length), where=length > 0)
+        return self.middle + step * np.minimum(1.0, share)
+
     def _exactly_near(self, shift: Dyadic, reach: Dyadic) -> bool:
         return (reach.dot(reach) - shift.dot(shift)).whole[0] >= 0
 
@@ -89,10 +95,12 @@ class Ball(Around):
         return Box(*ends_outward(self.middle, self.reach))
 
     def far_points(self, points: ArrayLike, directions: ArrayLike) -> Array:
-        along = self._directions(directions)
-        norms = np.linalg.norm(along, axis=1, keepdims=True)
-        step = along / np.where(norms > 0, norms, 1.0)
-        return self.middle + self.reach * (1 - 1e-12) * step
+        far = self.maximizer(self._directions(directions))
+        return self.middle + (1 - 1e-12) * (far - self.middle)
+
+    def maximizer(self, rows: Array) -> Array:
+        length = lengths(rows)[:, None]
+        return self.middle + self.reach * rows / np.where(length > 0, length, 1.0)
 
     @property
     def numbers(self) -> tuple[Array, ...]:
@@ -168,7 +176,6 @@ class NormBall(Around):
         return low, np.einsum("nd,nd->n", rows, self.maximizer(rows))
 
     def maximizer(self, rows: Array) -> Array:
-        """For every row c the point of the domain where c.x is largest, up to rounding."""
         room = np.where(rows > 0, self.box.hi - self.middle, self.middle - self.box.lo)
         size = np.abs(rows)
         if self.norm == 1:  # the largest weights first, until the radius is used up
@@ -193,11 +200,7 @@ class NormBall(Around):
         return np.clip(self.middle + np.sign(rows) * step, self.box.lo, self.box.hi)
 
     def project(self, points: Array) -> Array:
-        """Points of the domain: into the box, then towards the middle."""
-        step = np.clip(points, self.box.lo, self.box.hi) - self.middle
-        length = self._lengths(step)[:, None]
-        share = np.divide(self.reach, length, out=np.ones_like(length), where=length > 0)
-        return self.middle + step * np.minimum(1.0, share)
+        return super().project(np.clip(points, self.box.lo, self.box.hi))
 
     def _lengths(self, steps: Array) -> Vector:
         return lengths(steps) if self.norm == 2 else np.abs(steps).sum(axis=1)

@@ -96,6 +96,15 @@ class Domain(ABC):
         The maximiser of the direction over a box or a ball, the far end of the ray in a polytope.
         """
 
+    @abstractmethod
+    def maximizer(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For every row c a point of the domain where c.x is largest, up to rounding."""
+
+    @abstractmethod
+    def project(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Points of the domain near the given ones, up to rounding: clipped to a box, else drawn
+        to the centre."""
+
     @property
     @abstractmethod
     def numbers(self) -> tuple[NDArray[np.float64], ...]:

@@ -78,6 +78,12 @@ class Box(Domain):
         rows, along = self._points(points), self._directions(directions)
         return np.where(along > 0, self.hi, np.where(along < 0, self.lo, rows))
 
+    def maximizer(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(rows > 0, self.hi, np.where(rows < 0, self.lo, self.center))
+
+    def project(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.clip(points, self.lo, self.hi)
+
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:
         return self.lo, self.hi

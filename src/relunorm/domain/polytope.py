@@ -81,6 +81,18 @@ class Polytope(Domain):
         far = np.where(np.isfinite(far), far * (1 - 1e-9), 0.0)
         return rows + far[:, None] * along
 
+    def maximizer(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+        largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+        rows = rows / np.where(largest > 0, largest, 1.0)  # only the direction counts
+        return np.array([self._minimize(-row)[1] if row.any() else self.center for row in rows])
+
+    def project(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        step = points - self.center
+        rates, slack = step @ self.A.T, np.maximum(self.b - self.A @ self.center, 0.0)
+        share = np.divide(slack, rates, out=np.ones_like(rates), where=rates > slack)
+        return self.center + share.min(axis=1, initial=1.0)[:, None] * step
+
     @property
     def numbers(self) -> tuple[NDArray[np.float64], ...]:
         return self.A, self.b

@@ -152,7 +152,7 @@ def _maximum(
         exact,
         search.nodes,
         clock.elapsed(),
-        search.complete and not interrupted,
+        search.complete and not interrupted and (exact or search.form is not None),
         _proof(search, upper, strict=False),
         resume,
         search.network.head.of,
@@ -197,26 +197,35 @@ def certain_point(
     for near in (point, domain.center):
         moved = moved_inside(domain, near)
         if moved is not None:
-            return moved, certain_value(network, moved, *group)
+            return moved, certain_value(network, moved, [group])
     return np.full(domain.dimension, np.nan), -math.inf
 
 
-def certain_value(network: Network, point: Vector, A: Array, b: Vector) -> float:
-    """A lower bound, in real arithmetic, of min_i (b - A f(x))_i; as sharp as floats allow.
+def certain_value(network: Network, point: Vector, groups: Sequence[Group]) -> float:
+    """A lower bound, in real arithmetic, of the largest min_i (b - A f(x))_i of a group (A, b); as
+    sharp as floats allow.
 
     >>> network = Network.from_weights([[[1.0]], [[0.1]]])
-    >>> certain_value(network, np.array([3.0]), np.array([[-1.0]]), np.array([0.0]))
+    >>> certain_value(network, np.array([3.0]), [(np.array([[-1.0]]), np.array([0.0]))])
     0.3
     """
-    if network.parameters + A.size <= PARAMETERS:
+    if network.parameters + sum(A.size for A, _ in groups) <= PARAMETERS:
         outputs = exact_output(network, point)
-        values = [
-            Fraction(float(end))
-            - sum((Fraction(float(a)) * y for a, y in zip(row, outputs, strict=True)), Fraction(0))
-            for row, end in zip(A, b, strict=True)
-        ]
-        return _floats(min(values))[0]
+        return _floats(max(_exact_value(outputs, A, b) for A, b in groups))[0]
     value, off = (part[0] for part in certain_outputs(network, point[None]))
+    return max(_least(value, off, A, b) for A, b in groups)
+
+
+def _exact_value(outputs: Sequence[Fraction], A: Array, b: Vector) -> Fraction:
+    return min(
+        Fraction(float(end))
+        - sum((Fraction(float(a)) * y for a, y in zip(row, outputs, strict=True)), Fraction(0))
+        for row, end in zip(A, b, strict=True)
+    )
+
+
+def _least(value: Vector, off: Vector, A: Array, b: Vector) -> float:
+    """At most min_i (b - A y)_i for every y within ``off`` of ``value``."""
     size = np.abs(b) + np.abs(A) @ np.abs(value)
     unsure = slack(size, A.shape[1] + 2) + (np.abs(A) @ off) * (1 + gamma(A.shape[1] + 4))
     return float(np.nextafter((b - A @ value - unsure).min(), -np.inf))
@@ -369,7 +378,7 @@ def checked(
     rounded = _single(domain, moved)
     value = -math.inf
     for candidate in [moved] if rounded is None else [rounded, moved]:
-        value = max(certain_value(network, candidate, A, b) for A, b in groups)
+        value = certain_value(network, candidate, groups)
         if value >= 0.0:
             return candidate, value
     return moved, value

@@ -35,7 +35,8 @@ class Maximum(Shown):
         exact: whether the interval is at most ``tolerance`` wide, relative to max(1, |maximum|).
         nodes: how many parts were looked at.
         seconds: wall time.
-        complete: False when a time limit or an interrupt ended the search.
+        complete: False when a time limit or an interrupt ended the search, or where nothing could
+            be searched and the interval is a bound alone.
         certificate: a proof of ``upper`` that replays; None if the search is not complete.
         resume: called with further seconds it goes on and returns another result.
         of: what the numbers speak of: the model's outputs, or what comes before its head.

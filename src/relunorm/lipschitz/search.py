@@ -13,7 +13,6 @@ from relunorm.lipschitz.kinks import is_differentiable, near_kink, rounding_of, 
 from relunorm.lipschitz.norms import ROUNDOFF, operator_norms
 from relunorm.matrix import Vector
 from relunorm.network import Network
-from relunorm.search.attack import project
 
 METHOD = "search"
 
@@ -236,7 +235,7 @@ def _clip(points: NDArray[np.float64], domain: Domain | None) -> NDArray[np.floa
     if domain is None:
         return points
     if isinstance(domain, Box | Ball):
-        return project(points, domain)
+        return domain.project(points)
     for _ in range(6):
         outside = ~domain.contains(points)
         points[outside] = (points[outside] + domain.center) / 2

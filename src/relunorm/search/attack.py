@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.clock import Clock
-from relunorm.domain import Ball, Box, Domain, NormBall, Polytope
+from relunorm.domain import Box, Domain, NormBall
 from relunorm.domain.base import lengths
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
@@ -64,7 +64,7 @@ class Attack:
         reach = 10.0 ** self.rng.uniform(-4, 0, (STARTS // 2, 1))
         noise = self.rng.uniform(-1, 1, (STARTS // 2, len(point)))
         points = np.concatenate([point[None], point + reach * half * noise])
-        self.offer(project(point[None], self.domain))
+        self.offer(self.domain.project(point[None]))
         for q in range(len(self.groups)):
             if not clock.expired() and self.value < target:
                 self._ascend(q, points, clock, target)
@@ -92,7 +92,7 @@ class Attack:
     ) -> None:
         """Corner steps that shrink: on a box along the sign of the gradient, else along it."""
         A, rhs = self.groups[q]
-        points = project(points, self.domain)
+        points = self.domain.project(points)
         half = self.domain.bounding_box.halfwidth if half is None else half
         pace = np.ones((len(points), 1))
         best, kept = np.full(len(points), -np.inf), points.copy()
@@ -115,7 +115,7 @@ class Attack:
                     half * half * gradient, length, out=np.zeros_like(gradient), where=length > 0
                 )
             scale = 2.0 if step == 0 else pace * self.rng.uniform(0.2, 1.0, (len(points), 1))
-            points = project(start + scale * move, self.domain)
+            points = self.domain.project(start + scale * move)
         self.offer(np.concatenate([kept, points]))
 
     def _gradient(self, q: int, points: Array, rows: NDArray[np.intp]) -> Array:
@@ -131,21 +131,3 @@ def _composed(network: Network, rows: Array) -> Network:
     terms = {source: rows @ matrix for source, matrix in network.output.terms.items()}
     output = Affine(terms, rows @ network.output.bias)
     return network.replace(output=output, output_shape=(len(rows),))
-
-
-def project(points: Array, domain: Domain) -> Array:
-    """Points of the domain near the given ones: clipped for a box, else drawn to the centre."""
-    if isinstance(domain, Box):
-        return np.clip(points, domain.lo, domain.hi)
-    if isinstance(domain, NormBall):
-        return domain.project(points)
-    if isinstance(domain, Ball):
-        step = points - domain.center
-        length = lengths(step)[:, None]
-        share = np.divide(domain.reach, length, out=np.ones_like(length), where=length > 0)
-        return domain.center + step * np.minimum(1.0, share)
-    assert isinstance(domain, Polytope)
-    step = points - domain.center
-    rates, slack = step @ domain.A.T, np.maximum(domain.b - domain.A @ domain.center, 0.0)
-    share = np.divide(slack, rates, out=np.ones_like(rates), where=rates > slack)
-    return domain.center + share.min(axis=1, initial=1.0)[:, None] * step

@@ -73,6 +73,9 @@ FIRST_CHUNK, GROWTH = 100, 0.125
 #: Share of the time for bounding the units of a network that has to be folded.
 FOLD_SHARE = 0.25
 
+#: Nodes looked at before the first attack, where the root comes first.
+GLANCE = 2
+
 #: Rounds of the first attack.
 ATTACKS = 8
 
@@ -193,7 +196,7 @@ class Search:
         below: with a target, a node is closed when its bound is below this.
         tolerance: for a maximum, the width at which the interval counts as closed, relative.
         proof: where to write what happens; None to write nothing.
-        attacks: rounds of ascent before anything is bounded.
+        attacks: rounds of ascent before anything is cut.
         start: where to begin; the form is made, folded if it would be too large, and its units are
             bounded if it is left out.
 
@@ -230,7 +233,7 @@ class Search:
         self.running: dict[Future[_Chunk], Task] = {}
         self.form: Form | None = None
         self.folded: Folded | None = None
-        self.rooted = False
+        self.rooted, self.attacked = False, False
         self.pace = 1e-3  # seconds a node
         self.spent = [0.0, 0.0]  # seconds of attacks and of chunks
 
@@ -268,20 +271,25 @@ class Search:
         if self.reached:
             return
         with clock.watch() as stop:
+            if not self.attacked:
+                most, self.most = self.most, min(self.most, self.nodes + GLANCE)
+                self._alone(clock, tell, stop)
+                self.most = most
+                if not self._settled(clock):
+                    self._attack_first(clock, tell)
             if self.workers == 1:
                 self._alone(clock, tell, stop)
             else:
                 self._together(clock, tell, stop)
 
     def _begin(self, clock: Clock, tell: Teller, warm: bool = True) -> None:
-        """Attack, then the form, its bounds and the root."""
+        """Attack, unless the root comes first; then the form and its bounds."""
         if warm:
             tell.compile("the search", warm_up)
-        tell("attacking", lower=self.value)
-        began = clock.elapsed()
-        self.attack.run(clock.part(share=0.1), self.target, self.attacks)
-        self.offer(self.attack.value, self.attack.point)
-        self.spent[0] += clock.elapsed() - began
+        # With a target the root needs no point and may close the question, in less than an attack
+        # takes; where there is none, or folding comes before it, a point is wanted first.
+        if self.target == math.inf or self.start is not None or not fits(self.network):
+            self._attack_first(clock, tell)
         if self.start is None:
             self.reach = reach_of(self.domain)
             if fits(self.network):
@@ -294,6 +302,15 @@ class Search:
         if self.start is not None:
             self.form = self.start.form
         self.marks = 1  # the root is number 0
+
+    def _attack_first(self, clock: Clock, tell: Teller) -> None:
+        """The first rounds of ascent."""
+        self.attacked = True
+        tell("attacking", lower=self.value)
+        began = clock.elapsed()
+        self.attack.run(clock.part(share=0.1), self.target, self.attacks)
+        self.offer(self.attack.value, self.attack.point)
+        self.spent[0] += clock.elapsed() - began
 
     def _root(self, clock: Clock, tell: Teller) -> None:
         """Bound and fold the whole domain's form: the first node."""
@@ -432,7 +449,7 @@ class Search:
 
     def _attack(self, clock: Clock) -> None:
         """Another round of ascent, as long as attacks take a small share of the time."""
-        if self.spent[0] > ATTACK_SHARE * self.spent[1]:
+        if not self.attacked or self.spent[0] > ATTACK_SHARE * self.spent[1]:
             return
         began = clock.elapsed()
         part = clock.part(seconds=CHUNK_SECONDS)

@@ -44,9 +44,9 @@ class SlopeProof:
             "layer": self.layer,
             "units": self.units.tolist(),
             "signs": self.signs.astype(int).tolist(),
-            "tilt": {str(k): _pack(v) for k, v in self.slopes.tilt.items()},
+            "tilt": {str(k): pack(v) for k, v in self.slopes.tilt.items()},
             "offset": _pack_nonzero(self.slopes.offset),
-            "multipliers": _pack(self.slopes.multipliers),
+            "multipliers": pack(self.slopes.multipliers),
         }
 
 
@@ -69,7 +69,7 @@ class SearchedProof:
             "unit": self.unit,
             "sign": self.sign,
             "limit": float(self.limit).hex(),
-            "tape": _pack(self.tape),
+            "tape": pack(self.tape),
         }
 
 
@@ -116,7 +116,7 @@ class Proofs:
         return {
             "schema": SCHEMA,
             "network": self.digest,
-            "box_duals": _pack(self.box_duals),
+            "box_duals": pack(self.box_duals),
             "proofs": [item.to_dict() for item in self.items],
         }
 
@@ -172,7 +172,7 @@ def _read(item: dict[str, Any]) -> Proof:
     unit, sign = int(item["unit"]), _sign(item["sign"])
     if kind == "rational":
         return FractionProof(layer, unit, sign, int(item["parts"]))
-    limit, tape = float.fromhex(item["limit"]), _unpacked(item["tape"])
+    limit, tape = float.fromhex(item["limit"]), unpacked(item["tape"])
     if not -np.inf < limit <= 0 or tape.ndim != 1:
         raise InvalidInputError(f"a search proof claims {limit}, expected a finite number <= 0")
     return SearchedProof(layer, unit, sign, limit, tape)
@@ -186,17 +186,17 @@ def _sign(value: Any) -> int:
 
 def _read_slopes(item: dict[str, Any]) -> Slopes:
     return Slopes(
-        {int(k): _unpacked(v) for k, v in item["tilt"].items()},
-        {int(k): _unpacked(v) for k, v in item["offset"].items()},
+        {int(k): unpacked(v) for k, v in item["tilt"].items()},
+        {int(k): unpacked(v) for k, v in item["offset"].items()},
         _unpack(item["multipliers"]),
     )
 
 
 def _pack_nonzero(arrays: dict[int, NDArray[Any]]) -> dict[str, Any]:
-    return {str(k): _pack(v) for k, v in arrays.items() if v.any()}
+    return {str(k): pack(v) for k, v in arrays.items() if v.any()}
 
 
-def _pack(array: NDArray[Any] | None) -> dict[str, Any] | None:
+def pack(array: NDArray[Any] | None) -> dict[str, Any] | None:
     """An array as text: little-endian bytes, compressed; float32 where that loses nothing."""
     if array is None:
         return None
@@ -212,10 +212,10 @@ def _pack(array: NDArray[Any] | None) -> dict[str, Any] | None:
 
 
 def _unpack(packed: dict[str, Any] | None) -> NDArray[np.float64] | None:
-    return None if packed is None else _unpacked(packed)
+    return None if packed is None else unpacked(packed)
 
 
-def _unpacked(packed: dict[str, Any]) -> NDArray[np.float64]:
+def unpacked(packed: dict[str, Any]) -> NDArray[np.float64]:
     kind = {"float32": "<f4", "float64": "<f8"}[packed["dtype"]]
     try:
         raw = zlib.decompress(base64.b64decode(packed["data"], validate=True))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.cli.models.normalize import check_certifiable
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ EXIT = {"equal": 0, "within": 0, "different": 1, "unknown": 3}
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A model file.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The model to compare it with.")],
-    domain: Annotated[
-        str, typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv.")
-    ],
+    domain: Annotated[str, DOMAIN],
     tolerance: Annotated[
         float | None,
         typer.Option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
 from relunorm.errors import InvalidDomainError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -15,14 +15,11 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     out: Annotated[
         str, typer.Option("-o", "--out", help="The C file; with .onnx a quantized model instead.")
     ],
-    domain: Annotated[
-        str | None,
-        typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv."),
-    ] = None,
+    domain: Annotated[str | None, DOMAIN] = None,
     bits: Annotated[
         int | None,
         typer.Option(help="8, 16 or 32; 16, or what --epsilon needs, if omitted."),

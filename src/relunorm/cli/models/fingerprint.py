@@ -6,15 +6,12 @@ from typing import Annotated
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
 
 
 def fingerprint(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
-    domain: Annotated[
-        str | None,
-        typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv."),
-    ] = None,
+    model: ModelFile,
+    domain: Annotated[str | None, DOMAIN] = None,
     digits: Annotated[
         int | None,
         typer.Option(help="Round parameters to this many digits first; exact if omitted."),

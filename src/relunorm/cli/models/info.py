@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from relunorm.cli.output import Example, Json, emit, markup, parse_example
+from relunorm.cli.output import Example, Json, ModelFile, emit, markup, parse_example
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def info(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     example: Example = None,
     json: Json = False,
 ) -> None:

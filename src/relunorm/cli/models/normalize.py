@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import write_bytes
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def normalize(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     out: Annotated[
         str | None,
         typer.Option(
@@ -32,10 +32,7 @@ def normalize(
             help="minimal, signed, unit, bounded, l1, pow2, atoms or canonical (see the docs)."
         ),
     ] = "minimal",
-    domain: Annotated[
-        str | None,
-        typer.Option(help="box:LO,HI, box:@f.npz, ball:R, polytope:@f.npz or data:table.csv."),
-    ] = None,
+    domain: Annotated[str | None, DOMAIN] = None,
     eps: Annotated[float, typer.Option(help="How far the outputs may move in all.")] = 0.0,
     keep: Annotated[
         bool, typer.Option("--keep-architecture", help="Add no skip connections.")

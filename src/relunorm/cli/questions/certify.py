@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, Quiet, emit, showing, threads
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing, threads
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ SHOWN = 20
 
 
 def certify(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     data: Annotated[
         str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
     ],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relunorm.atomic import atomic_path
-from relunorm.cli.output import Jobs, Json, Quiet, emit, showing, threads
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing, threads
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ _MEANING = {
 
 
 def check(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     prop: Annotated[str, typer.Argument(metavar="PROPERTY", help="A .vnnlib file, 1.0 or 2.0.")],
     limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds for all parts together.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lipschitz(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     domain: Annotated[
         str | None,
         typer.Option(

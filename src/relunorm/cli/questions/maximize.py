@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, showing
 from relunorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 
 def maximize(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
-    domain: Annotated[
-        str, typer.Option(help="box:LO,HI, ball:R, box:@f.npz, polytope:@f.npz or data:f.csv.")
-    ],
+    model: ModelFile,
+    domain: Annotated[str, DOMAIN],
     direction: Annotated[
         str, typer.Option(help="One weight per output: 1,0,-1; or the number of one output: 2.")
     ] = "0",

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, emit
+from relunorm.cli.output import Json, ModelFile, emit
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def region(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     at: Annotated[
         str, typer.Option(help="The input: a .npy file, or numbers separated by commas.")
     ],

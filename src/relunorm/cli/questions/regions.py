@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Jobs, Json, Quiet, emit, showing
+from relunorm.cli.output import Jobs, Json, ModelFile, Quiet, emit, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ MESHES = (".obj", ".ply")
 
 
 def regions(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
+    model: ModelFile,
     domain: Annotated[
         str,
         typer.Option(

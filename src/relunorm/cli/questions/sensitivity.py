@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup, showing
+from relunorm.cli.output import DOMAIN, Json, ModelFile, Quiet, emit, markup, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,10 +16,8 @@ SHOWN = 60
 
 
 def sensitivity(
-    model: Annotated[str, typer.Argument(help="A model file: .onnx, .npz, .safetensors or .pt2.")],
-    domain: Annotated[
-        str, typer.Option(help="box:LO,HI, ball:R, box:@f.npz, polytope:@f.npz or data:f.csv.")
-    ],
+    model: ModelFile,
+    domain: Annotated[str, DOMAIN],
     time_limit: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="Write a heat map: .png, .svg or .pdf.")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup, printable, showing
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, markup, printable, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def diagnose(
-    model: Annotated[str, typer.Argument(help="A model file.")],
+    model: ModelFile,
     data: Annotated[
         str, typer.Option(help="A table: csv, npz with x, npy, parquet; or example:moons.")
     ],

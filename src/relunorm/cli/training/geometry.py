@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relunorm.cli.output import Json, Quiet, emit, markup, showing
+from relunorm.cli.output import Json, ModelFile, Quiet, emit, markup, showing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def geometry(
-    model: Annotated[str, typer.Argument(help="A model file.")],
+    model: ModelFile,
     data: Annotated[str, typer.Option(help="The batch: a table (csv, npz with x, npy, parquet).")],
     target: Annotated[
         str | None, typer.Option(help="A column of the table that is not an input.")

@@ -1,9 +1,10 @@
 """A proof that two networks agree over a domain, as JSON.
 
 The certificate names, for every unit of both networks, how it relates to the common basis (module
-`relation`), and holds what proves the bounds it uses. `recompute` finds everything else from the
-two networks: pre-activation bounds, forms, errors and the bound on f - g, all with outward
-rounding. It is what states the bound when a certificate is written, and what checks it
+`relation`), and holds what proves the bounds it uses; where the difference was bounded unit by unit
+(`relunorm.difference`), also the boxes it was cut into, or multipliers. `recompute` finds all
+else from the two networks: pre-activation bounds, forms, errors and the bound on f - g, all with
+outward rounding. It is what states the bound when a certificate is written, and what checks it
 (`verification`): one computation, so that what is written holds.
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from relunorm.atomic import write_bytes
+from relunorm.difference.front import Ends, repeat
 from relunorm.domain.documents import domain_to_dict
 from relunorm.domain.reach import Reach
 from relunorm.errors import InvalidInputError
@@ -31,8 +33,9 @@ from relunorm.forms.relation.unit_bounds import proved_bounds, quick_bounds
 from relunorm.forms.relation.walk import KINDS, Relation, Side, Walk
 from relunorm.matrix import Vector
 from relunorm.network import Affine, Network
+from relunorm.stability.proof import pack, unpacked
 
-SCHEMA = "relunorm.certificate/4"
+SCHEMA = "relunorm.certificate/5"
 #: The number types whose rounding is bounded too.
 DTYPES: tuple[Literal["float32", "float64"], ...] = ("float32", "float64")
 
@@ -119,6 +122,7 @@ def certify(
     proofs: Sequence[Any],
     order: Sequence[int] = (0, 1),
     known: Sequence[list[Range] | None] = (None, None),
+    difference: Ends | None = None,
 ) -> Certificate | None:
     """The certificate of a finished walk; None where no finite bound comes out.
 
@@ -127,9 +131,16 @@ def certify(
         proofs: what proves the pre-activation bounds of each, as JSON, or None for the quick ones.
         order: which of the networks was walked first.
         known: per network what `proved_bounds` makes of its proofs, if at hand.
+        difference: what bounding the difference unit by unit found, if that was done.
     """
     relations = [[_pack(r) for r in side.relations] for side in walk.sides]
-    found = recompute(walk.reach, networks, proofs, order, relations, known)
+    cuts = None
+    if difference is not None:
+        cuts = {
+            "cuts": pack(np.array(difference.cuts, dtype=np.float64).reshape(-1, 2)),
+            "multipliers": [pack(p) for p in difference.multipliers],
+        }
+    found = recompute(walk.reach, networks, proofs, order, relations, known, cuts)
     bounds = [slackened(v) for v in found.bounds]
     exceptions = [{**e, "margin": slackened(e["margin"])} for e in found.exceptions]
     if not np.isfinite([*bounds, *(e["margin"] for e in exceptions)]).all():
@@ -144,6 +155,7 @@ def certify(
         "order": list(order),
         "proofs": list(proofs),
         "relations": relations,
+        "difference": cuts,
     }
     document["digest"] = seal(document)
     return Certificate(document)
@@ -183,6 +195,7 @@ def recompute(
     order: Sequence[int],
     relations: Sequence[Sequence[dict[str, Any]]],
     known: Sequence[list[Range] | None] = (None, None),
+    difference: dict[str, Any] | None = None,
 ) -> Recomputed:
     """Everything a certificate states, from its relations and proofs and the two networks.
 
@@ -199,7 +212,9 @@ def recompute(
             )
         walk.run(walk.add(folded, ranges), _Recorded(packed))
     return Recomputed(
-        _bounds(walk, networks), _exceptions(walk, order), _errors(walk, networks, order)
+        _bounds(walk, networks, difference),
+        _exceptions(walk, order),
+        _errors(walk, networks, order),
     )
 
 
@@ -242,10 +257,17 @@ def _pack(relation: Relation) -> dict[str, Any]:
     }
 
 
-def _bounds(walk: Walk, networks: Sequence[Network]) -> Vector:
+def _bounds(walk: Walk, networks: Sequence[Network], difference: dict[str, Any] | None) -> Vector:
     """The difference of the outputs, and what multiplying linear stages out changed."""
     folding = sum(folding_error(network, walk.reach) for network in networks)
-    return outward.up(walk.difference.largest + folding, 2)
+    most = walk.difference.largest
+    if difference is not None:
+        cuts = [(int(n), int(k)) for n, k in unpacked(difference["cuts"])]
+        used = [unpacked(p) for p in difference["multipliers"]]
+        first, second = (network.folded() for network in networks)
+        upper = repeat(first, second, walk.reach, cuts, used)
+        most = np.minimum(most, upper.reshape(2, -1).max(axis=0))
+    return outward.up(most + folding, 2)
 
 
 def _exceptions(walk: Walk, order: Sequence[int]) -> list[dict[str, Any]]:

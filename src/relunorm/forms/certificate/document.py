@@ -179,5 +179,6 @@ _CERTIFICATE = record(
         ),
         2,
     ),
+    difference=maybe(record(cuts=_ARRAY, multipliers=each(_ARRAY))),
     digest=text,
 )

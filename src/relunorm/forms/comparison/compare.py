@@ -11,7 +11,7 @@ import numpy as np
 
 from relunorm.bounds.threads import few_threads
 from relunorm.clock import INTERRUPTED, TIME_LIMIT, Clock, Listener, Teller
-from relunorm.difference.front import bound_difference
+from relunorm.difference.front import Ends, bound_difference
 from relunorm.domain import Box, Domain
 from relunorm.domain.reach import reach_of
 from relunorm.errors import InvalidInputError, InvalidNetworkError, TimeLimitError
@@ -165,7 +165,8 @@ class _Search:
         ]
         self.random_state = random_state
         self.upper = np.inf
-        self.proof: Callable[[], Certificate | None] | None = None
+        self.proof: Callable[..., Certificate | None] | None = None
+        self.difference: Ends | None = None
         self.method = "none"
         self.jumps = any(
             x.activation.kind == "step" for n in (self.first, self.second) for x in n.layers
@@ -345,19 +346,22 @@ class _Search:
         folding = float(self.folding.max())
 
         def tell(upper: float, method: str) -> None:
-            if upper + folding < self.upper:
-                self.upper, self.method = upper + folding, method
+            upper = float(np.nextafter(upper + folding, np.inf))
+            if upper < self.upper:
+                self.upper, self.method = upper, method
             self._say(self.method)
 
-        bound_difference(
+        found = bound_difference(
             self.first,
             self.second,
-            self.domain,
+            self.reach,
             self.seen.offer_best,
             self._enough,
             self.clock.part(share=share),
             tell,
         )
+        if self.difference is None or (found and found.largest < self.difference.largest):
+            self.difference = found
 
     def _enough(self) -> float:
         """The upper bound at which to stop: it decides, and is near the lower one."""
@@ -445,7 +449,7 @@ class _Search:
     def _bound(self, walk: Walk) -> float:
         return float((walk.difference.largest + self.folding).max())
 
-    def _take(self, walk: Walk, method: str, proof: Callable[[], Certificate | None]) -> None:
+    def _take(self, walk: Walk, method: str, proof: Callable[..., Certificate | None]) -> None:
         """Keep what a walk proves, if it is more than is known."""
         bound = self._bound(walk)
         if bound < self.upper:
@@ -474,7 +478,7 @@ class _Search:
             self.clock.elapsed(),
             self.apart,
             self.precision,
-            proof=self.proof,
+            proof=self.proof and partial(self.proof, difference=self.difference),
             head=self.given[0].head,
         )
 
@@ -484,6 +488,7 @@ def _certificate(
     networks: tuple[Network, Network],
     proofs: Sequence[Proofs | None],
     order: Sequence[int],
+    difference: Ends | None = None,
 ) -> Certificate | None:
     packed = [None if p is None else p.to_dict() for p in proofs]
-    return certify(walk, networks, packed, order)
+    return certify(walk, networks, packed, order, difference=difference)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relunorm.certain import PARAMETERS, certain_outputs, exact_output
 from relunorm.clock import NO_LIMIT, Clock
-from relunorm.domain import Ball, Box, Domain, Polytope
+from relunorm.domain import Box, Domain, Polytope
 from relunorm.domain.plane import moved_inside
 from relunorm.floats import float_below
 from relunorm.forms.precision import DOUBLE
@@ -268,23 +268,9 @@ def uphill(domain: Domain, points: Points, slope: Points) -> Points:
         return np.concatenate(
             [np.clip(points + step * stride, domain.lo, domain.hi) for step in STEPS]
         )
-    if isinstance(domain, Ball):
-        length = np.linalg.norm(slope, axis=1, keepdims=True)
-        far = domain.middle + domain.reach * slope / np.where(length > 0, length, 1.0)
-    else:
-        far = _vertices(domain, slope)
+    far = domain.maximizer(slope)
     # a hair inside: the end of the segment may lie outside by a rounding error
     return np.concatenate([points + step * (1 - 1e-9) * (far - points) for step in STEPS])
-
-
-def _vertices(domain: Domain, slope: Points) -> Points:
-    """Per direction a point of the polytope where it is largest: one linear programme each."""
-    if not isinstance(domain, Polytope):
-        return np.repeat(np.atleast_2d(domain.center), len(slope), axis=0)
-    slope = np.where(np.isfinite(slope).all(axis=1, keepdims=True), slope, 0.0)
-    largest = np.abs(slope).max(axis=1, keepdims=True, initial=0.0)
-    slope = slope / np.where(largest > 0, largest, 1.0)  # only the direction counts
-    return np.array([domain._minimize(-row)[1] if row.any() else domain.center for row in slope])
 
 
 def between_thresholds(walk: Walk, points: Points) -> Points:

@@ -22,8 +22,6 @@ from relunorm.papers.random_networks import he_network
 from relunorm.papers.world import World
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-10
 Table = dict[str, tuple[Array, Array]]
 
 

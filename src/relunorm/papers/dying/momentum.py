@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.claim import Check, Claim
-from relunorm.papers.dying.laws import ROUNDING, Dying
+from relunorm.papers.claim import Check, Claim, exact
+from relunorm.papers.dying.laws import Dying
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
 
 Array = NDArray[np.float64]
@@ -149,22 +149,17 @@ def affine(world: Dying) -> Exhibit:
             Claim(
                 "(17)-(18) affine gradients",
                 "dL/dw = w - Gamma and dL/db = b - Delta",
-                Check(
+                exact(
                     "largest difference from quadrature, or from slopes of (16)",
                     _affine_error(world),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
                 "(19)-(20) momentum system",
                 "updates (6)-(7) multiply each pair of momentum and parameter error by the matrix "
                 "(20), whatever the other pairs",
-                Check(
-                    "largest difference of momenta and errors over 200 updates",
-                    _by_updates(world),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest difference of momenta and errors over 200 updates", _by_updates(world)
                 ),
             ),
             Claim(
@@ -196,11 +191,9 @@ def affine(world: Dying) -> Exhibit:
             Claim(
                 "Section 4: independent of gamma",
                 "the behaviour depends on eta and beta only",
-                Check(
+                exact(
                     "largest difference of error / first error, gamma 1 against 0.001",
                     _apart(world),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
         ),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
-from relunorm.papers.dying.laws import ROUNDING, Dying
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.unit import active_points, along_last, random_units
 from relunorm.papers.exhibit import Exhibit, from_claims
 
@@ -29,7 +29,7 @@ def setting(world: Dying) -> Exhibit:
     turned = max(_turned_target(world, rng, *unit) for unit in units)
     z, y = rng.normal(size=(2, 100_000))
     f = world.relu
-    exact, surrogate = f(z) - f(y), f(z) - y
+    error, surrogate = f(z) - f(y), f(z) - y
     above = f(y) >= f(z)
     on = z > 0
     larger = ~above
@@ -50,28 +50,26 @@ def setting(world: Dying) -> Exhibit:
                 "with a unitary O that maps Gamma to (0, ..., 0, gamma), gamma = |Gamma|, the "
                 "target is (0, ..., 0, gamma) O x + Delta, and one may study (0, ..., 0, gamma) x "
                 "+ Delta",
-                Check("largest difference of targets, or of losses", turned, "<=", ROUNDING),
+                exact("largest difference of targets, or of losses", turned),
             ),
             Claim(
                 "(11) equal errors",
                 "where the rectified target is at least the output, both errors are equal",
-                Check("largest difference", np.abs(exact - surrogate)[above].max(), "<=", ROUNDING),
+                exact("largest difference", np.abs(error - surrogate)[above].max()),
                 "times the unit's activity, that is in the gradients, they are",
-                Check(
+                exact(
                     "largest difference of the products",
-                    np.abs((exact - surrogate) * on)[above].max(),
-                    "<=",
-                    ROUNDING,
+                    np.abs((error - surrogate) * on)[above].max(),
                 ),
             ),
             Claim(
                 "(12) larger errors",
                 "elsewhere the exact error is at least the surrogate's, which is >= 0",
-                Check("share of points", (exact >= surrogate)[larger].mean(), "=", 1),
+                Check("share of points", (error >= surrogate)[larger].mean(), "=", 1),
                 "reversed: 0 < exact <= surrogate",
                 Check(
                     "share of points",
-                    ((exact > 0) & (exact <= surrogate))[larger].mean(),
+                    ((error > 0) & (error <= surrogate))[larger].mean(),
                     "=",
                     1,
                 ),
@@ -82,7 +80,7 @@ def setting(world: Dying) -> Exhibit:
                 "sign, and so are the gradients",
                 Check(
                     "share of points at which both are",
-                    (_alike(exact, surrogate) & _alike(exact * on, surrogate * on)).mean(),
+                    (_alike(error, surrogate) & _alike(error * on, surrogate * on)).mean(),
                     "=",
                     1,
                 ),
@@ -90,7 +88,7 @@ def setting(world: Dying) -> Exhibit:
                 "where y < 0 and the unit is off",
                 Check(
                     "share of points at which the gradients are",
-                    _alike(exact * on, surrogate * on).mean(),
+                    _alike(error * on, surrogate * on).mean(),
                     "=",
                     1,
                 ),
@@ -108,7 +106,7 @@ def setting(world: Dying) -> Exhibit:
             Claim(
                 "(13)-(14) rotation",
                 "a unitary U maps w to (0, ..., 0, |w|)",
-                Check("largest difference, of U'U from 1 too", turns, "<=", ROUNDING),
+                exact("largest difference, of U'U from 1 too", turns),
             ),
         ),
         settings=world.settings(),
@@ -213,7 +211,7 @@ def scaling(world: Dying) -> Exhibit:
                 "ours: layer-wise rescaling",
                 "(in no paper) the scale moves into the parameters exactly: W_n a and b_n a^n with "
                 "a = gamma^(1/(N+1))",
-                Check("largest relative difference", layerwise, "<=", ROUNDING),
+                exact("largest relative difference", layerwise),
             ),
         ),
         settings=world.settings(),
@@ -249,15 +247,17 @@ def _opposite_gradients(world: Dying) -> float:
     surrogate, oppose; NaN unless quadrature agrees for the unit whose two are farthest apart."""
     rng = world.rng
     w, b = rng.normal(size=(4000, 1)), rng.normal(size=4000)
-    exact, surrogate = (world.gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate"))
-    k = int((exact * surrogate).argmin())
+    rectified, surrogate = (
+        world.gradient(w, b, 1.0, target=t)[1] for t in ("rectified", "surrogate")
+    )
+    k = int((rectified * surrogate).argmin())
     x, weights = active_points(w[k], float(b[k]))
     z, y = x[:, 0] * w[k] + b[k], x[:, 0]
     # relu(y) has a kink inside: the rule for polynomials is good to three digits there
     seen = [float(weights @ (z - target)) for target in (np.maximum(y, 0.0), y)]
-    if np.abs(np.array(seen) - [exact[k], surrogate[k]]).max() > 1e-3:
+    if np.abs(np.array(seen) - [rectified[k], surrogate[k]]).max() > 1e-3:
         return math.nan
-    return float((exact * surrogate < -1e-6).mean())
+    return float((rectified * surrogate < -1e-6).mean())
 
 
 def _multiplied(net: Network, factor: float) -> Network:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relunorm.papers.claim import Check, Claim
-from relunorm.papers.dying.laws import ROUNDING, Dying
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
+from relunorm.papers.dying.laws import Dying
 from relunorm.papers.dying.theory.unit_loss import normal_pdf
 from relunorm.papers.exhibit import Exhibit, from_claims
 
@@ -37,7 +37,7 @@ def unit(world: Dying) -> Exhibit:
     dead = _cone(world, -1.0, world.dead_below)
     linear = _cone(world, 1.0, world.linear_above)
     mirrored = all(world.linear_above(eps) == -world.dead_below(eps) for eps in EPSILONS)
-    exact = "how often just inside over eps (eps 0.01, 0.001, 0.0001; more than eps just outside)"
+    inside = "how often just inside over eps (eps 0.01, 0.001, 0.0001; more than eps just outside)"
     return from_claims(
         "unit",
         "Section 5: one ReLU unit",
@@ -52,16 +52,16 @@ def unit(world: Dying) -> Exhibit:
                 "after (23): dead cone",
                 "a unit is dead, i.e. fires with probability below eps, if and only if "
                 "b/|w| < -Phi^-1(eps)",
-                Check(f"firing, {exact}", dead[0], "<", 1),
+                Check(f"firing, {inside}", dead[0], "<", 1),
                 "if and only if b/|w| < Phi^-1(eps)",
-                Check(f"firing, {exact}", dead[1], "<", 1),
+                Check(f"firing, {inside}", dead[1], "<", 1),
             ),
             Claim(
                 "after (23): linear cone",
                 "it is linear, the same cone mirrored, if and only if b/|w| > Phi^-1(eps)",
-                Check(f"off, {exact}", linear[0], "<", 1),
+                Check(f"off, {inside}", linear[0], "<", 1),
                 "if and only if b/|w| > -Phi^-1(eps)",
-                Check(f"off, {exact}", linear[1] if mirrored else math.nan, "<", 1),
+                Check(f"off, {inside}", linear[1] if mirrored else math.nan, "<", 1),
             ),
             Claim(
                 "(24) loss",
@@ -75,27 +75,22 @@ def unit(world: Dying) -> Exhibit:
             Claim(
                 "(25)-(26) gradients",
                 "the gradients are E[1{active} (a.x + c) x] and E[1{active} (a.x + c)]",
-                Check(
+                exact(
                     "largest difference of the gradients from quadrature",
                     max(_apart(*pair) for pair in zip(own, wanted, strict=True)),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
             Claim(
                 "(27)-(29) rotated gradients",
                 "in coordinates with w along the last axis the gradients are sums of Phi(b/|w|) "
                 "and phi(b/|w|)",
-                Check("largest difference from quadrature", float(max(rotated)), "<=", ROUNDING),
+                exact("largest difference from quadrature", float(max(rotated))),
             ),
             Claim(
                 "Section 5: critical points",
                 "the gradient vanishes at the optimum (Gamma, Delta) and for b < 0 as w goes to 0",
-                Check(
-                    "largest gradient at the optimum, at b/|w| = -10 and at w = 0",
-                    _critical(world),
-                    "<=",
-                    ROUNDING,
+                exact(
+                    "largest gradient at the optimum, at b/|w| = -10 and at w = 0", _critical(world)
                 ),
             ),
             Claim(
@@ -127,11 +122,9 @@ def unit(world: Dying) -> Exhibit:
                 "ours: the field is homogeneous",
                 "(in no paper) field(k theta, k Gamma, k Delta) = k field(theta, Gamma, Delta) for "
                 "k > 0",
-                Check(
+                exact(
                     "largest difference over k = 0.01, 0.5, 5, 300, divided by k",
                     max(_apart_by(world, k, units, own) for k in (0.01, 0.5, 5.0, 300.0)),
-                    "<=",
-                    ROUNDING,
                 ),
             ),
         ),
@@ -175,12 +168,12 @@ def appendix_c(world: Dying) -> Exhibit:
                 "(30)-(32) one weight",
                 on_the_axis + "(31)-(32) are the gradients of w_L and b, and the other weights do "
                 "not move (Proposition C.1 says the same)",
-                Check("largest difference from (27)-(29)", float(max(rotated)), "<=", ROUNDING),
+                exact("largest difference from (27)-(29)", float(max(rotated))),
             ),
             Claim(
                 "Lemma C.1",
                 on_the_axis + "U Gamma = (0, ..., 0, +-gamma)",
-                Check("largest difference", float(max(lemma1)), "<=", ROUNDING),
+                exact("largest difference", float(max(lemma1))),
             ),
             Claim(
                 "Lemma C.2",
@@ -198,18 +191,13 @@ def appendix_c(world: Dying) -> Exhibit:
             Claim(
                 "Lemma C.3",
                 on_the_axis + "U v = U' v = sign(w_L) v for every v on that axis",
-                Check("largest difference", float(max(lemma3)), "<=", ROUNDING),
+                exact("largest difference", float(max(lemma3))),
             ),
             Claim(
                 "Proposition C.1",
                 on_the_axis + "dL/dw_i = 0 for the other weights, and (31)-(32) hold for w_L and "
                 "b (the row of (30)-(32), by another way)",
-                Check(
-                    "largest difference from quadrature of (25)-(26)",
-                    float(max(direct)),
-                    "<=",
-                    ROUNDING,
-                ),
+                exact("largest difference from quadrature of (25)-(26)", float(max(direct))),
             ),
         ),
         settings=world.settings(),

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, from_claims
-from relunorm.papers.pieces.laws import ROUNDING, Pieces
+from relunorm.papers.pieces.laws import Pieces
 
 #: Slopes of the networks that approximate the indicator of [0, 1].
 SLOPES = tuple(10.0**k for k in range(1, 7))
@@ -50,9 +50,9 @@ def background(world: Pieces) -> Exhibit:
             Claim(
                 "Section 2: the dual of a tight frame",
                 "if (1) holds with equality, one can choose G = F: y = F F* y",
-                Check("largest |F F* y - y| / |y|", same, "<=", ROUNDING),
+                exact("largest |F F* y - y| / |y|", same),
                 "only if A = B = 1; G = F / A^2 always, since F F* = A^2",
-                Check("largest |F F* y / A^2 - y| / |y|", divided, "<=", ROUNDING),
+                exact("largest |F F* y / A^2 - y| / |y|", divided),
             ),
         ),
         settings=world.settings(),

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
-from relunorm.papers.pieces.laws import ROUNDING, Pieces
+from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
@@ -67,12 +67,7 @@ def figures12(world: Pieces) -> Exhibit:
         Claim(
             "Figure 2, left",
             "where one unit is on, the second layer's lines are parallel to the first's",
-            Check(
-                "largest sine of the angle between them",
-                max(tiling.sine for tiling in left),
-                "<=",
-                ROUNDING,
-            ),
+            exact("largest sine of the angle between them", max(tiling.sine for tiling in left)),
         ),
         Claim(
             "Figure 2, right",

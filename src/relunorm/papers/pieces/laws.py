@@ -19,8 +19,6 @@ from relunorm.regions.enumerate import regions
 from relunorm.regions.region import region_at
 
 Array = NDArray[np.float64]
-#: Rounding of a few hundred float64 operations on values of order one.
-ROUNDING = 1e-10
 
 
 def pattern(network: Network, x: Array) -> NDArray[np.bool_]:

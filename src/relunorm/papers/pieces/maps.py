@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, empty_figure, from_claims
-from relunorm.papers.pieces.laws import ROUNDING, Pieces
+from relunorm.papers.pieces.laws import Pieces
 
 Array = NDArray[np.float64]
 #: How sharp the bounds of Theorem 6 are.
@@ -57,35 +57,35 @@ def atoms(world: Pieces) -> Exhibit:
             Claim(
                 "(10) affine map of a configuration",
                 "on its polytope the network is M_L diag(theta) ... M_1",
-                Check("largest difference", max(affine), "<=", ROUNDING),
+                exact("largest difference", max(affine)),
             ),
             Claim(
                 "Theorem 5 (i)",
                 "two layers: the linear part is the sum of |spt theta_1| atoms, an active column "
                 "of W_2 times the same unit's row of W_1",
-                Check("largest difference", max(theorem5[2]), "<=", ROUNDING),
+                exact("largest difference", max(theorem5[2])),
             ),
             Claim(
                 "Theorem 5 (ii)",
                 "three layers: |spt theta_1| |spt theta_2| atoms, whose coefficients are the "
                 "entries of W_2",
-                Check("largest difference", max(theorem5[3]), "<=", ROUNDING),
+                exact("largest difference", max(theorem5[3])),
             ),
             Claim(
                 "Theorem 5 (iii), (11)",
                 "more: the coefficients are sums of products of weights over all active paths, "
                 "|spt theta_2| ... |spt theta_(L-2)| many",
-                Check("largest difference, L = 4, 5, 6", max(theorem5[4]), "<=", ROUNDING),
+                exact("largest difference, L = 4, 5, 6", max(theorem5[4])),
             ),
             Claim(
                 "(12) coefficients and bias",
                 "f(x) = sum of alpha(x) w_L,i plus the bias b",
-                Check("largest difference", max(twelve), "<=", ROUNDING),
+                exact("largest difference", max(twelve)),
             ),
             Claim(
                 "after (12): range of a piece",
                 "a region is mapped into span{w_L,i : i in spt theta_(L-1)} + b",
-                Check("largest distance from it", max(ranges), "<=", ROUNDING),
+                exact("largest distance from it", max(ranges)),
             ),
         ),
         settings=world.settings(),

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from relunorm.domain import Box
 from relunorm.network import Network
-from relunorm.papers.claim import Check, Claim
+from relunorm.papers.claim import ROUNDING, Check, Claim, exact
 from relunorm.papers.exhibit import Exhibit, costs, from_claims
 from relunorm.papers.pieces.examples import leave
-from relunorm.papers.pieces.laws import ROUNDING, Pieces
+from relunorm.papers.pieces.laws import Pieces
 from relunorm.regions.partition import Regions
 
 Array = NDArray[np.float64]
@@ -55,7 +55,7 @@ def partition(world: Pieces) -> Exhibit:
                 "Proposition 3 (i)",
                 "on a region of the first k layers the next pre-activation is "
                 "M_(k+1) diag(theta_k) ... diag(theta_1) M_1",
-                Check("largest difference of that product", maps, "<=", ROUNDING),
+                exact("largest difference of that product", maps),
             ),
             Claim(
                 "Proposition 3 (ii)",
@@ -72,14 +72,14 @@ def partition(world: Pieces) -> Exhibit:
             Claim(
                 "Proposition 3, index of Theta",
                 "Theta_k is the set of configurations of M_k",
-                Check("how far M_(k+1) is from affine on their regions", printed, "<=", ROUNDING),
+                exact("how far M_(k+1) is from affine on their regions", printed),
                 "of M_(k+1), as the text before says",
-                Check("how far from affine then", maps, "<=", ROUNDING),
+                exact("how far from affine then", maps),
             ),
             Claim(
                 "footnote 1: pieces agree on their boundaries",
                 "the affine maps of two neighbours coincide on the boundary between them",
-                Check(f"largest difference on {edges:,} edges", jump, "<=", ROUNDING),
+                exact(f"largest difference on {edges:,} edges", jump),
             ),
             Claim(
                 "Corollary 4 (i)",
