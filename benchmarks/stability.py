@@ -160,7 +160,8 @@ def main() -> None:
         "peer s",
         "ratio",
     ]
-    note = "Best of 3, one process; the domain is [0,1]^64."
+    note = "Best of 3, one process; the domain is [0,1]^64. "
+    note += f"The peer begins no unit after {options.peer_limit:g} CPU s."
     record("stability: digits networks", header, rows, note)
 
     rows = []

@@ -187,9 +187,9 @@ def test_a_changed_proof_is_refused(tmp_path):
 
 
 def test_a_convolution_with_many_units():
-    """Two layers of 96 x 96 units: each reads its neighbours, the output reads them all."""
+    """Two layers of 64 x 64 units: each reads its neighbours, the output reads them all."""
     rng = np.random.default_rng(0)
-    side = 96
+    side = 64
 
     def stencil() -> sp.csr_array:
         weights = rng.normal(size=(3, 3)) / 3
@@ -208,17 +208,18 @@ def test_a_convolution_with_many_units():
     network = Network(layers, output, input_shape=size)
     assert not fits(network)
     center = rng.uniform(size=size)
-    box = Box(center - 1e-3, center + 1e-3)
+    box = Box(center - 1e-4, center + 1e-4)
     values = network(box.sample(200, 0))
-    found = rn.maximize(network, box, 0, time_limit=5)
+    found = rn.maximize(network, box, 0)
+    assert found.exact
+    assert found.certificate is not None
+    assert found.certificate.verify(network).holds
     assert box.holds(found.point)[0]
     assert values[:, 0].max() <= found.upper
     assert found.lower == pytest.approx(float(network(found.point)[0]), abs=1e-9)
-    assert found.upper - found.lower <= 0.5 * np.abs(found.lower - network(center)[0])
-    never = rn.decide(network, box, [[-1.0, 0]], [-found.upper - 1], 5)
+    never = rn.decide(network, box, [[-1.0, 0]], [-found.upper - 1e-6])
     assert never.verdict == "proved"
     assert never.certificate is not None
     assert never.certificate.verify(network).holds
-    assert (
-        rn.decide(network, box, [[-1.0, 0]], [-found.lower + 1e-6], 5).verdict == "counterexample"
-    )
+    there = rn.decide(network, box, [[-1.0, 0]], [-found.lower + 1e-6])
+    assert there.verdict == "counterexample"

@@ -73,7 +73,7 @@ FIRST_CHUNK, GROWTH = 100, 0.125
 #: Share of the time for bounding the units of a network that has to be folded.
 FOLD_SHARE = 0.25
 
-#: Nodes looked at before the first attack, where the root comes first.
+#: Nodes of the glance at a root that comes before the first attack.
 GLANCE = 2
 
 #: Rounds of the first attack.
@@ -271,12 +271,8 @@ class Search:
         if self.reached:
             return
         with clock.watch() as stop:
-            if not self.attacked:
-                most, self.most = self.most, min(self.most, self.nodes + GLANCE)
-                self._alone(clock, tell, stop)
-                self.most = most
-                if not self._settled(clock):
-                    self._attack_first(clock, tell)
+            if not self.attacked and not self._settled(clock) and not self._closed_at_once(stop):
+                self._attack_first(clock, tell)
             if self.workers == 1:
                 self._alone(clock, tell, stop)
             else:
@@ -302,6 +298,21 @@ class Search:
         if self.start is not None:
             self.form = self.start.form
         self.marks = 1  # the root is number 0
+
+    def _closed_at_once(self, stop: NDArray[np.uint8]) -> bool:
+        """Whether a glance at the root closes it; if not, nothing of the glance is kept."""
+        learned, most = self.learned.copy(), self.most
+        self.most = min(most, self.nodes + GLANCE)
+        try:
+            found = self._chunk(self.heap[0], self._space(0), stop)
+        finally:
+            self.most = most
+        if found.left or stop[0]:
+            self.learned[:] = learned
+            return False
+        self._take()
+        self._keep(found)
+        return True
 
     def _attack_first(self, clock: Clock, tell: Teller) -> None:
         """The first rounds of ascent."""
@@ -449,7 +460,7 @@ class Search:
 
     def _attack(self, clock: Clock) -> None:
         """Another round of ascent, as long as attacks take a small share of the time."""
-        if not self.attacked or self.spent[0] > ATTACK_SHARE * self.spent[1]:
+        if self.spent[0] > ATTACK_SHARE * self.spent[1]:
             return
         began = clock.elapsed()
         part = clock.part(seconds=CHUNK_SECONDS)
